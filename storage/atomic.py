@@ -1,0 +1,102 @@
+"""Write so that nothing half-written is ever mistaken for whole: temporary name, sync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from distls.storage.errors import StorageError
+
+__all__ = ["atomic_directory", "canonical_json", "describe_os_error", "read_json", "write_bytes", "write_json"]
+
+
+def canonical_json(value: Any) -> str:
+    """Serialise to the one JSON text that a value has: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON, atomically and synced."""
+    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Path, payload: bytes, *, sync: bool = True) -> None:
+    """Write `payload` to `path` through a temporary name, so that `path` is either old or whole."""
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        with temporary.open("wb") as file:
+            file.write(payload)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if sync:
+        _sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def atomic_directory(target: Path) -> Iterator[Path]:
+    """Yield a temporary sibling folder that becomes `target` (replacing it) when the block ends without error."""
+    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for path in sorted(temporary.rglob("*")):
+            _sync(path)
+        _sync(temporary)
+        old = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.old")
+        if target.exists():
+            target.rename(old)
+        temporary.rename(target)
+        _sync_directory(target.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_directory(path: Path) -> None:
+    # Not every file system can sync a folder; the rename itself stays atomic.
+    with contextlib.suppress(OSError):
+        _sync(path)
+
+
+_CAUSES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file grew past the allowed size",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EROFS: "the file system is read-only",
+    errno.ENOENT: "no such file or directory",
+}
+
+
+def describe_os_error(error: OSError, doing: str, remedy: str) -> StorageError:
+    """Turn an OSError into the one-line StorageError that says what failed, where, why and what to do."""
+    cause = _CAUSES.get(error.errno or 0, error.strerror or str(error))
+    where = f" ({error.filename})" if error.filename else ""
+    return StorageError(f"{doing}: {cause}{where}; {remedy}")

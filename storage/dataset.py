@@ -1,0 +1,201 @@
+"""A dataset: one zarr group, written by ingest and then read-only."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from distls.storage.atomic import read_json, write_json
+from distls.storage.chunks import BufferPool
+from distls.storage.errors import CorruptDataError, FormatError, IncompleteError
+from distls.storage.format import DatasetMeta, PartitionTable, fingerprint_of
+from distls.storage.partition import PartitionRecord, decoded_bytes, read_partition
+from distls.storage.rows import Partition
+
+__all__ = ["STAGING", "Dataset", "is_dataset", "open_dataset", "publish", "read_features"]
+
+STAGING = ".ingest"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An open dataset: metadata only; partitions are read on demand.
+
+    Attributes
+    ----------
+    path : Path
+    meta : DatasetMeta
+    table : PartitionTable
+    fingerprint : str
+        Sha256 of metadata and partition checksums.
+    """
+
+    path: Path
+    meta: DatasetMeta
+    table: PartitionTable
+    fingerprint: str
+
+    def __len__(self) -> int:
+        """Return the number of row partitions."""
+        return len(self.table)
+
+    def read(self, index: int, pool: BufferPool | None = None) -> Partition:
+        """Read row partition `index`, verified; its arrays live in `pool` (default: fresh buffers)."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.path}: partition {index} of {len(self)}")
+        return read_partition(self.path, self.meta, self.table, index, pool or BufferPool())
+
+    @cached_property
+    def decoded_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each partition in memory, shape (n_partitions,)."""
+        return np.asarray(decoded_bytes(self.meta, self.table))
+
+    @cached_property
+    def stored_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each partition on disk, shape (n_partitions,)."""
+        return self.table.stored_bytes
+
+    def features(self) -> dict[str, NDArray[Any]]:
+        """Read the arrays of ``features/``: fitted transforms, column counts and the like."""
+        return read_features(self.path)
+
+
+def is_dataset(path: Path) -> bool:
+    """Tell whether `path` holds a finished dataset (of any version)."""
+    try:
+        return "distls" in read_json(path / "zarr.json").get("attributes", {})
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def open_dataset(path: str | Path) -> Dataset:
+    """Open a dataset and check its metadata; no partition is read.
+
+    Raises
+    ------
+    FormatError
+        `path` is not a dataset, or of another format version.
+    IncompleteError
+        An ingest into `path` did not finish.
+    CorruptDataError
+        The metadata does not match its fingerprint.
+    """
+    root = Path(path)
+    attributes = _attributes(root)
+    stored = dict(attributes)
+    recorded = stored.pop("fingerprint", None)
+    meta = DatasetMeta.from_json(stored, str(root))
+    try:
+        table = PartitionTable.from_arrays(_read_arrays(root / "partitions"))
+    except (KeyError, OSError, ValueError) as error:
+        raise CorruptDataError(f"{root}: the partition table cannot be read ({error}); ingest it again") from None
+    if fingerprint_of(meta, table) != recorded:
+        raise CorruptDataError(f"{root}: metadata and fingerprint do not match; ingest the data set again")
+    return Dataset(root, meta, table, recorded)
+
+
+def _attributes(root: Path) -> dict[str, Any]:
+    try:
+        return dict(read_json(root / "zarr.json")["attributes"]["distls"])
+    except FileNotFoundError:
+        if (root / STAGING).exists():
+            raise IncompleteError(
+                f"{root}: an ingest into it did not finish; run the same ingest again to resume it, or remove it"
+            ) from None
+        if root.exists():
+            raise FormatError(f"{root}: not a distls data set (no zarr.json)") from None
+        raise FormatError(f"{root}: no such data set") from None
+    except NotADirectoryError:
+        raise FormatError(f"{root}: a file, not a distls data set; ingest it first") from None
+    except PermissionError:
+        raise FormatError(f"{root}: permission denied") from None
+    except (KeyError, TypeError, ValueError):
+        raise FormatError(f"{root}: not a distls data set (zarr.json has no distls metadata)") from None
+
+
+def _read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
+    group = zarr.open_group(str(folder), mode="r")
+    return {name: np.asarray(array[...]) for name, array in group.arrays()}
+
+
+def _write_arrays(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    group = zarr.create_group(str(folder), overwrite=True)
+    for name, array in arrays.items():
+        chunks = tuple(max(n, 1) for n in array.shape)
+        target = group.create_array(
+            name, shape=array.shape, dtype=array.dtype, chunks=chunks, compressors=zarr.codecs.Crc32cCodec()
+        )
+        target[...] = array
+
+
+def read_features(root: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a dataset's ``features/`` group; empty when it has none."""
+    folder = root / "features"
+    return _read_arrays(folder) if folder.exists() else {}
+
+
+def publish(
+    root: Path, meta: DatasetMeta, records: Iterable[PartitionRecord], features: dict[str, NDArray[Any]]
+) -> Dataset:
+    """Write the partition table, the features and, last, the metadata that makes the dataset whole.
+
+    Parameters
+    ----------
+    meta : DatasetMeta
+        Its counts (rows, nnz, labels, weights, norms) are filled in here from the records.
+    records : iterable of PartitionRecord
+        One for each partition 0, 1, ..., in any order.
+    features : dict of name -> array
+        Fitted transforms and column statistics; may be empty.
+    """
+    ordered = sorted(records, key=lambda record: record.index)
+    if [record.index for record in ordered] != list(range(len(ordered))):
+        raise IncompleteError(f"{root}: partitions are missing; run the same ingest again")
+    table = _table_of(ordered)
+    meta = _with_counts(meta, ordered)
+    _write_arrays(root / "partitions", table.to_arrays())
+    if features:
+        _write_arrays(root / "features", features)
+    fingerprint = fingerprint_of(meta, table)
+    attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
+    write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": attributes})
+    shutil.rmtree(root / STAGING, ignore_errors=True)
+    return Dataset(root, meta, table, fingerprint)
+
+
+def _table_of(records: list[PartitionRecord]) -> PartitionTable:
+    names = sorted(records[0].sizes) if records else []
+    return PartitionTable(
+        np.array([r.rows for r in records], dtype=np.int64),
+        np.array([r.nnz for r in records], dtype=np.int64),
+        {n: np.array([r.sizes[n] for r in records], dtype=np.int64) for n in names},
+        {n: np.array([r.checksums[n] for r in records], dtype=np.uint32) for n in names},
+    )
+
+
+def _with_counts(meta: DatasetMeta, records: list[PartitionRecord]) -> DatasetMeta:
+    n_rows = sum(r.rows for r in records)
+    return replace(
+        meta,
+        n_rows=n_rows,
+        nnz=sum(r.nnz for r in records),
+        label_counts=_column_sums([r.label_counts for r in records], len(meta.classes), int),
+        label_weights=_column_sums([r.label_weights for r in records], len(meta.classes), float),
+        weight_sum=float(sum(r.weight_sum for r in records)),
+        mean_square_norm=sum(r.square_norm for r in records) / max(n_rows, 1),
+    )
+
+
+def _column_sums(rows: list[list[Any]], width: int, kind: type) -> list[Any]:
+    totals = np.zeros(width, dtype=np.float64 if kind is float else np.int64)
+    for row in rows:
+        totals += row
+    return [kind(total) for total in totals]

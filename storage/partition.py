@@ -1,0 +1,257 @@
+"""Row partitions on disk: one zarr group each, a valid AnnData `csr_matrix` when sparse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.chunks import BufferPool, decoded_by, read_array, write_array
+from distls.storage.errors import CorruptDataError
+from distls.storage.format import DatasetMeta, PartitionTable
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype, n_rows_of
+
+__all__ = [
+    "PartitionRecord",
+    "choose_codecs",
+    "decoded_bytes",
+    "partition_folder",
+    "read_partition",
+    "write_partition",
+]
+
+# Values of log-tf text shrink tenfold, tf-idf values hardly at all; decoding costs more than reading below this.
+_WORTHWHILE_RATIO = 2.0
+
+
+@dataclass(frozen=True)
+class PartitionRecord:
+    """What the writer of a partition reports: one row of the partition table.
+
+    Attributes
+    ----------
+    index, rows, nnz : int
+    sizes, checksums : dict of array name -> int
+    square_norm : float
+        Sum over rows of |x|^2.
+    label_counts, label_weights : list
+        Rows, and sums of sample weights, of each class (empty unless class or multi-label targets).
+    weight_sum : float
+    """
+
+    index: int
+    rows: int
+    nnz: int
+    sizes: dict[str, int]
+    checksums: dict[str, int]
+    square_norm: float
+    label_counts: list[int]
+    label_weights: list[float]
+    weight_sum: float
+
+
+def partition_folder(root: Path, index: int) -> Path:
+    """Return the group of row partition `index`."""
+    return root / "rows" / f"{index:08d}"
+
+
+def _arrays_of(partition: Partition, n_features: int) -> dict[str, NDArray[Any]]:
+    """Return the stored arrays by name, in the order they are written."""
+    x, y, weight = partition
+    arrays: dict[str, NDArray[Any]] = {}
+    if isinstance(x, DenseRows):
+        arrays["X"] = x.values
+    else:
+        arrays |= {"data": x.data, "indices": x.indices.astype(index_dtype(n_features), copy=False)}
+        arrays["indptr"] = x.indptr.astype(np.int64, copy=False)
+    if isinstance(y, CsrRows):
+        arrays |= {"y/data": y.data, "y/indices": y.indices.astype(np.uint32, copy=False), "y/indptr": y.indptr}
+    elif y is not None:
+        arrays["y"] = y
+    if weight is not None:
+        arrays["sample_weight"] = weight.astype(np.float32, copy=False)
+    return arrays
+
+
+def choose_codecs(partition: Partition, compress: str) -> dict[str, str]:
+    """Return the codec of each array: `compress` for the values, raw for the rest.
+
+    ``auto`` tries zstd on this partition's values and keeps it where it shrinks them at least twofold.
+    """
+    arrays = _arrays_of(partition, 1)
+    values = "data" if "data" in arrays else "X"
+    if compress == "auto":
+        compress = "zstd" if decoded_by("zstd", arrays[values]) >= _WORTHWHILE_RATIO else "none"
+    return {name: compress if name == values else "none" for name in arrays}
+
+
+def _write_group(folder: Path, attributes: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+    (folder / "zarr.json").write_text(text, encoding="utf-8")
+
+
+def _sparse_attributes(n_rows: int, n_columns: int) -> dict[str, Any]:
+    return {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_rows, n_columns]}
+
+
+def write_partition(
+    root: Path, index: int, partition: Partition, n_features: int, n_classes: int, codecs: dict[str, str]
+) -> PartitionRecord:
+    """Write one partition; a whole one appears under its name at once, replacing an earlier attempt.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of the dataset.
+    n_classes : int
+        Length of the class list, 0 for continuous targets and unlabelled rows.
+    """
+    target = partition_folder(root, index)
+    folder = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
+    n_rows = n_rows_of(partition.x)
+    sparse = isinstance(partition.x, CsrRows)
+    try:
+        _write_group(folder, _sparse_attributes(n_rows, n_features) if sparse else {})
+        if isinstance(partition.y, CsrRows):
+            _write_group(folder / "y", _sparse_attributes(n_rows, n_classes))
+        written = {
+            name: write_array(folder / name, array, codecs.get(name, "none"))
+            for name, array in _arrays_of(partition, n_features).items()
+        }
+        shutil.rmtree(target, ignore_errors=True)
+        folder.rename(target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return _record(index, partition, n_classes, written)
+
+
+def _record(
+    index: int, partition: Partition, n_classes: int, written: dict[str, tuple[int, int]]
+) -> PartitionRecord:
+    x, y, weight = partition
+    n_rows = n_rows_of(x)
+    values = x.data if isinstance(x, CsrRows) else x.values
+    counts, weights = _label_sums(y, weight, n_classes)
+    return PartitionRecord(
+        index=index,
+        rows=n_rows,
+        nnz=values.size,
+        sizes={name: size for name, (size, _) in written.items()},
+        checksums={name: checksum for name, (_, checksum) in written.items()},
+        square_norm=float(np.square(values, dtype=np.float64).sum()) if values.size else 0.0,
+        label_counts=[int(c) for c in counts],
+        label_weights=[float(w) for w in weights],
+        weight_sum=float(n_rows if weight is None else weight.sum(dtype=np.float64)),
+    )
+
+
+def _label_sums(y: Any, weight: NDArray[np.float32] | None, n_classes: int) -> tuple[Any, Any]:
+    if not n_classes:
+        return [], []
+    if isinstance(y, CsrRows):
+        codes = y.indices
+        weight = None if weight is None else np.repeat(weight, np.diff(y.indptr))
+    else:
+        codes = y
+    counts = np.bincount(codes, minlength=n_classes)
+    return counts, counts if weight is None else np.bincount(codes, weight, minlength=n_classes)
+
+
+def decoded_bytes(meta: DatasetMeta, table: PartitionTable) -> NDArray[np.int64]:
+    """Return the bytes of each partition in memory, shape (n_partitions,)."""
+    return sum(
+        (np.prod(shape, axis=0, dtype=np.int64) if len(shape) > 1 else shape[0]) * dtype.itemsize
+        for shape, dtype in _layout(meta, table.rows, table.nnz, table).values()
+    )
+
+
+def _layout(meta: DatasetMeta, rows: Any, nnz: Any, table: PartitionTable) -> dict[str, tuple[Any, np.dtype[Any]]]:
+    """Return array name -> (shape, dtype) for given numbers of rows and non-zeros (numbers or arrays)."""
+    dtype = np.dtype(meta.dtype)
+    layout: dict[str, tuple[Any, np.dtype[Any]]] = {}
+    if meta.layout == "dense":
+        layout["X"] = ((rows, rows * 0 + meta.n_features), dtype)
+    else:
+        layout["data"] = ((nnz,), dtype)
+        layout["indices"] = ((nnz,), index_dtype(meta.n_features))
+        layout["indptr"] = ((rows + 1,), np.dtype(np.int64))
+    if meta.target == "class":
+        layout["y"] = ((rows,), np.dtype(np.int32))
+    elif meta.target == "continuous":
+        layout["y"] = ((rows, rows * 0 + meta.n_targets), np.dtype(np.float64))
+    elif meta.target == "multilabel":
+        n_labels = (table.sizes["y/indices"] - 4).clip(0) // 4
+        layout["y/indices"] = ((n_labels,), np.dtype(np.uint32))
+        layout["y/indptr"] = ((rows + 1,), np.dtype(np.int64))
+    if meta.weighted:
+        layout["sample_weight"] = ((rows,), np.dtype(np.float32))
+    return layout
+
+
+def read_partition(
+    root: Path, meta: DatasetMeta, table: PartitionTable, index: int, pool: BufferPool
+) -> Partition:
+    """Read, verify and decode one partition into the pool's buffers.
+
+    The arrays are valid until the pool is used again. Everything about their shapes comes from the dataset's
+    metadata; nothing in the partition's own folder but the chunks is read.
+
+    Raises
+    ------
+    CorruptDataError
+        An array is missing, truncated, changed or inconsistent; the message names partition and array.
+    """
+    folder = partition_folder(root, index)
+    where = f"{root}: partition {index}"
+    one = PartitionTable(
+        table.rows[index],
+        table.nnz[index],
+        {name: size[index] for name, size in table.sizes.items()},
+        {name: checksum[index] for name, checksum in table.checksums.items()},
+    )
+    arrays = {}
+    for name, (shape, dtype) in _layout(meta, one.rows, one.nnz, one).items():
+        expected = int(one.sizes[name]), int(one.checksums[name])
+        sizes = tuple(int(n) for n in shape)
+        codec = meta.codecs.get(name, "none")
+        arrays[name] = read_array(folder, name, sizes, dtype, codec, expected, pool, where)
+    _check_structure(arrays, meta, where)
+    return Partition(_rows_from(arrays), _targets_from(arrays), arrays.get("sample_weight"))
+
+
+def _rows_from(arrays: dict[str, NDArray[Any]]) -> Rows:
+    if "X" in arrays:
+        return DenseRows(arrays["X"])
+    return CsrRows(arrays["indptr"], arrays["indices"], arrays["data"])
+
+
+def _targets_from(arrays: dict[str, NDArray[Any]]) -> Any:
+    if "y/indptr" in arrays:
+        indices = arrays["y/indices"]
+        return CsrRows(arrays["y/indptr"], indices, np.ones(len(indices), np.float32))
+    return arrays.get("y")
+
+
+def _check_structure(arrays: dict[str, NDArray[Any]], meta: DatasetMeta, where: str) -> None:
+    """Refuse what a kernel would follow out of bounds; the checks that cost more than O(rows) are not here.
+
+    Column numbers are covered by the checksum, which ingest computed from indices it had verified.
+    """
+    for name in ("indptr", "y/indptr"):
+        if name not in arrays:
+            continue
+        indptr, n_values = arrays[name], len(arrays[name.replace("indptr", "indices")])
+        if indptr[0] != 0 or indptr[-1] != n_values or np.any(indptr[1:] < indptr[:-1]):
+            raise CorruptDataError(f"{where}, array {name}: row offsets are inconsistent; ingest the data set again")
+    if meta.target == "class":
+        codes = arrays["y"]
+        if len(codes) and (codes.min() < 0 or codes.max() >= len(meta.classes)):
+            raise CorruptDataError(f"{where}, array y: class codes out of range; ingest the data set again")

@@ -1,0 +1,81 @@
+"""In-memory blocks of rows: what a partition decodes to and what every kernel reads.
+
+`CsrRows` and `DenseRows` are NamedTuples of arrays, so that numba takes them as they are and dispatches
+on their type. All shapes and dtypes are written here once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["CsrRows", "DenseRows", "Partition", "Rows", "index_dtype", "take_rows"]
+
+
+class CsrRows(NamedTuple):
+    """Sparse rows: row i holds ``data[indptr[i]:indptr[i+1]]`` at columns ``indices[...]``.
+
+    Attributes
+    ----------
+    indptr : int64 array of shape (n_rows + 1,)
+    indices : uint16 (n_features <= 65,536) or uint32 array of shape (nnz,), increasing within a row
+    data : float32 or float64 array of shape (nnz,), without explicit zeros
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    data: NDArray[Any]
+
+
+class DenseRows(NamedTuple):
+    """Dense rows.
+
+    Attributes
+    ----------
+    values : float32 or float64 array of shape (n_rows, n_features), C-ordered
+    """
+
+    values: NDArray[Any]
+
+
+Rows = CsrRows | DenseRows
+
+
+class Partition(NamedTuple):
+    """One stored block of rows with its targets.
+
+    Attributes
+    ----------
+    x : Rows
+    y : int32 class codes (n_rows,), float64 targets (n_rows, n_targets), a CsrRows of label codes
+        (multi-label; data all ones), or None (unlabelled)
+    sample_weight : float32 array of shape (n_rows,), or None (all ones)
+    """
+
+    x: Rows
+    y: Any
+    sample_weight: NDArray[np.float32] | None = None
+
+
+def index_dtype(n_features: int) -> np.dtype[Any]:
+    """Smallest unsigned type that numbers `n_features` columns: uint16 or uint32."""
+    return np.dtype(np.uint16 if n_features <= 65_536 else np.uint32)
+
+
+def n_rows_of(x: Rows) -> int:
+    """Return the number of rows of a block."""
+    return len(x.indptr) - 1 if isinstance(x, CsrRows) else len(x.values)
+
+
+def take_rows(x: Rows, order: NDArray[np.integer[Any]]) -> Rows:
+    """Copy the rows `order` (any subset, any order) into a new block of the same kind."""
+    if isinstance(x, DenseRows):
+        return DenseRows(x.values[order])
+    counts = np.diff(x.indptr)[order]
+    indptr = np.zeros(len(order) + 1, dtype=np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    # position of every value: its row's start in the source plus its rank within the row
+    source = np.repeat(x.indptr[:-1][order] - indptr[:-1], counts) + np.arange(indptr[-1])
+    return CsrRows(indptr, x.indices[source], x.data[source])

@@ -1,0 +1,1 @@
+"""Numba kernels: serial, without the GIL, cached on disk."""

@@ -1,0 +1,28 @@
+"""All randomness of distls: `SeedSequence(seed, spawn_key=(purpose, ...))`, never global state."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+__all__ = ["Purpose", "rng"]
+
+
+class Purpose(IntEnum):
+    """What a stream of random numbers is for. Values are part of the reproducibility promise: only add."""
+
+    SHUFFLE = 0  # (chunk): the virtual bucket of every source row
+    SHUFFLE_ROWS = 1  # (partition): the order of rows inside a written partition
+    SPLIT = 2  # (chunk,) and (): stratified hold-out
+    GENERATE = 3  # (kind, block): synthetic data
+    ORDER = 4  # (round, lane): the order of a lane's partitions
+    ROWS = 5  # (round, partition): the order of a partition's rows
+    SAMPLE = 6  # (): the fixed sample on which averaging is judged
+    PROBE = 7  # (): which partition `plan` times
+    LANES = 8  # (): how partitions are dealt to lanes
+
+
+def rng(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:
+    """Return the generator of one purpose and key; the same arguments give the same stream everywhere."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(int(purpose), *key))))
