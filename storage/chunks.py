@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import CorruptDataError
 
-__all__ = ["BufferPool", "Codec", "decoded_by", "read_array", "write_array"]
+__all__ = ["BufferPool", "Codec", "KeptBuffers", "decoded_by", "read_array", "write_array"]
 
 Codec = Literal["none", "zstd", "lz4"]
 
@@ -127,6 +127,18 @@ class BufferPool:
     def n_bytes(self) -> int:
         """Bytes held."""
         return sum(len(buffer) for buffer in self._buffers.values())
+
+
+class KeptBuffers(BufferPool):
+    """Exact, fresh buffers for arrays that will be kept; encoded bytes pass through the `scratch` pool."""
+
+    def __init__(self, scratch: BufferPool) -> None:
+        super().__init__()
+        self._scratch = scratch
+
+    def take(self, name: str, n_bytes: int) -> NDArray[np.uint8]:
+        """Return a buffer that nobody else will be given, or scratch space for encoded bytes."""
+        return self._scratch.take(name, n_bytes) if name.endswith(".encoded") else np.empty(n_bytes, np.uint8)
 
 
 def read_array(

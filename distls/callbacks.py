@@ -1,0 +1,175 @@
+"""What watches a fit: callbacks on event objects. Solvers never print."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TextIO
+
+from distls.runs import Run
+from distls.solvers.base import State, Status
+
+__all__ = ["Callback", "Checkpointer", "EventLog", "FitStart", "History", "LineProgress", "RoundEvent"]
+
+
+@dataclass(frozen=True)
+class FitStart:
+    """A fit begins or resumes.
+
+    Attributes
+    ----------
+    method, dataset : str
+    n_rows, n_lanes, n_slots : int
+    max_passes : float or None
+    passes : float
+        Already done, when resuming.
+    """
+
+    method: str
+    dataset: str
+    n_rows: int
+    n_lanes: int
+    n_slots: int
+    max_passes: float | None
+    passes: float
+
+
+@dataclass(frozen=True)
+class RoundEvent:
+    """A round ended.
+
+    Attributes
+    ----------
+    record : dict
+        Its line in ``events.jsonl``.
+    state : State
+    progress : dict
+        What the loop must remember over a resume.
+    """
+
+    record: dict[str, Any]
+    state: State
+    progress: dict[str, Any]
+
+
+class Callback(Protocol):
+    """Hooks of a fit, called on the driver, in order."""
+
+    def on_start(self, start: FitStart) -> None:
+        """Before the first round."""
+        ...
+
+    def on_round(self, event: RoundEvent) -> None:
+        """After each round."""
+        ...
+
+    def on_end(self, status: Status, state: State) -> None:
+        """After the last round, however the fit ended."""
+        ...
+
+
+class _Quiet:
+    """Base with empty hooks."""
+
+    def on_start(self, start: FitStart) -> None:
+        """Ignore the start."""
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Ignore the round."""
+
+    def on_end(self, status: Status, state: State) -> None:
+        """Ignore the end."""
+
+
+@dataclass
+class History(_Quiet):
+    """Keeps every round's record."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Keep the record."""
+        self.records.append(event.record)
+
+
+class EventLog(_Quiet):
+    """Appends every round's record to the run's ``events.jsonl``."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Append the record."""
+        self._run.append_event(event.record)
+
+
+class Checkpointer(_Quiet):
+    """Saves the state every `seconds`, and when a fit is interrupted.
+
+    Parameters
+    ----------
+    run : Run
+    seconds : float
+        0 saves every round.
+    """
+
+    def __init__(self, run: Run, seconds: float = 30.0) -> None:
+        self._run, self._seconds = run, seconds
+        self._last = time.monotonic()
+        self._extra: dict[str, Any] = {}
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Save when it is time."""
+        self._extra = {"progress": event.progress}
+        if time.monotonic() - self._last >= self._seconds:
+            self.save(event.state)
+
+    def on_end(self, status: Status, state: State) -> None:
+        """Save what an interrupt would lose."""
+        if status == Status.INTERRUPTED and state.round:
+            self.save(state)
+
+    def save(self, state: State) -> None:
+        """Write a checkpoint now."""
+        self._run.save_checkpoint(state, self._extra)
+        self._last = time.monotonic()
+
+
+class LineProgress(_Quiet):
+    """One line a round, for logs and pipes."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+
+    def on_start(self, start: FitStart) -> None:
+        """Say what is about to be done."""
+        limit = "" if start.max_passes is None else f", up to {start.max_passes:g} passes"
+        print(
+            f"{start.method}: {start.n_rows:,} rows of {start.dataset}, {start.n_lanes} lanes on "
+            f"{start.n_slots} worker threads{limit}",
+            file=self._stream,
+        )
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Print the round."""
+        print(describe_round(event.record), file=self._stream, flush=True)
+
+
+def describe_round(record: dict[str, Any]) -> str:
+    """Return one round's record as a line."""
+    parts = [
+        f"round {record['round']}",
+        f"{record['passes']:.2f} passes",
+        f"{record['seconds']:.1f} s",
+        f"running loss {record['running_loss']:.5f} error {100 * record['running_error']:.2f} %",
+    ]
+    if "objective" in record:
+        certificate = record["certificate"]
+        parts.append(f"objective {record['objective']:.6f}")
+        if certificate["kind"] != "none":
+            parts.append(f"{certificate['kind']} {certificate['value']:.2e}")
+    if "eval_error" in record:
+        parts.append(f"eval error {100 * record['eval_error']:.2f} %")
+    parts.append(f"read {record['bytes_read'] / 2**20:,.0f} MiB")
+    return ", ".join(parts)

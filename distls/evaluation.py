@@ -1,0 +1,333 @@
+"""Scoring models: on other data, and the exact objective with its certificate on the training data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.execution.base import Executor
+from distls.execution.serial import SerialExecutor
+from distls.problem import Problem
+from distls.solvers.base import Weights
+from distls.storage.dataset import Dataset, open_dataset
+from distls.storage.errors import MismatchError
+from distls.storage.format import Label
+from distls.storage.model import LinearModel, load_model
+from distls.workers.lanes import DEFAULT_LANES, Lane, deal
+from distls.workers.scoring import (
+    GradientJob,
+    ScoreJob,
+    ScoreSum,
+    gradient_lane,
+    merge_gradients,
+    merge_scores,
+    score_lane,
+)
+from distls.workers.stream import DatasetRef
+
+__all__ = ["Evaluation", "Evaluator", "check_scorable", "class_codes", "evaluate", "reference"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model does on labelled data.
+
+    Attributes
+    ----------
+    n_rows : int
+    error : float
+        Fraction of rows whose predicted class is wrong; rows with labels unknown to the model are wrong.
+    log_loss : float or None
+        Mean negative log probability over the rows with known labels; None without probabilities.
+    unknown : int
+        Rows with labels unknown to the model.
+    classes : list of labels of the data
+    predicted_classes : list of labels of the model
+    confusion : int64 array of shape (m, 3)
+        Rows (class of the data, predicted class, how often), as places in the two lists.
+    """
+
+    n_rows: int
+    error: float
+    log_loss: float | None
+    unknown: int
+    classes: list[Label]
+    predicted_classes: list[Label]
+    confusion: NDArray[np.int64]
+
+    def per_class(self) -> list[dict[str, Any]]:
+        """Return rows, recall and precision of each class of the data."""
+        true, predicted, counts = self.confusion.T
+        place = {label: i for i, label in enumerate(self.predicted_classes)}
+        table = []
+        for code, label in enumerate(self.classes):
+            rows = int(counts[true == code].sum())
+            guessed = predicted == place.get(label, -1)
+            right = int(counts[(true == code) & guessed].sum())
+            total = int(counts[guessed].sum())
+            table.append(
+                {
+                    "class": label,
+                    "n_rows": rows,
+                    "recall": right / rows if rows else None,
+                    "precision": right / total if total else None,
+                }
+            )
+        return table
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the evaluation as JSON values."""
+        named = [
+            {"class": self.classes[t], "predicted": self.predicted_classes[p], "count": int(c)}
+            for t, p, c in self.confusion
+        ]
+        return {
+            "n_rows": self.n_rows,
+            "error": self.error,
+            "log_loss": self.log_loss,
+            "unknown_labels": self.unknown,
+            "per_class": self.per_class(),
+            "confusion": named,
+        }
+
+
+def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
+    """Return the reference to `dataset` that is sent to workers."""
+    return DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, cache_bytes)
+
+
+def reading_lanes(dataset: Dataset) -> list[Lane]:
+    """Return the lanes in which a dataset is read for a reduction."""
+    n_lanes = max(1, min(DEFAULT_LANES, len(dataset)))
+    return [Lane(i, blocks) for i, blocks in enumerate(deal(dataset.decoded_bytes, n_lanes))]
+
+
+def check_scorable(
+    dataset: Dataset,
+    *,
+    n_features: int,
+    transforms_digest: str,
+    transforms: Sequence[dict[str, Any]],
+    model_name: str,
+) -> None:
+    """Check that rows of `dataset` mean the same as those a model was trained on.
+
+    Raises
+    ------
+    MismatchError
+        They are wider, or dense and narrower, or went through other transforms.
+    """
+    meta = dataset.meta
+    if meta.n_features > n_features or (meta.layout == "dense" and meta.n_features != n_features):
+        raise MismatchError(
+            f"{dataset.path} has {meta.n_features} features, {model_name} {n_features}; "
+            "ingest it with --like the training data"
+        )
+    if meta.transforms_digest != transforms_digest:
+        mine, theirs = (",".join(t["name"] for t in ts) or "none" for ts in (meta.transforms, transforms))
+        why = f"transforms {mine}, {model_name} {theirs}" if mine != theirs else "transforms fitted on other data"
+        raise MismatchError(f"{dataset.path} has {why}; ingest it with --like the training data")
+
+
+def class_codes(dataset: Dataset, classes: Sequence[Label], model_name: str, unknown: str) -> NDArray[np.int32]:
+    """Return the model's code of each class of the data, -1 for unknown ones.
+
+    Raises
+    ------
+    MismatchError
+        Rows have labels unknown to the model and `unknown` is "error"; or the data have no class labels.
+    """
+    meta = dataset.meta
+    if meta.target != "class":
+        raise MismatchError(f"{dataset.path} has {meta.target} targets, {model_name} predicts classes")
+    place = {label: code for code, label in enumerate(classes)}
+    codes = np.array([place.get(label, -1) for label in meta.classes], dtype=np.int32)
+    strange = [
+        (label, count)
+        for label, count, code in zip(meta.classes, meta.label_counts, codes, strict=True)
+        if code < 0 and count
+    ]
+    if strange and unknown == "error":
+        named = ", ".join(str(label) for label, _ in strange[:5]) + (", ..." if len(strange) > 5 else "")
+        rows = sum(count for _, count in strange)
+        raise MismatchError(
+            f"{dataset.path} has {len(strange)} classes ({named}; {rows} rows) that are not among the "
+            f"{len(classes)} of {model_name}; --unknown-labels count counts them as errors"
+        )
+    return codes
+
+
+def score(
+    executor: Executor, dataset: Dataset, weights: Weights, loss: str, codes: NDArray[np.int32], cache_bytes: int = 0
+) -> ScoreSum:
+    """Reduce the scores of all rows, exactly once each."""
+    job = ScoreJob(reference(dataset, cache_bytes), loss, codes)
+    start = (weights.coefficients, weights.intercept.astype(np.float64))
+    total = executor.reduce(partial(score_lane, job), reading_lanes(dataset), merge=merge_scores, shared=start)
+    assert sorted(total.blocks) == list(range(len(dataset)))
+    assert total.n_rows == dataset.meta.n_rows
+    return total
+
+
+def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str) -> Evaluation:
+    n_outputs = max(len(classes), 1)
+    confusion = np.stack([total.pairs // n_outputs, total.pairs % n_outputs, total.pair_counts], axis=1)
+    probable = loss == "softmax" and total.known > 0
+    return Evaluation(
+        n_rows=total.n_rows,
+        error=total.errors / total.n_rows if total.n_rows else math.nan,
+        log_loss=total.loss_sum / total.known if probable else None,
+        unknown=total.n_rows - int(total.known),
+        classes=dataset.meta.classes,
+        predicted_classes=classes,
+        confusion=confusion,
+    )
+
+
+def evaluate(
+    model: str | Path | LinearModel,
+    dataset: str | Path | Dataset,
+    *,
+    unknown_labels: str = "error",
+    executor: Executor | None = None,
+) -> Evaluation:
+    """Score a model on labelled data.
+
+    Parameters
+    ----------
+    model : run path, model path or LinearModel
+    dataset : path or Dataset
+    unknown_labels : {"error", "count"}
+        Refuse labels the model does not know, or count their rows as errors.
+    executor : Executor, optional
+        Default: this process.
+
+    Raises
+    ------
+    MismatchError
+        Before any partition is read: widths, transforms or classes do not fit.
+    """
+    name = "the model" if isinstance(model, LinearModel) else str(model)
+    fitted = model if isinstance(model, LinearModel) else load_model(model)
+    data = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
+    check_scorable(
+        data,
+        n_features=fitted.n_features,
+        transforms_digest=fitted.transforms_digest,
+        transforms=fitted.transforms,
+        model_name=name,
+    )
+    codes = class_codes(data, fitted.classes, name, unknown_labels)
+    weights = Weights(fitted.weights, fitted.intercept)
+    total = score(executor or SerialExecutor(), data, weights, fitted.loss, codes)
+    return _summary(total, data, fitted.classes, fitted.loss)
+
+
+class Evaluator:
+    """What a fit evaluates besides its rounds: objective, certificate, and other datasets.
+
+    Parameters
+    ----------
+    problem : Problem
+    executor : Executor
+    data : DatasetRef
+        The training data, with the cache budget of the fit.
+    eval_data, select_data : path or None
+
+    Raises
+    ------
+    MismatchError
+        A dataset does not fit the training data.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        executor: Executor,
+        data: DatasetRef,
+        *,
+        eval_data: str | None = None,
+        select_data: str | None = None,
+    ) -> None:
+        self._problem, self._executor, self._data = problem, executor, data
+        self._eval = self._open(eval_data)
+        self._select = self._open(select_data)
+
+    def _open(self, path: str | None) -> tuple[Dataset, NDArray[np.int32]] | None:
+        if path is None:
+            return None
+        meta = self._problem.dataset.meta
+        name = str(self._problem.dataset.path)
+        dataset = open_dataset(path)
+        check_scorable(
+            dataset,
+            n_features=meta.n_features,
+            transforms_digest=meta.transforms_digest,
+            transforms=meta.transforms,
+            model_name=name,
+        )
+        return dataset, class_codes(dataset, meta.classes, name, "error")
+
+    def __call__(self, weights: Weights) -> dict[str, Any]:
+        """Return objective, certificate, what reading cost, and the error on the evaluation data."""
+        result = self.objective(weights)
+        if self._eval is not None:
+            evaluation = self._score(weights, *self._eval)
+            result |= {"eval_error": evaluation.error, "eval_log_loss": evaluation.log_loss}
+        return result
+
+    def selection(self, weights: Weights) -> dict[str, Any]:
+        """Return the error on the selection data, if there are any."""
+        if self._select is None:
+            return {}
+        evaluation = self._score(weights, *self._select)
+        return {"select_error": evaluation.error, "select_log_loss": evaluation.log_loss}
+
+    def _score(self, weights: Weights, dataset: Dataset, codes: NDArray[np.int32]) -> Evaluation:
+        total = score(self._executor, dataset, weights, self._problem.loss, codes)
+        return _summary(total, dataset, self._problem.dataset.meta.classes, self._problem.loss)
+
+    def objective(self, weights: Weights) -> dict[str, Any]:
+        """Return F(W, b) and the certificate; one read of the training data.
+
+        For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha);
+        for the hinge this is also the duality gap at the dual point that the subgradient defines. With an
+        intercept the bound would need it minimised out, so the gradient's norm is reported instead.
+        """
+        problem = self._problem
+        by_class = problem.row_weight_by_class
+        plain = not problem.dataset.meta.weighted and bool(np.all(by_class == 1.0))
+        with_gradient = problem.loss != "perceptron"
+        job = GradientJob(self._data, problem.loss, None if plain else by_class, with_gradient)
+        start = (weights.coefficients, weights.intercept.astype(np.float64))
+        lanes = reading_lanes(problem.dataset)
+        total = self._executor.reduce(partial(gradient_lane, job), lanes, merge=merge_gradients, shared=start)
+        assert total.n_rows == problem.dataset.meta.n_rows
+        norm = float(np.square(weights.coefficients, dtype=np.float64).sum())
+        value = total.loss_sum / total.weight_sum + 0.5 * problem.alpha * norm
+        return {
+            "objective": value,
+            "certificate": _certificate(problem, weights, replace(total)),
+            "eval_bytes_read": total.reads.bytes_read,
+        }
+
+
+def _certificate(problem: Problem, weights: Weights, total: Any) -> dict[str, Any]:
+    if problem.loss == "perceptron":
+        return {"kind": "none", "value": None}
+    gradient = total.gradient
+    gradient /= total.weight_sum
+    gradient += problem.alpha * weights.coefficients.astype(np.float64)
+    square = float(np.square(gradient).sum())
+    if problem.fit_intercept:
+        square += float(np.square(total.intercept_gradient / total.weight_sum).sum())
+        return {"kind": "gradient_norm", "value": math.sqrt(square)}
+    kind = "strong_convexity" if problem.loss == "softmax" else "duality_gap"
+    return {"kind": kind, "value": square / (2.0 * problem.alpha)}

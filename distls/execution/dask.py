@@ -1,0 +1,306 @@
+"""The Dask executor: the only module that knows Dask.
+
+A call owns (items, shared value), never a worker's address: workers may join, leave or die within and between
+calls. `shared` is scattered by the driver for each call, so that the scheduler never keeps a chain of rounds;
+when its only holder dies, it is scattered again and what is missing is redone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dask
+from distributed import Client, Future, KilledWorker, LocalCluster, as_completed
+from distributed.client import FutureCancelledError
+
+from distls.execution.base import Item, Result, run_group
+from distls.storage.errors import DistlsError, WorkerError
+from distls.workers.process import single_threaded_blas
+from distls.workers.reduction import ReductionTree
+
+__all__ = ["DaskExecutor", "connect", "start_local"]
+
+# Lost data, closed connections and dead workers are redone this often before the job gives up.
+_ATTEMPTS = 5
+_CONNECT_SECONDS = 20
+
+# Decoded partitions are not Dask data, so Dask must not spill, pause early or move work away from warm caches.
+_CONFIG: dict[str, Any] = {
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.worker-saturation": "inf",
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": 0.99,
+    "distributed.worker.profile.enabled": False,
+    "distributed.comm.retry.count": 3,
+    # Not MALLOC_TRIM_THRESHOLD_, Dask's default: it makes every large buffer a fresh run of page faults.
+    "distributed.nanny.pre-spawn-environ": {
+        "OMP_NUM_THREADS": 1,
+        "OPENBLAS_NUM_THREADS": 1,
+        "MKL_NUM_THREADS": 1,
+        "NUMBA_NUM_THREADS": 1,
+    },
+}
+
+_LOST = (FutureCancelledError, asyncio.CancelledError, OSError)
+
+
+class DaskExecutor:
+    """Runs tasks on the workers of a Dask client.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    cluster : LocalCluster, optional
+        Closed with the executor.
+    owns_client : bool
+        Whether `close` closes the client too.
+    """
+
+    def __init__(self, client: Client, cluster: LocalCluster | None = None, *, owns_client: bool = True) -> None:
+        self.client = client
+        self._cluster = cluster
+        self._owns_client = owns_client
+
+    @property
+    def slots(self) -> int:
+        """Threads of all workers."""
+        return max(sum(self._threads().values()), 1)
+
+    def _threads(self) -> Mapping[str, int]:
+        return dict(sorted(self.client.nthreads().items()))
+
+    def _places(self) -> list[str]:
+        """Return one worker address for each thread, workers with several threads in turns."""
+        threads = self._threads()
+        if not threads:
+            self.client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+            threads = self._threads()
+        turns = range(max(threads.values(), default=0))
+        return [address for turn in turns for address, count in threads.items() if turn < count]
+
+    def map(
+        self, function: Callable[[Any, Item], Result], items: Sequence[Item], *, shared: Any = None
+    ) -> Iterator[Result]:
+        """See `Executor.map`."""
+        waiting: deque[tuple[Item, Future]] = deque()
+        source = iter(items)
+        token = uuid.uuid4().hex[:8]
+        sent = self._send(shared)
+        try:
+            while True:
+                for item in itertools.islice(source, max(2 * self.slots - len(waiting), 0)):
+                    waiting.append((item, self._submit(token, _call, function, sent, item)))
+                if not waiting:
+                    return
+                item, future = waiting.popleft()
+
+                def again(item: Item = item) -> Future:
+                    return self._submit(token, _call, function, self._send(shared), item)
+
+                yield self._result_of(future, again)
+        finally:
+            self.client.cancel([future for _, future in waiting])
+
+    def _send(self, shared: Any) -> Any:
+        """Put `shared` on one worker, from where the others fetch it; without lineage, so nothing piles up."""
+        return None if shared is None else self.client.scatter(shared, hash=False, broadcast=False)
+
+    def _submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        key = f"distls-{token}-{uuid.uuid4().hex[:8]}"
+        return self.client.submit(*call, key=key, pure=False, retries=0, **where)
+
+    def _result_of(self, future: Future, again: Callable[[], Future]) -> Any:
+        for attempt in range(_ATTEMPTS):
+            try:
+                return future.result()
+            except DistlsError:
+                raise
+            except KilledWorker as error:
+                raise _killed(error) from None
+            except _LOST as error:
+                if attempt == _ATTEMPTS - 1 or _is_task_error(future):
+                    raise _lost(error) from None
+                future = again()
+        raise AssertionError("unreachable")
+
+    def reduce(
+        self,
+        function: Callable[[Any, Item], Result],
+        items: Sequence[Item],
+        *,
+        merge: Callable[[Result, Result], Result],
+        shared: Any = None,
+    ) -> Result:
+        """See `Executor.reduce`."""
+        tree: ReductionTree[Result] = ReductionTree(len(items), merge)
+        groups = _group(len(items), self._places())
+        for attempt in range(_ATTEMPTS):
+            groups, error = self._run_groups(groups, function, items, merge, shared, tree)
+            if not groups:
+                return tree.root()
+            if attempt == _ATTEMPTS - 1:
+                raise _lost(error)
+            groups = _replace(groups, self._places())
+        raise AssertionError("unreachable")
+
+    def _run_groups(
+        self,
+        groups: list[tuple[int, int, str]],
+        function: Callable[[Any, Item], Result],
+        items: Sequence[Item],
+        merge: Callable[[Result, Result], Result],
+        shared: Any,
+        tree: ReductionTree[Result],
+    ) -> tuple[list[tuple[int, int, str]], BaseException | None]:
+        """Run one task a group; return the groups whose workers or inputs were lost, to be redone."""
+        token = uuid.uuid4().hex[:8]
+        pending: dict[Future, tuple[int, int, str]] = {}
+        lost: list[tuple[int, int, str]] = []
+        cause: BaseException | None = None
+        try:
+            sent = self._send(shared)
+            for group in groups:
+                start, stop, worker = group
+                call = (_call_group, function, sent, items[start:stop], start, len(items), merge)
+                pending[self._submit(token, *call, worker=worker)] = group
+            for future in as_completed(list(pending)):
+                try:
+                    tree.add_all(future.result())
+                except DistlsError:
+                    raise
+                except KilledWorker as error:
+                    raise _killed(error) from None
+                except _LOST as error:
+                    if _is_task_error(future):
+                        raise
+                    cause = error
+                    lost.append(pending[future])
+        finally:
+            with contextlib.suppress(Exception):
+                self.client.cancel([future for future in pending if not future.done()])
+        return sorted(lost), cause
+
+    def each_worker(self, function: Callable[[Item], Result], item: Item) -> dict[str, Result]:
+        """See `Executor.each_worker`."""
+        return self.client.run(function, item)
+
+    def close(self) -> None:
+        """Close the client and the local cluster, if they are this executor's own."""
+        if self._owns_client:
+            with contextlib.suppress(Exception):
+                self.client.close()
+        if self._cluster is not None:
+            with contextlib.suppress(Exception):
+                self._cluster.close(timeout=10)
+
+
+def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
+    with single_threaded_blas():
+        return function(shared, item)
+
+
+def _call_group(*call: Any) -> Any:
+    with single_threaded_blas():
+        return run_group(*call)
+
+
+def _group(n_items: int, places: list[str]) -> list[tuple[int, int, str]]:
+    """Cut items into neighbouring groups, one a place, as equal as possible: (start, stop, worker)."""
+    n_groups = min(n_items, len(places))
+    bounds = [n_items * g // n_groups for g in range(n_groups + 1)]
+    return [(a, b, place) for a, b, place in zip(bounds, bounds[1:], places, strict=False)]
+
+
+def _replace(groups: list[tuple[int, int, str]], places: list[str]) -> list[tuple[int, int, str]]:
+    turns = itertools.cycle(places)
+    return [(start, stop, next(turns)) for start, stop, _ in groups]
+
+
+def _is_task_error(future: Future) -> bool:
+    """Tell an OSError that the task itself raised from a lost connection."""
+    return future.status == "error" and not isinstance(future.exception(), FutureCancelledError)
+
+
+def _killed(error: KilledWorker) -> WorkerError:
+    worker = getattr(error.last_worker, "address", error.last_worker)
+    return WorkerError(
+        f"workers died again and again on the same task (last: {worker}); most often their memory limit is too "
+        "low: compare `distls plan`, raise --memory-limit, or read the worker's log"
+    )
+
+
+def _lost(error: BaseException | None) -> WorkerError:
+    return WorkerError(f"workers were lost {_ATTEMPTS} times in a row ({type(error).__name__}: {error}); resume the run")
+
+
+def start_local(
+    n_workers: int, threads_per_worker: int = 1, memory_limit: int | None = None, *, processes: bool = True
+) -> DaskExecutor:
+    """Start a cluster on this machine, its dashboard on loopback, and connect to it.
+
+    Parameters
+    ----------
+    memory_limit : int or None
+        Bytes a worker; None for no limit.
+    """
+    with dask.config.set(_CONFIG):
+        cluster = LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=threads_per_worker,
+            memory_limit=memory_limit or 0,
+            processes=processes,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        )
+        return DaskExecutor(Client(cluster, set_as_default=False), cluster)
+
+
+def connect(address: str, *, min_workers: int = 1) -> DaskExecutor:
+    """Connect to a running scheduler.
+
+    Raises
+    ------
+    WorkerError
+        It cannot be reached within 20 s, has no workers, or runs other versions of the libraries.
+    """
+    try:
+        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise WorkerError(f"no Dask scheduler at {address}: {error}; is it running, is the address right?") from None
+    try:
+        client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
+        _check_versions(client, address)
+    except TimeoutError:
+        client.close()
+        raise WorkerError(f"the scheduler at {address} has no workers; start some with `dask worker {address}`") from None
+    except WorkerError:
+        client.close()
+        raise
+    return DaskExecutor(client)
+
+
+def _check_versions(client: Client, address: str) -> None:
+    """Refuse a cluster whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
+    mine = _versions()
+    for worker, theirs in client.run(_versions).items():
+        differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
+        if differing:
+            text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())
+            raise WorkerError(f"worker {worker} of {address} runs other versions: {text}; install the same ones")
+
+
+def _versions() -> dict[str, str]:
+    import platform
+    from importlib.metadata import version
+
+    names = ("distributed", "numpy", "numba", "zarr", "distls")
+    return {"python": ".".join(platform.python_version_tuple()[:2]), **{name: version(name) for name in names}}

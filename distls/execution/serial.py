@@ -1,0 +1,48 @@
+"""Everything in this process, in order: the default of the Python estimators, and what most tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from distls.execution.base import Item, Result, run_group
+from distls.workers.process import single_threaded_blas
+from distls.workers.reduction import ReductionTree
+
+__all__ = ["SerialExecutor"]
+
+
+class SerialExecutor:
+    """Runs tasks one after the other."""
+
+    slots = 1
+
+    def map(
+        self, function: Callable[[Any, Item], Result], items: Sequence[Item], *, shared: Any = None
+    ) -> Iterator[Result]:
+        """See `Executor.map`."""
+        for item in items:
+            with single_threaded_blas():
+                result = function(shared, item)
+            yield result
+
+    def reduce(
+        self,
+        function: Callable[[Any, Item], Result],
+        items: Sequence[Item],
+        *,
+        merge: Callable[[Result, Result], Result],
+        shared: Any = None,
+    ) -> Result:
+        """See `Executor.reduce`."""
+        tree: ReductionTree[Result] = ReductionTree(len(items), merge)
+        with single_threaded_blas():
+            tree.add_all(run_group(function, shared, items, 0, len(items), merge))
+        return tree.root()
+
+    def each_worker(self, function: Callable[[Item], Result], item: Item) -> dict[str, Result]:
+        """See `Executor.each_worker`."""
+        return {"this process": function(item)}
+
+    def close(self) -> None:
+        """Nothing to release."""

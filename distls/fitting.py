@@ -1,0 +1,365 @@
+"""`fit` and `resume`: from a method's name and a dataset to a published model."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from distls.callbacks import Callback, Checkpointer, EventLog, FitStart
+from distls.evaluation import Evaluator
+from distls.execution.base import Executor
+from distls.execution.serial import SerialExecutor
+from distls.methods import Method, expand_grid, method_named
+from distls.planning import MemoryBudget, check_workers
+from distls.problem import Problem
+from distls.runs import Run
+from distls.solvers.base import Status, Weights
+from distls.solvers.loop import Limits, Progress, Solution, solve
+from distls.storage.dataset import Dataset, open_dataset
+from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.storage.model import LinearModel, load_model, save_model
+
+__all__ = ["FitResult", "fit", "resume"]
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a fit returns.
+
+    Attributes
+    ----------
+    status : Status
+    model : LinearModel or None
+        None when the fit was interrupted or diverged.
+    run : Path or None
+        None when no run folder was asked for.
+    passes, seconds : float
+    record : dict
+        The last round's record.
+    selected : dict or None
+        With select: the parameters that won.
+    """
+
+    status: Status
+    model: LinearModel | None
+    run: Path | None
+    passes: float
+    seconds: float
+    record: dict[str, Any]
+    selected: dict[str, Any] | None = None
+
+
+def fit(
+    method: str,
+    dataset: str | Path | Dataset,
+    run: str | Path | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    passes: float | None = None,
+    tol: float | None = None,
+    max_seconds: float | None = None,
+    eval_data: str | Path | Dataset | None = None,
+    eval_every: float | None = None,
+    patience: int | None = None,
+    select: str | Path | Dataset | None = None,
+    seed: int = 0,
+    executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0,
+) -> FitResult:
+    """Train a model.
+
+    Parameters
+    ----------
+    method : str
+        See ``distls methods``.
+    dataset : path or Dataset
+    run : path, optional
+        Folder to keep configuration, events, checkpoints and model in; a temporary one by default.
+    params : mapping, optional
+        Parameters of the method. With `select`, lists of values are tried in all combinations.
+    passes : float, optional
+        Limit of reads of the data for updates; default 10 when no other limit is given.
+    tol : float, optional
+        Stop when the certificate (see docs/notation.md) is at most this.
+    max_seconds : float, optional
+        Of training, evaluation not counted.
+    eval_data : path or Dataset, optional
+        Scored every `eval_every` passes and at the end.
+    eval_every : float, optional
+        Passes between evaluations of the objective, the certificate and `eval_data`; 0 for none at all. Default:
+        only at the end, or every pass when `tol` or `patience` need it.
+    patience : int, optional
+        Stop after so many evaluations without a lower error on `eval_data`, and publish the best.
+    select : path or Dataset, optional
+        Chooses among several settings by the error on this data.
+    seed : int
+    executor : Executor, optional
+        Default: this process.
+    memory : MemoryBudget, optional
+        A worker's memory, refused when the job cannot fit, and the share kept for decoded partitions.
+    callbacks : sequence of Callback
+    checkpoint_seconds : float
+        Seconds between checkpoints.
+
+    Returns
+    -------
+    FitResult
+
+    Raises
+    ------
+    ParameterError, MismatchError, FormatError, MemoryPlanError
+        Before any partition is read.
+    """
+    data = _as_dataset(dataset)
+    chosen = method_named(method)
+    grid = expand_grid(params or {})
+    _check_options(tol, patience, eval_data, select, grid)
+    config = {
+        "format_version": 1,
+        "method": method,
+        "dataset": str(data.path.resolve()),
+        "dataset_fingerprint": data.fingerprint,
+        "seed": seed,
+        "passes": 10.0 if passes is None and tol is None and max_seconds is None else passes,
+        "tol": tol,
+        "max_seconds": max_seconds,
+        "eval": None if eval_data is None else str(_as_dataset(eval_data).path.resolve()),
+        "eval_every": eval_every,
+        "patience": patience,
+        "select": None if select is None else str(_as_dataset(select).path.resolve()),
+        "grid": [chosen.resolve(setting) for setting in grid],
+    }
+    for setting in config["grid"]:
+        Problem.of(data, setting, seed, chosen.targets)
+    with _RunFolder(run, config) as folder:
+        return _execute(folder, config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds)
+
+
+def resume(
+    run: str | Path,
+    *,
+    executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0,
+) -> FitResult:
+    """Continue a run that was interrupted or killed; the weights are those of an undisturbed run.
+
+    Raises
+    ------
+    FormatError
+        `run` is not a run.
+    MismatchError
+        The dataset is not the one the run was started with.
+    """
+    folder = Run.open(Path(run))
+    return _execute(folder, folder.config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds)
+
+
+def _check_options(
+    tol: float | None, patience: int | None, eval_data: Any, select: Any, grid: list[dict[str, Any]]
+) -> None:
+    if patience is not None and eval_data is None:
+        raise ParameterError("patience needs evaluation data: give --eval DATASET")
+    if tol is not None and not tol > 0:
+        raise ParameterError(f"tol={tol}: must be greater than 0")
+    if len(grid) > 1 and select is None:
+        raise ParameterError(f"{len(grid)} settings are given; --select DATASET chooses among them")
+
+
+def _as_dataset(source: str | Path | Dataset) -> Dataset:
+    return source if isinstance(source, Dataset) else open_dataset(source)
+
+
+class _RunFolder:
+    """The run folder asked for, or a temporary one that is removed at the end."""
+
+    def __init__(self, path: str | Path | None, config: dict[str, Any]) -> None:
+        self._temporary = None if path is not None else tempfile.mkdtemp(prefix="distls-run-")
+        self._path = Path(path if path is not None else Path(str(self._temporary)) / "run")
+        self._config = config
+
+    def __enter__(self) -> Run:
+        return Run.create(self._path, self._config)
+
+    def __exit__(self, *error: object) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _execute(
+    run: Run,
+    config: dict[str, Any],
+    executor: Executor,
+    memory: MemoryBudget | None,
+    callbacks: Sequence[Callback],
+    checkpoint_seconds: float,
+) -> FitResult:
+    data = _open_expected(config)
+    check_workers(executor, data, run.path)
+    options = _Options(executor, memory, tuple(callbacks), checkpoint_seconds)
+    if config["select"] is None and len(config["grid"]) == 1:
+        return _train(run, config, config["grid"][0], data, options)
+    return _train_children(run, config, data, options)
+
+
+@dataclass(frozen=True)
+class _Options:
+    executor: Executor
+    memory: MemoryBudget | None
+    callbacks: tuple[Callback, ...]
+    checkpoint_seconds: float
+
+
+def _open_expected(config: dict[str, Any]) -> Dataset:
+    data = open_dataset(config["dataset"])
+    if data.fingerprint != config["dataset_fingerprint"]:
+        raise MismatchError(
+            f"{data.path} is not the data set this run was started with (fingerprint {data.fingerprint[:12]}, "
+            f"expected {config['dataset_fingerprint'][:12]}); start a new run"
+        )
+    return data
+
+
+def _train_children(run: Run, config: dict[str, Any], data: Dataset, options: _Options) -> FitResult:
+    """One child run a setting, in order; the best on the selection data is published in the parent."""
+    seconds, passes = 0.0, 0.0
+    results: list[dict[str, Any]] = []
+    best: tuple[float, FitResult, dict[str, Any]] | None = None
+    for number, setting in enumerate(config["grid"]):
+        path = run.path / "children" / f"{number:03d}"
+        child_config = {**config, "grid": [setting], "select": None, "selected_on": config["select"]}
+        child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_config)
+        result = _train(child, child_config, setting, data, options)
+        seconds, passes = seconds + result.seconds, passes + result.passes
+        if result.status == Status.INTERRUPTED:
+            run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
+            return replace(result, run=run.path, passes=passes, seconds=seconds)
+        error = result.record.get("select_error", math.inf)
+        results.append({"params": setting, "status": result.status, "error": None if error == math.inf else error})
+        if result.model is not None and (best is None or error < best[0]):
+            best = (error, result, setting)
+    if best is None:
+        run.write_status({"status": Status.DIVERGED, "passes": passes, "seconds": seconds, "children": results})
+        return FitResult(Status.DIVERGED, None, run.path, passes, seconds, {})
+    _, won, setting = best
+    assert won.model is not None
+    save_model(run.path / "model", won.model)
+    final = {**won.record, "status": won.status, "passes": passes, "seconds": seconds}
+    final |= {"selected": setting, "children": results, "weights_sha256": won.model.sha256}
+    run.write_status(final)
+    return replace(won, run=run.path, passes=passes, seconds=seconds, selected=setting)
+
+
+def _train(
+    run: Run, config: dict[str, Any], params: dict[str, Any], data: Dataset, options: _Options
+) -> FitResult:
+    """Train one setting into `run`, from its newest checkpoint if it has one."""
+    status = run.status
+    if status["status"] not in (Status.RUNNING, Status.INTERRUPTED):
+        return _finished(run, status)
+    chosen = method_named(config["method"])
+    problem = Problem.of(data, params, config["seed"], chosen.targets)
+    solver = _solver_of(chosen, problem, params, options)
+    state, progress, best = _start(run, solver)
+    run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds})
+    evaluator = Evaluator(
+        problem, options.executor, solver.data, eval_data=config["eval"], select_data=config.get("selected_on")
+    )
+    start = FitStart(
+        chosen.name, data.path.name, data.meta.n_rows, len(solver.lanes), options.executor.slots,
+        config["passes"], state.passes,
+    )  # fmt: skip
+    watchers = [*options.callbacks, EventLog(run), Checkpointer(run, options.checkpoint_seconds)]
+    for callback in watchers:
+        callback.on_start(start)
+    solution = solve(
+        solver,
+        state,
+        options.executor,
+        limits=_limits(config),
+        evaluate=evaluator,
+        callbacks=watchers,
+        progress=progress,
+        best_weights=best,
+        keep_best=lambda weights: save_model(run.path / "best", _model(weights, problem, params, chosen)),
+    )
+    return _conclude(run, solution, problem, params, chosen, evaluator)
+
+
+def _limits(config: dict[str, Any]) -> Limits:
+    every = config["eval_every"]
+    if every is None:
+        every = 1.0 if config["tol"] is not None or config["patience"] is not None else math.inf
+    return Limits(config["passes"], config["max_seconds"], config["tol"], every, config["patience"])
+
+
+def _solver_of(method: Method, problem: Problem, params: dict[str, Any], options: _Options) -> Any:
+    module, _, name = method.solver.partition(":")
+    solver_type = getattr(importlib.import_module(module), name)
+    initial = None if params.get("init") is None else load_model(params["init"])
+    return solver_type(problem, params, slots=options.executor.slots, memory=options.memory, initial=initial)
+
+
+def _start(run: Run, solver: Any) -> tuple[Any, Progress, Weights | None]:
+    """Return state, progress and best weights: of the newest checkpoint, or of a fresh start."""
+    found = run.load_checkpoint(solver.state_type)
+    if found is None:
+        run.truncate_events(0)
+        return solver.init(), Progress(), None
+    state, extra = found
+    run.truncate_events(state.round)
+    progress, best = Progress(**extra["progress"]), None
+    if progress.best is not None and (run.path / "best").exists():
+        model = load_model(run.path / "best")
+        best = Weights(model.weights, model.intercept.astype("float64"))
+    return state, progress, best
+
+
+def _model(weights: Weights, problem: Problem, params: dict[str, Any], method: Method) -> LinearModel:
+    meta = problem.dataset.meta
+    return LinearModel(
+        weights=weights.coefficients,
+        intercept=weights.intercept.astype(weights.coefficients.dtype),
+        classes=meta.classes,
+        method=method.name,
+        loss=problem.loss,
+        params=params,
+        transforms=meta.transforms,
+        transforms_digest=meta.transforms_digest,
+        dataset_fingerprint=problem.dataset.fingerprint,
+    )
+
+
+def _conclude(
+    run: Run, solution: Solution, problem: Problem, params: dict[str, Any], method: Method, evaluator: Evaluator
+) -> FitResult:
+    record = dict(solution.record)
+    model = None
+    if solution.status not in (Status.INTERRUPTED, Status.DIVERGED):
+        model = _model(solution.weights, problem, params, method)
+        record |= evaluator.selection(solution.weights)
+        save_model(run.path / "model", model)
+        run.clear_checkpoints()
+        shutil.rmtree(run.path / "best", ignore_errors=True)
+        record["weights_sha256"] = model.sha256
+    clock = {"passes": solution.state.passes, **asdict(solution.progress)}
+    run.write_status({**record, **clock, "status": solution.status})
+    return FitResult(solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record)
+
+
+def _finished(run: Run, status: dict[str, Any]) -> FitResult:
+    """Return the result of a run that has ended already; resuming it changes nothing."""
+    ended = Status(status["status"])
+    model = load_model(run.path) if ended != Status.DIVERGED else None
+    return FitResult(ended, model, run.path, status["passes"], status["seconds"], status, status.get("selected"))
+
+

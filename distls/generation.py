@@ -1,0 +1,141 @@
+"""`generate`: seeded synthetic datasets of the papers' shapes, written partition by partition in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from distls.execution.base import Executor
+from distls.execution.serial import SerialExecutor
+from distls.storage.atomic import describe_os_error
+from distls.storage.dataset import Dataset, publish
+from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.format import DatasetMeta
+from distls.storage.partition import PartitionRecord, choose_codecs, write_partition
+from distls.storage.rows import DenseRows, Partition
+from distls.workers.synthetic import BLOCK_ROWS, KINDS, Kind, generate_rows, kind_named
+
+__all__ = ["generate"]
+
+DEFAULT_PARTITION_BYTES = 16 * 2**20
+_BYTES_PER_SPARSE_ROW = 90 * 6 + 12
+
+
+@dataclass(frozen=True)
+class _Job:
+    root: str
+    kind: str
+    seed: int
+    part: str
+    n_rows: int
+    partition_rows: int
+    codecs: dict[str, str]
+
+
+def _write(job: _Job, shared: None, index: int) -> PartitionRecord:
+    start = index * job.partition_rows
+    x, y = generate_rows(job.kind, job.seed, job.part, start, min(start + job.partition_rows, job.n_rows))
+    kind = KINDS[job.kind]
+    return write_partition(Path(job.root), index, Partition(x, y), kind.n_features, kind.n_classes, job.codecs)
+
+
+def _partition_rows(kind: Kind, partition_bytes: int) -> int:
+    """Return the rows of a partition: whole generator blocks where they fit, else an even share of one."""
+    row_bytes = 4 * kind.n_features + 4 if kind.layout == "dense" else _BYTES_PER_SPARSE_ROW
+    rows = max(1, partition_bytes // row_bytes)
+    return rows // BLOCK_ROWS * BLOCK_ROWS if rows >= BLOCK_ROWS else -(-BLOCK_ROWS // -(-BLOCK_ROWS // rows))
+
+
+def generate(
+    kind: str,
+    dataset: str | Path,
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    partition_size: int = DEFAULT_PARTITION_BYTES,
+    compress: str = "auto",
+    executor: Executor | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> tuple[Dataset, Dataset]:
+    """Write a synthetic training set and its test set, DATASET and DATASET-test.
+
+    Parameters
+    ----------
+    kind : str
+        See `distls.workers.synthetic.KINDS`.
+    dataset : path
+    rows : int, optional
+        Training rows; default the paper's. Fewer rows are a prefix of more. The test set is always the paper's.
+    seed : int
+        The same seed gives the same bits.
+    partition_size : int
+        Decoded bytes of a partition, about.
+    compress : {"auto", "zstd", "lz4", "none"}
+    executor : Executor, optional
+    progress : callable, optional
+        Called with (partitions done, partitions in all, what).
+
+    Returns
+    -------
+    train, test : Dataset
+
+    Raises
+    ------
+    ParameterError, MismatchError, StorageError
+    """
+    made = kind_named(kind)
+    n_rows = made.n_train if rows is None else rows
+    if n_rows < 1:
+        raise ParameterError(f"--rows {n_rows}: at least one row is needed")
+    root = Path(dataset)
+    targets = [(root, "train", n_rows), (root.with_name(f"{root.name}-test"), "test", made.n_test)]
+    for path, _, _ in targets:
+        if path.exists():
+            raise MismatchError(f"{path} exists already; remove it or choose another name")
+    try:
+        train, test = (
+            _generate_part(made, path, seed, part, count, partition_size, compress, executor, progress)
+            for path, part, count in targets
+        )
+    except OSError as error:
+        remedy = f"{root} is incomplete: make room, remove it and generate again"
+        raise describe_os_error(error, f"cannot write {root}", remedy) from None
+    return train, test
+
+
+def _generate_part(
+    kind: Kind,
+    root: Path,
+    seed: int,
+    part: str,
+    n_rows: int,
+    partition_size: int,
+    compress: str,
+    executor: Executor | None,
+    progress: Callable[[int, int, str], None] | None,
+) -> Dataset:
+    root.mkdir(parents=True)
+    trial = Partition(*generate_rows(kind.name, seed, part, 0, min(n_rows, BLOCK_ROWS)))
+    partition_rows = _partition_rows(kind, partition_size)
+    codecs = choose_codecs(trial, compress)
+    job = _Job(str(root.resolve()), kind.name, seed, part, n_rows, partition_rows, codecs)
+    indices = range(-(-n_rows // partition_rows))
+    records = []
+    for record in (executor or SerialExecutor()).map(partial(_write, job), indices):
+        records.append(record)
+        if progress:
+            progress(len(records), len(indices), f"generating {root.name}")
+    meta = DatasetMeta(
+        n_rows=n_rows,
+        n_features=kind.n_features,
+        nnz=0,
+        layout="dense" if isinstance(trial.x, DenseRows) else "csr",
+        dtype="float32",
+        target="class",
+        classes=list(range(kind.n_classes)),
+        source={"format": "generated", "kind": kind.name, "part": part, "seed": seed},
+        codecs=codecs,
+    )
+    return publish(root, meta, records, {})

@@ -1,0 +1,238 @@
+"""The methods, their parameters and their validation: one vocabulary, described in docs/notation.md."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distls.storage.errors import ParameterError
+
+__all__ = ["METHODS", "Method", "Parameter", "expand_grid", "method_named", "parse_values"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a method.
+
+    Attributes
+    ----------
+    name : str
+    default : object
+        JSON value; None where the method decides (the description says how).
+    parse : callable
+        Takes a JSON value or text, returns the typed value or raises ValueError with the rule.
+    description : str
+    """
+
+    name: str
+    default: Any
+    parse: Callable[[Any], Any]
+    description: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """One training method.
+
+    Attributes
+    ----------
+    name, summary, paper : str
+    aliases : dict of loss alias -> full loss name
+    parameters : tuple of Parameter
+    solver : str
+        "module:class" of the solver, imported when used.
+    targets : tuple of target kinds it accepts
+    """
+
+    name: str
+    summary: str
+    paper: str
+    aliases: Mapping[str, str]
+    parameters: tuple[Parameter, ...]
+    solver: str
+    targets: tuple[str, ...]
+
+    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and complete parameters.
+
+        Parameters
+        ----------
+        given : mapping of name -> text or value
+
+        Returns
+        -------
+        params : dict
+            Every parameter of the method, typed.
+
+        Raises
+        ------
+        ParameterError
+            A name is unknown (the closest known one is named) or a value is out of range.
+        """
+        known = {p.name: p for p in self.parameters}
+        for name in given:
+            if name not in known:
+                raise ParameterError(_unknown(name, self.name, list(known)))
+        return {name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()}
+
+    def _parse(self, parameter: Parameter, value: Any) -> Any:
+        if value is None or value == parameter.default:
+            return parameter.default
+        try:
+            return parameter.parse(value)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"{self.name}: {parameter.name}={value}: {error}") from None
+
+
+def _unknown(name: str, method: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+    return f"{method} has no parameter {name!r}; {hint}"
+
+
+def number(low: float = float("-inf"), high: float = float("inf"), *, above: float | None = None) -> Any:
+    """Return a parser of finite numbers within [low, high], and above `above`."""
+
+    def parse(value: Any) -> float:
+        try:
+            result = float(value)
+        except (TypeError, ValueError):
+            raise ValueError("expected a number") from None
+        if not low <= result <= high or result in (float("inf"), float("-inf")):
+            raise ValueError(f"expected a number from {low:g} to {high:g}")
+        if above is not None and result <= above:
+            raise ValueError(f"must be greater than {above:g}")
+        return result
+
+    return parse
+
+
+def integer(low: int, high: int = 2**63 - 1) -> Any:
+    """Return a parser of integers within [low, high]."""
+
+    def parse(value: Any) -> int:
+        try:
+            result = int(str(value))
+        except ValueError:
+            raise ValueError("expected a whole number") from None
+        if not low <= result <= high:
+            raise ValueError(f"expected a whole number of at least {low}")
+        return result
+
+    return parse
+
+
+def one_of(*choices: str, **aliases: str) -> Any:
+    """Return a parser of one of `choices`, or an alias of one."""
+
+    def parse(value: Any) -> str:
+        text = aliases.get(str(value), str(value))
+        if text not in choices:
+            raise ValueError(f"expected one of {', '.join([*choices, *aliases])}")
+        return text
+
+    return parse
+
+
+def boolean(value: Any) -> bool:
+    """Parse yes/no, true/false, 1/0."""
+    table = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    try:
+        return table[str(value).lower()]
+    except KeyError:
+        raise ValueError("expected true or false") from None
+
+
+def class_weight(value: Any) -> Any:
+    """Parse 'balanced' or a mapping {label: weight}, as JSON text or a dict."""
+    if value == "balanced":
+        return value
+    try:
+        table = json.loads(value) if isinstance(value, str) else dict(value)
+        weights = {str(label): float(weight) for label, weight in table.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError('expected balanced, or weights such as {"1": 2.5}') from None
+    if not weights or min(weights.values()) < 0 or not all(w < float("inf") for w in weights.values()):
+        raise ValueError("class weights must be finite and not negative")
+    return weights
+
+
+def text(value: Any) -> str:
+    """Accept any text."""
+    return str(value)
+
+
+_MCID_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
+
+METHODS: dict[str, Method] = {
+    "mcid": Method(
+        name="mcid",
+        summary="stochastic multi-class logistic regression, SVM and perceptron, step 1/(alpha t)",
+        paper="Chen, Chen, Yang 2011, Characterizing Inverse Time Dependency in Multi-class Learning, Algorithms 1-4",
+        aliases=_MCID_LOSSES,
+        parameters=(
+            Parameter(
+                "loss",
+                "softmax",
+                one_of("softmax", "crammer_singer", "perceptron", **_MCID_LOSSES),
+                "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
+            ),
+            Parameter("alpha", 1e-5, number(above=0.0), "L2 strength, the paper's lambda; it divides the step"),
+            Parameter("batch_size", 1, integer(1), "rows a step, the paper's r"),
+            Parameter("average", "tail", one_of("none", "all", "tail"), "which iterates the model is the mean of"),
+            Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
+            Parameter("class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'),
+            Parameter("lanes", None, integer(1, 4096), "chains worked in parallel; default min(8, partitions)"),
+            Parameter("dtype", "float32", one_of("float32", "float64"), "of the weights"),
+            Parameter("t0", None, number(0.0), "added to t in the step; default: see docs/notation.md"),
+            Parameter("round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"),
+            Parameter("init", None, text, "a run or model to start from"),
+        ),
+        solver="distls.solvers.mcid:Mcid",
+        targets=("class",),
+    ),
+}
+
+
+def method_named(name: str) -> Method:
+    """Return the method `name`.
+
+    Raises
+    ------
+    ParameterError
+        There is none; the closest is named.
+    """
+    if name not in METHODS:
+        close = difflib.get_close_matches(name, METHODS, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(METHODS)}"
+        raise ParameterError(f"no method {name!r}; {hint}")
+    return METHODS[name]
+
+
+def parse_values(pairs: Sequence[str]) -> dict[str, Any]:
+    """Parse command-line ``NAME=VALUE`` pairs; several values stay a list.
+
+    Raises
+    ------
+    ParameterError
+        A pair has no "=", or a name comes twice.
+    """
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise ParameterError(f"-p {pair}: expected NAME=VALUE")
+        if name in values:
+            raise ParameterError(f"-p {name} is given twice; list several values as {name}=A,B")
+        values[name] = value.split(",") if "," in value and not value.startswith("{") else value
+    return values
+
+
+def expand_grid(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one parameter setting for each combination of the listed values."""
+    lists = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in values.items()}
+    return [dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values())]

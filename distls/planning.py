@@ -1,0 +1,231 @@
+"""What a job will cost, from metadata alone: memory of a worker and of the driver, bytes, network.
+
+A worker's memory is::
+
+    base                       interpreter, libraries, compiled kernels
+    + threads * 2 * partition  one being worked on, one being read (decoded and encoded bytes)
+    + weights                  the received copy, and the results of the lanes a task holds
+    + sample                   rows on which averaging is judged
+    + cache                    decoded partitions kept between rounds: all that the limit leaves
+
+What cannot fit with no cache at all is refused before anything is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from distls.execution.base import Executor
+from distls.storage.dataset import Dataset
+from distls.storage.errors import MemoryPlanError, WorkerError
+from distls.workers.checks import trouble_with
+
+__all__ = ["MemoryBudget", "Plan", "check_workers", "human", "make_plan", "parse_bytes"]
+
+MIB = 2**20
+
+# Measured (benchmarks/scale.py): a worker with all libraries and the kernels loaded from the disk cache.
+BASE_BYTES = 210 * MIB
+# What compiling the kernels adds, and keeps, in a process that finds no disk cache.
+COMPILE_BYTES = 100 * MIB
+# Buffers are a little larger than what they hold; the allocator rounds.
+SLACK = 1.05
+# The part of a limit that is planned for; Dask kills a worker at the limit itself.
+SAFE_FRACTION = 0.92
+
+
+@dataclass(frozen=True)
+class MemoryBudget:
+    """The memory of the workers.
+
+    Attributes
+    ----------
+    limit : int or None
+        Bytes a worker process; None: half of this machine's free memory, shared by the workers.
+    workers, threads : int
+        Processes, and threads in each.
+    compiles : bool
+        Whether workers may have to compile kernels themselves (other machines do).
+    """
+
+    limit: int | None = None
+    workers: int = 1
+    threads: int = 1
+    compiles: bool = False
+
+    @property
+    def worker_limit(self) -> int:
+        """Bytes a worker process may use."""
+        if self.limit is not None:
+            return self.limit
+        return psutil.virtual_memory().available // (2 * self.workers)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job will cost.
+
+    Attributes
+    ----------
+    worker_bytes : int
+        Peak resident bytes of one worker, cache included.
+    worker_parts : dict of name -> bytes
+        What that sum is made of.
+    worker_limit : int
+    cache_bytes : int
+        Of each worker, for decoded partitions.
+    cached_fraction : float
+        Share of the data that the workers' caches hold together.
+    driver_bytes : int
+    bytes_per_pass : int
+        Stored bytes.
+    passes : float or None
+        As asked.
+    rounds_per_pass, lanes : int
+    network_bytes_per_round : int
+        Between driver and workers, both ways.
+    seconds_per_pass : float or None
+        From a probe, where one was made; from the store, nothing cached.
+    """
+
+    worker_bytes: int
+    worker_parts: dict[str, int]
+    worker_limit: int
+    cache_bytes: int
+    cached_fraction: float
+    driver_bytes: int
+    bytes_per_pass: int
+    passes: float | None
+    rounds_per_pass: int
+    lanes: int
+    network_bytes_per_round: int
+    seconds_per_pass: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return asdict(self)
+
+
+def make_plan(
+    dataset: Dataset,
+    *,
+    weight_bytes: int,
+    result_copies: int,
+    lanes: int,
+    rounds_per_pass: int,
+    sample_bytes: int,
+    driver_copies: float,
+    budget: MemoryBudget,
+    passes: float | None = None,
+) -> Plan:
+    """Plan a job of a stochastic solver.
+
+    Parameters
+    ----------
+    weight_bytes : int
+        Of one copy of the weights.
+    result_copies : int
+        Weight-sized arrays in one lane's result.
+    driver_copies : float
+        Weight-sized arrays that the driver's state holds.
+
+    Raises
+    ------
+    MemoryPlanError
+        A worker needs more than its limit even without a cache.
+    """
+    tasks = min(lanes, budget.workers * budget.threads)
+    lanes_per_task = -(-lanes // tasks)
+    # a task holds the lane at work and the unmerged results on its side of the tree, then one being sent
+    live = min(lanes_per_task.bit_length(), lanes_per_task) + 1
+    largest = int(dataset.decoded_bytes.max(initial=0)), int(dataset.stored_bytes.max(initial=0))
+    parts = {
+        "base": BASE_BYTES + COMPILE_BYTES * budget.compiles,
+        "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
+        "weights": weight_bytes * (2 + budget.threads * live * result_copies),
+        "sample": sample_bytes,
+    }
+    needed = sum(parts.values())
+    limit = budget.worker_limit
+    room = int(limit * SAFE_FRACTION) - needed
+    if room < 0:
+        raise MemoryPlanError(_refusal(needed, parts, limit, dataset, budget))
+    decoded = int(dataset.decoded_bytes.sum())
+    parts["cache"] = min(room, int(decoded * SLACK))
+    held = min(decoded, int(room / SLACK))
+    return Plan(
+        worker_bytes=sum(parts.values()),
+        worker_parts=parts,
+        worker_limit=limit,
+        cache_bytes=held,
+        cached_fraction=min(1.0, held * budget.workers / max(decoded, 1)),
+        driver_bytes=int(BASE_BYTES + COMPILE_BYTES + weight_bytes * (driver_copies + (tasks + 1) * result_copies)),
+        bytes_per_pass=int(dataset.stored_bytes.sum()),
+        passes=passes,
+        rounds_per_pass=rounds_per_pass,
+        lanes=lanes,
+        network_bytes_per_round=weight_bytes * (min(budget.workers, tasks) + tasks * result_copies),
+    )
+
+
+def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, budget: MemoryBudget) -> str:
+    made_of = ", ".join(f"{name} {human(size)}" for name, size in parts.items() if size)
+    least = human(int(needed / SAFE_FRACTION) + MIB)
+    remedies = [f"allow at least --memory-limit {least.replace(' ', '')}"]
+    if budget.threads > 1:
+        remedies.append("use --threads-per-worker 1 with more workers")
+    if parts["partitions"] > parts["base"]:
+        remedies.append("ingest again with a smaller --partition-size")
+    return (
+        f"{dataset.path}: a worker needs {human(needed)} ({made_of}) but may use {human(int(limit * SAFE_FRACTION))} "
+        f"of its {human(limit)}; {', or '.join(remedies)}"
+    )
+
+
+def human(n_bytes: float) -> str:
+    """Write a number of bytes with a binary unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(n_bytes) < 1024:
+            return f"{n_bytes:.0f} {unit}" if unit in ("B", "KiB") or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:.1f} TiB"
+
+
+def parse_bytes(text: str) -> int:
+    """Parse a size such as ``600MiB``, ``2GB`` or ``1000000``.
+
+    Raises
+    ------
+    ValueError
+        It is not a positive size.
+    """
+    units = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+    units |= {f"{u}ib": n for u, n in units.items() if len(u) == 1 and u != "b"}
+    units |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+    cleaned = text.strip().lower().replace(" ", "")
+    digits = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
+    try:
+        size = int(float(digits) * units[cleaned[len(digits) :]])
+    except (KeyError, ValueError, OverflowError):
+        raise ValueError(f"{text!r} is not a size; write it like 600MiB or 2GiB") from None
+    if size <= 0:
+        raise ValueError(f"{text!r}: a size must be positive")
+    return size
+
+
+def check_workers(executor: Executor, dataset: Dataset, run: Path | None) -> None:
+    """Have every worker open the dataset, compare the fingerprint and write to the run folder.
+
+    Raises
+    ------
+    WorkerError
+        One cannot; the message names it and the path.
+    """
+    job = (str(dataset.path.resolve()), dataset.fingerprint, None if run is None else str(run.resolve()))
+    for worker, trouble in executor.each_worker(trouble_with, job).items():
+        if trouble:
+            raise WorkerError(f"worker {worker}: {trouble}")

@@ -1,0 +1,145 @@
+"""A RUN folder: configuration, events, checkpoints, the published model.
+
+::
+
+    RUN/config.json     what was asked, written first
+    RUN/status.json     how it stands or ended
+    RUN/events.jsonl    one line a round, append-only
+    RUN/checkpoints/    round-NNNNNN, whole or absent; the last two are kept
+    RUN/model/          published last
+    RUN/children/       with --select: one RUN a setting
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from distls.solvers.base import State
+from distls.storage.atomic import describe_os_error, read_json, write_json
+from distls.storage.bundle import read_bundle, write_bundle
+from distls.storage.errors import FormatError, MismatchError
+
+__all__ = ["Run", "is_run"]
+
+_KEPT_CHECKPOINTS = 2
+_CHECKPOINT = re.compile(r"round-\d{6,}")
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether `path` is a run folder."""
+    return (path / "config.json").is_file()
+
+
+class Run:
+    """One run folder.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any]) -> Run:
+        """Make a new run folder.
+
+        Raises
+        ------
+        MismatchError
+            Something is there already.
+        StorageError
+            It cannot be written.
+        """
+        if is_run(path):
+            raise MismatchError(f"{path} is a run already; `distls resume {path}` continues it, or choose another name")
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise MismatchError(f"{path} exists and is not empty; choose another name for the run")
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            write_json(path / "config.json", config)
+        except OSError as error:
+            raise describe_os_error(error, f"cannot write the run {path}", "choose a writable place") from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Open an existing run folder.
+
+        Raises
+        ------
+        FormatError
+            It is not a run.
+        """
+        if not is_run(path):
+            raise FormatError(f"{path}: not a run (no config.json)" if path.exists() else f"{path}: no such run")
+        return cls(path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What was asked."""
+        try:
+            return dict(read_json(self.path / "config.json"))
+        except (ValueError, TypeError):
+            raise FormatError(f"{self.path}: config.json cannot be read") from None
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """How the run stands; RUNNING until it says otherwise."""
+        path = self.path / "status.json"
+        return dict(read_json(path)) if path.exists() else {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
+
+    def write_status(self, status: dict[str, Any]) -> None:
+        """Replace the status."""
+        write_json(self.path / "status.json", status)
+
+    def append_event(self, event: dict[str, Any]) -> None:
+        """Add one line to the events."""
+        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event) + "\n")
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return all whole event lines; a line cut off by a crash is left out."""
+        path = self.path / "events.jsonl"
+        if not path.exists():
+            return []
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+    def truncate_events(self, last_round: int) -> None:
+        """Drop the events after `last_round`: a resumed run writes them again."""
+        kept = [event for event in self.events() if event["round"] <= last_round]
+        text = "".join(json.dumps(event) + "\n" for event in kept)
+        (self.path / "events.jsonl").write_text(text, encoding="utf-8")
+
+    def save_checkpoint(self, state: State, extra: dict[str, Any]) -> None:
+        """Write the state as a checkpoint, then remove all but the last two."""
+        scalars, arrays = state.split()
+        folder = self.path / "checkpoints" / f"round-{state.round:06d}"
+        write_bundle(folder, "checkpoint", {"state": scalars, **extra}, arrays)
+        for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def checkpoints(self) -> list[Path]:
+        """Return the whole checkpoints, oldest first."""
+        folder = self.path / "checkpoints"
+        found = folder.iterdir() if folder.is_dir() else iter(())
+        return sorted((p for p in found if _CHECKPOINT.fullmatch(p.name)), key=lambda p: int(p.name[6:]))
+
+    def load_checkpoint(self, state_type: type[State]) -> tuple[State, dict[str, Any]] | None:
+        """Read the newest checkpoint, or None when there is none yet."""
+        found = self.checkpoints()
+        if not found:
+            return None
+        attributes, arrays = read_bundle(found[-1], "checkpoint")
+        scalars = attributes.pop("state")
+        return state_type.join(scalars, arrays), attributes
+
+    def clear_checkpoints(self) -> None:
+        """Remove the checkpoints of a finished run; the model says it all."""
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)

@@ -1,0 +1,123 @@
+"""What a solver is: a few methods over an explicit state; the loop in `loop.py` owns everything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.execution.base import Executor
+
+__all__ = ["RoundReport", "Solver", "State", "Status", "Weights"]
+
+
+class Status(StrEnum):
+    """How a fit stands or ended. Only DIVERGED is a failure."""
+
+    RUNNING = "RUNNING"
+    CONVERGED = "CONVERGED"
+    MAX_PASSES = "MAX_PASSES"
+    MAX_SECONDS = "MAX_SECONDS"
+    EARLY_STOPPED = "EARLY_STOPPED"
+    DIVERGED = "DIVERGED"
+    INTERRUPTED = "INTERRUPTED"
+
+
+@dataclass
+class Weights:
+    """What a model is made of.
+
+    Attributes
+    ----------
+    coefficients : float32 or float64 array of shape (n_features, n_outputs), C-ordered
+    intercept : float64 array of shape (n_outputs,)
+    """
+
+    coefficients: NDArray[Any]
+    intercept: NDArray[np.float64]
+
+
+@dataclass
+class State:
+    """Base of solver states: arrays and JSON scalars only, so that checkpoints need no code of the solver.
+
+    Attributes
+    ----------
+    round : int
+        Rounds done.
+    passes : float
+        Block bytes read for updates divided by stored bytes.
+    """
+
+    round: int = 0
+    passes: float = 0.0
+
+    def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return (scalars, arrays) by field name."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        return {name: value for name, value in values.items() if name not in arrays}, arrays
+
+    @classmethod
+    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """Rebuild the state that `split` took apart."""
+        return cls(**scalars, **arrays)
+
+
+@dataclass
+class RoundReport:
+    """What a round tells for free; one line of ``events.jsonl``.
+
+    Attributes
+    ----------
+    running_loss, running_error : float
+        Mean loss and error rate over the rows just read, each scored before it was learned from.
+    n_rows : int
+        Rows read.
+    bytes_read, cached_bytes : int
+        Stored bytes read from disk, and stored bytes found in worker caches.
+    kernel_seconds, wait_seconds : float
+        Sums over lanes: time in kernels, time waiting for data.
+    averaging : dict or None
+        Loss on the fixed sample before (mean over lanes) and after averaging, and the lanes' relative spread.
+    worker_peaks : dict of worker -> bytes
+        Highest resident size of each worker process so far.
+    """
+
+    running_loss: float
+    running_error: float
+    n_rows: int
+    bytes_read: int
+    cached_bytes: int
+    kernel_seconds: float
+    wait_seconds: float
+    averaging: dict[str, float] | None = None
+    worker_peaks: dict[str, int] = field(default_factory=dict)
+
+
+S = TypeVar("S", bound=State)
+
+
+class Solver(Protocol[S]):
+    """One method on one problem."""
+
+    state_type: type[S]
+
+    def init(self) -> S:
+        """Return the state before the first round."""
+        ...
+
+    def step(self, state: S, executor: Executor) -> tuple[S, RoundReport]:
+        """Do one round; a pure function of the state, the data and the settings."""
+        ...
+
+    def status(self, state: S) -> Status:
+        """Tell whether the state is usable: RUNNING or DIVERGED."""
+        ...
+
+    def weights(self, state: S) -> Weights:
+        """Return what a model made of the state now would hold."""
+        ...

@@ -1,0 +1,193 @@
+"""The one loop that drives every solver: limits, non-finite checks, evaluation, callbacks, interruption."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distls.callbacks import Callback, RoundEvent
+from distls.execution.base import Executor
+from distls.solvers.base import RoundReport, Solver, State, Status, Weights
+
+__all__ = ["Limits", "Progress", "Solution", "solve"]
+
+# Passes are sums of fractions.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop and how often to evaluate.
+
+    Attributes
+    ----------
+    max_passes, max_seconds : float or None
+        Seconds count training, not evaluation.
+    tol : float or None
+        Stop when the certificate's value is at most this.
+    eval_every : float
+        Passes between evaluations; 0 never evaluates, infinity only at the end.
+    patience : int or None
+        Stop after this many evaluations without a lower error on the evaluation data, keeping the best.
+    """
+
+    max_passes: float | None = None
+    max_seconds: float | None = None
+    tol: float | None = None
+    eval_every: float = math.inf
+    patience: int | None = None
+
+
+@dataclass
+class Progress:
+    """What the loop itself must remember over a resume.
+
+    Attributes
+    ----------
+    seconds, eval_seconds : float
+        Spent in rounds, and in evaluations.
+    evaluated_at : float
+        Passes at the last evaluation.
+    best : dict or None
+        With patience: {"error", "round", "misses"} of the best evaluation so far.
+    """
+
+    seconds: float = 0.0
+    eval_seconds: float = 0.0
+    evaluated_at: float = 0.0
+    best: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Solution:
+    """How a fit ended.
+
+    Attributes
+    ----------
+    status : Status
+    state : State
+    weights : Weights
+        To publish: the best ones under patience, else the last.
+    progress : Progress
+    record : dict
+        The last round's record, empty when no round was done.
+    """
+
+    status: Status
+    state: State
+    weights: Weights
+    progress: Progress
+    record: dict[str, Any]
+
+
+Evaluate = Callable[[Weights], dict[str, Any]]
+
+
+def solve(
+    solver: Solver[Any],
+    state: State,
+    executor: Executor,
+    *,
+    limits: Limits,
+    evaluate: Evaluate,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress | None = None,
+    best_weights: Weights | None = None,
+    keep_best: Callable[[Weights], None] = lambda weights: None,
+) -> Solution:
+    """Run rounds until a limit is met.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Returns the fields that an evaluation adds to a record: ``objective``, ``certificate``, ``eval_error``...
+    best_weights : Weights or None
+        The best ones so far, when resuming under patience.
+    keep_best : callable
+        Called with every new best, so that a resume finds it.
+    """
+    progress = progress or Progress()
+    record: dict[str, Any] = {}
+    status = _limit_met(limits, state, progress, record)
+    done = state, progress, record
+    try:
+        while status == Status.RUNNING:
+            progress = replace(progress)
+            started = time.perf_counter()
+            state, report = solver.step(state, executor)
+            progress.seconds += time.perf_counter() - started
+            record = _record(state, report, progress)
+            status = Status.DIVERGED if _diverged(solver, state, report) else Status.RUNNING
+            if status == Status.RUNNING:
+                last = _limit_met(limits, state, progress, record) != Status.RUNNING
+                due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
+                if limits.eval_every and (due or last):
+                    progress.evaluated_at = state.passes
+                    weights = solver.weights(state)
+                    _evaluate(evaluate, weights, record, progress)
+                    if limits.patience is not None and _is_best(record, progress):
+                        best_weights = weights
+                        keep_best(weights)
+                status = _limit_met(limits, state, progress, record)
+            for callback in callbacks:
+                callback.on_round(RoundEvent(record, state, asdict(progress)))
+            done = state, progress, record
+        published = solver.weights(state)
+        if limits.patience is not None and best_weights is not None and progress.best["round"] != state.round:
+            published = best_weights
+            _evaluate(evaluate, published, record, progress)
+    except KeyboardInterrupt:
+        # the last round whose callbacks all ran is the one that a checkpoint and the events agree on
+        status = Status.INTERRUPTED
+        state, progress, record = done
+        published = solver.weights(state)
+    for callback in callbacks:
+        callback.on_end(status, state)
+    return Solution(status, state, published, progress, record)
+
+
+def _limit_met(limits: Limits, state: State, progress: Progress, record: dict[str, Any]) -> Status:
+    certificate = record.get("certificate", {}).get("value")
+    if limits.tol is not None and certificate is not None and certificate <= limits.tol:
+        return Status.CONVERGED
+    if limits.patience is not None and progress.best and progress.best["misses"] >= limits.patience:
+        return Status.EARLY_STOPPED
+    if limits.max_passes is not None and state.passes >= limits.max_passes - _ROUNDING:
+        return Status.MAX_PASSES
+    if limits.max_seconds is not None and progress.seconds >= limits.max_seconds:
+        return Status.MAX_SECONDS
+    return Status.RUNNING
+
+
+def _diverged(solver: Solver[Any], state: State, report: RoundReport) -> bool:
+    return not math.isfinite(report.running_loss) or solver.status(state) == Status.DIVERGED
+
+
+def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:
+    values = {name: value for name, value in asdict(report).items() if value is not None}
+    # JSON has no NaN; a diverged round says so by null
+    values |= {k: None for k, v in values.items() if isinstance(v, float) and not np.isfinite(v)}
+    clock = {"seconds": progress.seconds, "eval_seconds": progress.eval_seconds}
+    return {"round": state.round, "passes": state.passes, **clock, **values}
+
+
+def _evaluate(evaluate: Evaluate, weights: Weights, record: dict[str, Any], progress: Progress) -> None:
+    started = time.perf_counter()
+    record.update(evaluate(weights))
+    progress.eval_seconds += time.perf_counter() - started
+    record["eval_seconds"] = progress.eval_seconds
+
+
+def _is_best(record: dict[str, Any], progress: Progress) -> bool:
+    best, error = progress.best, record["eval_error"]
+    if best is None or error < best["error"]:
+        progress.best = {"error": error, "round": record["round"], "misses": 0}
+    else:
+        progress.best = {**best, "misses": best["misses"] + 1}
+    record["best"] = progress.best
+    return progress.best["misses"] == 0

@@ -1,0 +1,114 @@
+"""A trained linear model and its folder."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.bundle import read_bundle, write_bundle
+from distls.storage.errors import FormatError
+from distls.storage.format import Label
+
+__all__ = ["LinearModel", "load_model", "save_model", "weights_sha256"]
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Scores of a row x are ``x @ weights + intercept``; the class is the highest score, ties the lowest code.
+
+    Attributes
+    ----------
+    weights : float32 or float64 array of shape (n_features, n_outputs)
+    intercept : array of shape (n_outputs,), same dtype
+    classes : list of labels, sorted as in the training data
+    method : str
+    loss : str
+        Full loss name; probabilities mean something for ``softmax`` only.
+    params : dict
+        All parameters of the fit.
+    transforms_digest : str
+        Recipe of the training data: data to be scored must have gone through the same.
+    transforms : list of dict
+    dataset_fingerprint : str
+    """
+
+    weights: NDArray[Any]
+    intercept: NDArray[Any]
+    classes: list[Label]
+    method: str
+    loss: str
+    params: dict[str, Any]
+    transforms: list[dict[str, Any]]
+    transforms_digest: str
+    dataset_fingerprint: str
+
+    @property
+    def n_features(self) -> int:
+        """Width of the rows it scores."""
+        return len(self.weights)
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether softmax of the scores is a probability."""
+        return self.loss == "softmax"
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the weights; see `weights_sha256`."""
+        return weights_sha256(self.weights, self.intercept)
+
+
+def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any]) -> str:
+    """Sha256 of the little-endian C-order bytes of the weights, then of the intercept in the same dtype."""
+    little = weights.dtype.newbyteorder("<")
+    digest = hashlib.sha256(np.ascontiguousarray(weights, dtype=little).tobytes())
+    digest.update(np.ascontiguousarray(intercept, dtype=little).tobytes())
+    return digest.hexdigest()
+
+
+def save_model(folder: Path, model: LinearModel) -> None:
+    """Write a model; it appears whole or not at all."""
+    attributes = {
+        "classes": model.classes,
+        "method": model.method,
+        "loss": model.loss,
+        "params": model.params,
+        "transforms": model.transforms,
+        "transforms_digest": model.transforms_digest,
+        "dataset_fingerprint": model.dataset_fingerprint,
+        "weights_sha256": model.sha256,
+    }
+    write_bundle(folder, "model", attributes, {"weights": model.weights, "intercept": model.intercept})
+
+
+def load_model(path: str | Path) -> LinearModel:
+    """Load the model of a run, or a model folder.
+
+    Raises
+    ------
+    FormatError
+        There is no model at `path`.
+    CorruptDataError
+        Its arrays do not match their checksums.
+    """
+    root = Path(path)
+    folder = root / "model" if (root / "model").is_dir() else root
+    if not root.exists():
+        raise FormatError(f"{root}: no such run or model")
+    if folder == root and (root / "config.json").exists():
+        raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
+    attributes, arrays = read_bundle(folder, "model")
+    attributes.pop("weights_sha256", None)
+    try:
+        model = LinearModel(weights=arrays["weights"], intercept=arrays["intercept"], **attributes)
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{folder}: incomplete model ({error})") from None
+    weights, intercept = model.weights, model.intercept
+    if weights.ndim != 2 or intercept.shape != weights.shape[1:] or len(model.classes) != len(intercept):
+        raise FormatError(f"{folder}: weights, intercept and classes have different sizes")
+    return model

@@ -1,0 +1,181 @@
+"""Synthetic data: the reproducibility promises, the stored form, and that the papers' shapes are met."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.svm import LinearSVC
+
+from distls.storage.errors import ParameterError
+from distls.storage.rows import CsrRows, DenseRows
+from distls.workers import synthetic
+from distls.workers.kernels.sampling import alias_cells
+from distls.workers.synthetic import BLOCK_ROWS, KINDS, block, generate_rows
+
+DOCUMENTS = ["rcv1-4", "rcv1-53"]
+ALL = [*DOCUMENTS, "dense"]
+
+
+def arrays(made):
+    """All arrays of a block in one list."""
+    x, y = made
+    return [*x, y]
+
+
+def same(a, b):
+    return all(np.array_equal(p, q) and p.dtype == q.dtype for p, q in zip(arrays(a), arrays(b), strict=True))
+
+
+def matrix(x, n_features):
+    if isinstance(x, DenseRows):
+        return x.values
+    return sp.csr_matrix((x.data, x.indices.astype(np.int32), x.indptr), (len(x.indptr) - 1, n_features))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_one_seed_gives_the_same_bits_in_a_fresh_process_state(kind):
+    before = block(kind, 3, "train", 1)
+    synthetic._model.cache_clear()
+    assert same(before, block(kind, 3, "train", 1))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_seed_part_and_index_each_change_the_rows(kind):
+    blocks = [
+        block(kind, seed, part, index)
+        for seed, part, index in [(0, "train", 0), (1, "train", 0), (0, "test", 0)]
+    ]
+    blocks.append(block(kind, 0, "train", 1))
+    for i, a in enumerate(blocks):
+        for b in blocks[:i]:
+            assert not any(np.array_equal(p, q) for p, q in zip(arrays(a), arrays(b), strict=True))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_block_boundaries_do_not_show(kind):
+    whole = generate_rows(kind, 0, "train", 0, 20_000)
+    cuts = [0, 1, 5_000, 8_191, 8_192, 8_193, 16_384, 20_000]
+    pieces = [generate_rows(kind, 0, "train", a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    joined = synthetic._join([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
+    assert same(whole, joined)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_fewer_rows_are_a_prefix_and_rows_beyond_the_papers_count_exist(kind):
+    x, y = generate_rows(kind, 0, "test", 0, 9_000)
+    few_x, few_y = generate_rows(kind, 0, "test", 0, 700)
+    n = KINDS[kind].n_features
+    assert (matrix(x, n)[:700] != matrix(few_x, n)).sum() == 0
+    assert np.array_equal(y[:700], few_y)
+    far = KINDS[kind].n_train * 10
+    x, y = generate_rows(kind, 0, "train", far, far + 10)
+    assert matrix(x, n).shape == (10, n)
+    assert len(y) == 10
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_no_rows(kind):
+    x, y = generate_rows(kind, 0, "train", 8_192, 8_192)
+    assert matrix(x, KINDS[kind].n_features).shape == (0, KINDS[kind].n_features)
+    assert y.shape == (0,)
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_documents_are_canonical_csr_with_unit_rows(kind):
+    x, y = block(kind, 0, "train", 0)
+    assert isinstance(x, CsrRows)
+    assert [a.dtype for a in (*x, y)] == [np.int64, np.uint16, np.float32, np.int32]
+    assert x.indptr.shape == (BLOCK_ROWS + 1,)
+    assert x.indptr[0] == 0
+    assert x.indptr[-1] == len(x.indices) == len(x.data)
+    assert np.diff(x.indptr).min() >= 1
+    starts_a_row = np.isin(np.arange(len(x.indices)), x.indptr)
+    assert ((np.diff(x.indices.astype(np.int64)) > 0) | starts_a_row[1:]).all()
+    assert x.indices.max() < KINDS[kind].n_features
+    assert (x.data > 0).all()
+    norms = np.sqrt(np.add.reduceat(x.data.astype(np.float64) ** 2, x.indptr[:-1]))
+    np.testing.assert_allclose(norms, 1, atol=1e-6)
+
+
+def test_dense_block_shape_and_types():
+    x, y = block("dense", 0, "train", 0)
+    assert x.values.shape == (BLOCK_ROWS, 200)
+    assert x.values.flags.c_contiguous
+    assert (x.values.dtype, y.dtype) == (np.float32, np.int32)
+    assert np.isfinite(x.values).all()
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_documents_have_90_non_zeros_a_row(kind):
+    x, _ = generate_rows(kind, 0, "train", 0, 5 * BLOCK_ROWS)
+    assert x.indptr[-1] / (5 * BLOCK_ROWS) == pytest.approx(90, rel=0.03)
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_term_values_are_log_term_frequencies(kind):
+    x, _ = block(kind, 0, "train", 0)
+    # a row's smallest value is that of a term seen once, but for a few short documents
+    smallest = np.repeat(np.minimum.reduceat(x.data, x.indptr[:-1]), np.diff(x.indptr))
+    frequency = np.exp(x.data / smallest - 1)
+    assert np.mean(np.abs(frequency - np.rint(frequency)) < 1e-3) > 0.99
+    assert 0.4 < np.mean(frequency < 1.5) < 0.75
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_labels_follow_the_priors_with_two_percent_noise(kind):
+    labels = KINDS[kind].recipe.labels
+    draws = [labels.draw(np.random.default_rng(i)) for i in range(5)]
+    true, y = (np.concatenate(part) for part in zip(*draws, strict=True))
+    priors = np.asarray(labels.priors) / np.sum(labels.priors)
+    assert len(priors) == KINDS[kind].n_classes
+    np.testing.assert_allclose(np.bincount(true) / len(true), priors, atol=0.01)
+    assert np.mean(true != y) == pytest.approx(0.02, abs=0.003)
+    wrong = (y - true)[true != y] % len(priors)
+    counts = np.bincount(wrong, minlength=len(priors))[1:]
+    assert counts.max() < 6 * counts.mean()  # uniform over the other classes
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_blocks_contain_every_class(kind):
+    _, y = block(kind, 0, "test", 0)
+    assert np.array_equal(np.unique(y), np.arange(KINDS[kind].n_classes))
+
+
+@pytest.mark.parametrize(("kind", "bar"), [("rcv1-4", 0.16), ("rcv1-53", 0.60), ("dense", 0.12)])
+def test_a_linear_model_learns_it_but_not_perfectly(kind, bar):
+    n = KINDS[kind].n_features
+    x, y = generate_rows(kind, 0, "train", 0, 16_384)
+    x_test, y_test = generate_rows(kind, 0, "test", 0, 4_000)
+    C = 1e-3 if kind == "dense" else 0.3
+    model = LinearSVC(C=C, max_iter=30, tol=1e-2).fit(matrix(x, n), y)
+    error = np.mean(model.predict(matrix(x_test, n)) != y_test)
+    prior_error = 1 - np.bincount(y_test).max() / len(y_test)
+    assert 0.02 < error < min(bar, prior_error)
+
+
+def test_alias_table_holds_the_distribution_exactly():
+    weights = np.array([0, 1, 2**20, 7, 0, 3 * 2**20, 12345], dtype=np.int64)
+    cells = alias_cells(weights)
+    kept = (cells >> np.uint64(32)).astype(np.float64) / 2**32
+    other = (cells & np.uint64(2**32 - 1)).astype(np.int64)
+    chance = kept / len(weights)
+    np.add.at(chance, other, (1 - kept) / len(weights))
+    np.testing.assert_allclose(chance, weights / weights.sum(), atol=1e-9)
+    assert chance[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("rcv14", 0, "train", 0, 1), "unknown kind 'rcv14': did you mean 'rcv1-4'?"),
+        (("rcv1-4", 0, "valid", 0, 1), "part is 'valid': use one of train, test"),
+        (("rcv1-4", 0, "train", 2, 1), "rows 2 to 1: need 0 <= start <= stop"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(ParameterError, match=message.replace("?", r"\?")):
+        generate_rows(*arguments)
+
+
+def test_kinds_have_distinct_streams():
+    assert len({kind.id for kind in KINDS.values()}) == len(KINDS)
+    assert all(name == kind.name for name, kind in KINDS.items())

@@ -1,0 +1,80 @@
+"""Lanes: fixed, ordered chains of partitions, each worked through by one task a round.
+
+The number of lanes and who works which partitions belong to the problem, never to the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.seeds import Purpose, rng
+
+__all__ = ["Lane", "deal", "rounds_in_pass", "round_of_pass"]
+
+DEFAULT_LANES = 8
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one task does in one round.
+
+    Attributes
+    ----------
+    index : int
+        Place of the lane in every reduction.
+    blocks : tuple of int
+        Partitions, in the order they are worked through.
+    """
+
+    index: int
+    blocks: tuple[int, ...]
+
+
+def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
+    """Deal partitions to lanes so that their bytes are as equal as a greedy rule makes them.
+
+    Parameters
+    ----------
+    sizes : int64 array of shape (n_partitions,)
+    n_lanes : int
+        At least 1 and at most n_partitions.
+
+    Returns
+    -------
+    lanes : list of tuples of partition numbers, increasing within a lane
+    """
+    totals = np.zeros(n_lanes, dtype=np.int64)
+    lanes: list[list[int]] = [[] for _ in range(n_lanes)]
+    # largest first; ties go to the lower partition number and the lower lane
+    for block in np.argsort(-sizes, kind="stable"):
+        lane = min(range(n_lanes), key=lambda i: (totals[i], len(lanes[i]), i))
+        lanes[lane].append(int(block))
+        totals[lane] += sizes[block]
+    return [tuple(sorted(lane)) for lane in lanes]
+
+
+def rounds_in_pass(lanes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64], round_bytes: int) -> int:
+    """Return how many rounds make a pass when a lane reads at most `round_bytes` in one."""
+    heaviest = max((int(sizes[list(lane)].sum()) for lane in lanes), default=0)
+    longest = max((len(lane) for lane in lanes), default=1)
+    return max(1, min(-(-heaviest // max(round_bytes, 1)), longest))
+
+
+def round_of_pass(
+    lanes: Sequence[tuple[int, ...]], n_rounds: int, pass_index: int, round_index: int, seed: int
+) -> list[Lane]:
+    """Return the work of round `round_index` of a pass: each lane's blocks, shuffled anew every pass.
+
+    The order of lane l in pass p comes from (ORDER, p, l); over the rounds of a pass every block comes once.
+    """
+    work = []
+    for index, blocks in enumerate(lanes):
+        order = rng(seed, Purpose.ORDER, pass_index, index).permutation(len(blocks))
+        start = len(blocks) * round_index // n_rounds
+        stop = len(blocks) * (round_index + 1) // n_rounds
+        work.append(Lane(index, tuple(blocks[i] for i in order[start:stop])))
+    return work

@@ -1,0 +1,98 @@
+"""The fixed sample on which averaging is judged: the same rows every round, on every worker.
+
+It is a pure function of the dataset and the seed, read once a process and kept for the fit: too small to
+plan for elaborately, too dear to send every round.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset import Dataset
+from distls.storage.rows import Rows, n_rows_of, take_rows
+from distls.workers.kernels.linear import evaluate_rows
+from distls.workers.losses import LOSSES
+from distls.workers.seeds import Purpose, rng
+from distls.workers.stream import DatasetRef, ReadStats, open_ref, stream
+
+__all__ = ["SampleRef", "mean_loss", "sample_size"]
+
+_MOST_ROWS = 65_536
+_LEAST_ROWS = 256
+# Each lane judges its weights on the sample: together they do at most 1/64 of a pass.
+_SHARE_OF_PASS = 64
+_MOST_BLOCKS = 4
+
+
+@dataclass(frozen=True)
+class SampleRef:
+    """Which rows: `n_rows` at random from a few random partitions.
+
+    Attributes
+    ----------
+    n_rows, seed : int
+    """
+
+    n_rows: int
+    seed: int
+
+
+_lock = threading.Lock()
+_kept: dict[tuple[str, SampleRef], tuple[Rows, NDArray[np.int32]]] = {}
+
+
+def sample_size(dataset: Dataset, n_lanes: int) -> int:
+    """Return how many rows the sample should have."""
+    n_rows = dataset.meta.n_rows
+    return min(n_rows, _MOST_ROWS, max(_LEAST_ROWS, n_rows // (_SHARE_OF_PASS * n_lanes)))
+
+
+def mean_loss(
+    data: DatasetRef, sample: SampleRef, loss: str, weights: NDArray[Any], intercept: NDArray[np.float64]
+) -> float:
+    """Return the mean loss of (weights, intercept) over the sample."""
+    x, y = _rows_of(data, sample)
+    none = np.empty(0, np.float64)
+    total, count, _ = evaluate_rows(x, y, none, LOSSES[loss], weights, intercept, np.empty(0, np.int32))
+    return float(total / count) if count else 0.0
+
+
+def _rows_of(data: DatasetRef, sample: SampleRef) -> tuple[Rows, NDArray[np.int32]]:
+    key = (data.fingerprint, sample)
+    with _lock:
+        if key not in _kept:
+            _kept.clear()
+            _kept[key] = _read(data, sample)
+        return _kept[key]
+
+
+def _read(data: DatasetRef, sample: SampleRef) -> tuple[Rows, NDArray[np.int32]]:
+    table = open_ref(data).table
+    generator = rng(sample.seed, Purpose.SAMPLE)
+    blocks = [int(b) for b in generator.permutation(len(table)) if table.rows[b]][:_MOST_BLOCKS]
+    rows, codes = [], []
+    wanted = sample.n_rows
+    for place, (_, part) in enumerate(stream(data, blocks, ReadStats())):
+        # an equal share of what is still wanted from each partition that is still to come
+        share = min(-(-wanted // (len(blocks) - place)), n_rows_of(part.x))
+        chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))
+        rows.append(take_rows(part.x, chosen))
+        codes.append(part.y[chosen])
+        wanted -= share
+        if not wanted:
+            break
+    return _concatenated(rows), np.concatenate(codes)
+
+
+def _concatenated(blocks: list[Rows]) -> Rows:
+    first = blocks[0]
+    if len(first) == 1:
+        return type(first)(np.concatenate([block[0] for block in blocks]))
+    lengths = np.concatenate([np.diff(block[0]) for block in blocks])
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return type(first)(indptr, np.concatenate([b[1] for b in blocks]), np.concatenate([b[2] for b in blocks]))

@@ -1,0 +1,185 @@
+"""Tasks that score rows: evaluation sums, and the exact objective with its gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import n_rows_of
+from distls.workers.kernels.linear import add_gradient, evaluate_rows
+from distls.workers.lanes import Lane
+from distls.workers.losses import LOSSES
+from distls.workers.stream import DatasetRef, ReadStats, stream
+from distls.workers.training import row_weights
+
+__all__ = [
+    "GradientJob",
+    "GradientSum",
+    "ScoreJob",
+    "ScoreSum",
+    "gradient_lane",
+    "merge_gradients",
+    "merge_scores",
+    "score_lane",
+]
+
+Start = tuple[NDArray[Any], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class ScoreJob:
+    """Evaluate a model on labelled rows, each weighing one.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+    codes : int32 array of shape (n_classes of the data,)
+        The model's code of each class of the data, -1 for a label the model does not know.
+    """
+
+    data: DatasetRef
+    loss: str
+    codes: NDArray[np.int32]
+
+
+@dataclass
+class ScoreSum:
+    """Sums over rows.
+
+    Attributes
+    ----------
+    n_rows, errors : int
+        Rows of unknown labels count as errors.
+    known : float
+        Rows whose label the model knows.
+    loss_sum : float
+        Over those rows.
+    pairs, pair_counts : int64 arrays of shape (m,)
+        The confusion matrix: ``class of the data * n_outputs + predicted code``, increasing, and how often.
+    blocks : list of int
+    bytes_read : int
+    """
+
+    n_rows: int
+    errors: int
+    known: float
+    loss_sum: float
+    pairs: NDArray[np.int64]
+    pair_counts: NDArray[np.int64]
+    blocks: list[int]
+    reads: ReadStats
+
+
+def score_lane(job: ScoreJob, start: Start, lane: Lane) -> ScoreSum:
+    """Score one lane's partitions."""
+    weights, intercept = start
+    reads, total = ReadStats(), None
+    for index, part in stream(job.data, lane.blocks, reads):
+        count = n_rows_of(part.x)
+        predicted = np.empty(count, np.int32)
+        loss_sum, known, errors = evaluate_rows(
+            part.x, job.codes[part.y], np.empty(0), LOSSES[job.loss], weights, intercept, predicted
+        )
+        keys = part.y.astype(np.int64) * len(intercept) + predicted
+        pairs, counts = np.unique(keys, return_counts=True)
+        block = ScoreSum(count, int(errors), float(known), float(loss_sum), pairs, counts, [index], ReadStats())
+        total = block if total is None else merge_scores(total, block)
+    empty = np.empty(0, np.int64)
+    total = total or ScoreSum(0, 0, 0.0, 0.0, empty, empty, [], ReadStats())
+    return replace(total, reads=reads)
+
+
+def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
+    """Add two sums."""
+    keys = np.concatenate([left.pairs, right.pairs])
+    pairs, places = np.unique(keys, return_inverse=True)
+    counts = np.zeros(len(pairs), np.int64)
+    np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))
+    return ScoreSum(
+        left.n_rows + right.n_rows,
+        left.errors + right.errors,
+        left.known + right.known,
+        left.loss_sum + right.loss_sum,
+        pairs,
+        counts,
+        left.blocks + right.blocks,
+        left.reads.merge(right.reads),
+    )
+
+
+@dataclass(frozen=True)
+class GradientJob:
+    """The training objective's data term at given weights.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+    class_weight : float64 array or None
+        As in `StochasticJob`.
+    with_gradient : bool
+        False: the loss alone.
+    """
+
+    data: DatasetRef
+    loss: str
+    class_weight: NDArray[np.float64] | None
+    with_gradient: bool
+
+
+@dataclass
+class GradientSum:
+    """Sums over rows of s_i * loss_i, s_i and s_i * gradient_i.
+
+    Attributes
+    ----------
+    loss_sum, weight_sum : float
+    gradient : float64 array of shape (n_features, n_outputs), or (0, n_outputs) without gradient
+    intercept_gradient : float64 array of shape (n_outputs,)
+    n_rows : int
+    reads : ReadStats
+    """
+
+    loss_sum: float
+    weight_sum: float
+    gradient: NDArray[np.float64]
+    intercept_gradient: NDArray[np.float64]
+    n_rows: int
+    reads: ReadStats
+
+
+def gradient_lane(job: GradientJob, start: Start, lane: Lane) -> GradientSum:
+    """Sum loss and gradient over one lane's partitions."""
+    weights, intercept = start
+    gradient = np.zeros(weights.shape if job.with_gradient else (0, weights.shape[1]))
+    intercept_gradient = np.zeros(len(intercept))
+    total = GradientSum(0.0, 0.0, gradient, intercept_gradient, 0, ReadStats())
+    for _, part in stream(job.data, lane.blocks, total.reads):
+        weight = row_weights(part, job.class_weight)
+        given = part.x, part.y, weight, LOSSES[job.loss], weights, intercept
+        sums = (
+            add_gradient(*given, gradient, intercept_gradient)
+            if job.with_gradient
+            else evaluate_rows(*given, np.empty(0, np.int32))
+        )
+        total.loss_sum += sums[0]
+        total.weight_sum += sums[1]
+        total.n_rows += n_rows_of(part.x)
+    return total
+
+
+def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:
+    """Add two sums, reusing the memory of `left`."""
+    left.gradient += right.gradient
+    left.intercept_gradient += right.intercept_gradient
+    return replace(
+        left,
+        loss_sum=left.loss_sum + right.loss_sum,
+        weight_sum=left.weight_sum + right.weight_sum,
+        n_rows=left.n_rows + right.n_rows,
+        reads=left.reads.merge(right.reads),
+    )

@@ -1,0 +1,195 @@
+"""Partitions one after the other, the next one read and decoded while the current one is worked on.
+
+A process keeps decoded partitions up to a byte budget and evicts nothing within a fit: a least-recently-used
+cache would miss every time on cyclic scans. Buffers are kept between calls, because fresh memory costs page
+faults that take longer than decoding.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distls.storage.chunks import BufferPool, KeptBuffers
+from distls.storage.dataset import Dataset, open_dataset
+from distls.storage.errors import MismatchError
+from distls.storage.rows import Partition
+
+__all__ = ["DatasetRef", "ReadStats", "cached_bytes", "clear_cache", "open_ref", "stream"]
+
+
+@dataclass(frozen=True)
+class DatasetRef:
+    """A dataset by name, small enough to send with every task.
+
+    Attributes
+    ----------
+    path : str
+        As every worker sees it.
+    fingerprint : str
+        Refused when the dataset found there has another one.
+    cache_bytes : int
+        Decoded bytes of it that a worker process may keep.
+    prefetch : bool
+        Read ahead in a background thread.
+    """
+
+    path: str
+    fingerprint: str
+    cache_bytes: int = 0
+    prefetch: bool = True
+
+
+@dataclass
+class ReadStats:
+    """What reading cost.
+
+    Attributes
+    ----------
+    bytes_read : int
+        Stored bytes read from disk.
+    cached_bytes : int
+        Stored bytes of the partitions that were found in the cache instead.
+    wait_seconds : float
+        Time the consumer waited for data.
+    """
+
+    bytes_read: int = 0
+    cached_bytes: int = 0
+    wait_seconds: float = 0.0
+
+    def merge(self, other: ReadStats) -> ReadStats:
+        """Add another task's costs."""
+        return ReadStats(
+            self.bytes_read + other.bytes_read,
+            self.cached_bytes + other.cached_bytes,
+            self.wait_seconds + other.wait_seconds,
+        )
+
+
+@dataclass
+class _Cache:
+    """Decoded partitions of this process, by (fingerprint, index)."""
+
+    kept: dict[tuple[str, int], Partition] = field(default_factory=dict)
+    used: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def claim(self, key: tuple[str, int], n_bytes: int, budget: int) -> bool:
+        """Reserve room for one partition; data sets of earlier fits make way, this one's partitions never do."""
+        with self.lock:
+            if key in self.kept:
+                return False
+            for old in [k for k in self.kept if k[0] != key[0]]:
+                if self.used + n_bytes <= budget:
+                    break
+                self.used -= _n_bytes(self.kept.pop(old))
+            if self.used + n_bytes > budget:
+                return False
+            self.used += n_bytes
+            return True
+
+    def put(self, key: tuple[str, int], partition: Partition) -> None:
+        with self.lock:
+            if key in self.kept:
+                self.used -= _n_bytes(partition)
+            else:
+                self.kept[key] = partition
+
+
+_CACHE = _Cache()
+_LOCAL = threading.local()
+
+
+def _n_bytes(partition: Partition) -> int:
+    arrays = [*partition.x, partition.sample_weight]
+    arrays += list(partition.y[:2]) if isinstance(partition.y, tuple) else [partition.y]
+    return sum(a.nbytes for a in arrays if a is not None)
+
+
+def cached_bytes() -> int:
+    """Return the decoded bytes this process keeps."""
+    return _CACHE.used
+
+
+def clear_cache() -> None:
+    """Forget all decoded partitions and buffers of this thread."""
+    global _CACHE
+    _CACHE = _Cache()
+    _LOCAL.__dict__.clear()
+
+
+def open_ref(ref: DatasetRef) -> Dataset:
+    """Open the referred dataset, once a process.
+
+    Raises
+    ------
+    MismatchError
+        Another dataset is there now.
+    """
+    dataset = _open(ref.path, ref.fingerprint)
+    if dataset.fingerprint != ref.fingerprint:
+        _open.cache_clear()
+        raise MismatchError(
+            f"{ref.path}: its fingerprint is {dataset.fingerprint[:12]}, the job expects {ref.fingerprint[:12]}; "
+            "the data set was replaced, or this worker sees another file system"
+        )
+    return dataset
+
+
+@functools.lru_cache(maxsize=16)
+def _open(path: str, _fingerprint: str) -> Dataset:
+    return open_dataset(Path(path))
+
+
+def _load(dataset: Dataset, ref: DatasetRef, index: int, turn: int) -> tuple[Partition, bool]:
+    """Return a partition and whether it came from the cache."""
+    key = (ref.fingerprint, index)
+    kept = _CACHE.kept.get(key)
+    if kept is not None:
+        return kept, True
+    if ref.cache_bytes and _CACHE.claim(key, int(dataset.decoded_bytes[index]), ref.cache_bytes):
+        partition = dataset.read(index, KeptBuffers(scratch=_pools()[turn]))
+        _CACHE.put(key, partition)
+        return partition, False
+    return dataset.read(index, _pools()[turn]), False
+
+
+def _pools() -> tuple[BufferPool, BufferPool]:
+    """Return this thread's two buffers: one being worked on, one being filled."""
+    if not hasattr(_LOCAL, "pools"):
+        _LOCAL.pools = (BufferPool(), BufferPool())
+    return _LOCAL.pools
+
+
+def stream(ref: DatasetRef, indices: Sequence[int], stats: ReadStats) -> Iterator[tuple[int, Partition]]:
+    """Yield (index, partition) in the order of `indices`, reading ahead by one.
+
+    A partition's arrays are valid until the next one but one is asked for: use each before going on.
+    """
+    dataset = open_ref(ref)
+    pools = _pools()
+    with ThreadPoolExecutor(1, thread_name_prefix="distls-read", initializer=_adopt, initargs=(pools,)) as reader:
+        ahead: Future[tuple[Partition, bool]] | None = None
+        for place, index in enumerate(indices):
+            started = time.perf_counter()
+            load = (dataset, ref, index, place % 2)
+            partition, hit = ahead.result() if ahead is not None else _load(*load)
+            stats.wait_seconds += time.perf_counter() - started
+            size = int(dataset.stored_bytes[index])
+            stats.cached_bytes += size * hit
+            stats.bytes_read += size * (not hit)
+            following = indices[place + 1] if place + 1 < len(indices) else None
+            ahead = None
+            if ref.prefetch and following is not None and (ref.fingerprint, following) not in _CACHE.kept:
+                ahead = reader.submit(_load, dataset, ref, following, (place + 1) % 2)
+            yield index, partition
+
+
+def _adopt(pools: tuple[BufferPool, BufferPool]) -> None:
+    _LOCAL.pools = pools

@@ -1,0 +1,344 @@
+"""Seeded synthetic data of the papers' shapes, made block by block: `distls generate`.
+
+A kind is an endless stream of rows, one for training and one for testing, cut into blocks of `BLOCK_ROWS`.
+A block depends on (kind, seed, part, index) alone, so blocks can be made anywhere in any order, fewer rows
+are a prefix of more, and the test rows do not depend on how many training rows are made. To add a kind, add
+an entry to `KINDS`; a new family of data is a new recipe (`build` its model, `draw` a block).
+
+One seed gives the same bits on any machine: probabilities and term weights are rounded to whole numbers, far
+above the last bits in which mathematical libraries differ, before anything is drawn from or summed over them;
+the rest is integer or elementwise IEEE arithmetic (no BLAS, no float reductions).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import ParameterError
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.workers.kernels.sampling import alias_cells, draw_documents
+from distls.workers.seeds import Purpose, rng
+
+__all__ = ["BLOCK_ROWS", "KINDS", "PARTS", "Kind", "block", "generate_rows", "kind_named"]
+
+BLOCK_ROWS = 8192  # part of the reproducibility promise: never change it
+PARTS = ("train", "test")  # a part's position keys its random stream: only append
+
+
+class Recipe(Protocol):
+    """How the rows of a family of kinds are made."""
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> Any:
+        """Draw what all blocks of one seed share (topics, class means), whatever the part."""
+
+    def draw(self, kind: Kind, model: Any, generator: np.random.Generator) -> tuple[Any, NDArray[Any]]:
+        """Draw one block: `BLOCK_ROWS` rows (Rows) and their targets (n_rows,)."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A named stream of synthetic rows.
+
+    Attributes
+    ----------
+    name : as typed after `distls generate`
+    id : keys the random streams; part of the reproducibility promise, never reused
+    n_train, n_test : the paper's numbers of rows, which are the defaults; more is more of the stream
+    n_features, n_classes : width of a row; number of classes, coded 0 to n_classes - 1
+    layout : whether blocks are CsrRows or DenseRows
+    description : one line for the help text
+    recipe : makes the rows
+    """
+
+    name: str
+    id: int
+    n_train: int
+    n_test: int
+    n_features: int
+    n_classes: int
+    layout: Literal["csr", "dense"]
+    description: str
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Class codes with unequal priors and label noise.
+
+    Attributes
+    ----------
+    priors : weight of each class, in any unit
+    noise : fraction of rows whose label is replaced by one of the other classes, uniformly
+    """
+
+    priors: Sequence[float]
+    noise: float = 0.02
+
+    def draw(self, generator: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Draw a block's true classes (int64) and its noisy labels (int32), both of shape (BLOCK_ROWS,)."""
+        n_classes = len(self.priors)
+        edges = np.cumsum(self.priors)
+        true = np.searchsorted(edges[:-1], generator.random(BLOCK_ROWS) * edges[-1], side="right")
+        wrong = generator.random(BLOCK_ROWS) < self.noise
+        other = (true + generator.integers(1, n_classes, BLOCK_ROWS)) % n_classes
+        return true.astype(np.int64), np.where(wrong, other, true).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Bags of words as unit rows of 1 + log(term frequency), the weighting of RCV1-v2 without its idf.
+
+    A document draws each term from its class topic with probability `topical`, else from the background, a
+    Zipf-Mandelbrot law over the terms. A topic is the background with every term's probability multiplied by
+    exp(tilt * g), g standard normal: each term tells a little, none tells much, and the many rare ones can
+    only be learned from many documents, so accuracy keeps growing with the number of rows. The most frequent
+    terms are tilted less, as stop words are.
+
+    Attributes
+    ----------
+    labels : priors and noise
+    topical : probability that a term is drawn from the class topic
+    tilt : standard deviation of a rare term's log probability ratio between a topic and the background
+    neutral : rank at which half of the tilt is reached
+    draws, spread : mean number of terms drawn for a document; standard deviation of its logarithm
+    burst : probability that an occurrence of a term is followed by another of the same term
+    shift, power : the background probability of rank r = 0, 1, ... is proportional to (r + shift)^-power
+    """
+
+    labels: Labels
+    topical: float
+    tilt: float
+    draws: float
+    spread: float
+    neutral: float = 50.0
+    # in 1,000 real RCV1 documents the most frequent term is in 435, the 20th in 216, the 100th in 111
+    shift: float = 50.0
+    power: float = 1.3
+    burst: float = 0.35
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> NDArray[np.uint64]:
+        """Draw the alias tables of the topics, then of the background: (n_classes + 1, n_features)."""
+        rank = np.arange(kind.n_features, dtype=np.float64)
+        background = (rank + self.shift) ** -self.power
+        tilt = self.tilt * rank / (rank + self.neutral)
+        # the term numbers of RCV1-v2 follow no order of frequency: neither do these
+        column = generator.permutation(kind.n_features)
+        cells = np.empty((kind.n_classes + 1, kind.n_features), dtype=np.uint64)
+        for topic in range(kind.n_classes):
+            ratio = np.exp(tilt * generator.standard_normal(kind.n_features))
+            cells[topic] = _alias_table(background * ratio, column)
+        cells[-1] = _alias_table(background, column)
+        return cells
+
+    def draw(
+        self, kind: Kind, model: NDArray[np.uint64], generator: np.random.Generator
+    ) -> tuple[CsrRows, NDArray[np.int32]]:
+        """Draw one block of documents with their labels."""
+        true, y = self.labels.draw(generator)
+        n_draws = self._lengths(generator)
+        n_topical = generator.binomial(n_draws, self.topical)
+        indptr = np.empty(BLOCK_ROWS + 1, dtype=np.int64)
+        indices = np.empty(n_draws.sum(), dtype=index_dtype(kind.n_features))
+        frequencies = np.empty(len(indices), dtype=np.uint16)
+        key = generator.integers(2**64, dtype=np.uint64)
+        repeat = np.uint64(self.burst * 2.0**64)
+        draw_documents(key, model, true, n_topical, n_draws - n_topical, repeat, indptr, indices, frequencies)
+        nnz = indptr[-1]  # at most the number of draws: repeated terms are merged
+        return CsrRows(indptr, indices[:nnz].copy(), _unit_log_tf(indptr, frequencies[:nnz])), y
+
+    def _lengths(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Draw log-normal numbers of terms, int64 (BLOCK_ROWS,), clipped so that no row is degenerate."""
+        centre = np.log(self.draws) - self.spread**2 / 2
+        lengths = np.exp(centre + self.spread * generator.standard_normal(BLOCK_ROWS))
+        return np.rint(np.clip(lengths, 5.0, 20.0 * self.draws)).astype(np.int64)
+
+
+def _alias_table(weights: NDArray[np.float64], column: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Alias table, uint64 (n_features,): term r has the weight ``weights[r]`` and stands in ``column[r]``."""
+    whole = np.empty(len(weights), dtype=np.int64)
+    whole[column] = np.rint(weights * (2.0**30 / weights.sum()))
+    return alias_cells(whole)
+
+
+def _unit_log_tf(indptr: NDArray[np.int64], frequencies: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """Turn term frequencies into 1 + log(tf), float32 (nnz,), scaled to rows of unit L2 norm."""
+    table = 1 + np.log(np.maximum(np.arange(int(frequencies.max()) + 1), 1))
+    table = np.rint(table * 2.0**20).astype(np.int64)  # whole numbers, so that sums of squares are exact
+    norms = np.sqrt(np.add.reduceat((table * table)[frequencies], indptr[:-1]))
+    return (table[frequencies] / np.repeat(norms, np.diff(indptr))).astype(np.float32)
+
+
+class GaussianModel(NamedTuple):
+    """Parameters of the classes, all float32.
+
+    Attributes
+    ----------
+    mean, scale : arrays of shape (n_classes, n_features)
+    factors : array of shape (n_factors, n_classes, n_features)
+    """
+
+    mean: NDArray[np.float32]
+    scale: NDArray[np.float32]
+    factors: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """One Gaussian per class, with its own mean and its own covariance diag(scale^2) + factors.T @ factors.
+
+    Attributes
+    ----------
+    labels : priors and noise
+    separation : standard deviation of the entries of a class mean
+    n_factors : number of correlated directions of each class
+    """
+
+    labels: Labels
+    separation: float
+    n_factors: int = 2
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> GaussianModel:
+        """Draw the parameters of all classes."""
+        shape = (kind.n_classes, kind.n_features)
+        mean = self.separation * generator.standard_normal(shape)
+        scale = generator.uniform(0.5, 1.5, shape)
+        factors = generator.uniform(-0.5, 0.5, (self.n_factors, *shape))
+        return GaussianModel(*(table.astype(np.float32) for table in (mean, scale, factors)))
+
+    def draw(
+        self, kind: Kind, model: GaussianModel, generator: np.random.Generator
+    ) -> tuple[DenseRows, NDArray[np.int32]]:
+        """Draw one block of points with their labels."""
+        true, y = self.labels.draw(generator)
+        values = generator.standard_normal((BLOCK_ROWS, kind.n_features), dtype=np.float32)
+        values *= model.scale[true]
+        values += model.mean[true]
+        for factor in model.factors:  # elementwise: a matrix product would round as the BLAS at hand does
+            values += generator.standard_normal((BLOCK_ROWS, 1), dtype=np.float32) * factor[true]
+        return DenseRows(values), y
+
+
+_RCV1_PRIORS = (0.47, 0.26, 0.14, 0.13)  # CCAT, MCAT, GCAT, ECAT among single-topic documents, about
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            name="rcv1-4",
+            id=0,
+            n_train=665_265,
+            n_test=19_806,
+            n_features=47_236,
+            n_classes=4,
+            layout="csr",
+            description="RCV1-like documents in 4 classes, 90 non-zeros a row",
+            recipe=Documents(Labels(_RCV1_PRIORS), topical=0.5, tilt=1.08, draws=99.0, spread=0.8),
+        ),
+        Kind(
+            name="rcv1-53",
+            id=1,
+            n_train=518_571,
+            n_test=15_564,
+            n_features=47_236,
+            n_classes=53,
+            layout="csr",
+            description="RCV1-like documents in 53 classes, 90 non-zeros a row",
+            recipe=Documents(
+                Labels([1 / (rank + 2) for rank in range(53)]),
+                topical=0.35,
+                tilt=1.2,
+                draws=98.0,
+                spread=0.65,
+            ),
+        ),
+        Kind(
+            name="dense",
+            id=2,
+            n_train=100_000,
+            n_test=20_000,
+            n_features=200,
+            n_classes=10,
+            layout="dense",
+            description="Gaussian classes of unequal covariance, 200 features, 10 classes",
+            recipe=Gaussians(Labels([1.0 + 0.1 * rank for rank in range(10)]), separation=0.25),
+        ),
+    )
+}
+
+
+def block(kind: str, seed: int, part: str, index: int) -> tuple[Rows, NDArray[Any]]:
+    """Generate rows [index * BLOCK_ROWS, (index + 1) * BLOCK_ROWS) of a stream.
+
+    Parameters
+    ----------
+    kind : a name in `KINDS`
+    seed : int, non-negative
+    part : 'train' or 'test'
+    index : int, non-negative; there is no last block
+
+    Returns
+    -------
+    rows : CsrRows (float32, unit rows) or DenseRows (float32), as `KINDS[kind].layout` says
+    y : int32 array of shape (BLOCK_ROWS,), class codes
+    """
+    made = kind_named(kind)
+    if part not in PARTS:
+        raise ParameterError(f"part is {part!r}: use one of {', '.join(PARTS)}")
+    generator = rng(seed, Purpose.GENERATE, made.id, PARTS.index(part), index)
+    return made.recipe.draw(made, _model(kind, seed), generator)
+
+
+def generate_rows(kind: str, seed: int, part: str, start: int, stop: int) -> tuple[Rows, NDArray[Any]]:
+    """Generate rows [start, stop) of a stream, whatever the blocks; parameters and results as in `block`."""
+    if not 0 <= start <= stop:
+        raise ParameterError(f"rows {start} to {stop}: need 0 <= start <= stop")
+    pieces = []
+    for index in range(start // BLOCK_ROWS, max(-(-stop // BLOCK_ROWS), start // BLOCK_ROWS + 1)):
+        first = index * BLOCK_ROWS
+        x, y = block(kind, seed, part, index)
+        wanted = slice(max(start - first, 0), min(stop - first, BLOCK_ROWS))
+        pieces.append((_cut(x, wanted), y[wanted]))
+    return _join([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
+
+
+def kind_named(name: str) -> Kind:
+    """Look up a kind, or refuse the name with the closest known one."""
+    if name in KINDS:
+        return KINDS[name]
+    close = difflib.get_close_matches(name, KINDS, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise ParameterError(f"unknown kind {name!r}: {hint}known kinds are {', '.join(KINDS)}")
+
+
+@lru_cache(maxsize=2)  # a worker makes blocks of one kind; the tables of rcv1-53 take 20 MB
+def _model(kind: str, seed: int) -> Any:
+    """What all blocks of a kind and seed share; made once per process."""
+    made = kind_named(kind)
+    return made.recipe.build(made, rng(seed, Purpose.GENERATE, made.id))
+
+
+def _cut(x: Rows, wanted: slice) -> Rows:
+    """View of the rows `wanted` (start and stop given) of a block."""
+    if isinstance(x, DenseRows):
+        return DenseRows(x.values[wanted])
+    indptr = x.indptr[wanted.start : wanted.stop + 1]
+    return CsrRows(indptr - indptr[0], x.indices[indptr[0] : indptr[-1]], x.data[indptr[0] : indptr[-1]])
+
+
+def _join(pieces: Sequence[Rows]) -> Rows:
+    """Copy consecutive pieces of one layout into one block."""
+    if isinstance(pieces[0], DenseRows):
+        return DenseRows(np.concatenate([x.values for x in pieces]))
+    lengths = np.concatenate([np.diff(x.indptr) for x in pieces])
+    return CsrRows(
+        np.concatenate([[0], np.cumsum(lengths)]),
+        np.concatenate([x.indices for x in pieces]),
+        np.concatenate([x.data for x in pieces]),
+    )

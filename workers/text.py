@@ -1,0 +1,201 @@
+"""Text sources as blocks of whole lines: byte ranges of plain files, streams of compressed ones."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import BadInputError
+from distls.workers.kernels.svmlight import PADDING
+
+__all__ = ["MAX_LINE", "SourceFile", "TextBlock", "TextItem", "lines_before", "text_blocks"]
+
+MAX_LINE = 64 * 2**20
+_PIECE = 2**16
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A source as it was when the ingest was planned.
+
+    Attributes
+    ----------
+    path : str
+    size, mtime_ns : int
+    compression : {"none", "gzip", "bz2"}
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    compression: str = "none"
+
+    def check(self) -> None:
+        """Refuse a file that changed or vanished since the plan."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            raise BadInputError(f"{self.path}: vanished while it was being ingested") from None
+        if (found.st_size, found.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise BadInputError(f"{self.path}: changed while it was being ingested; ingest it again from the start")
+
+    def open(self) -> IO[bytes]:
+        """Open the decompressed bytes."""
+        self.check()
+        if self.compression == "gzip":
+            return gzip.open(self.path, "rb")
+        if self.compression == "bz2":
+            return bz2.open(self.path, "rb")
+        return open(self.path, "rb", buffering=0)
+
+
+@dataclass(frozen=True)
+class TextItem:
+    """The lines that start in bytes start, ..., stop - 1 of a file (of its decompressed text: all of it)."""
+
+    number: int
+    file: SourceFile
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Whole lines.
+
+    Attributes
+    ----------
+    text : uint8 array, newlines from `size` on (at least PADDING of them)
+    size : int
+        Bytes of the lines.
+    """
+
+    text: NDArray[np.uint8]
+    size: int
+
+
+def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:
+    """Return where the first line that starts at or after `offset` starts (`size` when there is none)."""
+    if offset == 0 or offset >= size:
+        return min(offset, size)
+    position = offset - 1
+    file.seek(position)
+    while position < size:
+        piece = file.read(_PIECE)
+        found = piece.find(b"\n")
+        if found >= 0:
+            return position + found + 1
+        position += len(piece)
+        if not piece or position - offset > MAX_LINE:
+            break
+    if position < size:
+        raise _line_too_long(path, lines_before(path, offset) + 1)
+    return size
+
+
+def _line_too_long(path: str, line: int) -> BadInputError:
+    return BadInputError(f"{path}:{line}: a line of more than {MAX_LINE // 2**20} MiB: not svmlight text")
+
+
+def lines_before(path: str, offset: int) -> int:
+    """Count the lines of a plain file that end before byte `offset`."""
+    n_lines, left = 0, offset
+    with open(path, "rb", buffering=0) as file:
+        while left > 0 and (piece := file.read(min(left, 2**22))):
+            n_lines += piece.count(b"\n")
+            left -= len(piece)
+    return n_lines
+
+
+def text_blocks(item: TextItem, skip: int, block_bytes: int, line: int) -> Iterator[TextBlock]:
+    """Yield the item's text from byte `skip` of it on, in blocks of whole lines.
+
+    A plain range is one block; a compressed file one about every `block_bytes`. A block's buffer is reused for the
+    next one. `line` is the 0-based line at `skip`, for errors.
+
+    Raises
+    ------
+    BadInputError
+        The file changed, its compression is damaged, or a line is longer than MAX_LINE.
+    """
+    path = item.file.path
+    try:
+        with item.file.open() as file:
+            if item.file.compression != "none":
+                _discard(file, skip)
+                yield from _streamed(file, block_bytes, path, line)
+                return
+            start = _line_start(file, item.start, item.file.size, path) + skip
+            size = _line_start(file, item.stop, item.file.size, path) - start
+            if size > 0:
+                file.seek(start)
+                yield _whole(file, size)
+                item.file.check()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInputError(f"{path}: damaged or cut short {item.file.compression} file ({error})") from None
+    except OSError as error:
+        # bz2 reports damage as an OSError without a number
+        if error.errno is None:
+            raise BadInputError(f"{path}: damaged {item.file.compression} file ({error})") from None
+        raise
+
+
+def _whole(file: IO[bytes], size: int) -> TextBlock:
+    buffer = np.empty(size + PADDING, dtype=np.uint8)
+    filled = _read_fully(file, buffer[:size])
+    return _block(buffer, filled)
+
+
+def _block(buffer: NDArray[np.uint8], size: int) -> TextBlock:
+    buffer[size : size + PADDING] = ord("\n")
+    return TextBlock(buffer, size)
+
+
+def _read_fully(file: Any, into: NDArray[np.uint8]) -> int:
+    view, done = memoryview(into), 0
+    while done < len(view) and (got := file.readinto(view[done:])):
+        done += got
+    return done
+
+
+def _discard(file: IO[bytes], n_bytes: int) -> None:
+    while n_bytes > 0 and (piece := file.read(min(n_bytes, 2**20))):
+        n_bytes -= len(piece)
+
+
+def _streamed(file: IO[bytes], block_bytes: int, path: str, line: int) -> Iterator[TextBlock]:
+    buffer = np.empty(block_bytes + PADDING, dtype=np.uint8)
+    filled = 0
+    while True:
+        filled += _read_fully(file, buffer[filled:-PADDING])
+        at_end = filled < len(buffer) - PADDING
+        stop = filled if at_end else _after_last_newline(buffer, filled)
+        rest = buffer[stop:filled].copy()
+        if stop:
+            line += int(np.count_nonzero(buffer[:stop] == ord("\n")))
+            yield _block(buffer, stop)
+        elif not at_end:
+            if len(buffer) > MAX_LINE:
+                raise _line_too_long(path, line + 1)
+            buffer = np.empty(2 * len(buffer), dtype=np.uint8)
+        if at_end:
+            return
+        buffer[: len(rest)] = rest
+        filled = len(rest)
+
+
+def _after_last_newline(buffer: NDArray[np.uint8], size: int) -> int:
+    for start in range(max(size - _PIECE, 0), -_PIECE, -_PIECE):
+        piece = buffer[max(start, 0) : min(max(start, 0) + _PIECE, size)].tobytes()
+        found = piece.rfind(b"\n")
+        if found >= 0:
+            return max(start, 0) + found + 1
+    return 0
