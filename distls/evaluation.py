@@ -32,7 +32,7 @@ from distls.workers.scoring import (
 )
 from distls.workers.stream import DatasetRef
 
-__all__ = ["Evaluation", "Evaluator", "check_scorable", "class_codes", "evaluate", "reference"]
+__all__ = ["Evaluation", "Evaluator", "check_evaluable", "check_scorable", "class_codes", "evaluate", "reference"]
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,7 @@ def evaluate(
     *,
     unknown_labels: str = "error",
     executor: Executor | None = None,
+    name: str | None = None,
 ) -> Evaluation:
     """Score a model on labelled data.
 
@@ -208,13 +209,15 @@ def evaluate(
         Refuse labels the model does not know, or count their rows as errors.
     executor : Executor, optional
         Default: this process.
+    name : str, optional
+        What errors call the model.
 
     Raises
     ------
     MismatchError
         Before any partition is read: widths, transforms or classes do not fit.
     """
-    name = "the model" if isinstance(model, LinearModel) else str(model)
+    name = name or ("the model" if isinstance(model, LinearModel) else str(model))
     fitted = model if isinstance(model, LinearModel) else load_model(model)
     data = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
     check_scorable(
@@ -228,6 +231,24 @@ def evaluate(
     weights = Weights(fitted.weights, fitted.intercept)
     total = score(executor or SerialExecutor(), data, weights, fitted.loss, codes)
     return _summary(total, data, fitted.classes, fitted.loss)
+
+
+def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
+    """Check that a model trained on the problem can score `dataset`; return the model's code of each class.
+
+    Raises
+    ------
+    MismatchError
+    """
+    meta, name = problem.dataset.meta, str(problem.dataset.path)
+    check_scorable(
+        dataset,
+        n_features=meta.n_features,
+        transforms_digest=meta.transforms_digest,
+        transforms=meta.transforms,
+        model_name=name,
+    )
+    return class_codes(dataset, meta.classes, name, "error")
 
 
 class Evaluator:
@@ -263,17 +284,8 @@ class Evaluator:
     def _open(self, path: str | None) -> tuple[Dataset, NDArray[np.int32]] | None:
         if path is None:
             return None
-        meta = self._problem.dataset.meta
-        name = str(self._problem.dataset.path)
         dataset = open_dataset(path)
-        check_scorable(
-            dataset,
-            n_features=meta.n_features,
-            transforms_digest=meta.transforms_digest,
-            transforms=meta.transforms,
-            model_name=name,
-        )
-        return dataset, class_codes(dataset, meta.classes, name, "error")
+        return dataset, check_evaluable(self._problem, dataset)
 
     def __call__(self, weights: Weights) -> dict[str, Any]:
         """Return objective, certificate, what reading cost, and the error on the evaluation data."""

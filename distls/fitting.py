@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from distls.callbacks import Callback, Checkpointer, EventLog, FitStart
-from distls.evaluation import Evaluator
+from distls.evaluation import Evaluator, check_evaluable
+from distls.execution import ClusterOptions
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.methods import Method, expand_grid, method_named
@@ -25,7 +26,7 @@ from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.storage.model import LinearModel, load_model, save_model
 
-__all__ = ["FitResult", "fit", "resume"]
+__all__ = ["FitResult", "check_fit", "check_resume", "fit", "make_solver", "resume"]
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,48 @@ def fit(
     ParameterError, MismatchError, FormatError, MemoryPlanError
         Before any partition is read.
     """
+    config = _configure(
+        method,
+        dataset,
+        params=params,
+        passes=passes,
+        tol=tol,
+        max_seconds=max_seconds,
+        eval_data=eval_data,
+        eval_every=eval_every,
+        patience=patience,
+        select=select,
+        seed=seed,
+    )
+    with _RunFolder(run, config) as folder:
+        return _execute(folder, config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds)
+
+
+def _configure(
+    method: str,
+    dataset: str | Path | Dataset,
+    *,
+    params: Mapping[str, Any] | None,
+    passes: float | None,
+    tol: float | None,
+    max_seconds: float | None,
+    eval_data: str | Path | Dataset | None,
+    eval_every: float | None,
+    patience: int | None,
+    select: str | Path | Dataset | None,
+    seed: int,
+) -> dict[str, Any]:
+    """Check everything that metadata can tell and return the run's ``config.json``."""
     data = _as_dataset(dataset)
     chosen = method_named(method)
-    grid = expand_grid(params or {})
-    _check_options(tol, patience, eval_data, select, grid)
-    config = {
+    settings = [chosen.resolve(setting) for setting in expand_grid(params or {})]
+    _check_options(tol, patience, eval_data, select, settings)
+    for setting in settings:
+        problem = Problem.of(data, setting, seed, chosen.targets)
+        for other in (eval_data, select):
+            if other is not None:
+                check_evaluable(problem, _as_dataset(other))
+    return {
         "format_version": 1,
         "method": method,
         "dataset": str(data.path.resolve()),
@@ -135,12 +173,43 @@ def fit(
         "eval_every": eval_every,
         "patience": patience,
         "select": None if select is None else str(_as_dataset(select).path.resolve()),
-        "grid": [chosen.resolve(setting) for setting in grid],
+        "grid": settings,
     }
+
+
+def check_fit(
+    method: str,
+    dataset: str | Path,
+    run: Path,
+    *,
+    cluster: ClusterOptions,
+    checkpoint_seconds: float = 30.0,
+    **options: Any,
+) -> None:
+    """Refuse what `fit` would refuse, before workers are started; parameters as there.
+
+    Raises
+    ------
+    ParameterError, MismatchError, FormatError, MemoryPlanError
+    """
+    config = _configure(method, dataset, **options)
+    Run.check_new(run)
+    if cluster.scheduler is not None:
+        return
+    chosen, budget = method_named(method), cluster.budget()
     for setting in config["grid"]:
-        Problem.of(data, setting, seed, chosen.targets)
-    with _RunFolder(run, config) as folder:
-        return _execute(folder, config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds)
+        problem = Problem.of(open_dataset(dataset), setting, config["seed"], chosen.targets)
+        make_solver(chosen, problem, setting, slots=budget.workers * budget.threads, memory=budget).init()
+
+
+def check_resume(run: str | Path) -> None:
+    """Refuse what `resume` would refuse, before workers are started.
+
+    Raises
+    ------
+    FormatError, MismatchError
+    """
+    _open_expected(Run.open(Path(run)).config)
 
 
 def resume(
@@ -268,7 +337,7 @@ def _train(
         return _finished(run, status)
     chosen = method_named(config["method"])
     problem = Problem.of(data, params, config["seed"], chosen.targets)
-    solver = _solver_of(chosen, problem, params, options)
+    solver = make_solver(chosen, problem, params, slots=options.executor.slots, memory=options.memory)
     state, progress, best = _start(run, solver)
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds})
     evaluator = Evaluator(
@@ -302,11 +371,14 @@ def _limits(config: dict[str, Any]) -> Limits:
     return Limits(config["passes"], config["max_seconds"], config["tol"], every, config["patience"])
 
 
-def _solver_of(method: Method, problem: Problem, params: dict[str, Any], options: _Options) -> Any:
+def make_solver(
+    method: Method, problem: Problem, params: dict[str, Any], *, slots: int, memory: MemoryBudget | None
+) -> Any:
+    """Build the method's solver, which plans its memory and refuses what cannot fit."""
     module, _, name = method.solver.partition(":")
     solver_type = getattr(importlib.import_module(module), name)
     initial = None if params.get("init") is None else load_model(params["init"])
-    return solver_type(problem, params, slots=options.executor.slots, memory=options.memory, initial=initial)
+    return solver_type(problem, params, slots=slots, memory=memory, initial=initial)
 
 
 def _start(run: Run, solver: Any) -> tuple[Any, Progress, Weights | None]:

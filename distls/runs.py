@@ -56,16 +56,26 @@ class Run:
         StorageError
             It cannot be written.
         """
-        if is_run(path):
-            raise MismatchError(f"{path} is a run already; `distls resume {path}` continues it, or choose another name")
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise MismatchError(f"{path} exists and is not empty; choose another name for the run")
+        cls.check_new(path)
         try:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             write_json(path / "config.json", config)
         except OSError as error:
             raise describe_os_error(error, f"cannot write the run {path}", "choose a writable place") from None
         return cls(path)
+
+    @staticmethod
+    def check_new(path: Path) -> None:
+        """Refuse a path at which something is already.
+
+        Raises
+        ------
+        MismatchError
+        """
+        if is_run(path):
+            raise MismatchError(f"{path} is a run already; `distls resume {path}` continues it, or choose another name")
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise MismatchError(f"{path} exists and is not empty; choose another name for the run")
 
     @classmethod
     def open(cls, path: Path) -> Run:

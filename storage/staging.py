@@ -62,7 +62,7 @@ class StagingArea:
 
     def create(self) -> None:
         """Make the folders."""
-        for name in ("chunks", "partitions"):
+        for name in ("chunks", "items", "partitions"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
 
     def remove(self) -> None:
@@ -132,6 +132,20 @@ class StagingArea:
         try:
             facts = dict(read_json(path.with_suffix(".json")))
             return facts if path.stat().st_size == facts["bytes"] else None
+        except (FileNotFoundError, KeyError, ValueError):
+            return None
+
+    def write_item(self, number: int, summary: dict[str, Any]) -> None:
+        """Note that all chunks of item `number` are finished."""
+        path = self.folder / "items" / f"{number:06d}.json"
+        write_bytes(path, canonical_json(summary).encode(), sync=False)
+
+    def read_item(self, number: int) -> dict[str, Any] | None:
+        """Return what `write_item` stored if the chunks it lists are all there, else None."""
+        try:
+            summary = dict(read_json(self.folder / "items" / f"{number:06d}.json"))
+            whole = all(self._chunk_path(c["name"]).stat().st_size == c["bytes"] for c in summary["chunks"])
+            return summary if whole else None
         except (FileNotFoundError, KeyError, ValueError):
             return None
 

@@ -259,13 +259,14 @@ def _exp_below_overload(z, scale, top, g):  # type: ignore[no-untyped-def]
         total = np.float32(0.0)
         for c in range(len(g)):
             t = factor * (z[c] - top)
-            t = np.float32(-126.0) if t < np.float32(-126.0) else t  # unlike `max`, lets a NaN through
+            t = np.float32(-60.0) if t < np.float32(-60.0) else t  # unlike `max`, lets a NaN through
             whole = np.floor(t + np.float32(0.5))
             f = t - whole
             p = _EXP2[5] + f * _EXP2[6]
             p = _EXP2[3] + f * (_EXP2[4] + f * p)
             p = _EXP2[0] + f * (_EXP2[1] + f * (_EXP2[2] + f * p))
             e = p * _power_of_two(np.int32(whole))
+            e = np.float32(0.0) if t <= np.float32(-60.0) else e
             g[c] = e
             total += e
         return np.float64(total)

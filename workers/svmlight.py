@@ -18,10 +18,10 @@ from distls.workers.kernels.numbers import MAX_INDEX
 from distls.workers.kernels.svmlight import Code, Mode, State, line_end, parse_lines
 from distls.workers.text import TextBlock
 
-__all__ = ["Progress", "RecordBatch", "SvmlightParser", "TextOptions", "explain"]
+__all__ = ["REPORTED_LINES", "Progress", "RecordBatch", "SvmlightParser", "TextOptions", "explain"]
 
 _BATCH_WORDS = 16 * 2**20
-_REPORTED_LINES = 10
+REPORTED_LINES = 10
 _INDEX = re.compile(rb"[0-9]+\Z")
 _QUOTED_BYTES = 60
 
@@ -89,11 +89,13 @@ class RecordBatch:
     row_at : int64 array of shape (n_rows + 1,)
     row_line : int32 array of shape (n_rows,)
         0-based lines, from the item's first.
+    weights : float32 array of shape (n_rows,), or None
     """
 
     words: NDArray[np.uint32]
     row_at: NDArray[np.int64]
     row_line: NDArray[np.int32]
+    weights: NDArray[np.float32] | None = None
 
 
 class SvmlightParser:
@@ -201,7 +203,7 @@ class SvmlightParser:
         if not self.options.skip_errors:
             raise BadInputError(f"{self.locate(line)}: {reason}")
         self.progress.skipped += 1
-        if len(self.progress.skipped_first) < _REPORTED_LINES:
+        if len(self.progress.skipped_first) < REPORTED_LINES:
             self.progress.skipped_first.append((line, reason))
         state[State.POSITION] = line_end(text, position) + 1
         state[State.LINE] = line + 1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from distls.storage.errors import BadInputError
 from distls.workers.kernels.svmlight import PADDING
 
-__all__ = ["MAX_LINE", "SourceFile", "TextBlock", "TextItem", "lines_before", "text_blocks"]
+__all__ = ["MAX_LINE", "SourceFile", "TextBlock", "TextItem", "lines_before", "starts_line", "text_blocks"]
 
 MAX_LINE = 64 * 2**20
 _PIECE = 2**16
@@ -113,6 +113,13 @@ def lines_before(path: str, offset: int) -> int:
             n_lines += piece.count(b"\n")
             left -= len(piece)
     return n_lines
+
+
+def starts_line(path: str, offset: int) -> bool:
+    """Tell whether a line starts at byte `offset` of a plain file."""
+    with open(path, "rb", buffering=0) as file:
+        file.seek(max(offset - 1, 0))
+        return offset == 0 or file.read(1) == b"\n"
 
 
 def text_blocks(item: TextItem, skip: int, block_bytes: int, line: int) -> Iterator[TextBlock]:

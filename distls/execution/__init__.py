@@ -1,0 +1,69 @@
+"""Where work runs: this process, or the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from distls.execution.base import Executor
+from distls.execution.serial import SerialExecutor
+from distls.planning import MemoryBudget
+from distls.storage.errors import ParameterError
+
+__all__ = ["ClusterOptions", "open_executor"]
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where to run a job.
+
+    Attributes
+    ----------
+    executor : {"serial", "dask"}
+    workers : int or None
+        Processes of a local cluster; default one a core.
+    threads_per_worker : int
+    memory_limit : int or None
+        Bytes a worker.
+    scheduler : str or None
+        Address of a running Dask scheduler, whose workers and limits are then used.
+    """
+
+    executor: str = "dask"
+    workers: int | None = None
+    threads_per_worker: int = 1
+    memory_limit: int | None = None
+    scheduler: str | None = None
+
+    def budget(self) -> MemoryBudget:
+        """Return the workers' memory as far as it is known without starting them."""
+        serial = self.executor == "serial"
+        workers = 1 if serial else self.workers or os.cpu_count() or 1
+        return MemoryBudget(self.memory_limit, workers, 1 if serial else self.threads_per_worker)
+
+
+def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
+    """Start or connect to what will run the job; close the executor when done.
+
+    Raises
+    ------
+    ParameterError
+        Options contradict each other.
+    WorkerError
+        The scheduler cannot be reached.
+    """
+    if options.scheduler is not None:
+        if options.executor == "serial" or options.memory_limit is not None or options.workers is not None:
+            raise ParameterError("--scheduler uses the cluster's own workers and limits; drop the other cluster options")
+        from distls.execution.dask import connect
+
+        remote = connect(options.scheduler)
+        return remote, remote.budget()
+    if options.executor == "serial":
+        if options.workers is not None and options.workers != 1:
+            raise ParameterError("--executor serial has no workers; drop --workers or use --executor dask")
+        return SerialExecutor(), options.budget()
+    from distls.execution.dask import start_local
+
+    budget = options.budget()
+    return start_local(budget.workers, budget.threads, options.memory_limit), budget

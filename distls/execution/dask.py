@@ -20,6 +20,7 @@ from distributed import Client, Future, KilledWorker, LocalCluster, as_completed
 from distributed.client import FutureCancelledError
 
 from distls.execution.base import Item, Result, run_group
+from distls.planning import MemoryBudget
 from distls.storage.errors import DistlsError, WorkerError
 from distls.workers.process import single_threaded_blas
 from distls.workers.reduction import ReductionTree
@@ -111,7 +112,7 @@ class DaskExecutor:
 
     def _send(self, shared: Any) -> Any:
         """Put `shared` on one worker, from where the others fetch it; without lineage, so nothing piles up."""
-        return None if shared is None else self.client.scatter(shared, hash=False, broadcast=False)
+        return None if shared is None else self.client.scatter([shared], hash=False, broadcast=False)[0]
 
     def _submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
@@ -172,7 +173,7 @@ class DaskExecutor:
                 start, stop, worker = group
                 call = (_call_group, function, sent, items[start:stop], start, len(items), merge)
                 pending[self._submit(token, *call, worker=worker)] = group
-            for future in as_completed(list(pending)):
+            for future in as_completed(list(pending), loop=self.client.loop):
                 try:
                     tree.add_all(future.result())
                 except DistlsError:
@@ -188,6 +189,13 @@ class DaskExecutor:
             with contextlib.suppress(Exception):
                 self.client.cancel([future for future in pending if not future.done()])
         return sorted(lost), cause
+
+    def budget(self) -> MemoryBudget:
+        """Return the workers' own memory limits (the smallest counts) and threads (the most)."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [worker["memory_limit"] for worker in workers if worker.get("memory_limit")]
+        threads = max((worker["nthreads"] for worker in workers), default=1)
+        return MemoryBudget(min(limits, default=None), max(len(workers), 1), threads, compiles=True)
 
     def each_worker(self, function: Callable[[Item], Result], item: Item) -> dict[str, Result]:
         """See `Executor.each_worker`."""
@@ -258,7 +266,7 @@ def start_local(
             threads_per_worker=threads_per_worker,
             memory_limit=memory_limit or 0,
             processes=processes,
-            host="127.0.0.1",
+            host="127.0.0.1" if processes else None,
             dashboard_address="127.0.0.1:0",
         )
         return DaskExecutor(Client(cluster, set_as_default=False), cluster)

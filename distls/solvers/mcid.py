@@ -8,7 +8,7 @@ reported with what they cost.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,15 @@ from distls.solvers.base import RoundReport, State, Status, Weights
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.storage.model import LinearModel
 from distls.workers.kernels.averaging import add_scaled
-from distls.workers.lanes import DEFAULT_LANES, deal, round_of_pass, rounds_in_pass
+from distls.workers.lanes import DEFAULT_LANES, Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.sample import SampleRef, mean_loss, sample_size
 from distls.workers.stream import DatasetRef
 from distls.workers.training import LaneResult, LaneStart, StochasticJob, merge_lanes, train_lane, warm_up
 
 __all__ = ["Mcid", "McidState"]
+
+# First step of several lanes, in units of 1/mean|x|^2: docs/decisions/0003 has the measurements.
+_SAFE_START = 0.3
 
 
 @dataclass
@@ -136,7 +139,7 @@ class Mcid:
             return float(self.params["t0"])
         if initial is None and len(self.lanes) == 1:
             return 0.0
-        return self.problem.dataset.meta.mean_square_norm / self.problem.alpha
+        return _SAFE_START * self.problem.dataset.meta.mean_square_norm / self.problem.alpha
 
     def init(self) -> McidState:
         """Return zero weights, or those of the initial model."""
@@ -171,7 +174,17 @@ class Mcid:
         """Do one round: every lane from the averaged weights, then average."""
         if state.round == 0:
             self._warm_up()
-        job = StochasticJob(
+        job = self._job(state.round)
+        starts = self._lane_starts(state)
+        result = executor.reduce(
+            partial(train_lane, job), starts, merge=merge_lanes, shared=(state.coefficients, state.intercept)
+        )
+        _check_cover(result, starts, self.problem)
+        return self._advance(state, result), self._report(result)
+
+    def _job(self, round_index: int) -> StochasticJob:
+        """Return what all lanes of a round share."""
+        return StochasticJob(
             data=self.data,
             loss=self.problem.loss,
             alpha=self.problem.alpha,
@@ -181,21 +194,22 @@ class Mcid:
             averaging=self.params["average"] != "none",
             class_weight=self._class_weight,
             seed=self.problem.seed,
-            round=state.round,
+            round=round_index,
             sample=self.sample,
         )
-        starts = self._lane_starts(state)
-        result = executor.reduce(
-            partial(train_lane, job), starts, merge=merge_lanes, shared=(state.coefficients, state.intercept)
-        )
-        _check_cover(result, starts, self.problem)
-        return self._advance(state, result), self._report(result)
 
     def _warm_up(self) -> None:
         dataset = self.problem.dataset
         smallest = int(np.argmin(np.where(dataset.table.rows > 0, dataset.table.rows, np.iinfo(np.int64).max)))
         averaging = self.params["average"] != "none"
         warm_up(dataset.read(smallest), self.problem.dtype, self.problem.loss, self.problem.shape[1], averaging)
+
+    def probe(self, block: int) -> None:
+        """Train one partition in this process and forget it: what `plan` times."""
+        job = self._job(0)
+        job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False), sample=None)
+        zero = np.zeros(self.problem.shape, self.problem.dtype), np.zeros(self.problem.shape[1])
+        train_lane(job, zero, LaneStart(Lane(0, (block,)), 0.0, 0.0))
 
     def _lane_starts(self, state: McidState) -> list[LaneStart]:
         turn = state.round % self.rounds_per_pass

@@ -82,7 +82,9 @@ def test_evaluate_rows(layout, name, k):
 
 def test_objective_of_the_oracle_is_the_evaluated_one():
     x, y, s, w, b = problem(5)
-    loss_sum, weight_sum, _ = linear.evaluate_rows(as_rows(x, "csr"), y, s, LOSSES["softmax"], w, b, NO_CLASSES)
+    loss_sum, weight_sum, _ = linear.evaluate_rows(
+        as_rows(x, "csr"), y, s, LOSSES["softmax"], w, b, NO_CLASSES
+    )
     got = loss_sum / weight_sum + 0.3 / 2 * (w**2).sum()
     assert got == pytest.approx(mcid.objective(x, y, "softmax", 0.3, w, b, s), rel=1e-12)
 
@@ -107,7 +109,10 @@ def test_log_loss_sum():
     p = np.exp(x @ w + b)
     p /= p.sum(axis=1, keepdims=True)
     got = linear.log_loss_sum(as_rows(x, "dense"), y, s, w, b)
-    assert got == (pytest.approx(-(s * np.log(p[np.arange(len(y)), y])).sum(), rel=1e-12), pytest.approx(s.sum()))
+    assert got == (
+        pytest.approx(-(s * np.log(p[np.arange(len(y)), y])).sum(), rel=1e-12),
+        pytest.approx(s.sum()),
+    )
 
 
 @pytest.mark.parametrize("layout", ["csr", "dense"])

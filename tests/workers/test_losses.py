@@ -35,8 +35,12 @@ def one_row(loss, z, scale, y):
 def test_arrays_and_rows_agree_with_the_paper(name, k):
     z, y = scores_and_classes(k)
     expected = [mcid.LOSSES[name](z[i], y[i]) for i in range(len(z))]
-    np.testing.assert_allclose(loss_values(LOSSES[name], z, y), [e[0] for e in expected], rtol=1e-13, atol=1e-14)
-    np.testing.assert_allclose(loss_slopes(LOSSES[name], z, y), [e[1] for e in expected], rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(
+        loss_values(LOSSES[name], z, y), [e[0] for e in expected], rtol=1e-13, atol=1e-14
+    )
+    np.testing.assert_allclose(
+        loss_slopes(LOSSES[name], z, y), [e[1] for e in expected], rtol=1e-13, atol=1e-15
+    )
     for i, (value, g) in enumerate(expected):
         got_value, got_g, predicted = one_row(LOSSES[name], z[i] / 0.37, 0.37, y[i])
         np.testing.assert_allclose(got_value, value, rtol=1e-12, atol=1e-13)
@@ -132,7 +136,11 @@ print(json.dumps([sum(evaluate_rows.stats.cache_hits.values()), sum(evaluate_row
 """
     environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     runs = [
-        json.loads(subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True).stdout)
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", program], env=environment, capture_output=True, check=True
+            ).stdout
+        )
         for _ in range(2)
     ]
     assert runs == [[0, 1], [1, 0]]

@@ -18,7 +18,9 @@ def sparse_rows(x, dtype=np.float64, index=None):
     """CSR of a dense array; rows may be empty."""
     keep = x != 0
     indptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))]).astype(np.int64)
-    return CsrRows(indptr, np.nonzero(keep)[1].astype(index or index_dtype(x.shape[1])), x[keep].astype(dtype))
+    return CsrRows(
+        indptr, np.nonzero(keep)[1].astype(index or index_dtype(x.shape[1])), x[keep].astype(dtype)
+    )
 
 
 def as_rows(x, layout, dtype):
@@ -69,14 +71,21 @@ def check_against_oracle(name, k, layout, dtype, r, intercept, weighted, tail, w
     m = len(batches_of(orders[:1], r)) + 2 if tail else math.inf
     alpha, t0 = 0.03, 7.5 if warm else 0.0
     w0 = rng.standard_normal((x.shape[1], k)) if warm else np.zeros((x.shape[1], k))
-    settings = mcid_settings(
-        LOSSES[name], alpha, t0=t0, batch_size=r, fit_intercept=intercept, tail_from=m
-    )
+    settings = mcid_settings(LOSSES[name], alpha, t0=t0, batch_size=r, fit_intercept=intercept, tail_from=m)
     lane = Lane(x.shape[1], k, dtype, settings, w0)
     for order in orders:
         lane.run(as_rows(x, layout, dtype), y, order, s if weighted else NO_WEIGHT)
     expected = mcid.train(
-        x, y, name, alpha, batches, w0=w0, t0=t0, s=s if weighted else None, fit_intercept=intercept, tail_from=m
+        x,
+        y,
+        name,
+        alpha,
+        batches,
+        w0=w0,
+        t0=t0,
+        s=s if weighted else None,
+        fit_intercept=intercept,
+        tail_from=m,
     )
 
     def close(a, b):
@@ -205,8 +214,12 @@ def test_the_perceptron_does_not_depend_on_alpha(dtype, k):
 def test_weight_two_is_the_row_twice_in_its_batch(name):
     # a batch of (i, j) with s_i = 2 against (i, i, j): the same sum, divided by 2 or by 3
     x, y, _ = problem(5)
-    single = Lane(x.shape[1], 5, np.float64, mcid_settings(LOSSES[name], 0.1, batch_size=2, fit_intercept=True))
-    double = Lane(x.shape[1], 5, np.float64, mcid_settings(LOSSES[name], 0.1, batch_size=3, fit_intercept=True))
+    single = Lane(
+        x.shape[1], 5, np.float64, mcid_settings(LOSSES[name], 0.1, batch_size=2, fit_intercept=True)
+    )
+    double = Lane(
+        x.shape[1], 5, np.float64, mcid_settings(LOSSES[name], 0.1, batch_size=3, fit_intercept=True)
+    )
     s = np.ones(len(x))
     s[0] = 2.0
     single.run(sparse_rows(x), y, np.array([0, 1]), s)

@@ -53,6 +53,7 @@ def refusal(text: bytes, **options) -> str:
 # -- numbers ---------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**19 - 1), st.integers(-350, 320))
 @example(9007199254740993, 0)  # half way between two doubles
 @example(2, -324)
@@ -64,12 +65,14 @@ def test_decimals_equal_pythons_float(mantissa, exponent):
     assert decimal_to_double(np.uint64(mantissa), exponent) == float(f"{mantissa}e{exponent}")
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_double_round_trips(value):
     rows, _, _ = parse(f"0 1:{value!r}\n".encode(), float64=True)
     assert rows == [[(1, value)] if value else []]
 
 
+@settings(deadline=None)
 @given(st.from_regex(r"-?[0-9]{0,25}(\.[0-9]{0,25})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
 @example("0." + "1" * 40)
 @example("179769313486231580793728971405303415079934132710037826936173778980444968292764750946649" + "0" * 220)
@@ -143,7 +146,7 @@ def agrees(text: bytes, multilabel: bool = False) -> bool:
 ALPHABET = st.sampled_from(list(b"0123456789:.,-+eE# \t\r\n\x0b\x0cqid_nax\x00\xff"))
 
 
-@settings(max_examples=600)
+@settings(max_examples=600, deadline=None)
 @given(st.lists(ALPHABET, max_size=60).map(bytes), st.booleans())
 @example(b"1 1:2\r\n-1 qid:7 2:3#c\n\n# only\n+1", False)
 @example(b"1 1:1_0\n", False)
@@ -170,12 +173,13 @@ LINE = st.builds(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(st.lists(LINE, max_size=5).map("".join), st.booleans())
 def test_near_svmlight_is_scikit_learns_or_refused(text, multilabel):
     agrees(text.encode(), multilabel)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.floats(-1e30, 1e30)), max_size=6), min_size=1))
 def test_every_well_formed_text_is_read(rows):
     rows = [sorted(dict(row).items()) for row in rows]

@@ -176,7 +176,9 @@ def _row_dot(_context, indices, data, start, stop, w, first, z, vectors):  # typ
     """Set ``z[c] = sum_p data[p] * w[indices[p], c]`` for the classes of `vectors` vectors from `first`."""
     _require_c_order(indices, data, w, z)
     n_vectors = vectors.literal_value
-    chains = 2 if n_vectors < 2 else 1  # more sums in flight where one vector would wait for its last addition
+    chains = (
+        2 if n_vectors < 2 else 1
+    )  # more sums in flight where one vector would wait for its last addition
 
     def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
         row = _Row(context, builder, signature.args, args)
@@ -186,9 +188,7 @@ def _row_dot(_context, indices, data, start, stop, w, first, z, vectors):  # typ
         element = context.get_data_type(w.dtype)
         lanes = _Lanes(builder, element, n_vectors, args[5], width)
         zero = ir.Constant(lanes.type, None)
-        sums = [
-            [cgutils.alloca_once_value(builder, zero) for _ in range(lanes.count)] for _ in range(chains)
-        ]
+        sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(lanes.count)] for _ in range(chains)]
 
         def add(p: Any, chain: list[Any]) -> None:
             column, value = row.column(p), lanes.splat(row.value(p, element))

@@ -167,15 +167,21 @@ def count_columns(
 
 @kernel
 def smallest_value(
-    words: NDArray[np.uint32], floats: NDArray[np.float32], row_at: NDArray[np.int64], n_extra: int, stride: int
+    words: NDArray[np.uint32],
+    floats: NDArray[np.float32],
+    row_at: NDArray[np.int64],
+    n_extra: int,
+    stride: int,
+    dense: bool,
 ) -> Any:
-    """Return (smallest value, its row) of sparse records; (0.0, -1) when nothing is negative."""
+    """Return (smallest value, its row) of records; (0.0, -1) when nothing is negative."""
     smallest, row = 0.0, -1
+    index_words = 0 if dense else 1
     for r in range(len(row_at)):
-        at = _values_at(words, row_at[r], n_extra)
+        at = _values_at(words, row_at[r], n_extra) + index_words
         for k in range(np.int64(words[row_at[r]])):
-            place = at + stride * k + 1
-            value = np.float64(floats[place]) if stride == 2 else read_double(words, place)
+            place = at + stride * k
+            value = np.float64(floats[place]) if stride - index_words == 1 else read_double(words, place)
             if value < smallest:
                 smallest, row = value, r
     return smallest, row

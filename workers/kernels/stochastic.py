@@ -93,9 +93,7 @@ def mcid_settings(
     """Return settings of the one set of types that kernels are compiled for."""
     if not alpha > 0 or not t0 >= 0 or batch_size < 1:
         raise ValueError(f"need alpha > 0, t0 >= 0, batch_size >= 1: got {alpha}, {t0}, {batch_size}")
-    return McidSettings(
-        float(alpha), float(t0), int(batch_size), bool(fit_intercept), float(tail_from), loss
-    )
+    return McidSettings(float(alpha), float(t0), int(batch_size), bool(fit_intercept), float(tail_from), loss)
 
 
 def new_clock() -> NDArray[np.float64]:
@@ -154,7 +152,7 @@ def mcid_block(rows, y, weight, order, u, q, b, qb, clock, settings):  # type: i
             errors += best != y[i]
         t += 1.0
         averaging = t > settings.tail_from
-        step_b = min(1.0 / (alpha * (t + t0)), 1.0 / math.sqrt(t + t0))
+        step_b = min(1.0 / (alpha * (t + t0)), 1.0 / math.sqrt(t + t0)) if settings.fit_intercept else 0.0
         for s in range(count):
             i, rival = np.intp(order[first + s]), rivals[s]
             label, share = np.intp(y[i]), -row_weight(weight, i) / count

@@ -1,0 +1,242 @@
+"""What the command line says about datasets, plans, runs and results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from distls.evaluation import Evaluation
+from distls.fitting import FitResult
+from distls.planning import Plan, human
+from distls.runs import Run, is_run
+from distls.storage.dataset import Dataset, is_dataset, open_dataset
+from distls.storage.errors import FormatError
+from distls.storage.model import LinearModel, load_model
+
+__all__ = [
+    "dataset_line",
+    "describe",
+    "evaluation_lines",
+    "plan_lines",
+    "result_lines",
+    "run_lines",
+]
+
+_SHOWN_CLASSES = 20
+
+
+def dataset_line(dataset: Dataset) -> str:
+    """Return a dataset's size on one line."""
+    meta = dataset.meta
+    density = f", {meta.nnz / max(meta.n_rows, 1):.1f} non-zeros a row" if meta.layout == "csr" else ""
+    kind = f"{len(meta.classes)} classes" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
+    return (
+        f"{dataset.path}: {meta.n_rows:,} rows x {meta.n_features:,} features{density}, {kind}, "
+        f"{len(dataset)} partitions, {human(int(dataset.stored_bytes.sum()))} stored"
+    )
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Return what ``info --json`` prints of a dataset, a run or a model.
+
+    Raises
+    ------
+    FormatError
+        The path is none of these.
+    """
+    if is_run(path):
+        return _describe_run(Run.open(path))
+    if is_dataset(path) or not path.exists() or not (path / "bundle.json").exists():
+        try:
+            return _describe_dataset(open_dataset(path))
+        except FormatError as error:
+            if path.exists() and not is_dataset(path) and "version" not in str(error):
+                raise FormatError(f"{path}: not a data set, run or model of distls") from None
+            raise
+    return _describe_model(load_model(path))
+
+
+def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
+    meta = dataset.meta.to_json()
+    first = ("n_rows", "n_features", "nnz", "classes")
+    return {
+        "kind": "dataset",
+        **{name: meta[name] for name in first},
+        "partitions": len(dataset),
+        "fingerprint": dataset.fingerprint,
+        "stored_bytes": int(dataset.stored_bytes.sum()),
+        "decoded_bytes": int(dataset.decoded_bytes.sum()),
+        **{name: value for name, value in meta.items() if name not in first},
+    }
+
+
+def _describe_run(run: Run) -> dict[str, Any]:
+    config, status = run.config, run.status
+    params = status.get("selected") or config["grid"][0]
+    return {
+        "kind": "run",
+        "method": config["method"],
+        "params": params,
+        "status": status["status"],
+        "passes": status["passes"],
+        "seconds": status["seconds"],
+        "objective": status.get("objective"),
+        "certificate": status.get("certificate") or {"kind": "none", "value": None},
+        "dataset": config["dataset"],
+        "dataset_fingerprint": config["dataset_fingerprint"],
+        "weights_sha256": status.get("weights_sha256"),
+        "seed": config["seed"],
+        **{name: status[name] for name in ("eval_error", "select_error", "averaging", "children") if name in status},
+    }
+
+
+def _describe_model(model: LinearModel) -> dict[str, Any]:
+    return {
+        "kind": "model",
+        "method": model.method,
+        "loss": model.loss,
+        "params": model.params,
+        "n_features": model.n_features,
+        "classes": model.classes,
+        "dtype": model.weights.dtype.name,
+        "transforms": model.transforms,
+        "dataset_fingerprint": model.dataset_fingerprint,
+        "weights_sha256": model.sha256,
+    }
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """Return a plan as lines."""
+    parts = ", ".join(f"{name} {human(size)}" for name, size in plan.worker_parts.items() if size)
+    lines = [
+        f"memory a worker    {human(plan.worker_bytes)} of {human(plan.worker_limit)}: {parts}",
+        f"memory, driver     {human(plan.driver_bytes)}",
+        f"cached             {100 * plan.cached_fraction:.0f} % of the data in the workers' memory",
+        f"bytes a pass       {human(plan.bytes_per_pass)}, in {plan.rounds_per_pass} rounds of {plan.lanes} lanes",
+        f"network a round    {human(plan.network_bytes_per_round)}",
+    ]
+    if plan.passes is not None:
+        lines.append(f"passes             {plan.passes:g} at most")
+    if plan.seconds_per_pass is not None:
+        total = "" if plan.passes is None else f", {plan.passes * plan.seconds_per_pass:.1f} s in all"
+        lines.append(f"seconds a pass     {plan.seconds_per_pass:.2f} from the store (probe of one partition){total}")
+    return lines
+
+
+def result_lines(result: FitResult) -> list[str]:
+    """Return how a fit ended as lines."""
+    record = result.record
+    lines = [f"{result.status}: {result.passes:g} passes, {result.seconds:.1f} s of training"]
+    if result.selected is not None:
+        chosen = ", ".join(f"{name}={value}" for name, value in result.selected.items() if value is not None)
+        lines.append(f"selected {chosen}, error {100 * record['select_error']:.2f} % on the selection data")
+    if record.get("objective") is not None:
+        lines.append(f"objective {record['objective']:.6f}{_certificate_text(record)}")
+    if record.get("eval_error") is not None:
+        lines.append(f"eval error {100 * record['eval_error']:.2f} %")
+    if record.get("averaging"):
+        lines.append(averaging_text(record["averaging"]))
+    if result.run is not None:
+        lines.append(f"model in {result.run}")
+    return lines
+
+
+def _certificate_text(record: dict[str, Any]) -> str:
+    certificate = record["certificate"]
+    if certificate["value"] is None:
+        return ""
+    if certificate["kind"] == "gradient_norm":
+        return f", gradient norm {certificate['value']:.2e} (not a bound)"
+    return f", at most {certificate['value']:.2e} above the optimum ({certificate['kind']})"
+
+
+def averaging_text(averaging: dict[str, float]) -> str:
+    """Return what the last averaging of lanes cost, as a line."""
+    return (
+        f"averaging lanes: loss on a fixed sample {averaging['loss_before']:.5f} before, "
+        f"{averaging['loss_after']:.5f} after; relative spread {averaging['spread']:.3f}"
+    )
+
+
+def evaluation_lines(evaluation: Evaluation) -> list[str]:
+    """Return an evaluation as lines: totals, then classes."""
+    lines = [f"{evaluation.n_rows:,} rows, error {100 * evaluation.error:.2f} %"]
+    if evaluation.log_loss is not None:
+        lines[0] += f", log loss {evaluation.log_loss:.4f}"
+    if evaluation.unknown:
+        lines.append(f"{evaluation.unknown:,} rows have labels the model does not know, counted as errors")
+    table = evaluation.per_class()
+    lines.append(f"{'class':>12} {'rows':>9} {'recall':>8} {'precision':>10}")
+    for row in table[:_SHOWN_CLASSES]:
+        recall, precision = (f"{100 * v:.1f} %" if v is not None else "-" for v in (row["recall"], row["precision"]))
+        lines.append(f"{row['class']!s:>12} {row['n_rows']:>9,} {recall:>8} {precision:>10}")
+    if len(table) > _SHOWN_CLASSES:
+        lines.append(f"... and {len(table) - _SHOWN_CLASSES} more classes; --json has them all")
+    return lines
+
+
+def run_lines(path: Path) -> list[str]:
+    """Return a run's story as lines: what, each round, how it ended.
+
+    Raises
+    ------
+    FormatError
+        The path is not a run.
+    """
+    run = Run.open(path)
+    config, status = run.config, run.status
+    lines = [f"{config['method']} on {config['dataset']}, seed {config['seed']}"]
+    if len(config["grid"]) > 1:
+        lines += [_child_line(child) for child in status.get("children", [])]
+    else:
+        lines.append(", ".join(f"{k}={v}" for k, v in config["grid"][0].items() if v is not None))
+    events = run.events()
+    if events:
+        lines += ["", *_event_table(events), ""]
+        lines += _totals(events)
+    lines.append(f"status {status['status']} after {status['passes']:g} passes, {status['seconds']:.1f} s of training")
+    if status.get("objective") is not None:
+        lines.append(f"objective {status['objective']:.6f}{_certificate_text(status)}")
+    return lines
+
+
+def _child_line(child: dict[str, Any]) -> str:
+    params = ", ".join(f"{name}={child['params'][name]}" for name in ("loss", "alpha") if name in child["params"])
+    error = "diverged" if child["error"] is None else f"error {100 * child['error']:.2f} %"
+    return f"  {params}: {error} ({child['status']})"
+
+
+def _event_table(events: list[dict[str, Any]]) -> list[str]:
+    header = f"{'round':>6} {'passes':>7} {'seconds':>8} {'loss':>9} {'error %':>8} {'eval %':>7} {'objective':>10} {'read':>9}"
+    rows = [header]
+    for event in events:
+        shown = [_cell(event.get(name), form) for name, form in _CELLS]
+        rows.append(" ".join([*shown, f"{human(event['bytes_read']):>9}"]))
+    return rows
+
+
+_CELLS = (
+    ("round", "{:>6}"),
+    ("passes", "{:>7.2f}"),
+    ("seconds", "{:>8.1f}"),
+    ("running_loss", "{:>9.5f}"),
+    ("running_error", "{:>8.2%}"),
+    ("eval_error", "{:>7.2%}"),
+    ("objective", "{:>10.6f}"),
+)
+
+
+def _cell(value: Any, form: str) -> str:
+    width = int(form.split(">")[1].split(".")[0].rstrip("}"))
+    return " " * (width - 1) + "-" if value is None else form.format(value).replace("%", "").rjust(width)
+
+
+def _totals(events: list[dict[str, Any]]) -> list[str]:
+    read = sum(event["bytes_read"] for event in events)
+    cached = sum(event["cached_bytes"] for event in events)
+    peaks = events[-1].get("worker_peaks", {})
+    lines = [f"read {human(read)} from the store, {human(cached)} came from the workers' caches"]
+    lines += [f"peak memory of worker {name}: {human(peak)}" for name, peak in sorted(peaks.items())]
+    if events[-1].get("averaging"):
+        lines.append(averaging_text(events[-1]["averaging"]))
+    return lines

@@ -1,0 +1,248 @@
+"""Stage 3 of an ingest, on workers: ranges of every staged chunk become one partition of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.format import TargetKind
+from distls.storage.partition import PartitionRecord, choose_codecs, write_partition
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
+from distls.storage.staging import Segment, StagingArea
+from distls.workers.ingest import RecordLayout
+from distls.workers.kernels.records import (
+    count_columns,
+    gather_dense,
+    gather_pairs,
+    locate_records,
+    read_labels,
+)
+from distls.workers.seeds import Purpose, rng
+from distls.workers.transforms import apply_transforms
+
+__all__ = ["AssemblySpec", "PartitionItem", "assemble", "column_counts", "record_of"]
+
+
+@dataclass(frozen=True)
+class AssemblySpec:
+    """What every assembly task needs; the larger arrays are in the staging area.
+
+    Attributes
+    ----------
+    staging : StagingArea
+        With the arrays ``classes`` (class targets: their values, float64), ``allotment`` (see `_kept`) when there
+        is a split, and each fitted transform.
+    roots : tuple of Path
+        Dataset of the training rows, then of each split.
+    chunks : tuple of str
+        Names, in row order.
+    n_buckets : int
+    layout : RecordLayout
+    target : str
+    n_targets, n_features, base, seed : int
+        `base` is the number of the first feature in the source.
+    transforms : tuple of dict
+    fitted : tuple of str
+        Names of the fitted arrays.
+    codecs : dict or None
+        None: chosen from this partition by `compress`.
+    """
+
+    staging: StagingArea
+    roots: tuple[Path, ...]
+    chunks: tuple[str, ...]
+    n_buckets: int
+    layout: RecordLayout
+    target: TargetKind
+    n_targets: int
+    n_features: int
+    base: int
+    seed: int
+    shuffle: bool
+    transforms: tuple[dict[str, Any], ...]
+    fitted: tuple[str, ...]
+    codecs: dict[str, str] | None
+    compress: str
+
+
+@dataclass(frozen=True)
+class PartitionItem:
+    """A partition to assemble: buckets start ... stop - 1 of every chunk when rows are shuffled; else the
+    consecutive slices from `start` to `stop`, numbered chunk by chunk.
+
+    Attributes
+    ----------
+    part : int
+        0 for the training rows, k for the k-th split.
+    index : int
+        Number of the partition in its dataset.
+    """
+
+    part: int
+    index: int
+    start: int
+    stop: int
+
+    def segments(self, spec: AssemblySpec) -> list[Segment]:
+        """Return the runs of buckets to read, in row order."""
+        if spec.shuffle:
+            return [Segment(chunk, self.start, self.stop) for chunk in spec.chunks]
+        segments = []
+        n = spec.n_buckets
+        for number in range(self.start // n, (self.stop - 1) // n + 1):
+            first, last = max(self.start - number * n, 0), min(self.stop - number * n, n)
+            segments.append(Segment(spec.chunks[number], first, last))
+        return segments
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Staged rows in memory: each row's first word and the number of its chunk."""
+
+    words: NDArray[np.uint32]
+    row_at: NDArray[np.int64]
+    chunk: NDArray[np.int64]
+
+
+def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
+    """Write one partition, unless an earlier attempt did.
+
+    Returns
+    -------
+    dict
+        ``codecs`` and ``record``, the fields of `PartitionRecord`.
+
+    Raises
+    ------
+    BadInputError
+        A transform cannot be applied to a value.
+    """
+    part_name = f"part{item.part}"
+    finished = spec.staging.read_record(part_name, item.index)
+    if finished is not None:
+        return finished
+    partition = _partition(spec, item)
+    codecs = spec.codecs if spec.codecs is not None else choose_codecs(partition, spec.compress)
+    n_classes = _n_classes(spec)
+    record = write_partition(spec.roots[item.part], item.index, partition, spec.n_features, n_classes, codecs)
+    result = {"codecs": codecs, "record": asdict(record)}
+    spec.staging.write_record(part_name, item.index, result)
+    return result
+
+
+def _n_classes(spec: AssemblySpec) -> int:
+    return len(spec.staging.read_array("classes")) if spec.target in ("class", "multilabel") else 0
+
+
+def _partition(spec: AssemblySpec, item: PartitionItem) -> Partition:
+    records = _read(spec, item)
+    rows = np.flatnonzero(_kept(spec, records, item.part)) if len(spec.roots) > 1 else np.arange(len(records.chunk))
+    if spec.shuffle:
+        key = (item.index,) if item.part == 0 else (item.index, item.part)
+        rows = rows[rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(rows))]
+    row_at = records.row_at[rows]
+    x = _gather(spec, records.words, row_at)
+    y = _targets(spec, records.words, row_at)
+    weight = records.words[row_at + 2].view(np.float32) if spec.layout.weighted else None
+    del records
+    fitted = {name: spec.staging.read_array(name) for name in spec.fitted}
+    apply_transforms(x, spec.transforms, fitted, f"{spec.roots[item.part]}: partition {item.index}")
+    return Partition(x, y, weight)
+
+
+def _read(spec: AssemblySpec, item: PartitionItem) -> _Records:
+    segments = item.segments(spec)
+    words, sizes = spec.staging.read_segments(segments)
+    row_at = np.empty(int(sizes[:, 0].sum()) + 1, dtype=np.int64)
+    locate_records(words, spec.layout.n_extra, spec.layout.stride, row_at)
+    first = 0 if spec.shuffle else item.start // spec.n_buckets
+    chunk = np.repeat(np.arange(first, first + len(segments)), sizes[:, 0])
+    return _Records(words, row_at[:-1], chunk)
+
+
+def _kept(spec: AssemblySpec, records: _Records, part: int) -> NDArray[np.bool_]:
+    """Return which rows belong to `part`, shape (n_rows,).
+
+    ``allotment[k, c, s]`` rows of stratum s (a class, or all rows) of chunk c go to the first k + 1 splits: those
+    of the lowest ranks.
+    """
+    allotment = spec.staging.read_array("allotment")
+    if spec.target == "class":
+        stratum = _codes(spec, _labels(spec, records.words, records.row_at)[0])
+        rank = records.words[records.row_at + spec.layout.n_extra]
+    else:
+        stratum = np.zeros(len(records.row_at), dtype=np.int64)
+        rank = records.words[records.row_at + 1 + spec.layout.n_extra]
+    bounds = [allotment[k][records.chunk, stratum] for k in range(len(allotment))]
+    if part == 0:
+        return rank >= bounds[-1]
+    lower = bounds[part - 2] if part > 1 else 0
+    return (rank >= lower) & (rank < bounds[part - 1])
+
+
+def _gather(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]) -> Rows:
+    dtype = np.dtype(np.float64 if spec.layout.float64 else np.float32)
+    floats = words.view(np.float32)
+    if spec.layout.dense:
+        values = np.empty((len(row_at), spec.n_features), dtype=dtype)
+        gather_dense(words, floats, row_at, spec.layout.n_extra, values)
+        return DenseRows(values)
+    nnz = int(words[row_at].sum(dtype=np.int64))
+    indptr = np.empty(len(row_at) + 1, dtype=np.int64)
+    indices = np.empty(nnz, dtype=index_dtype(spec.n_features))
+    data = np.empty(nnz, dtype=dtype)
+    gather_pairs(words, floats, row_at, spec.layout.n_extra, spec.base, indptr, indices, data)
+    return CsrRows(indptr, indices, data)
+
+
+def _labels(
+    spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    offsets = np.empty(len(row_at) + 1, dtype=np.int64)
+    labels = np.empty(int(words[row_at + 1].sum(dtype=np.int64)), dtype=np.float64)
+    read_labels(words, row_at, spec.layout.n_extra, labels, offsets)
+    return labels, offsets
+
+
+def _codes(spec: AssemblySpec, labels: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the class code of each label; classes taken over from another dataset need not be sorted."""
+    classes = spec.staging.read_array("classes")
+    order = np.argsort(classes, kind="stable")
+    return np.asarray(order[np.searchsorted(classes, labels, sorter=order)])
+
+
+def _targets(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]) -> Any:
+    if spec.target == "none":
+        return None
+    labels, offsets = _labels(spec, words, row_at)
+    if spec.target == "continuous":
+        return labels.reshape(len(row_at), spec.n_targets)
+    codes = _codes(spec, labels)
+    if spec.target == "class":
+        return codes.astype(np.int32)
+    # codes increase within a row, as in every CSR group
+    order = np.lexsort((codes, np.repeat(np.arange(len(row_at)), np.diff(offsets))))
+    return CsrRows(offsets, codes[order].astype(np.uint32), np.ones(len(codes), dtype=np.float32))
+
+
+def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> NDArray[np.int64]:
+    """Return the non-zeros of each column over the rows of `items`, shape (n_features,)."""
+    counts = np.zeros(spec.n_features, dtype=np.int64)
+    for item in items:
+        records = _read(spec, item)
+        rows = records.row_at[_kept(spec, records, item.part)] if len(spec.roots) > 1 else records.row_at
+        if spec.layout.dense:
+            counts += np.count_nonzero(_gather(spec, records.words, rows).values, axis=0)
+        else:
+            count_columns(records.words, rows, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
+    return counts
+
+
+def record_of(result: dict[str, Any]) -> PartitionRecord:
+    """Return the record that `assemble` reported."""
+    return PartitionRecord(**result["record"])

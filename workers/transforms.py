@@ -1,0 +1,155 @@
+"""Transforms of the features at ingest: a recipe, its fitted arrays, and the application to rows in memory.
+
+A recipe is a tuple of plain dictionaries, ``{"name": "scale", "divisor": 255.0}``, stored with the dataset, so that
+``--like`` applies to a test set exactly what its training set went through.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.atomic import canonical_json
+from distls.storage.errors import BadInputError, ParameterError
+from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.workers.kernels.rescale import normalise_rows, scale_columns
+
+__all__ = ["NAMES", "apply_transforms", "idf_weights", "needs_counts", "parse_transforms", "transforms_digest"]
+
+NAMES = ("log1p", "idf", "l2norm", "scale")
+
+Recipe = Sequence[Mapping[str, Any]]
+Fitted = Mapping[str, NDArray[Any]]
+
+
+def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """Turn ``"log1p,idf"`` or ``["log1p", "scale=255"]`` into a recipe.
+
+    Raises
+    ------
+    ParameterError
+        An unknown name, a value where none is taken, a repeated idf, or a scale that is not a positive number.
+    """
+    given = [name for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
+    recipe = tuple(_parse_transform(name.strip()) for name in given)
+    if sum(step["name"] == "idf" for step in recipe) > 1:
+        raise ParameterError("transform idf is given twice; its weights are fitted once, on the source values")
+    return recipe
+
+
+def _parse_transform(text: str) -> dict[str, Any]:
+    name, equals, value = text.partition("=")
+    if name not in NAMES:
+        raise ParameterError(f"unknown transform {name!r}; there are {', '.join(NAMES)}")
+    if name != "scale":
+        if equals:
+            raise ParameterError(f"transform {name} takes no value, {text!r} was given")
+        return {"name": name}
+    try:
+        divisor = float(value)
+    except ValueError:
+        divisor = 0.0
+    if not 0.0 < divisor < np.inf:
+        raise ParameterError(f"transform scale needs a positive divisor, as in scale=255; {text!r} was given")
+    return {"name": name, "divisor": divisor}
+
+
+def needs_counts(recipe: Recipe) -> bool:
+    """Tell whether fitting needs the number of non-zeros of each column."""
+    return any(step["name"] == "idf" for step in recipe)
+
+
+def idf_weights(counts: NDArray[np.int64], n_rows: int) -> NDArray[np.float64]:
+    """Return scikit-learn's smooth idf, ``ln((1 + n) / (1 + df)) + 1``, from document counts, shape (n_features,)."""
+    return np.log((1.0 + n_rows) / (1.0 + counts)) + 1.0
+
+
+def transforms_digest(recipe: Recipe, fitted: Fitted) -> str:
+    """Return a sha256 of names, parameters and fitted arrays; empty for an empty recipe."""
+    if not recipe:
+        return ""
+    digest = hashlib.sha256(canonical_json([dict(step) for step in recipe]).encode())
+    for name in sorted(fitted):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(fitted[name], dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+def apply_transforms(x: Rows, recipe: Recipe, fitted: Fitted, where: str) -> None:
+    """Apply a recipe to rows, in place.
+
+    Parameters
+    ----------
+    x : Rows
+        Of shape (n_rows, n_features).
+    fitted : dict of name -> array
+        ``idf``, shape (n_features,), when the recipe has it.
+    where : str
+        Names the rows in errors.
+
+    Raises
+    ------
+    BadInputError
+        log1p of a value <= -1, or a result that is not finite; the message has the row's number in the block.
+    """
+    for step in recipe:
+        _APPLY[step["name"]](x, step, fitted, where)
+    values = _values(x)
+    if recipe and not np.isfinite(values.sum(dtype=np.float64)):
+        bad = np.flatnonzero(~np.isfinite(values.reshape(-1)))
+        if len(bad):
+            row = _row_of(x, int(bad[0]))
+            raise BadInputError(f"{where}, row {row}: a value is not finite after the transforms")
+
+
+def _values(x: Rows) -> NDArray[Any]:
+    return x.data if isinstance(x, CsrRows) else x.values
+
+
+def _row_of(x: Rows, position: int) -> int:
+    """Return the row that holds the value at a flat position."""
+    if isinstance(x, DenseRows):
+        return position // x.values.shape[1]
+    return int(np.searchsorted(x.indptr, position, side="right")) - 1
+
+
+def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None:
+    values = _values(x)
+    if values.size and values.min() <= -1:
+        position = int(np.flatnonzero(values.reshape(-1) <= -1)[0])
+        value = float(values.reshape(-1)[position])
+        raise BadInputError(f"{where}, row {_row_of(x, position)}: log1p of {value:g}; values must be above -1")
+    np.log1p(values, out=values)
+
+
+def _idf(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None:
+    if isinstance(x, CsrRows):
+        scale_columns(x.indices, x.data, np.asarray(fitted["idf"], dtype=np.float64))
+    else:
+        np.multiply(x.values, fitted["idf"], out=x.values, casting="same_kind")
+
+
+def _l2norm(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None:
+    if isinstance(x, CsrRows):
+        normalise_rows(x.indptr, x.data)
+        return
+    norms = np.sqrt(np.einsum("ij,ij->i", x.values, x.values, dtype=np.float64))
+    norms[norms == 0.0] = 1.0
+    np.divide(x.values, norms[:, None], out=x.values, casting="same_kind")
+
+
+def _scale(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None:
+    values = _values(x)
+    np.divide(values, step["divisor"], out=values, casting="same_kind")
+
+
+_APPLY: dict[str, Callable[[Rows, Mapping[str, Any], Fitted, str], None]] = {
+    "log1p": _log1p,
+    "idf": _idf,
+    "l2norm": _l2norm,
+    "scale": _scale,
+}
