@@ -6,4 +6,44 @@ never imports the driver, the estimators or scikit-learn.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "DistlsError": "distls.storage.errors",
+    "MCIDClassifier": "distls.estimators",
+    "evaluate": "distls.evaluation",
+    "fit": "distls.fitting",
+    "generate": "distls.generation",
+    "ingest": "distls.ingest",
+    "load_model": "distls.storage.model",
+    "open_dataset": "distls.storage.dataset",
+    "predict": "distls.prediction",
+    "resume": "distls.fitting",
+}
+
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604  (names are strings)
+
+if TYPE_CHECKING:
+    from distls.estimators import MCIDClassifier as MCIDClassifier
+    from distls.evaluation import evaluate as evaluate
+    from distls.fitting import fit as fit
+    from distls.fitting import resume as resume
+    from distls.generation import generate as generate
+    from distls.ingest import ingest as ingest
+    from distls.prediction import predict as predict
+    from distls.storage.dataset import open_dataset as open_dataset
+    from distls.storage.errors import DistlsError as DistlsError
+    from distls.storage.model import load_model as load_model
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -32,6 +32,7 @@ __all__ = [
     "Loss",
     "Perceptron",
     "Softmax",
+    "add_slopes",
     "loss_slopes",
     "loss_values",
     "row_slopes",
@@ -208,6 +209,17 @@ def _crammer_singer_row(z, scale, y, g):  # type: ignore[no-untyped-def]
 def _perceptron_row(z, scale, y, g):  # type: ignore[no-untyped-def]
     best = _first_max(z)
     return scale * (np.float64(z[best]) - np.float64(z[y])), best, best
+
+
+@kernel
+def add_slopes(factor, rival, y, g, out):  # type: ignore[no-untyped-def]
+    """Add ``factor * slopes`` to the k values `out` as `row_slopes` returns them (for the intercept)."""
+    if rival == SLOPES_IN_G:
+        for c in range(len(out)):
+            out[c] += factor * g[c]
+    elif rival != y:
+        out[rival] += factor
+        out[y] -= factor
 
 
 # ---------------------------------------------------------------- exp that vectorises

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 
 from distls.execution.base import Executor
@@ -10,7 +11,7 @@ from distls.execution.serial import SerialExecutor
 from distls.planning import MemoryBudget
 from distls.storage.errors import ParameterError
 
-__all__ = ["ClusterOptions", "open_executor"]
+__all__ = ["ClusterOptions", "current_dask_executor", "open_executor"]
 
 
 @dataclass(frozen=True)
@@ -67,3 +68,12 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
 
     budget = options.budget()
     return start_local(budget.workers, budget.threads, options.memory_limit), budget
+
+
+def current_dask_executor() -> Executor | None:
+    """Return an executor on the Dask client that is active in this process, or None."""
+    if "distributed" not in sys.modules:
+        return None
+    from distls.execution.dask import of_current_client
+
+    return of_current_client()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, LocalCluster, as_completed
+from distributed import Client, Future, KilledWorker, LocalCluster, as_completed, get_client
 from distributed.client import FutureCancelledError
 
 from distls.execution.base import Item, Result, run_group
@@ -25,7 +25,7 @@ from distls.storage.errors import DistlsError, WorkerError
 from distls.workers.process import single_threaded_blas
 from distls.workers.reduction import ReductionTree
 
-__all__ = ["DaskExecutor", "connect", "start_local"]
+__all__ = ["DaskExecutor", "connect", "of_current_client", "start_local"]
 
 # Lost data, closed connections and dead workers are redone this often before the job gives up.
 _ATTEMPTS = 5
@@ -270,6 +270,14 @@ def start_local(
             dashboard_address="127.0.0.1:0",
         )
         return DaskExecutor(Client(cluster, set_as_default=False), cluster)
+
+
+def of_current_client() -> DaskExecutor | None:
+    """Return an executor on the client that is active in this process, which stays open; or None."""
+    try:
+        return DaskExecutor(get_client(), owns_client=False)
+    except ValueError:
+        return None
 
 
 def connect(address: str, *, min_workers: int = 1) -> DaskExecutor:

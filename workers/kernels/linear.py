@@ -2,10 +2,10 @@
 
 One code path serves CSR and dense rows: `row_arrays` and `row_span` give any row as runs of (index, value)
 pairs, for dense rows by gathering the non-zeros into a scratch row, so that zeros cost no multiplication.
-One path serves any number of classes: a row of weights is read in vectors of 4 lanes (up to 4 classes) or of
-64 bytes, with a mask beyond the last class, so that no padding of the weights is needed. LLVM does not find
-this form by itself (it vectorises over the non-zeros, with gathers: 1.7 times slower at 4 classes, 2.3 times
-at 53), which is why `row_dot` and `row_add` are written in its own instructions.
+One path serves any number of classes: a row of weights is read in vectors of 4 classes (up to 4) or of 32 bytes,
+with a mask beyond the last class, so that weights need no padding. LLVM does not find this form by itself (it
+vectorises over the non-zeros, with gathers: 1.7 times slower at 4 classes, 2.3 times at 53), which is why `_row_dot`
+and `_row_add` are written in its own instructions.
 
 Shapes, throughout: w (n_features, k) C-ordered, b (k,), y int32 (n_rows,), weight float64 (n_rows,) or (0,)
 for all ones. Results depend on the arguments only, never on threads.
@@ -13,6 +13,7 @@ for all ones. Results depend on the arguments only, never on threads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.ir as ir
@@ -24,11 +25,10 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.kernels._jit import kernel
-from distls.workers.losses import LOSSES, SLOPES_IN_G, Loss, row_slopes
+from distls.workers.losses import LOSSES, SLOPES_IN_G, add_slopes, row_slopes
 
 __all__ = [
     "add_gradient",
-    "add_slopes",
     "evaluate_rows",
     "log_loss_sum",
     "prefetch_row",
@@ -49,37 +49,31 @@ Floats = NDArray[np.floating[Any]]
 
 _BIT, _BYTE, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _FAST = ("reassoc", "contract", "nsz", "arcp")  # as in `kernel`
-_QUAD = 0  # how many vectors of 64 bytes; this one stands for a single vector of 4 lanes
-_AHEAD = 8  # non-zeros: how far before its use a row of weights is fetched (4 and 16 measured no better)
+_VECTOR_BYTES = 32  # 64 read as fast, but stores across cache lines, most of them, took 1.6 times as long
+_GROUP = 8  # vectors that are summed in registers in one walk over the row
+_AHEAD = 8  # non-zeros: how far before its use a row of weights is fetched (4 measured the same)
 
 
 class _Lanes:
-    """Builds loads, stores and multiply-adds of `vectors` vectors of one row of a C-ordered array.
+    """Builds loads and stores of `count` vectors, from class `first` on, of one row of a C-ordered array.
 
-    Lane l of vector v is class ``first + v * lanes + l``. Only the last vector may reach beyond `width`, and it is
-    masked there. (Masking all was simpler, but a store whose mask is all off costs more than a full one.)
+    Only the last vector may reach beyond `width`, the length of the row, and it is masked there.
     """
 
-    def __init__(self, builder: Any, element: Any, vectors: int, first: Any, width: Any) -> None:
-        size = 4 if isinstance(element, ir.FloatType) else 8
-        self.builder, self.first, self.width, self.size = builder, first, width, size
-        self.count = max(vectors, 1)
-        self.lanes = 4 if vectors == _QUAD else 64 // size
-        self.type = ir.VectorType(element, self.lanes)
-        self.name = f"v{self.lanes}f{8 * size}.p0"
-        self.mask_type = ir.VectorType(_BIT, self.lanes)
-        ramp = ir.VectorType(_INT64, self.lanes)
-        left = builder.sub(width, builder.add(first, _INT64((self.count - 1) * self.lanes)))
-        numbers = ir.Constant(ramp, list(range(self.lanes)))
-        self.mask = builder.icmp_signed("<", numbers, self.splat(left, ramp))
+    def __init__(self, builder: Any, element: Any, lanes: int, count: int, first: Any, width: Any) -> None:
+        self.builder, self.lanes, self.count, self.first, self.width = builder, lanes, count, first, width
+        self.size = 4 if isinstance(element, ir.FloatType) else 8
+        self.type, self.mask_type = ir.VectorType(element, lanes), ir.VectorType(_BIT, lanes)
+        ramp = ir.VectorType(_INT64, lanes)
+        left = builder.sub(width, builder.add(first, _INT64((count - 1) * lanes)))
+        self.mask = builder.icmp_signed("<", ir.Constant(ramp, list(range(lanes))), self.splat(left, ramp))
 
     def splat(self, scalar: Any, kind: Any = None) -> Any:
         """Return a vector with `scalar` in every lane."""
         empty = ir.Constant(kind or self.type, ir.Undefined)
         one = self.builder.insert_element(empty, scalar, _INT32(0))
-        return self.builder.shuffle_vector(
-            one, empty, ir.Constant(ir.VectorType(_INT32, self.lanes), [0] * self.lanes)
-        )
+        zeros = ir.Constant(ir.VectorType(_INT32, self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(one, empty, zeros)
 
     def pointer(self, data: Any, row: Any, v: int) -> Any:
         """Return the address of vector `v` of row `row`."""
@@ -92,57 +86,71 @@ class _Lanes:
         pointer = self.pointer(data, row, v)
         if v < self.count - 1:
             return self.builder.load(pointer, align=self.size)
-        kinds = [self.type.as_pointer(), _INT32, self.mask_type, self.type]
-        function = self._declare("load", self.type, kinds)
         zero = ir.Constant(self.type, None)
-        return self.builder.call(function, [pointer, _INT32(self.size), self.mask, zero])
+        return self._masked("load", self.type, [pointer, _INT32(self.size), self.mask, zero])
 
     def store(self, value: Any, data: Any, row: Any, v: int) -> None:
         """Store vector `v` of row `row` where the mask is on."""
         pointer = self.pointer(data, row, v)
         if v < self.count - 1:
             self.builder.store(value, pointer, align=self.size)
-            return
-        kinds = [self.type, self.type.as_pointer(), _INT32, self.mask_type]
-        function = self._declare("store", ir.VoidType(), kinds)
-        self.builder.call(function, [value, pointer, _INT32(self.size), self.mask])
+        else:
+            self._masked("store", ir.VoidType(), [value, pointer, _INT32(self.size), self.mask])
 
     def multiply_add(self, a: Any, x: Any, y: Any) -> Any:
         """Return ``a * x + y``."""
         return self.builder.fadd(self.builder.fmul(a, x, flags=_FAST), y, flags=_FAST)
 
-    def _declare(self, what: str, result: Any, kinds: list[Any]) -> Any:
-        kind = ir.FunctionType(result, kinds)
-        return cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.masked.{what}.{self.name}")
+    def _masked(self, what: str, result: Any, args: list[Any]) -> Any:
+        kind = ir.FunctionType(result, [arg.type for arg in args])
+        name = f"llvm.masked.{what}.v{self.lanes}f{8 * self.size}.p0"
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), args)
 
 
-class _Row:
-    """Builds the walk over the non-zeros of one row: (indices, data, start, stop) are the first arguments."""
+class _Walk:
+    """A row (indices, data, start, stop), the first four arguments, against rows of w and a vector of k values.
+
+    The arguments after those: w (d, k), values (k,).
+    """
 
     def __init__(self, context: Any, builder: Any, kinds: Any, args: Any) -> None:
         self.builder, self.start, self.stop = builder, args[2], args[3]
-        self.indices = context.make_array(kinds[0])(context, builder, args[0]).data
-        self.data = context.make_array(kinds[1])(context, builder, args[1]).data
+        arrays = [context.make_array(kinds[i])(context, builder, args[i]) for i in (0, 1, 4, 5)]
+        self.indices, self.data, self.w, self.values = (array.data for array in arrays)
+        self.width = cgutils.unpack_tuple(builder, arrays[2].shape)[1]
+        self.element = context.get_data_type(kinds[4].dtype)
 
-    def column(self, p: Any) -> Any:
-        """Return the column of non-zero `p`."""
-        return self.builder.zext(self.builder.load(self.builder.gep(self.indices, [p])), _INT64)
-
-    def value(self, p: Any, element: Any) -> Any:
-        """Return the value of non-zero `p` in the type of the weights."""
+    def non_zero(self, p: Any) -> tuple[Any, Any]:
+        """Return column and value (in the type of w) of non-zero `p`."""
         value = self.builder.load(self.builder.gep(self.data, [p]))
-        if value.type == element:
-            return value
-        cast = self.builder.fpext if isinstance(element, ir.DoubleType) else self.builder.fptrunc
-        return cast(value, element)
+        if value.type != self.element:
+            widen = isinstance(self.element, ir.DoubleType)
+            value = (self.builder.fpext if widen else self.builder.fptrunc)(value, self.element)
+        return self._column(p), value
 
-    def prefetch(self, p: Any, lanes: _Lanes, data: Any) -> None:
+    def prefetch(self, p: Any, lanes: _Lanes) -> None:
         """Fetch the weights of the non-zero `_AHEAD` places on, or of the row's last."""
         b = self.builder
         ahead, last = b.add(p, _INT64(_AHEAD)), b.sub(self.stop, _INT64(1))
-        column = self.column(b.select(b.icmp_signed("<", ahead, last), ahead, last))
-        for v in range(lanes.count):
-            _prefetch_address(b, lanes.pointer(data, column, v))
+        column = self._column(b.select(b.icmp_signed("<", ahead, last), ahead, last))
+        for v in range(0, lanes.count, 2):  # one a cache line
+            _prefetch_address(b, lanes.pointer(self.w, column, v))
+
+    def groups(self, build: Callable[[_Lanes], None]) -> None:
+        """Cover the classes by groups of vectors: `build` is called for each size a group may have."""
+        b = self.builder
+        most = _VECTOR_BYTES // (4 if isinstance(self.element, ir.FloatType) else 8)
+        with b.if_else(b.icmp_signed("<=", self.width, _INT64(4))) as (few, many):
+            with few:
+                build(_Lanes(b, self.element, 4, 1, _INT64(0), self.width))
+            with many, cgutils.for_range_slice(b, _INT64(0), self.width, _INT64(_GROUP * most)) as (first, _):
+                count = b.sdiv(b.sub(b.add(b.sub(self.width, first), _INT64(most)), _INT64(1)), _INT64(most))
+                for size in range(1, _GROUP + 1):
+                    with b.if_then(b.icmp_signed("==" if size < _GROUP else ">=", count, _INT64(size))):
+                        build(_Lanes(b, self.element, most, size, first, self.width))
+
+    def _column(self, p: Any) -> Any:
+        return self.builder.zext(self.builder.load(self.builder.gep(self.indices, [p])), _INT64)
 
 
 def _prefetch_address(builder: Any, pointer: Any) -> None:
@@ -171,75 +179,73 @@ def _prefetch(_context, array, position):  # type: ignore[no-untyped-def]
     return types.void(array, types.intp), build
 
 
-@intrinsic(prefer_literal=True)
-def _row_dot(_context, indices, data, start, stop, w, first, z, vectors):  # type: ignore[no-untyped-def]
-    """Set ``z[c] = sum_p data[p] * w[indices[p], c]`` for the classes of `vectors` vectors from `first`."""
+@intrinsic
+def _row_dot(_context, indices, data, start, stop, w, z):  # type: ignore[no-untyped-def]
+    """Set ``z[c] = sum_p data[p] * w[indices[p], c]``."""
     _require_c_order(indices, data, w, z)
-    n_vectors = vectors.literal_value
-    chains = (
-        2 if n_vectors < 2 else 1
-    )  # more sums in flight where one vector would wait for its last addition
 
     def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        row = _Row(context, builder, signature.args, args)
-        weights = context.make_array(signature.args[4])(context, builder, args[4])
-        out = context.make_array(signature.args[6])(context, builder, args[6]).data
-        width = cgutils.unpack_tuple(builder, weights.shape)[1]
-        element = context.get_data_type(w.dtype)
-        lanes = _Lanes(builder, element, n_vectors, args[5], width)
-        zero = ir.Constant(lanes.type, None)
-        sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(lanes.count)] for _ in range(chains)]
+        walk = _Walk(context, builder, signature.args, args)
 
-        def add(p: Any, chain: list[Any]) -> None:
-            column, value = row.column(p), lanes.splat(row.value(p, element))
-            for v, total in enumerate(chain):
-                x = lanes.load(weights.data, column, v)
-                builder.store(lanes.multiply_add(value, x, builder.load(total)), total)
-            if n_vectors >= 2:
-                row.prefetch(p, lanes, weights.data)
+        def group(lanes: _Lanes) -> None:
+            chains = 2 if lanes.count <= 2 else 1  # few sums would wait for their own last addition
+            zero = ir.Constant(lanes.type, None)
+            sums = [
+                [cgutils.alloca_once_value(builder, zero) for _ in range(lanes.count)] for _ in range(chains)
+            ]
 
-        length = builder.sub(row.stop, row.start)
-        paired = builder.add(row.start, builder.and_(length, _INT64(-chains)))
-        with cgutils.for_range_slice(builder, row.start, paired, _INT64(chains)) as (p, _):
-            for step, chain in enumerate(sums):
-                add(builder.add(p, _INT64(step)), chain)
-        with cgutils.for_range_slice(builder, paired, row.stop, _INT64(1)) as (p, _):
-            add(p, sums[0])
-        for v in range(lanes.count):
-            total = builder.load(sums[0][v])
-            for chain in sums[1:]:
-                total = builder.fadd(total, builder.load(chain[v]), flags=_FAST)
-            lanes.store(total, out, _INT64(0), v)
+            def add(p: Any, chain: list[Any]) -> None:
+                column, value = walk.non_zero(p)
+                for v, total in enumerate(chain):
+                    x = lanes.load(walk.w, column, v)
+                    builder.store(lanes.multiply_add(lanes.splat(value), x, builder.load(total)), total)
+                if chains == 1:
+                    walk.prefetch(p, lanes)
+
+            length = builder.sub(walk.stop, walk.start)
+            paired = builder.add(walk.start, builder.and_(length, _INT64(-chains)))
+            with cgutils.for_range_slice(builder, walk.start, paired, _INT64(chains)) as (p, _):
+                for step, chain in enumerate(sums):
+                    add(builder.add(p, _INT64(step)), chain)
+            with cgutils.for_range_slice(builder, paired, walk.stop, _INT64(1)) as (p, _):
+                add(p, sums[0])
+            for v in range(lanes.count):
+                total = builder.load(sums[0][v])
+                for chain in sums[1:]:
+                    total = builder.fadd(total, builder.load(chain[v]), flags=_FAST)
+                lanes.store(total, walk.values, _INT64(0), v)
+
+        walk.groups(group)
         return context.get_dummy_value()
 
-    kinds = (indices, data, types.intp, types.intp, w, types.intp, z, vectors)
-    return types.void(*kinds), build
+    return types.void(indices, data, types.intp, types.intp, w, z), build
 
 
-@intrinsic(prefer_literal=True)
-def _row_add(_context, indices, data, start, stop, factor, g, first, w, vectors):  # type: ignore[no-untyped-def]
-    """Add ``factor * data[p] * g[c]`` to ``w[indices[p], c]`` for the classes of `vectors` vectors from `first`."""
+@intrinsic
+def _row_add(_context, indices, data, start, stop, w, g, factor):  # type: ignore[no-untyped-def]
+    """Add ``factor * data[p] * g[c]`` to ``w[indices[p], c]``."""
     _require_c_order(indices, data, w, g)
-    n_vectors = vectors.literal_value
 
     def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        row = _Row(context, builder, signature.args, args)
-        slopes = context.make_array(signature.args[5])(context, builder, args[5]).data
-        weights = context.make_array(signature.args[7])(context, builder, args[7])
-        width = cgutils.unpack_tuple(builder, weights.shape)[1]
-        element = context.get_data_type(w.dtype)
-        lanes = _Lanes(builder, element, n_vectors, args[6], width)
-        by = lanes.splat(args[4])
-        held = [builder.fmul(by, lanes.load(slopes, _INT64(0), v)) for v in range(lanes.count)]
-        with cgutils.for_range_slice(builder, row.start, row.stop, _INT64(1)) as (p, _):
-            column, value = row.column(p), lanes.splat(row.value(p, element))
-            for v, slope in enumerate(held):
-                x = lanes.load(weights.data, column, v)
-                lanes.store(lanes.multiply_add(value, slope, x), weights.data, column, v)
+        walk = _Walk(context, builder, signature.args, args)
+
+        def group(lanes: _Lanes) -> None:
+            by = lanes.splat(args[6])
+            slopes = [
+                builder.fmul(by, lanes.load(walk.values, _INT64(0), v), flags=_FAST)
+                for v in range(lanes.count)
+            ]
+            with cgutils.for_range_slice(builder, walk.start, walk.stop, _INT64(1)) as (p, _):
+                column, value = walk.non_zero(p)
+                old = [lanes.load(walk.w, column, v) for v in range(lanes.count)]
+                for v, slope in enumerate(slopes):
+                    new = lanes.multiply_add(lanes.splat(value), slope, old[v])
+                    lanes.store(new, walk.w, column, v)
+
+        walk.groups(group)
         return context.get_dummy_value()
 
-    kinds = (indices, data, types.intp, types.intp, w.dtype, g, types.intp, w, vectors)
-    return types.void(*kinds), build
+    return types.void(indices, data, types.intp, types.intp, w, g, w.dtype), build
 
 
 # ---------------------------------------------------------------- rows: what stochastic kernels are made of
@@ -320,39 +326,13 @@ def _prefetch_row(rows, i):  # type: ignore[no-untyped-def]
 @kernel
 def row_scores(indices, data, start, stop, w, z):  # type: ignore[no-untyped-def]
     """Set ``z = W^T x`` for the row (indices, data)[start:stop]: O(nnz k)."""
-    k, lanes = len(z), 64 // z.itemsize
-    if k <= 4:
-        _row_dot(indices, data, start, stop, w, 0, z, _QUAD)
-        return
-    for first in range(0, k, 4 * lanes):
-        left = k - first
-        if left > 3 * lanes:
-            _row_dot(indices, data, start, stop, w, first, z, 4)
-        elif left > 2 * lanes:
-            _row_dot(indices, data, start, stop, w, first, z, 3)
-        elif left > lanes:
-            _row_dot(indices, data, start, stop, w, first, z, 2)
-        else:
-            _row_dot(indices, data, start, stop, w, first, z, 1)
+    _row_dot(indices, data, start, stop, w, z)
 
 
 @kernel
 def row_axpy(indices, data, start, stop, factor, g, w):  # type: ignore[no-untyped-def]
     """Add ``factor * x (x) g`` to w, k slopes for each non-zero; g has the type of w."""
-    k, lanes = len(g), 64 // g.itemsize
-    if k <= 4:
-        _row_add(indices, data, start, stop, factor, g, 0, w, _QUAD)
-        return
-    for first in range(0, k, 4 * lanes):
-        left = k - first
-        if left > 3 * lanes:
-            _row_add(indices, data, start, stop, factor, g, first, w, 4)
-        elif left > 2 * lanes:
-            _row_add(indices, data, start, stop, factor, g, first, w, 3)
-        elif left > lanes:
-            _row_add(indices, data, start, stop, factor, g, first, w, 2)
-        else:
-            _row_add(indices, data, start, stop, factor, g, first, w, 1)
+    _row_add(indices, data, start, stop, w, g, factor)
 
 
 @kernel
@@ -373,17 +353,6 @@ def row_update(indices, data, start, stop, factor, rival, y, g, w):  # type: ign
         row_axpy(indices, data, start, stop, factor, g, w)
     elif rival != y:
         row_axpy_pair(indices, data, start, stop, factor, rival, y, w)
-
-
-@kernel
-def add_slopes(factor, rival, y, g, out):  # type: ignore[no-untyped-def]
-    """Add ``factor * slopes`` to the k values `out` (the intercept's part of `row_update`)."""
-    if rival == SLOPES_IN_G:
-        for c in range(len(out)):
-            out[c] += factor * g[c]
-    elif rival != y:
-        out[rival] += factor
-        out[y] -= factor
 
 
 @kernel

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from distls.workers.kernels._jit import kernel
 from distls.workers.kernels.linear import (
-    add_slopes,
     prefetch_row,
     row_arrays,
     row_scores,
@@ -36,7 +35,7 @@ from distls.workers.kernels.linear import (
     row_update,
     row_weight,
 )
-from distls.workers.losses import Loss, row_slopes
+from distls.workers.losses import Loss, add_slopes, row_slopes
 
 __all__ = [
     "CLOCK_SIZE",
