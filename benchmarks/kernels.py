@@ -1,10 +1,10 @@
-"""Speed of the kernels on one core, in million non-zeros a second, beside the memory's bandwidth in the same run.
+"""Speed of the kernels on one core, in million non-zeros a second, beside the memory's bandwidth.
 
     python benchmarks/kernels.py [--tiny] [--repeats N] [--out FILE.json]
 
-Times are the thread's own CPU time, so that a busy machine distorts them less (it still shares its cache and its
-memory: read ratios within a run). Rates are medians over the repeats; `compile_seconds` is what the first call took
-beyond that, so run with NUMBA_CACHE_DIR at an empty folder to see a cold start.
+Times are the thread's own CPU time, so that a busy machine distorts them less (it still shares its cache and
+its memory: read ratios within a run). Rates are medians over the repeats; `compile_seconds` is what the first
+call took beyond that, so run with NUMBA_CACHE_DIR at an empty folder to see a cold start.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Block(NamedTuple):
 
 
 def text_block(n: int, k: int, d: int = N_FEATURES) -> Block:
-    """Rows like RCV1: about 90 Zipf columns, a quarter of them from the class's own vocabulary; unit length."""
+    """Rows like RCV1: about 90 Zipf columns, a quarter from the class's own vocabulary; unit length."""
     rng = np.random.default_rng(k)
     cdf = np.cumsum(1.0 / np.arange(1, d + 1))
     y = rng.integers(0, k, n)
@@ -186,9 +186,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         seconds, compiling = measure(runner(case, blocks[key]), options.repeats)
         rate = blocks[key].nnz / seconds / 1e6
         report["results"].append({**case._asdict(), "m_nnz_s": rate, "compile_seconds": compiling})
-        print(
-            f"{case.kernel:10} {case.layout:6} {case.k:5} {case.dtype:8} {case.loss:15} {rate:8.1f} {compiling:10.2f}"
-        )
+        name = f"{case.kernel:10} {case.layout:6} {case.k:5} {case.dtype:8} {case.loss:15}"
+        print(f"{name} {rate:8.1f} {compiling:10.2f}")
     if options.out:
         options.out.write_text(json.dumps(report, indent=1) + "\n")
     return report

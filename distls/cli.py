@@ -33,7 +33,7 @@ class _Size(click.ParamType):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from distls.planning import parse_bytes
+        from distls.memory import parse_bytes
 
         if isinstance(value, int):
             return value

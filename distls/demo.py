@@ -17,7 +17,7 @@ from distls.evaluation import evaluate
 from distls.execution import ClusterOptions, open_executor
 from distls.fitting import FitResult, fit
 from distls.generation import generate
-from distls.planning import human
+from distls.memory import human
 from distls.probing import plan_fit
 from distls.progress import fit_progress, work_progress
 from distls.report import dataset_line, plan_lines

@@ -17,7 +17,8 @@ from distls.execution import ClusterOptions
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.methods import Method, expand_grid, method_named
-from distls.planning import MemoryBudget, check_workers
+from distls.memory import MemoryBudget
+from distls.planning import check_workers
 from distls.problem import Problem
 from distls.runs import Run
 from distls.solvers.base import Status, Weights

@@ -17,16 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from distls.execution.base import Executor
+from distls.memory import MIB, MemoryBudget, human
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.workers.checks import trouble_with
 
-__all__ = ["MemoryBudget", "Plan", "check_workers", "human", "make_plan", "parse_bytes"]
-
-MIB = 2**20
+__all__ = ["Plan", "check_workers", "make_plan"]
 
 # Measured (benchmarks/scale.py): a worker with all libraries and the kernels loaded from the disk cache.
 BASE_BYTES = 210 * MIB
@@ -36,33 +33,6 @@ COMPILE_BYTES = 100 * MIB
 SLACK = 1.05
 # The part of a limit that is planned for; Dask kills a worker at the limit itself.
 SAFE_FRACTION = 0.92
-
-
-@dataclass(frozen=True)
-class MemoryBudget:
-    """The memory of the workers.
-
-    Attributes
-    ----------
-    limit : int or None
-        Bytes a worker process; None: half of this machine's free memory, shared by the workers.
-    workers, threads : int
-        Processes, and threads in each.
-    compiles : bool
-        Whether workers may have to compile kernels themselves (other machines do).
-    """
-
-    limit: int | None = None
-    workers: int = 1
-    threads: int = 1
-    compiles: bool = False
-
-    @property
-    def worker_limit(self) -> int:
-        """Bytes a worker process may use."""
-        if self.limit is not None:
-            return self.limit
-        return psutil.virtual_memory().available // (2 * self.workers)
 
 
 @dataclass(frozen=True)
@@ -184,37 +154,6 @@ def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, b
         f"{dataset.path}: a worker needs {human(needed)} ({made_of}) but may use {human(int(limit * SAFE_FRACTION))} "
         f"of its {human(limit)}; {', or '.join(remedies)}"
     )
-
-
-def human(n_bytes: float) -> str:
-    """Write a number of bytes with a binary unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(n_bytes) < 1024:
-            return f"{n_bytes:.0f} {unit}" if unit in ("B", "KiB") or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1024
-    return f"{n_bytes:.1f} TiB"
-
-
-def parse_bytes(text: str) -> int:
-    """Parse a size such as ``600MiB``, ``2GB`` or ``1000000``.
-
-    Raises
-    ------
-    ValueError
-        It is not a positive size.
-    """
-    units = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-    units |= {f"{u}ib": n for u, n in units.items() if len(u) == 1 and u != "b"}
-    units |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-    cleaned = text.strip().lower().replace(" ", "")
-    digits = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
-    try:
-        size = int(float(digits) * units[cleaned[len(digits) :]])
-    except (KeyError, ValueError, OverflowError):
-        raise ValueError(f"{text!r} is not a size; write it like 600MiB or 2GiB") from None
-    if size <= 0:
-        raise ValueError(f"{text!r}: a size must be positive")
-    return size
 
 
 def check_workers(executor: Executor, dataset: Dataset, run: Path | None) -> None:

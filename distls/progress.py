@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from distls.callbacks import Callback, FitStart, LineProgress, RoundEvent
-from distls.planning import human
+from distls.memory import human
 from distls.solvers.base import State, Status
 
 __all__ = ["BarProgress", "fit_progress", "work_progress"]

@@ -7,7 +7,8 @@ from typing import Any
 
 from distls.evaluation import Evaluation
 from distls.fitting import FitResult
-from distls.planning import Plan, human
+from distls.memory import human
+from distls.planning import Plan
 from distls.runs import Run, is_run
 from distls.storage.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import FormatError

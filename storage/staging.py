@@ -11,10 +11,11 @@ The table gives the rows, words and values before each bucket. What the words me
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.atomic import canonical_json, read_json, write_bytes, write_json
+from distls.storage.atomic import canonical_json, describe_os_error, read_json, write_bytes, write_json
 from distls.storage.dataset import STAGING
-from distls.storage.errors import CorruptDataError
+from distls.storage.errors import CorruptDataError, DistlsError
 
 __all__ = ["Segment", "StagingArea"]
 
@@ -79,6 +80,21 @@ class StagingArea:
             return read_json(self.folder / f"{name}.json")
         except FileNotFoundError:
             return None
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turn what the operating system refuses into a StorageError that says how to go on."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, DistlsError):
+                raise
+            remedy = f"the output is incomplete: run the same ingest again to resume it, or remove {self.dataset}"
+            raise describe_os_error(error, f"{self.dataset}: the ingest stopped", remedy) from error
+
+    def has_array(self, name: str) -> bool:
+        """Tell whether `write_array` has stored this array."""
+        return (self.folder / f"{name}.npy").exists()
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Store an array that every task reads (fitted transforms, the allotment of a split)."""

@@ -122,16 +122,17 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
     BadInputError
         A transform cannot be applied to a value.
     """
-    part_name = f"part{item.part}"
-    finished = spec.staging.read_record(part_name, item.index)
-    if finished is not None:
-        return finished
+    with spec.staging.guard():
+        return spec.staging.read_record(f"part{item.part}", item.index) or _assemble(spec, item)
+
+
+def _assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
     partition = _partition(spec, item)
     codecs = spec.codecs if spec.codecs is not None else choose_codecs(partition, spec.compress)
     n_classes = _n_classes(spec)
     record = write_partition(spec.roots[item.part], item.index, partition, spec.n_features, n_classes, codecs)
     result = {"codecs": codecs, "record": asdict(record)}
-    spec.staging.write_record(part_name, item.index, result)
+    spec.staging.write_record(f"part{item.part}", item.index, result)
     return result
 
 
@@ -233,14 +234,19 @@ def _targets(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.i
 def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> NDArray[np.int64]:
     """Return the non-zeros of each column over the rows of `items`, shape (n_features,)."""
     counts = np.zeros(spec.n_features, dtype=np.int64)
-    for item in items:
-        records = _read(spec, item)
-        rows = records.row_at[_kept(spec, records, item.part)] if len(spec.roots) > 1 else records.row_at
-        if spec.layout.dense:
-            counts += np.count_nonzero(_gather(spec, records.words, rows).values, axis=0)
-        else:
-            count_columns(records.words, rows, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
+    with spec.staging.guard():
+        for item in items:
+            _count(spec, item, counts)
     return counts
+
+
+def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64]) -> None:
+    records = _read(spec, item)
+    rows = records.row_at[_kept(spec, records, item.part)] if len(spec.roots) > 1 else records.row_at
+    if spec.layout.dense:
+        counts += np.count_nonzero(_gather(spec, records.words, rows).values, axis=0)
+    else:
+        count_columns(records.words, rows, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
 
 
 def record_of(result: dict[str, Any]) -> PartitionRecord:

@@ -97,9 +97,11 @@ def stage_item(spec: StageSpec, item: TextItem | ArrayItem | MemoryItem) -> dict
     BadInputError
         A line or row is refused; the message starts with ``FILE:LINE:`` or names the row.
     """
-    finished = spec.staging.read_item(item.number)
-    if finished is not None:
-        return finished
+    with spec.staging.guard():
+        return spec.staging.read_item(item.number) or _stage(spec, item)
+
+
+def _stage(spec: StageSpec, item: TextItem | ArrayItem | MemoryItem) -> dict[str, Any]:
     chunks = _finished_chunks(spec, item.number)
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
     batches = _text_batches(spec, item, progress) if isinstance(item, TextItem) else _array_batches(spec, item, progress)
@@ -173,7 +175,7 @@ def _label_facts(
 ) -> dict[str, Any]:
     """Count the labels; of fractional ones keep only the first's line, unless they are to be classes."""
     fractional = np.flatnonzero(labels != np.floor(labels))
-    facts: dict[str, Any] = {"labels": [], "fraction": None}
+    facts: dict[str, Any] = {"labels": [[], []], "n_labels": len(labels), "fraction": None}
     if len(fractional):
         row = int(np.searchsorted(offsets, fractional[0], side="right")) - 1
         facts["fraction"] = [float(labels[fractional[0]]), int(batch.row_line[row])]

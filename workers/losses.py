@@ -12,6 +12,7 @@ scores up to a factor: comparing raw ``z`` keeps the perceptron independent of `
 Ties: every arg max takes the lowest class.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import math
@@ -140,7 +141,7 @@ def _row_of(loss_type: type) -> Callable[[F], F]:
     return register
 
 
-def row_slopes(loss: Loss, z: Floats, scale: float, y: int, g: Floats) -> tuple[float, int, int]:
+def row_slopes(loss: Loss, z: Floats, scale: Any, y: Any, g: Floats) -> tuple[float, int, int]:
     """Value and slopes of one row with scores ``scale * z`` (callable from kernels and from Python).
 
     Parameters
@@ -161,17 +162,17 @@ def row_slopes(loss: Loss, z: Floats, scale: float, y: int, g: Floats) -> tuple[
 
 
 @overload(row_slopes)
-def _row_slopes_overload(loss, z, scale, y, g):  # type: ignore[no-untyped-def]
+def _row_slopes_overload(loss, z, scale, y, g):
     function = _ROW_FUNCTIONS[loss.instance_class]
 
-    def row_slopes_of_loss(loss, z, scale, y, g):  # type: ignore[no-untyped-def]
+    def row_slopes_of_loss(loss, z, scale, y, g):
         return function(z, scale, y, g)
 
     return row_slopes_of_loss
 
 
 @kernel
-def _first_max(z):  # type: ignore[no-untyped-def]
+def _first_max(z):
     best = 0
     for c in range(1, len(z)):
         if z[c] > z[best]:
@@ -180,7 +181,7 @@ def _first_max(z):  # type: ignore[no-untyped-def]
 
 
 @_row_of(Softmax)
-def _softmax_row(z, scale, y, g):  # type: ignore[no-untyped-def]
+def _softmax_row(z, scale, y, g):
     best = _first_max(z)
     total = _exp_below(z, scale, z[best], g)
     inverse = g.dtype.type(1.0 / total)
@@ -192,7 +193,7 @@ def _softmax_row(z, scale, y, g):  # type: ignore[no-untyped-def]
 
 
 @_row_of(CrammerSinger)
-def _crammer_singer_row(z, scale, y, g):  # type: ignore[no-untyped-def]
+def _crammer_singer_row(z, scale, y, g):
     rival = 1 if y == 0 else 0
     for c in range(rival + 1, len(z)):
         if z[c] > z[rival] and c != y:
@@ -206,13 +207,13 @@ def _crammer_singer_row(z, scale, y, g):  # type: ignore[no-untyped-def]
 
 
 @_row_of(Perceptron)
-def _perceptron_row(z, scale, y, g):  # type: ignore[no-untyped-def]
+def _perceptron_row(z, scale, y, g):
     best = _first_max(z)
     return scale * (np.float64(z[best]) - np.float64(z[y])), best, best
 
 
 @kernel
-def add_slopes(factor, rival, y, g, out):  # type: ignore[no-untyped-def]
+def add_slopes(factor, rival, y, g, out):
     """Add ``factor * slopes`` to the k values `out` as `row_slopes` returns them (for the intercept)."""
     if rival == SLOPES_IN_G:
         for c in range(len(out)):
@@ -234,16 +235,16 @@ _EXP2 = tuple(
 _LOG2_E = np.float32(1.0 / math.log(2.0))
 
 
-def _exp_below(z, scale, top, g):  # type: ignore[no-untyped-def]
+def _exp_below(z, scale, top, g):
     """Set ``g = exp(scale * (z - top))`` and return its sum; `top` is the maximum of z."""
     raise NotImplementedError
 
 
 @intrinsic
-def _power_of_two(_context, n):  # type: ignore[no-untyped-def]
+def _power_of_two(_context, n):
     """Return the float32 2^n of an int32 n in [-126, 127], by writing the exponent bits."""
 
-    def build(context, builder, _signature, args):  # type: ignore[no-untyped-def]
+    def build(context, builder, _signature, args):
         integer = args[0].type
         bits = builder.shl(builder.add(args[0], integer(127)), integer(23))
         return builder.bitcast(bits, context.get_value_type(types.float32))
@@ -252,21 +253,21 @@ def _power_of_two(_context, n):  # type: ignore[no-untyped-def]
 
 
 @overload(_exp_below)
-def _exp_below_overload(z, scale, top, g):  # type: ignore[no-untyped-def]
+def _exp_below_overload(z, scale, top, g):
     """Choose: the library's exp for float64, a polynomial that LLVM vectorises for float32.
 
     float32: 2^t with t = n + f. The absolute error of exp(x) is at most 1.2e-7 for every x <= 0, no more than
     the rounding of the score itself costs.
     """
 
-    def in_float64(z, scale, top, g):  # type: ignore[no-untyped-def]
+    def in_float64(z, scale, top, g):
         total = 0.0
         for c in range(len(g)):
             g[c] = math.exp(scale * (z[c] - top))
             total += g[c]
         return total
 
-    def in_float32(z, scale, top, g):  # type: ignore[no-untyped-def]
+    def in_float32(z, scale, top, g):
         factor = np.float32(scale) * _LOG2_E
         total = np.float32(0.0)
         for c in range(len(g)):

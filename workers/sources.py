@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
@@ -32,14 +32,14 @@ class ArrayHeader:
     n_rows, n_features : int
         Trailing axes of an image array count as features.
     sparse : bool
-    itemsize : int
-        Bytes of a value.
+    labelled : bool
+        The file holds the labels too (npz only).
     """
 
     n_rows: int
     n_features: int
     sparse: bool
-    itemsize: int
+    labelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,13 @@ def _dense_header(shape: tuple[int, ...], dtype: np.dtype[Any], path: str) -> Ar
         raise BadInputError(f"{path}: an array of shape {shape}; data must have rows and columns")
     if dtype.kind not in "fiub":
         raise BadInputError(f"{path}: values of type {dtype}; data must be real numbers")
-    return ArrayHeader(shape[0], int(np.prod(shape[1:], dtype=np.int64)), False, dtype.itemsize)
+    return ArrayHeader(shape[0], int(np.prod(shape[1:], dtype=np.int64)), False)
 
 
 def _npz_header(file: SourceFile) -> ArrayHeader:
     with zipfile.ZipFile(file.path) as archive:
         names = _members(archive)
+        labelled = _label_key(names) is not None
         if _CSR_KEYS <= names:
             shape = _small_member(archive, "shape")
             kind = _small_member(archive, "format").item()
@@ -147,10 +148,10 @@ def _npz_header(file: SourceFile) -> ArrayHeader:
             with _member(archive, "data") as stream:
                 _, dtype = _npy_header(stream)
             _dense_header((1, 1), dtype, file.path)
-            return ArrayHeader(int(shape[0]), int(shape[1]), True, dtype.itemsize)
+            return ArrayHeader(int(shape[0]), int(shape[1]), True, labelled)
         with _member(archive, _dense_key(names, file.path)) as stream:
             shape, dtype = _npy_header(stream)
-    return _dense_header(shape, dtype, file.path)
+    return replace(_dense_header(shape, dtype, file.path), labelled=labelled)
 
 
 def _members(archive: zipfile.ZipFile) -> set[str]:
@@ -320,6 +321,8 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
         key = _label_key(names)
         if y is None and key is not None:
             y = _small_member(archive, key)
+            if y.ndim not in (1, 2) or len(y) != item.stop or y.dtype.kind not in "fiub":
+                raise BadInputError(f"{item.file.path}: {key} must hold one number, or row of numbers, for each row")
         if _CSR_KEYS <= names:
             yield from _csr_blocks(archive, item, y, skip, block_bytes)
             return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
-from distls.planning import MemoryBudget
+from distls.memory import MemoryBudget
 from distls.storage.errors import ParameterError
 
 __all__ = ["ClusterOptions", "current_dask_executor", "open_executor"]

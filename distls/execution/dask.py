@@ -20,7 +20,7 @@ from distributed import Client, Future, KilledWorker, LocalCluster, as_completed
 from distributed.client import FutureCancelledError
 
 from distls.execution.base import Item, Result, run_group
-from distls.planning import MemoryBudget
+from distls.memory import MemoryBudget
 from distls.storage.errors import DistlsError, WorkerError
 from distls.workers.process import single_threaded_blas
 from distls.workers.reduction import ReductionTree

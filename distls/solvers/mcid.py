@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.base import Executor
-from distls.planning import MemoryBudget, Plan, make_plan
+from distls.memory import MemoryBudget
+from distls.planning import Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.base import RoundReport, State, Status, Weights
 from distls.storage.errors import DistlsError, MismatchError, ParameterError

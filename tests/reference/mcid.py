@@ -1,7 +1,8 @@
 """MCID, Algorithms 1-4 of the paper as they stand: every step visits the whole of W, one example at a time.
 
-Readings of the paper's misprints: scores come from W(t-1), unshrunk, and the updates of a batch accumulate; ties go
-to the lowest class. Ours, not the paper's: the start time t0, the weights s_i, the intercept and the window sums.
+Readings of the paper's misprints: scores come from W(t-1), unshrunk, and the updates of a batch accumulate;
+ties go to the lowest class. Ours, not the paper's: the start time t0, the weights s_i, the intercept and the
+window sums.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ import sys
 
 import numpy as np
 import pytest
-from reference import mcid
 
 from distls.storage.rows import CsrRows, DenseRows, take_rows
 from distls.workers.kernels import linear
 from distls.workers.losses import LOSSES, loss_values
+from reference import mcid
 
 NAMES = sorted(LOSSES)
 NO_WEIGHT = np.empty(0)

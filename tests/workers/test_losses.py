@@ -5,10 +5,10 @@ import sys
 
 import numpy as np
 import pytest
-from reference import mcid
 
 from distls.workers import losses
 from distls.workers.losses import LOSSES, SLOPES_IN_G, loss_slopes, loss_values, row_slopes
+from reference import mcid
 
 NAMES = sorted(LOSSES)
 SIZES = [2, 3, 4, 5, 53]
@@ -131,8 +131,10 @@ from distls.workers.kernels.linear import evaluate_rows
 from distls.workers.losses import LOSSES
 x = DenseRows(np.ones((2, 2), np.float32))
 none = np.empty(0)
-evaluate_rows(x, np.zeros(2, np.int32), none, LOSSES["perceptron"], np.zeros((2, 2)), np.zeros(2), np.empty(0, np.int32))
-print(json.dumps([sum(evaluate_rows.stats.cache_hits.values()), sum(evaluate_rows.stats.cache_misses.values())]))
+y, w, b, predicted = np.zeros(2, np.int32), np.zeros((2, 2)), np.zeros(2), np.empty(0, np.int32)
+evaluate_rows(x, y, none, LOSSES["perceptron"], w, b, predicted)
+stats = evaluate_rows.stats
+print(json.dumps([sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
 """
     environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     runs = [

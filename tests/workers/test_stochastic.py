@@ -3,12 +3,12 @@ import threading
 
 import numpy as np
 import pytest
-from reference import mcid
 
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
 from distls.workers.kernels import stochastic
 from distls.workers.kernels.stochastic import mcid_block, mcid_settings, new_clock, weights_from, window_sum
 from distls.workers.losses import LOSSES
+from reference import mcid
 
 NAMES = sorted(LOSSES)
 NO_WEIGHT = np.empty(0)
@@ -250,12 +250,10 @@ def test_same_bits_in_any_thread():
 
 def test_strided_weights_are_refused():
     x, y, _ = problem(4)
-    u = np.zeros((4, x.shape[1])).T
+    lane = Lane(x.shape[1], 4, np.float64, mcid_settings(LOSSES["softmax"], 0.1))
+    lane.u = np.zeros((4, x.shape[1])).T
     with pytest.raises(Exception, match="C-ordered"):
-        mcid_block(
-            sparse_rows(x), y, NO_WEIGHT, np.arange(3), u, np.zeros((0, 4)), np.zeros(4), np.zeros(4), new_clock(),
-            mcid_settings(LOSSES["softmax"], 0.1),
-        )  # fmt: skip
+        lane.run(sparse_rows(x), y, np.arange(3))
 
 
 @pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"alpha": math.nan}, {"t0": -1.0}, {"batch_size": 0}])

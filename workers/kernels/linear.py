@@ -1,22 +1,21 @@
 """Kernels of linear models on blocks of rows: scores, loss sums, gradients, and the row helpers they share.
 
-One code path serves CSR and dense rows: `row_arrays` and `row_span` give any row as runs of (index, value)
-pairs, for dense rows by gathering the non-zeros into a scratch row, so that zeros cost no multiplication.
-One path serves any number of classes: a row of weights is read in vectors of 4 classes (up to 4) or of 32 bytes,
-with a mask beyond the last class, so that weights need no padding. LLVM does not find this form by itself (it
-vectorises over the non-zeros, with gathers: 1.7 times slower at 4 classes, 2.3 times at 53), which is why `_row_dot`
-and `_row_add` are written in its own instructions.
+One path serves CSR and dense rows: `row_arrays` and `row_span` give a row as (index, value) pairs, for dense
+rows by gathering the non-zeros into a scratch row. One path serves any number of classes: a row of weights is
+read in vectors, the last of them masked, so that weights need no padding. LLVM does not find this form by
+itself (it vectorises over the non-zeros, with gathers: 1.7 times slower at 4 classes, 2.3 times at 53), which
+is why `_row_dot` and `_row_add` are written in its own instructions.
 
-Shapes, throughout: w (n_features, k) C-ordered, b (k,), y int32 (n_rows,), weight float64 (n_rows,) or (0,)
-for all ones. Results depend on the arguments only, never on threads.
+Shapes: w (n_features, k) C-ordered, b (k,), y int32 (n_rows,), weight float64 (n_rows,) or (0,) for all ones.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.ir as ir
+import llvmlite.ir as ir  # type: ignore[import-untyped]
 import numpy as np
 from numba import types
 from numba.core import cgutils, errors
@@ -26,22 +25,6 @@ from numpy.typing import NDArray
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.kernels._jit import kernel
 from distls.workers.losses import LOSSES, SLOPES_IN_G, add_slopes, row_slopes
-
-__all__ = [
-    "add_gradient",
-    "evaluate_rows",
-    "log_loss_sum",
-    "prefetch_row",
-    "row_arrays",
-    "row_axpy",
-    "row_axpy_pair",
-    "row_count",
-    "row_scores",
-    "row_span",
-    "row_update",
-    "row_weight",
-    "scores",
-]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -108,10 +91,7 @@ class _Lanes:
 
 
 class _Walk:
-    """A row (indices, data, start, stop), the first four arguments, against rows of w and a vector of k values.
-
-    The arguments after those: w (d, k), values (k,).
-    """
+    """A row, against the weights: the arguments are indices, data, start, stop, w (d, k), values (k,)."""
 
     def __init__(self, context: Any, builder: Any, kinds: Any, args: Any) -> None:
         self.builder, self.start, self.stop = builder, args[2], args[3]
@@ -167,11 +147,11 @@ def _require_c_order(*arrays: Any) -> None:
 
 
 @intrinsic
-def _prefetch(_context, array, position):  # type: ignore[no-untyped-def]
+def _prefetch(_context, array, position):
     """Fetch the cache line of element `position` of a 1-d or flattened C-ordered array."""
     _require_c_order(array)
 
-    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         _prefetch_address(builder, builder.gep(data, [args[1]]))
         return context.get_dummy_value()
@@ -180,19 +160,18 @@ def _prefetch(_context, array, position):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _row_dot(_context, indices, data, start, stop, w, z):  # type: ignore[no-untyped-def]
+def _row_dot(_context, indices, data, start, stop, w, z):
     """Set ``z[c] = sum_p data[p] * w[indices[p], c]``."""
     _require_c_order(indices, data, w, z)
 
-    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, args):
         walk = _Walk(context, builder, signature.args, args)
 
         def group(lanes: _Lanes) -> None:
             chains = 2 if lanes.count <= 2 else 1  # few sums would wait for their own last addition
             zero = ir.Constant(lanes.type, None)
-            sums = [
-                [cgutils.alloca_once_value(builder, zero) for _ in range(lanes.count)] for _ in range(chains)
-            ]
+            new = cgutils.alloca_once_value
+            sums = [[new(builder, zero) for _ in range(lanes.count)] for _ in range(chains)]
 
             def add(p: Any, chain: list[Any]) -> None:
                 column, value = walk.non_zero(p)
@@ -222,19 +201,16 @@ def _row_dot(_context, indices, data, start, stop, w, z):  # type: ignore[no-unt
 
 
 @intrinsic
-def _row_add(_context, indices, data, start, stop, w, g, factor):  # type: ignore[no-untyped-def]
+def _row_add(_context, indices, data, start, stop, w, g, factor):
     """Add ``factor * data[p] * g[c]`` to ``w[indices[p], c]``."""
     _require_c_order(indices, data, w, g)
 
-    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def build(context, builder, signature, args):
         walk = _Walk(context, builder, signature.args, args)
 
         def group(lanes: _Lanes) -> None:
             by = lanes.splat(args[6])
-            slopes = [
-                builder.fmul(by, lanes.load(walk.values, _INT64(0), v), flags=_FAST)
-                for v in range(lanes.count)
-            ]
+            slopes = [builder.fmul(by, lanes.load(walk.values, _INT64(0), v)) for v in range(lanes.count)]
             with cgutils.for_range_slice(builder, walk.start, walk.stop, _INT64(1)) as (p, _):
                 column, value = walk.non_zero(p)
                 old = [lanes.load(walk.w, column, v) for v in range(lanes.count)]
@@ -251,24 +227,16 @@ def _row_add(_context, indices, data, start, stop, w, g, factor):  # type: ignor
 # ---------------------------------------------------------------- rows: what stochastic kernels are made of
 
 
-def row_arrays(rows: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
+def row_arrays(rows):
     """Return (indices, data), once for a block: the CSR arrays, or scratch for one dense row."""
-    raise NotImplementedError("for kernels")
 
 
-def row_span(rows: Rows, i: int, indices: NDArray[Any], data: NDArray[Any]) -> tuple[int, int]:
+def row_span(rows, i, indices, data):
     """Return (start, stop) of row i in (indices, data); a dense row is gathered there first."""
-    raise NotImplementedError("for kernels")
 
 
-def prefetch_row(rows: Rows, i: int) -> None:
+def prefetch_row(rows, i):
     """Fetch row i, to be read soon: in a random order the processor cannot guess it (1.7 times at k = 4)."""
-    raise NotImplementedError("for kernels")
-
-
-def row_count(rows: Rows) -> int:
-    """Return the number of rows."""
-    raise NotImplementedError("for kernels")
 
 
 def _is_csr(rows: Any) -> bool:
@@ -277,14 +245,9 @@ def _is_csr(rows: Any) -> bool:
     return rows.instance_class is CsrRows
 
 
-@overload(row_count)
-def _row_count(rows):  # type: ignore[no-untyped-def]
-    return (lambda rows: len(rows.indptr) - 1) if _is_csr(rows) else (lambda rows: len(rows.values))
-
-
 @overload(row_arrays)
-def _row_arrays(rows):  # type: ignore[no-untyped-def]
-    def dense(rows):  # type: ignore[no-untyped-def]
+def _row_arrays(rows):
+    def dense(rows):
         d = rows.values.shape[1]
         return np.empty(d, np.uint32), np.empty(d, rows.values.dtype)
 
@@ -292,8 +255,8 @@ def _row_arrays(rows):  # type: ignore[no-untyped-def]
 
 
 @overload(row_span)
-def _row_span(rows, i, indices, data):  # type: ignore[no-untyped-def]
-    def dense(rows, i, indices, data):  # type: ignore[no-untyped-def]
+def _row_span(rows, i, indices, data):
+    def dense(rows, i, indices, data):
         found = 0
         for j in range(rows.values.shape[1]):
             # written always, kept if not zero: no branch to mispredict
@@ -306,8 +269,8 @@ def _row_span(rows, i, indices, data):  # type: ignore[no-untyped-def]
 
 
 @overload(prefetch_row)
-def _prefetch_row(rows, i):  # type: ignore[no-untyped-def]
-    def csr(rows, i):  # type: ignore[no-untyped-def]
+def _prefetch_row(rows, i):
+    def csr(rows, i):
         # the processor's own prefetcher has caught on after some lines
         start, stop = rows.indptr[i], min(rows.indptr[i + 1], rows.indptr[i] + 256)
         for p in range(start, stop, 32):
@@ -315,7 +278,7 @@ def _prefetch_row(rows, i):  # type: ignore[no-untyped-def]
         for p in range(start, stop, 16):
             _prefetch(rows.data, p)
 
-    def dense(rows, i):  # type: ignore[no-untyped-def]
+    def dense(rows, i):
         d = rows.values.shape[1]
         for p in range(i * d, i * d + min(d, 256), 16):
             _prefetch(rows.values, p)
@@ -324,19 +287,19 @@ def _prefetch_row(rows, i):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def row_scores(indices, data, start, stop, w, z):  # type: ignore[no-untyped-def]
+def row_scores(indices, data, start, stop, w, z):
     """Set ``z = W^T x`` for the row (indices, data)[start:stop]: O(nnz k)."""
     _row_dot(indices, data, start, stop, w, z)
 
 
 @kernel
-def row_axpy(indices, data, start, stop, factor, g, w):  # type: ignore[no-untyped-def]
+def row_axpy(indices, data, start, stop, factor, g, w):
     """Add ``factor * x (x) g`` to w, k slopes for each non-zero; g has the type of w."""
     _row_add(indices, data, start, stop, w, g, factor)
 
 
 @kernel
-def row_axpy_pair(indices, data, start, stop, factor, up, down, w):  # type: ignore[no-untyped-def]
+def row_axpy_pair(indices, data, start, stop, factor, up, down, w):
     """Add ``factor * x`` to column `up` of w and take it from column `down`: O(2 nnz)."""
     factor = w.dtype.type(factor)
     for p in range(start, stop):
@@ -347,7 +310,7 @@ def row_axpy_pair(indices, data, start, stop, factor, up, down, w):  # type: ign
 
 
 @kernel
-def row_update(indices, data, start, stop, factor, rival, y, g, w):  # type: ignore[no-untyped-def]
+def row_update(indices, data, start, stop, factor, rival, y, g, w):
     """Add ``factor * x (x) slopes`` to w for slopes as `row_slopes` returns them."""
     if rival == SLOPES_IN_G:
         row_axpy(indices, data, start, stop, factor, g, w)
@@ -356,7 +319,7 @@ def row_update(indices, data, start, stop, factor, rival, y, g, w):  # type: ign
 
 
 @kernel
-def row_weight(weight, i):  # type: ignore[no-untyped-def]
+def row_weight(weight, i):
     """Return s_i; an empty array stands for ones."""
     return weight[i] if len(weight) else 1.0
 
@@ -365,7 +328,7 @@ def row_weight(weight, i):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scores(rows, w, b, out, start):  # type: ignore[no-untyped-def]
+def _scores(rows, w, b, out, start):
     indices, data = row_arrays(rows)
     for i in range(len(out)):
         first, last = row_span(rows, start + i, indices, data)
@@ -385,7 +348,7 @@ def scores(rows: Rows, w: Floats, b: Floats, out: Floats, start: int = 0) -> Flo
 
 
 @kernel
-def evaluate_rows(rows, y, weight, loss, w, b, predicted):  # type: ignore[no-untyped-def]
+def evaluate_rows(rows, y, weight, loss, w, b, predicted):
     """Sum the loss and count the errors of a block, without an (n_rows, k) array.
 
     Parameters
@@ -404,7 +367,7 @@ def evaluate_rows(rows, y, weight, loss, w, b, predicted):  # type: ignore[no-un
     z, g = np.empty(k, w.dtype), np.empty(k, w.dtype)
     loss_sum, weight_sum, wrong = 0.0, 0.0, 0
     indices, data = row_arrays(rows)
-    for i in range(row_count(rows)):
+    for i in range(len(y)):
         start, stop = row_span(rows, i, indices, data)
         row_scores(indices, data, start, stop, w, z)
         for c in range(k):
@@ -429,7 +392,7 @@ def log_loss_sum(
 
 
 @kernel
-def add_gradient(rows, y, weight, loss, w, b, grad, grad_b):  # type: ignore[no-untyped-def]
+def add_gradient(rows, y, weight, loss, w, b, grad, grad_b):
     """Add ``sum_i s_i x_i (x) g_i`` to `grad` and ``sum_i s_i g_i`` to `grad_b`, g_i the slopes at (w, b).
 
     Parameters
@@ -445,7 +408,7 @@ def add_gradient(rows, y, weight, loss, w, b, grad, grad_b):  # type: ignore[no-
     z, g, slopes = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k, grad.dtype)
     loss_sum, weight_sum, wrong = 0.0, 0.0, 0
     indices, data = row_arrays(rows)
-    for i in range(row_count(rows)):
+    for i in range(len(y)):
         start, stop = row_span(rows, i, indices, data)
         row_scores(indices, data, start, stop, w, z)
         for c in range(k):

@@ -4,20 +4,21 @@ The paper's step t (Eq. 14), with a start time t0 (0 in the paper), is
 
     W(t) = (t+t0-1)/(t+t0) W(t-1) - 1/(alpha (t+t0) r) sum_{i in A_t} s_i x_i (x) g_i,
 
-g_i the k slopes of the loss at the scores of W(t-1). Written for ``U(t) = alpha (t+t0) W(t)`` the decay is gone,
+g_i the k slopes of the loss at the scores of W(t-1). For ``U(t) = alpha (t+t0) W(t)`` the decay is gone:
 
     U(t) = U(t-1) - (1/r) sum_{i in A_t} s_i x_i (x) g_i,    U(0) = alpha t0 W(0),
 
-so that an example costs O(nnz k) for its scores and, for losses whose slopes are a pair, O(2 nnz) for its update,
-never O(d k). The same form gives the sum of the iterates over a window (m, T] without visiting W at each step:
-with ``H_s = sum_{j=m+1..s} 1/(alpha (j+t0))`` and u_j the increment of U at time j,
+so that an example costs O(nnz k) for its scores and, where slopes are a pair, O(2 nnz) for its update, never
+O(d k). The same form gives the sum of the iterates over a window (m, T] without visiting W at each step: with
+``H_s = sum_{j=m+1..s} 1/(alpha (j+t0))`` and u_j the increment of U at time j,
 
     sum_{s=m+1..T} W(s) = H_T U(T) - Q(T),    Q(T) = sum_{j=m+1..T} H_{j-1} u_j.
 
-The intercept (our addition) is not penalised and has the step min(1/(alpha (t+t0)), 1/sqrt(t+t0)): the first alone
-would throw it to 1/alpha at the first example.
+The intercept (our addition) is not penalised and has the step min(1/(alpha (t+t0)), 1/sqrt(t+t0)): the first
+alone would throw it to 1/alpha at the first example.
 """
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import math
@@ -40,8 +41,8 @@ from distls.workers.losses import Loss, add_slopes, row_slopes
 __all__ = [
     "CLOCK_SIZE",
     "H",
-    "T",
     "McidSettings",
+    "T",
     "mcid_block",
     "mcid_settings",
     "new_clock",
@@ -51,8 +52,8 @@ __all__ = [
 
 Floats = NDArray[np.floating[Any]]
 
-# The clock of a lane, float64 (2,): steps taken so far, and the H of the averaging window. Carried from block to
-# block with U, Q and the intercept.
+# The clock of a lane, float64 (2,): steps taken so far, and the H of the averaging window. Carried from block
+# to block with U, Q and the intercept.
 T, H, CLOCK_SIZE = 0, 1, 2
 
 _ROWS_AHEAD = 2  # how far before its use a row is fetched
@@ -101,7 +102,7 @@ def new_clock() -> NDArray[np.float64]:
 
 
 @kernel
-def _add_intercept(z, scale, b, fit_intercept):  # type: ignore[no-untyped-def]
+def _add_intercept(z, scale, b, fit_intercept):
     """Return the factor from z to scores; with an intercept, z becomes the scores and the factor 1."""
     if not fit_intercept:
         return scale
@@ -111,7 +112,7 @@ def _add_intercept(z, scale, b, fit_intercept):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mcid_block(rows, y, weight, order, u, q, b, qb, clock, settings):  # type: ignore[no-untyped-def]
+def mcid_block(rows, y, weight, order, u, q, b, qb, clock, settings):
     """Train on the rows `order` of one block, in that order (Algorithm 1, with 2, 3 or 4 as the loss says).
 
     Parameters

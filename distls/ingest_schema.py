@@ -1,0 +1,347 @@
+"""Stage 2 of an ingest: what only the whole input shows. Classes, width, base, hold-out, partition boundaries."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.ingest_options import IngestOptions
+from distls.ingest_plan import SourcePlan
+from distls.storage.dataset import Dataset
+from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.storage.format import Label, TargetKind
+from distls.storage.rows import index_dtype
+from distls.workers.assembly import PartitionItem
+from distls.workers.seeds import Purpose, rng
+from distls.workers.text import TextItem
+
+__all__ = ["Schema", "Survey", "allot_split", "decide_schema", "partition_items"]
+
+
+class Survey:
+    """What stage 1 saw: the summaries of all items, in order, and where their lines are.
+
+    Parameters
+    ----------
+    plan : SourcePlan
+    summaries : list of dict
+        As `stage_item` returns them.
+    """
+
+    def __init__(self, plan: SourcePlan, summaries: Sequence[dict[str, Any]]) -> None:
+        self.plan = plan
+        self.summaries = summaries
+        self.chunks: list[dict[str, Any]] = [chunk for summary in summaries for chunk in summary["chunks"]]
+        self._owners = [item for item, summary in enumerate(summaries) for _ in summary["chunks"]]
+        self._first_lines = self._count_lines()
+
+    def _count_lines(self) -> list[int]:
+        """Return the lines of its file before each item."""
+        first, lines, path = [], 0, None
+        for item, summary in zip(self.plan.items, self.summaries, strict=True):
+            if isinstance(item, TextItem):
+                lines = lines if item.file.path == path else 0
+                path = item.file.path
+            first.append(lines)
+            lines += summary["lines"]
+        return first
+
+    @property
+    def n_rows(self) -> int:
+        """Rows read."""
+        return sum(chunk["rows"] for chunk in self.chunks)
+
+    def where(self, item: int, line: int) -> str:
+        """Name a 0-based line (row, for arrays) of an item for the user."""
+        source = self.plan.items[item]
+        if isinstance(source, TextItem):
+            return f"{source.file.path}:{self._first_lines[item] + line + 1}"
+        return f"{getattr(source, 'file', None).path if hasattr(source, 'file') else 'X'}, row {source.start + line}"
+
+    def where_in_chunk(self, chunk: int, line: int) -> str:
+        """Name a line of the item that a chunk belongs to."""
+        return self.where(self._owners[chunk], line)
+
+    def extreme(self, name: str) -> tuple[int, str]:
+        """Return the least or largest feature number ("min" or "max") and where it first stands; -1: none."""
+        found = [(s[f"{name}_index"], n) for n, s in enumerate(self.summaries) if s[f"{name}_index"] >= 0]
+        if not found:
+            return -1, ""
+        best = min(found)[0] if name == "min" else max(found)[0]
+        item = next(n for index, n in found if index == best)
+        return best, self.where(item, self.summaries[item][f"{name}_line"])
+
+    def skipped(self) -> tuple[int, list[str]]:
+        """Return the number of refused lines, and the first few with their reasons."""
+        lines = (
+            f"{self.where(n, line)}: {reason}"
+            for n, summary in enumerate(self.summaries)
+            for line, reason in summary["skipped_first"]
+        )
+        return sum(summary["skipped"] for summary in self.summaries), list(itertools.islice(lines, 10))
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Decisions about the whole dataset.
+
+    Attributes
+    ----------
+    target : {"class", "multilabel", "continuous", "none"}
+    classes : tuple of Label
+    n_targets : int
+        Columns of continuous targets, else 0.
+    n_features : int
+    zero_based : bool or None
+        None for sources whose columns have no numbers.
+    notices : tuple of str
+    """
+
+    target: TargetKind
+    classes: tuple[Label, ...]
+    n_targets: int
+    n_features: int
+    zero_based: bool | None
+    notices: tuple[str, ...]
+
+    @property
+    def base(self) -> int:
+        """The number of the first feature in the source."""
+        return 1 if self.zero_based is False else 0
+
+    @property
+    def class_values(self) -> NDArray[np.float64]:
+        """Classes as they stand in the records, shape (n_classes,)."""
+        return np.array(self.classes, dtype=np.float64)
+
+
+def decide_schema(survey: Survey, options: IngestOptions, like: Dataset | None) -> Schema:
+    """Fix the schema.
+
+    Raises
+    ------
+    BadInputError
+        No rows, a single class, features or values out of range; the message says where.
+    MismatchError
+        The data do not go with the dataset they are to be like.
+    """
+    if not survey.n_rows:
+        skipped, _ = survey.skipped()
+        why = f"; all {skipped} lines with content were refused" if skipped else ""
+        raise BadInputError(f"{_sources(survey)}: no rows{why}")
+    zero_based = _zero_based(survey, options, like)
+    notices: list[str] = []
+    target = _target(survey, options, like, notices)
+    classes = _classes(survey, target, like, notices)
+    if target == "class" and len(classes) == 1 and like is None:
+        raise BadInputError(f"{_sources(survey)}: every label is {classes[0]}; two classes are needed at least")
+    qids = sum(summary["qids"] for summary in survey.summaries)
+    if qids:
+        notices.append(f"qid ignored in {qids} row{'s' * (qids > 1)}")
+    n_targets = survey.chunks[0]["n_labels"] // survey.chunks[0]["rows"] if target == "continuous" else 0
+    n_features = _width(survey, options, like, 1 if zero_based is False else 0)
+    _check_log1p(survey, like.meta.transforms if like else options.transform)
+    return Schema(target, classes, n_targets, n_features, zero_based, tuple(notices))
+
+
+def _sources(survey: Survey) -> str:
+    files = survey.plan.files
+    if not files:
+        return "X"
+    return files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1} more"
+
+
+def _zero_based(survey: Survey, options: IngestOptions, like: Dataset | None) -> bool | None:
+    if not survey.plan.is_text:
+        return None
+    smallest, where = survey.extreme("min")
+    known = like.meta.zero_based if like is not None else None
+    if options.zero_based != "auto":
+        wanted = options.zero_based == "yes"
+        if known is not None and known != wanted:
+            raise MismatchError(f"{like.path if like else ''} counts from {1 - known}, zero_based says {1 - wanted}")
+        return wanted
+    if known is False and smallest == 0:
+        raise MismatchError(f"{where}: index 0, but the features of {like.path if like else ''} count from 1")
+    return known if known is not None else smallest == 0
+
+
+def _first_fraction(survey: Survey) -> tuple[float, str] | None:
+    for number, chunk in enumerate(survey.chunks):
+        if chunk["fraction"] is not None:
+            value, line = chunk["fraction"]
+            return value, survey.where_in_chunk(number, line)
+    return None
+
+
+def _target(survey: Survey, options: IngestOptions, like: Dataset | None, notices: list[str]) -> TargetKind:
+    if not survey.plan.labelled:
+        return "none"
+    if options.multilabel:
+        return _like_target("multilabel", like)
+    fraction = _first_fraction(survey)
+    several = any(chunk["n_labels"] != chunk["rows"] for chunk in survey.chunks)
+    target: TargetKind
+    if options.target != "auto":
+        target = "class" if options.target == "class" else "continuous"
+    elif like is not None and like.meta.target == "continuous":
+        target = "continuous"
+    else:
+        target = "continuous" if fraction is not None or several else "class"
+        if fraction is not None:
+            notices.append(f"label {fraction[0]:g} ({fraction[1]}) is not a whole number: labels are a continuous target")
+    if target == "class" and several:
+        raise ParameterError("target=class takes one label a row; there are several columns of labels")
+    return _like_target(target, like)
+
+
+def _like_target(target: TargetKind, like: Dataset | None) -> TargetKind:
+    if like is not None and like.meta.target not in (target, "none"):
+        raise MismatchError(f"{like.path} has a {like.meta.target} target, these data a {target} one")
+    return target
+
+
+def _plain(value: float) -> Label:
+    return int(value) if value == int(value) else value
+
+
+def _classes(survey: Survey, target: TargetKind, like: Dataset | None, notices: list[str]) -> tuple[Label, ...]:
+    if target not in ("class", "multilabel"):
+        return ()
+    seen = sorted({value for chunk in survey.chunks for value in chunk["labels"][0]})
+    if like is None or like.meta.target == "none":
+        return tuple(_plain(value) for value in seen)
+    known = like.meta.classes
+    if any(isinstance(label, str) for label in known):
+        raise MismatchError(f"{like.path} has classes with names, these data have numbers")
+    unseen = [_plain(value) for value in seen if value not in set(known)]
+    if unseen:
+        shown = ", ".join(map(str, unseen[:5])) + (", ..." if len(unseen) > 5 else "")
+        notices.append(f"{len(unseen)} label{'s' * (len(unseen) > 1)} not in {like.path} appended: {shown}")
+    return (*known, *unseen)
+
+
+def _width(survey: Survey, options: IngestOptions, like: Dataset | None, base: int) -> int:
+    if survey.plan.is_text:
+        largest, where = survey.extreme("max")
+        found, what = largest - base + 1 if largest >= 0 else 0, f"{where}: index {largest}"
+    else:
+        found = survey.plan.headers[0].n_features
+        what = f"{_sources(survey)}: {found} columns"
+    if like is not None:
+        if options.n_features not in (None, like.meta.n_features):
+            raise MismatchError(f"n_features={options.n_features}, but {like.path} has {like.meta.n_features}")
+        if found > like.meta.n_features:
+            raise MismatchError(f"{what}, but {like.path} has {like.meta.n_features} features")
+        return like.meta.n_features
+    if options.n_features is not None:
+        if found > options.n_features:
+            raise BadInputError(f"{what} does not fit into n_features={options.n_features}")
+        return options.n_features
+    if not found:
+        raise BadInputError(f"{_sources(survey)}: no row has a feature; give n_features if that is meant")
+    return found
+
+
+def _check_log1p(survey: Survey, recipe: Sequence[dict[str, Any]]) -> None:
+    """Refuse what log1p cannot take while the line is still known; later steps are checked when applied."""
+    divisor = 1.0
+    for step in recipe:
+        if step["name"] == "log1p":
+            break
+        if step["name"] != "scale":
+            return
+        divisor *= step["divisor"]
+    else:
+        return
+    for number, chunk in enumerate(survey.chunks):
+        value, line = chunk["minimum"]
+        if value / divisor <= -1:
+            where = survey.where_in_chunk(number, line)
+            raise BadInputError(f"{where}: log1p of {value / divisor:g}; values must be above -1")
+
+
+# -- hold-out --------------------------------------------------------------------------------------------
+
+
+def allot_split(survey: Survey, schema: Schema, options: IngestOptions) -> NDArray[np.int64]:
+    """Say how many rows of each stratum each chunk gives to the first k + 1 splits.
+
+    Strata are the classes, or all rows where there are none; of each, exactly ``round(fraction * count)`` rows are
+    held out, spread over the chunks as a draw without replacement would.
+
+    Returns
+    -------
+    int64 array of shape (n_splits, n_chunks, n_strata)
+    """
+    left = _strata(survey, schema)
+    totals = left.sum(axis=0)
+    random = rng(options.seed, Purpose.SPLIT)
+    allotment = np.zeros((len(options.split), *left.shape), dtype=np.int64)
+    for k, (name, fraction) in enumerate(options.split):
+        for s, total in enumerate(totals.tolist()):
+            n_held = min(round(fraction * total), int(left[:, s].sum()))
+            allotment[k, :, s] = random.multivariate_hypergeometric(left[:, s], n_held, method="marginals")
+        left = left - allotment[k]
+        if not allotment[k].sum():
+            raise ParameterError(f"split {name}={fraction:g} of {survey.n_rows} rows holds out none")
+    return np.cumsum(allotment, axis=0)
+
+
+def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:
+    """Return the rows of each chunk and stratum, shape (n_chunks, n_strata)."""
+    if schema.target != "class":
+        return np.array([[chunk["rows"]] for chunk in survey.chunks], dtype=np.int64)
+    codes = {value: code for code, value in enumerate(schema.class_values.tolist())}
+    counts = np.zeros((len(survey.chunks), len(codes)), dtype=np.int64)
+    for row, chunk in zip(counts, survey.chunks, strict=True):
+        values, rows = chunk["labels"]
+        row[[codes[value] for value in values]] = rows
+    return counts
+
+
+# -- partitions ------------------------------------------------------------------------------------------
+
+
+def partition_items(
+    tables: Sequence[NDArray[np.uint32]], plan: SourcePlan, schema: Schema, options: IngestOptions
+) -> list[list[PartitionItem]]:
+    """Cut each part (training rows, then the splits) into partitions of about `partition_size` decoded bytes.
+
+    Parameters
+    ----------
+    tables : sequence of uint32 arrays of shape (n_buckets + 1, 3)
+        One a chunk, in row order.
+    """
+    sizes = np.diff(np.array([np.zeros_like(tables[0])] if not tables else tables, dtype=np.int64), axis=1)
+    n_bytes = sizes[:, :, 0] * _row_bytes(plan, schema, options) + sizes[:, :, 2] * _value_bytes(plan, schema, options)
+    # shuffled rows: bucket b of every chunk goes together; else chunks follow each other
+    weights = n_bytes.sum(axis=0) if options.shuffle else n_bytes.reshape(-1)
+    fractions = [1 - sum(fraction for _, fraction in options.split), *(fraction for _, fraction in options.split)]
+    return [_cut(part, weights, weights.sum() * f, options.partition_size) for part, f in enumerate(fractions)]
+
+
+def _row_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
+    label = {"class": 4, "continuous": 8 * schema.n_targets, "multilabel": 8, "none": 0}[schema.target]
+    return (0 if plan.is_dense else 8) + label + 4 * plan.weighted
+
+
+def _value_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
+    value = 8 if options.float64 else 4
+    return value if plan.is_dense else value + index_dtype(schema.n_features).itemsize
+
+
+def _cut(part: int, weights: NDArray[np.int64], n_bytes: float, partition_size: int) -> list[PartitionItem]:
+    wanted = int(min(max(np.ceil(n_bytes / partition_size), 1), len(weights)))
+    ends = np.cumsum(weights)
+    goals = ends[-1] * np.arange(1, wanted) / wanted
+    cuts = np.unique(np.concatenate([[0], np.searchsorted(ends, goals, side="left") + 1, [len(weights)]]))
+    return [
+        PartitionItem(part, index, int(start), int(stop))
+        for index, (start, stop) in enumerate(itertools.pairwise(cuts.tolist()))
+    ]
