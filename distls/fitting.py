@@ -6,6 +6,7 @@ import importlib
 import math
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -351,6 +352,9 @@ def _train(
     watchers = [*options.callbacks, EventLog(run), Checkpointer(run, options.checkpoint_seconds)]
     for callback in watchers:
         callback.on_start(start)
+    began = time.perf_counter()
+    solver.prepare(options.executor)
+    startup = time.perf_counter() - began
     solution = solve(
         solver,
         state,
@@ -362,7 +366,7 @@ def _train(
         best_weights=best,
         keep_best=lambda weights: save_model(run.path / "best", _model(weights, problem, params, chosen)),
     )
-    return _conclude(run, solution, problem, params, chosen, evaluator)
+    return _conclude(run, solution, problem, params, chosen, evaluator, startup)
 
 
 def _limits(config: dict[str, Any]) -> Limits:
@@ -413,7 +417,13 @@ def _model(weights: Weights, problem: Problem, params: dict[str, Any], method: M
 
 
 def _conclude(
-    run: Run, solution: Solution, problem: Problem, params: dict[str, Any], method: Method, evaluator: Evaluator
+    run: Run,
+    solution: Solution,
+    problem: Problem,
+    params: dict[str, Any],
+    method: Method,
+    evaluator: Evaluator,
+    startup: float,
 ) -> FitResult:
     record = dict(solution.record)
     model = None
@@ -424,7 +434,7 @@ def _conclude(
         run.clear_checkpoints()
         shutil.rmtree(run.path / "best", ignore_errors=True)
         record["weights_sha256"] = model.sha256
-    clock = {"passes": solution.state.passes, **asdict(solution.progress)}
+    clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
     run.write_status({**record, **clock, "status": solution.status})
     return FitResult(solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record)
 

@@ -49,7 +49,9 @@ class IngestOptions:
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise ParameterError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+                raise ParameterError(
+                    f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}"
+                )
         if self.partition_size < 1:
             raise ParameterError(f"partition_size must be positive, not {self.partition_size}")
         if self.n_features is not None and not 1 <= self.n_features <= 2**32:
@@ -62,7 +64,10 @@ class IngestOptions:
         exclusive = [
             (self.unlabelled and self.multilabel, "unlabelled and multilabel exclude each other"),
             (self.unlabelled and self.labels is not None, "unlabelled and labels exclude each other"),
-            (self.unlabelled and self.target != "auto", f"unlabelled rows have no target; {self.target!r} was given"),
+            (
+                self.unlabelled and self.target != "auto",
+                f"unlabelled rows have no target; {self.target!r} was given",
+            ),
             (
                 self.multilabel and self.target != "auto",
                 f"multilabel rows have a target of their own kind; {self.target!r} was given",
@@ -119,9 +124,15 @@ def _parse_splits(split: Any) -> tuple[tuple[str, float], ...]:
 
 
 def _parse_split(entry: Any) -> tuple[str, float]:
-    name, value = entry.split("=", 1) if isinstance(entry, str) and "=" in entry else entry if _is_pair(entry) else (
-        entry,
-        "",
+    name, value = (
+        entry.split("=", 1)
+        if isinstance(entry, str) and "=" in entry
+        else entry
+        if _is_pair(entry)
+        else (
+            entry,
+            "",
+        )
     )
     try:
         fraction = float(value)

@@ -248,7 +248,9 @@ def _array_items(
     number = first_row = 0
     for file, header in zip(files, headers, strict=True):
         # only npy can be entered anywhere
-        step = max(1, RANGE_BYTES // (4 * max(header.n_features, 1))) if kind == "npy" else max(header.n_rows, 1)
+        step = (
+            max(1, RANGE_BYTES // (4 * max(header.n_features, 1))) if kind == "npy" else max(header.n_rows, 1)
+        )
         for start in range(0, header.n_rows, step):
             stop = min(start + step, header.n_rows)
             yield ArrayItem(number, file, kind, start, stop, labels, first_row)
@@ -273,7 +275,9 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
     sparse = scipy.sparse.issparse(x)
     x = scipy.sparse.csr_array(x) if sparse else np.asarray(x)
     if x.ndim != 2 or x.dtype.kind not in "fiub":
-        raise BadInputError(f"X: an array of shape {x.shape} and type {x.dtype}; rows of real numbers are needed")
+        raise BadInputError(
+            f"X: an array of shape {x.shape} and type {x.dtype}; rows of real numbers are needed"
+        )
     y = _row_values("y", y, x.shape[0])
     weight = _row_values("sample_weight", sample_weight, x.shape[0])
     if y is None and not options.unlabelled:
@@ -360,5 +364,3 @@ def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
         if value != now["options"][name]:
             return f"its {name} was {value!r}, not {now['options'][name]!r}"
     return "" if earlier == now else "it was made by another version of distls"
-
-

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from distls.storage.format import Label, TargetKind
 from distls.storage.rows import index_dtype
 from distls.workers.assembly import PartitionItem
 from distls.workers.seeds import Purpose, rng
+from distls.workers.sources import MemoryItem
 from distls.workers.text import TextItem
 
 __all__ = ["Schema", "Survey", "allot_split", "decide_schema", "partition_items"]
@@ -61,7 +63,8 @@ class Survey:
         source = self.plan.items[item]
         if isinstance(source, TextItem):
             return f"{source.file.path}:{self._first_lines[item] + line + 1}"
-        return f"{getattr(source, 'file', None).path if hasattr(source, 'file') else 'X'}, row {source.start + line}"
+        name = "X" if isinstance(source, MemoryItem) else source.file.path
+        return f"{name}, row {source.start + line}"
 
     def where_in_chunk(self, chunk: int, line: int) -> str:
         """Name a line of the item that a chunk belongs to."""
@@ -139,7 +142,9 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Dataset | None) 
     target = _target(survey, options, like, notices)
     classes = _classes(survey, target, like, notices)
     if target == "class" and len(classes) == 1 and like is None:
-        raise BadInputError(f"{_sources(survey)}: every label is {classes[0]}; two classes are needed at least")
+        raise BadInputError(
+            f"{_sources(survey)}: every label is {classes[0]}; two classes are needed at least"
+        )
     qids = sum(summary["qids"] for summary in survey.summaries)
     if qids:
         notices.append(f"qid ignored in {qids} row{'s' * (qids > 1)}")
@@ -161,14 +166,16 @@ def _zero_based(survey: Survey, options: IngestOptions, like: Dataset | None) ->
         return None
     smallest, where = survey.extreme("min")
     known = like.meta.zero_based if like is not None else None
-    if options.zero_based != "auto":
-        wanted = options.zero_based == "yes"
-        if known is not None and known != wanted:
-            raise MismatchError(f"{like.path if like else ''} counts from {1 - known}, zero_based says {1 - wanted}")
-        return wanted
-    if known is False and smallest == 0:
-        raise MismatchError(f"{where}: index 0, but the features of {like.path if like else ''} count from 1")
-    return known if known is not None else smallest == 0
+    if options.zero_based == "auto":
+        if like is not None and known is False and smallest == 0:
+            raise MismatchError(f"{where}: index 0, but the features of {like.path} count from 1")
+        return known if known is not None else smallest == 0
+    wanted = options.zero_based == "yes"
+    if like is not None and known is not None and known != wanted:
+        raise MismatchError(
+            f"the features of {like.path} count from {1 - known}, zero_based says from {1 - wanted}"
+        )
+    return wanted
 
 
 def _first_fraction(survey: Survey) -> tuple[float, str] | None:
@@ -194,7 +201,9 @@ def _target(survey: Survey, options: IngestOptions, like: Dataset | None, notice
     else:
         target = "continuous" if fraction is not None or several else "class"
         if fraction is not None:
-            notices.append(f"label {fraction[0]:g} ({fraction[1]}) is not a whole number: labels are a continuous target")
+            notices.append(
+                f"label {fraction[0]:g} ({fraction[1]}) is not a whole number: labels are a continuous target"
+            )
     if target == "class" and several:
         raise ParameterError("target=class takes one label a row; there are several columns of labels")
     return _like_target(target, like)
@@ -210,7 +219,9 @@ def _plain(value: float) -> Label:
     return int(value) if value == int(value) else value
 
 
-def _classes(survey: Survey, target: TargetKind, like: Dataset | None, notices: list[str]) -> tuple[Label, ...]:
+def _classes(
+    survey: Survey, target: TargetKind, like: Dataset | None, notices: list[str]
+) -> tuple[Label, ...]:
     if target not in ("class", "multilabel"):
         return ()
     seen = sorted({value for chunk in survey.chunks for value in chunk["labels"][0]})
@@ -235,7 +246,9 @@ def _width(survey: Survey, options: IngestOptions, like: Dataset | None, base: i
         what = f"{_sources(survey)}: {found} columns"
     if like is not None:
         if options.n_features not in (None, like.meta.n_features):
-            raise MismatchError(f"n_features={options.n_features}, but {like.path} has {like.meta.n_features}")
+            raise MismatchError(
+                f"n_features={options.n_features}, but {like.path} has {like.meta.n_features}"
+            )
         if found > like.meta.n_features:
             raise MismatchError(f"{what}, but {like.path} has {like.meta.n_features} features")
         return like.meta.n_features
@@ -309,21 +322,26 @@ def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:
 
 
 def partition_items(
-    tables: Sequence[NDArray[np.uint32]], plan: SourcePlan, schema: Schema, options: IngestOptions
+    tables: Iterable[NDArray[np.uint32]], plan: SourcePlan, schema: Schema, options: IngestOptions
 ) -> list[list[PartitionItem]]:
     """Cut each part (training rows, then the splits) into partitions of about `partition_size` decoded bytes.
 
     Parameters
     ----------
-    tables : sequence of uint32 arrays of shape (n_buckets + 1, 3)
+    tables : iterable of uint32 arrays of shape (n_buckets + 1, 3)
         One a chunk, in row order.
     """
-    sizes = np.diff(np.array([np.zeros_like(tables[0])] if not tables else tables, dtype=np.int64), axis=1)
-    n_bytes = sizes[:, :, 0] * _row_bytes(plan, schema, options) + sizes[:, :, 2] * _value_bytes(plan, schema, options)
+    per_row, per_value = _row_bytes(plan, schema, options), _value_bytes(plan, schema, options)
+    chunks = (np.diff(table[:, [0, 2]].astype(np.int64), axis=0) @ [per_row, per_value] for table in tables)
     # shuffled rows: bucket b of every chunk goes together; else chunks follow each other
-    weights = n_bytes.sum(axis=0) if options.shuffle else n_bytes.reshape(-1)
-    fractions = [1 - sum(fraction for _, fraction in options.split), *(fraction for _, fraction in options.split)]
-    return [_cut(part, weights, weights.sum() * f, options.partition_size) for part, f in enumerate(fractions)]
+    weights = functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
+    fractions = [
+        1 - sum(fraction for _, fraction in options.split),
+        *(fraction for _, fraction in options.split),
+    ]
+    return [
+        _cut(part, weights, weights.sum() * f, options.partition_size) for part, f in enumerate(fractions)
+    ]
 
 
 def _row_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
@@ -340,7 +358,9 @@ def _cut(part: int, weights: NDArray[np.int64], n_bytes: float, partition_size: 
     wanted = int(min(max(np.ceil(n_bytes / partition_size), 1), len(weights)))
     ends = np.cumsum(weights)
     goals = ends[-1] * np.arange(1, wanted) / wanted
-    cuts = np.unique(np.concatenate([[0], np.searchsorted(ends, goals, side="left") + 1, [len(weights)]]))
+    inner = np.searchsorted(ends, goals, side="left") + 1
+    inner = inner[ends[inner - 1] < ends[-1]]  # nothing is left behind the others
+    cuts = np.unique(np.concatenate([[0], inner, [len(weights)]]))
     return [
         PartitionItem(part, index, int(start), int(stop))
         for index, (start, stop) in enumerate(itertools.pairwise(cuts.tolist()))

@@ -89,7 +89,9 @@ class StagingArea:
         except OSError as error:
             if isinstance(error, DistlsError):
                 raise
-            remedy = f"the output is incomplete: run the same ingest again to resume it, or remove {self.dataset}"
+            remedy = (
+                f"the output is incomplete: run the same ingest again to resume it, or remove {self.dataset}"
+            )
             raise describe_os_error(error, f"{self.dataset}: the ingest stopped", remedy) from error
 
     def has_array(self, name: str) -> bool:
@@ -193,7 +195,9 @@ class StagingArea:
         with self._chunk_path(segment.chunk).open("rb", buffering=0) as file:
             n_buckets = _read_header(os.pread(file.fileno(), _HEADER_BYTES, 0), file.name)
             ends = [
-                np.frombuffer(os.pread(file.fileno(), _ENTRY_BYTES, _HEADER_BYTES + bucket * _ENTRY_BYTES), "<u4")
+                np.frombuffer(
+                    os.pread(file.fileno(), _ENTRY_BYTES, _HEADER_BYTES + bucket * _ENTRY_BYTES), "<u4"
+                )
                 for bucket in (segment.start, segment.stop)
             ]
         rows, words, values = (int(b) - int(a) for a, b in zip(*ends, strict=True))
@@ -239,5 +243,7 @@ def _write_all(descriptor: int, payload: memoryview) -> None:
 
 def _read_header(header: bytes, path: str) -> int:
     if len(header) != _HEADER_BYTES or header[:8] != _MAGIC:
-        raise CorruptDataError(f"{path}: not a staged chunk; remove the unfinished data set and ingest it again")
+        raise CorruptDataError(
+            f"{path}: not a staged chunk; remove the unfinished data set and ingest it again"
+        )
     return int.from_bytes(header[8:], "little")

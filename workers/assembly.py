@@ -142,7 +142,11 @@ def _n_classes(spec: AssemblySpec) -> int:
 
 def _partition(spec: AssemblySpec, item: PartitionItem) -> Partition:
     records = _read(spec, item)
-    rows = np.flatnonzero(_kept(spec, records, item.part)) if len(spec.roots) > 1 else np.arange(len(records.chunk))
+    rows = (
+        np.flatnonzero(_kept(spec, records, item.part))
+        if len(spec.roots) > 1
+        else np.arange(len(records.chunk))
+    )
     if spec.shuffle:
         key = (item.index,) if item.part == 0 else (item.index, item.part)
         rows = rows[rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(rows))]
@@ -231,22 +235,23 @@ def _targets(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.i
     return CsrRows(offsets, codes[order].astype(np.uint32), np.ones(len(codes), dtype=np.float32))
 
 
-def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> NDArray[np.int64]:
-    """Return the non-zeros of each column over the rows of `items`, shape (n_features,)."""
+def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[NDArray[np.int64], int]:
+    """Return the non-zeros of each column over the rows of `items`, shape (n_features,), and the rows."""
     counts = np.zeros(spec.n_features, dtype=np.int64)
     with spec.staging.guard():
-        for item in items:
-            _count(spec, item, counts)
-    return counts
+        n_rows = sum(_count(spec, item, counts) for item in items)
+    return counts, n_rows
 
 
-def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64]) -> None:
+def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64]) -> int:
+    """Add a partition's rows to `counts`; return their number."""
     records = _read(spec, item)
     rows = records.row_at[_kept(spec, records, item.part)] if len(spec.roots) > 1 else records.row_at
     if spec.layout.dense:
         counts += np.count_nonzero(_gather(spec, records.words, rows).values, axis=0)
     else:
         count_columns(records.words, rows, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
+    return len(rows)
 
 
 def record_of(result: dict[str, Any]) -> PartitionRecord:

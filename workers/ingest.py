@@ -104,7 +104,11 @@ def stage_item(spec: StageSpec, item: TextItem | ArrayItem | MemoryItem) -> dict
 def _stage(spec: StageSpec, item: TextItem | ArrayItem | MemoryItem) -> dict[str, Any]:
     chunks = _finished_chunks(spec, item.number)
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
-    batches = _text_batches(spec, item, progress) if isinstance(item, TextItem) else _array_batches(spec, item, progress)
+    batches = (
+        _text_batches(spec, item, progress)
+        if isinstance(item, TextItem)
+        else _array_batches(spec, item, progress)
+    )
     for batch in batches:
         chunks.append(_write_batch(spec, item.number, len(chunks), batch, progress))
     for facts in chunks:
@@ -130,7 +134,9 @@ def _text_batches(spec: StageSpec, item: TextItem, progress: Progress) -> Iterat
     def locate(line: int) -> str:
         before = lines_before(item.file.path, item.start) if item.file.compression == "none" else 0
         # a range that starts inside a line owns from the next one on
-        inside = item.start > 0 and item.file.compression == "none" and not starts_line(item.file.path, item.start)
+        inside = (
+            item.start > 0 and item.file.compression == "none" and not starts_line(item.file.path, item.start)
+        )
         return f"{item.file.path}:{before + inside + line + 1}"
 
     parser = SvmlightParser(spec.text, spec.layout.n_extra, progress, locate)
@@ -138,7 +144,9 @@ def _text_batches(spec: StageSpec, item: TextItem, progress: Progress) -> Iterat
         yield from parser.parse(block)
 
 
-def _array_batches(spec: StageSpec, item: ArrayItem | MemoryItem, progress: Progress) -> Iterator[RecordBatch]:
+def _array_batches(
+    spec: StageSpec, item: ArrayItem | MemoryItem, progress: Progress
+) -> Iterator[RecordBatch]:
     name = "X" if isinstance(item, MemoryItem) else item.file.path
     layout = spec.layout
     options = PackOptions(spec.n_features, layout.n_extra, layout.float64, spec.text.skip_errors)
@@ -146,7 +154,9 @@ def _array_batches(spec: StageSpec, item: ArrayItem | MemoryItem, progress: Prog
     return pack_blocks(blocks, options, progress, lambda row: f"{name}, row {item.start + row}")
 
 
-def _write_batch(spec: StageSpec, item: int, part: int, batch: RecordBatch, progress: Progress) -> dict[str, Any]:
+def _write_batch(
+    spec: StageSpec, item: int, part: int, batch: RecordBatch, progress: Progress
+) -> dict[str, Any]:
     """Shuffle a batch into buckets and stage it."""
     n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
     labels, offsets = _labels_of(batch, n_extra)
@@ -195,7 +205,9 @@ def _minimum_facts(spec: StageSpec, batch: RecordBatch) -> dict[str, Any]:
 def _buckets(spec: StageSpec, item: int, part: int, n_rows: int) -> NDArray[np.uint32]:
     """Return the bucket of each row, shape (n_rows,)."""
     if spec.shuffle:
-        return rng(spec.seed, Purpose.SHUFFLE, item, part).integers(0, spec.n_buckets, n_rows, dtype=np.uint32)
+        return rng(spec.seed, Purpose.SHUFFLE, item, part).integers(
+            0, spec.n_buckets, n_rows, dtype=np.uint32
+        )
     return (np.arange(n_rows, dtype=np.int64) * spec.n_buckets // n_rows).astype(np.uint32)
 
 

@@ -112,7 +112,9 @@ def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
         indptr, indices, data = block.csr
         finite = _rows_without(indptr, ~np.isfinite(data))
         inside = _rows_without(indptr, (indices < 0) | (indices >= options.n_features))
-        bad |= dict.fromkeys(np.flatnonzero(~inside).tolist(), f"a column is outside 0..{options.n_features - 1}")
+        bad |= dict.fromkeys(
+            np.flatnonzero(~inside).tolist(), f"a column is outside 0..{options.n_features - 1}"
+        )
     bad |= dict.fromkeys(np.flatnonzero(~finite).tolist(), f"a value is not finite in {options.dtype}")
     if block.labels is not None:
         nameless = ~np.isfinite(block.labels).all(axis=1)

@@ -53,31 +53,36 @@ def sample_size(dataset: Dataset, n_lanes: int) -> int:
 
 
 def mean_loss(
-    data: DatasetRef, sample: SampleRef, loss: str, weights: NDArray[Any], intercept: NDArray[np.float64]
+    data: DatasetRef,
+    sample: SampleRef,
+    loss: str,
+    weights: NDArray[Any],
+    intercept: NDArray[np.float64],
+    reads: ReadStats,
 ) -> float:
-    """Return the mean loss of (weights, intercept) over the sample."""
-    x, y = _rows_of(data, sample)
+    """Return the mean loss of (weights, intercept) over the sample; the first call in a process reads it."""
+    x, y = _rows_of(data, sample, reads)
     none = np.empty(0, np.float64)
     total, count, _ = evaluate_rows(x, y, none, LOSSES[loss], weights, intercept, np.empty(0, np.int32))
     return float(total / count) if count else 0.0
 
 
-def _rows_of(data: DatasetRef, sample: SampleRef) -> tuple[Rows, NDArray[np.int32]]:
+def _rows_of(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, NDArray[np.int32]]:
     key = (data.fingerprint, sample)
     with _lock:
         if key not in _kept:
             _kept.clear()
-            _kept[key] = _read(data, sample)
+            _kept[key] = _read(data, sample, reads)
         return _kept[key]
 
 
-def _read(data: DatasetRef, sample: SampleRef) -> tuple[Rows, NDArray[np.int32]]:
+def _read(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, NDArray[np.int32]]:
     table = open_ref(data).table
     generator = rng(sample.seed, Purpose.SAMPLE)
     blocks = [int(b) for b in generator.permutation(len(table)) if table.rows[b]][:_MOST_BLOCKS]
     rows, codes = [], []
     wanted = sample.n_rows
-    for place, (_, part) in enumerate(stream(data, blocks, ReadStats())):
+    for place, (_, part) in enumerate(stream(data, blocks, reads)):
         # an equal share of what is still wanted from each partition that is still to come
         share = min(-(-wanted // (len(blocks) - place)), n_rows_of(part.x))
         chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))

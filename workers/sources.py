@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from distls.storage.errors import BadInputError
 from distls.workers.text import SourceFile
 
-__all__ = ["ArrayHeader", "ArrayItem", "MemoryItem", "RowBlock", "array_blocks", "read_header", "read_labels_file"]
+__all__ = [
+    "ArrayHeader",
+    "ArrayItem",
+    "MemoryItem",
+    "RowBlock",
+    "array_blocks",
+    "read_header",
+    "read_labels_file",
+]
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CSR_KEYS = {"data", "indices", "indptr", "shape", "format"}
@@ -166,7 +174,9 @@ def _dense_key(names: set[str], path: str) -> str:
     for key in ("X", "x", "data"):
         if key in names:
             return key
-    raise BadInputError(f"{path}: holds {', '.join(sorted(names)) or 'nothing'}; the data must be named X or data")
+    raise BadInputError(
+        f"{path}: holds {', '.join(sorted(names)) or 'nothing'}; the data must be named X or data"
+    )
 
 
 def _label_key(names: set[str]) -> str | None:
@@ -322,7 +332,9 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
         if y is None and key is not None:
             y = _small_member(archive, key)
             if y.ndim not in (1, 2) or len(y) != item.stop or y.dtype.kind not in "fiub":
-                raise BadInputError(f"{item.file.path}: {key} must hold one number, or row of numbers, for each row")
+                raise BadInputError(
+                    f"{item.file.path}: {key} must hold one number, or row of numbers, for each row"
+                )
         if _CSR_KEYS <= names:
             yield from _csr_blocks(archive, item, y, skip, block_bytes)
             return
@@ -334,7 +346,11 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
 def _csr_blocks(
     archive: zipfile.ZipFile, item: ArrayItem, y: NDArray[Any] | None, skip: int, block_bytes: int
 ) -> Iterator[RowBlock]:
-    with _member(archive, "data") as data, _member(archive, "indices") as indices, _member(archive, "indptr") as ptr:
+    with (
+        _member(archive, "data") as data,
+        _member(archive, "indices") as indices,
+        _member(archive, "indptr") as ptr,
+    ):
         types = {stream: _npy_header(stream)[1] for stream in (data, indices, ptr)}
         end = int(_read_values(ptr, 1, types[ptr])[0])
         # rows vary in length: as many as average ones fill a block

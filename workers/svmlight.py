@@ -112,7 +112,9 @@ class SvmlightParser:
         From a line of the item (0-based) to ``FILE:LINE``; called for errors only.
     """
 
-    def __init__(self, options: TextOptions, n_extra: int, progress: Progress, locate: Callable[[int], str]) -> None:
+    def __init__(
+        self, options: TextOptions, n_extra: int, progress: Progress, locate: Callable[[int], str]
+    ) -> None:
         self.options = options
         self.n_extra = n_extra
         self.progress = progress
@@ -138,7 +140,9 @@ class SvmlightParser:
         while True:
             code = self._run_kernel(block)
             if code == Code.SLOW_FULL and not state[State.SLOW]:
-                self._slow = np.zeros((2 * len(self._slow), 3), dtype=np.int64)  # one line alone fills the list
+                self._slow = np.zeros(
+                    (2 * len(self._slow), 3), dtype=np.int64
+                )  # one line alone fills the list
             self._convert_slow(block.text)
             if code == Code.DONE:
                 break
@@ -235,7 +239,9 @@ def _number_rule(text: bytes, what: str) -> str:
 def _pair_rule(token: bytes, options: TextOptions) -> str:
     index, colon, value = token.partition(b":")
     if not colon:
-        return "expected index:value" + ("" if options.labelled else " (the file was declared to have no labels)")
+        return "expected index:value" + (
+            "" if options.labelled else " (the file was declared to have no labels)"
+        )
     if not _INDEX.match(index):
         return f"an index must be a whole number from {1 if options.one_based else 0} to {MAX_INDEX}"
     return _number_rule(value, "a value")

@@ -45,7 +45,9 @@ class SourceFile:
         except FileNotFoundError:
             raise BadInputError(f"{self.path}: vanished while it was being ingested") from None
         if (found.st_size, found.st_mtime_ns) != (self.size, self.mtime_ns):
-            raise BadInputError(f"{self.path}: changed while it was being ingested; ingest it again from the start")
+            raise BadInputError(
+                f"{self.path}: changed while it was being ingested; ingest it again from the start"
+            )
 
     def open(self) -> IO[bytes]:
         """Open the decompressed bytes."""

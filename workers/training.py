@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Partition, n_rows_of
+from distls.storage.rows import CsrRows, DenseRows, Partition, n_rows_of
 from distls.workers.kernels.averaging import merge_mean
+from distls.workers.kernels.linear import add_gradient, evaluate_rows
 from distls.workers.kernels.stochastic import (
-    CLOCK_SIZE,
     T,
     mcid_block,
     mcid_settings,
@@ -28,7 +28,16 @@ from distls.workers.sample import SampleRef, mean_loss
 from distls.workers.seeds import Purpose, rng
 from distls.workers.stream import DatasetRef, ReadStats, stream
 
-__all__ = ["LaneResult", "LaneStart", "StochasticJob", "merge_lanes", "row_weights", "train_lane", "warm_up"]
+__all__ = [
+    "KernelTypes",
+    "LaneResult",
+    "LaneStart",
+    "StochasticJob",
+    "merge_lanes",
+    "row_weights",
+    "train_lane",
+    "warm_up",
+]
 
 Start = tuple[NDArray[Any], NDArray[np.float64]]
 
@@ -168,7 +177,7 @@ def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
     else:
         q, qb = q[:0], qb[:0]
     weights_from(u, job.alpha, clock[T] + job.t0, out=u)
-    sample_loss = 0.0 if job.sample is None else n_rows * mean_loss(job.data, job.sample, job.loss, u, b)
+    sample_loss = 0.0 if job.sample is None else n_rows * mean_loss(job.data, job.sample, job.loss, u, b, reads)
     return LaneResult(
         weights=u,
         intercept=b,
@@ -234,18 +243,40 @@ def _by_key(*tables: dict[str, int]) -> dict[str, list[int]]:
     return {key: [table[key] for table in tables if key in table] for key in set().union(*tables)}
 
 
-def warm_up(part: Partition, dtype: np.dtype[Any], loss: str, n_outputs: int, averaging: bool) -> None:
-    """Compile the kernels of a job for the types of `part`, on its first row.
+@dataclass(frozen=True)
+class KernelTypes:
+    """The types that a job's kernels are compiled for.
 
-    Workers on this machine then load them from the disk cache instead of compiling, which would cost them
-    seconds and memory they keep.
+    Attributes
+    ----------
+    layout : {"csr", "dense"}
+    data, indices, weights : str
+        Names of dtypes.
+    loss : str
     """
-    n_features = part.x[-1].shape[1] if part.x[-1].ndim == 2 else int(part.x[1].max(initial=0)) + 1
-    u = np.zeros((n_features, n_outputs), dtype)
-    q = np.zeros(u.shape if averaging else (0, n_outputs), dtype)
-    order = np.arange(min(n_rows_of(part.x), 1), dtype=np.int64)
-    settings = mcid_settings(LOSSES[loss], 1.0, tail_from=0.0 if averaging else math.inf)
-    mcid_block(
-        part.x, part.y, np.empty(0), order, u, q, np.zeros(n_outputs), np.zeros(n_outputs), np.zeros(CLOCK_SIZE), settings
-    )
+
+    layout: str
+    data: str
+    indices: str
+    weights: str
+    loss: str
+
+
+def warm_up(types: KernelTypes) -> None:
+    """Compile the kernels of a job, or load them from the disk cache, on one row of nothing.
+
+    Done by the driver first: workers on its machine then load them instead of compiling, which would cost
+    them seconds and memory they keep.
+    """
+    values = np.ones(1, types.data)
+    csr = CsrRows(np.array([0, 1], np.int64), np.zeros(1, types.indices), values)
+    x = csr if types.layout == "csr" else DenseRows(values[None])
+    y, one, none = np.zeros(1, np.int32), np.empty(0), np.empty(0, np.int32)
+    u, b = np.zeros((1, 2), types.weights), np.zeros(2)
+    loss = LOSSES[types.loss]
+    order = np.zeros(1, np.int64)
+    mcid_block(x, y, one, order, u, u.copy(), b, b.copy(), new_clock(), mcid_settings(loss, 1.0, tail_from=0.0))
     merge_mean(u.reshape(-1), u.reshape(-1).copy(), 0.5)
+    evaluate_rows(x, y, one, loss, u, b, none)
+    if types.loss != "perceptron":
+        add_gradient(x, y, one, loss, u, b, np.zeros((1, 2)), b.copy())

@@ -18,7 +18,14 @@ from distls.storage.errors import BadInputError, ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.kernels.rescale import normalise_rows, scale_columns
 
-__all__ = ["NAMES", "apply_transforms", "idf_weights", "needs_counts", "parse_transforms", "transforms_digest"]
+__all__ = [
+    "NAMES",
+    "apply_transforms",
+    "idf_weights",
+    "needs_counts",
+    "parse_transforms",
+    "transforms_digest",
+]
 
 NAMES = ("log1p", "idf", "l2norm", "scale")
 
@@ -37,7 +44,9 @@ def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
     given = [name for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
     recipe = tuple(_parse_transform(name.strip()) for name in given)
     if sum(step["name"] == "idf" for step in recipe) > 1:
-        raise ParameterError("transform idf is given twice; its weights are fitted once, on the source values")
+        raise ParameterError(
+            "transform idf is given twice; its weights are fitted once, on the source values"
+        )
     return recipe
 
 
@@ -122,7 +131,9 @@ def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None
     if values.size and values.min() <= -1:
         position = int(np.flatnonzero(values.reshape(-1) <= -1)[0])
         value = float(values.reshape(-1)[position])
-        raise BadInputError(f"{where}, row {_row_of(x, position)}: log1p of {value:g}; values must be above -1")
+        raise BadInputError(
+            f"{where}, row {_row_of(x, position)}: log1p of {value:g}; values must be above -1"
+        )
     np.log1p(values, out=values)
 
 

@@ -106,6 +106,10 @@ class Solver(Protocol[S]):
 
     state_type: type[S]
 
+    def prepare(self, executor: Executor) -> None:
+        """Do what must precede the first round and is no part of training: compile, load."""
+        ...
+
     def init(self) -> S:
         """Return the state before the first round."""
         ...

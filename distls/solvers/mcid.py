@@ -22,11 +22,12 @@ from distls.problem import Problem
 from distls.solvers.base import RoundReport, State, Status, Weights
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.storage.model import LinearModel
+from distls.storage.rows import index_dtype
 from distls.workers.kernels.averaging import add_scaled
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.sample import SampleRef, mean_loss, sample_size
-from distls.workers.stream import DatasetRef
-from distls.workers.training import LaneResult, LaneStart, StochasticJob, merge_lanes, train_lane, warm_up
+from distls.workers.stream import DatasetRef, ReadStats
+from distls.workers.training import KernelTypes, LaneResult, LaneStart, StochasticJob, merge_lanes, train_lane, warm_up
 
 __all__ = ["Mcid", "McidState"]
 
@@ -142,6 +143,14 @@ class Mcid:
             return 0.0
         return _SAFE_START * self.problem.dataset.meta.mean_square_norm / self.problem.alpha
 
+    def prepare(self, executor: Executor) -> None:
+        """Have the kernels compiled here, then loaded by every worker."""
+        meta = self.problem.dataset.meta
+        indices = index_dtype(meta.n_features).name
+        types = KernelTypes(meta.layout, meta.dtype, indices, self.problem.dtype.name, self.problem.loss)
+        warm_up(types)
+        executor.each_worker(warm_up, types)
+
     def init(self) -> McidState:
         """Return zero weights, or those of the initial model."""
         shape, n_lanes = self.problem.shape, len(self.lanes)
@@ -173,8 +182,6 @@ class Mcid:
 
     def step(self, state: McidState, executor: Executor) -> tuple[McidState, RoundReport]:
         """Do one round: every lane from the averaged weights, then average."""
-        if state.round == 0:
-            self._warm_up()
         job = self._job(state.round)
         starts = self._lane_starts(state)
         result = executor.reduce(
@@ -198,12 +205,6 @@ class Mcid:
             round=round_index,
             sample=self.sample,
         )
-
-    def _warm_up(self) -> None:
-        dataset = self.problem.dataset
-        smallest = int(np.argmin(np.where(dataset.table.rows > 0, dataset.table.rows, np.iinfo(np.int64).max)))
-        averaging = self.params["average"] != "none"
-        warm_up(dataset.read(smallest), self.problem.dtype, self.problem.loss, self.problem.shape[1], averaging)
 
     def probe(self, block: int) -> None:
         """Train one partition in this process and forget it: what `plan` times."""
@@ -273,7 +274,9 @@ class Mcid:
     def _report(self, result: LaneResult) -> RoundReport:
         averaging = None
         if self.sample is not None:
-            after = mean_loss(self.data, self.sample, self.problem.loss, result.weights, result.intercept)
+            job = replace(self.data, cache_bytes=0)
+            loss = self.problem.loss
+            after = mean_loss(job, self.sample, loss, result.weights, result.intercept, result.reads)
             size = float(np.square(result.weights, dtype=np.float64).sum())
             averaging = {
                 "loss_before": result.sample_loss / result.n_rows,

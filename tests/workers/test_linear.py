@@ -52,6 +52,18 @@ def test_scores_beyond_the_block_are_refused():
             linear.scores(as_rows(x, layout), w, b, np.empty((10, 4)), 45)
 
 
+def test_arrays_that_do_not_fit_are_refused():
+    x, y, s, w, b = problem(4)
+    rows = as_rows(x, "csr")
+    for out in (np.empty((50, 3)), np.empty((50, 4), np.float32)):
+        with pytest.raises(ValueError, match="do not fit"):
+            linear.scores(rows, w, b, out)
+    with pytest.raises(ValueError, match="different numbers of classes"):
+        linear.evaluate_rows(rows, y, s, LOSSES["softmax"], w, b[:3], NO_CLASSES)
+    with pytest.raises(ValueError, match="different numbers of classes"):
+        linear.add_gradient(rows, y, s, LOSSES["softmax"], w, b, np.zeros((23, 3)), np.zeros(4))
+
+
 def test_scores_write_nothing_beyond_their_row():
     # the masks of the last vector: neighbours of `out` must survive
     for k in (3, 5, 53):

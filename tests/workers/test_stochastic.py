@@ -256,6 +256,19 @@ def test_strided_weights_are_refused():
         lane.run(sparse_rows(x), y, np.arange(3))
 
 
+def test_arrays_that_do_not_fit_are_refused():
+    x, y, _ = problem(4)
+    for change, message in (
+        ({"b": np.zeros(3)}, "different numbers of classes"),
+        ({"qb": np.zeros(5)}, "different numbers of classes"),
+        ({"q": np.zeros((0, 4))}, "needs a Q"),
+    ):
+        lane = Lane(x.shape[1], 4, np.float64, mcid_settings(LOSSES["softmax"], 0.1, tail_from=1))
+        vars(lane).update(change)
+        with pytest.raises(ValueError, match=message):
+            lane.run(sparse_rows(x), y, np.arange(3))
+
+
 @pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"alpha": math.nan}, {"t0": -1.0}, {"batch_size": 0}])
 def test_settings_are_checked(bad):
     with pytest.raises(ValueError, match="alpha > 0"):

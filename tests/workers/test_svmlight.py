@@ -34,7 +34,9 @@ def parse(text: bytes, **options):
         n_labels = sum(int(batch.words[at + 1]) for at in batch.row_at[:-1])
         indptr, indices = np.zeros(n + 1, np.int64), np.zeros(nnz, np.uint32)
         data = np.zeros(nnz, np.float64 if given_options.float64 else np.float32)
-        gather_pairs(batch.words, batch.words.view(np.float32), batch.row_at[:-1], 0, 0, indptr, indices, data)
+        gather_pairs(
+            batch.words, batch.words.view(np.float32), batch.row_at[:-1], 0, 0, indptr, indices, data
+        )
         values, offsets = np.zeros(n_labels), np.zeros(n + 1, np.int64)
         read_labels(batch.words, batch.row_at[:-1], 0, values, offsets)
         for r in range(n):
@@ -75,7 +77,9 @@ def test_every_double_round_trips(value):
 @settings(deadline=None)
 @given(st.from_regex(r"-?[0-9]{0,25}(\.[0-9]{0,25})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
 @example("0." + "1" * 40)
-@example("179769313486231580793728971405303415079934132710037826936173778980444968292764750946649" + "0" * 220)
+@example(
+    "179769313486231580793728971405303415079934132710037826936173778980444968292764750946649" + "0" * 220
+)
 @example("2.4703282292062327208299439634110864618253e-324")
 @example("9007199254740993.00000000000000000000000000001")
 @example("0.1234567")
@@ -117,7 +121,11 @@ def sklearn_rows(text: bytes, multilabel: bool):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         x, y = load_svmlight_file(
-            io.BytesIO(text), dtype=np.float64, multilabel=multilabel, zero_based=True, n_features=2**31 - 1 + 1
+            io.BytesIO(text),
+            dtype=np.float64,
+            multilabel=multilabel,
+            zero_based=True,
+            n_features=2**31 - 1 + 1,
         )
     x.eliminate_zeros()
     rows = [

@@ -114,7 +114,7 @@ class _Walk:
         ahead, last = b.add(p, _INT64(_AHEAD)), b.sub(self.stop, _INT64(1))
         column = self._column(b.select(b.icmp_signed("<", ahead, last), ahead, last))
         for v in range(0, lanes.count, 2):  # one a cache line
-            _prefetch_address(b, lanes.pointer(self.w, column, v))
+            prefetch_address(b, lanes.pointer(self.w, column, v))
 
     def groups(self, build: Callable[[_Lanes], None]) -> None:
         """Cover the classes by groups of vectors: `build` is called for each size a group may have."""
@@ -133,36 +133,26 @@ class _Walk:
         return self.builder.zext(self.builder.load(self.builder.gep(self.indices, [p])), _INT64)
 
 
-def _prefetch_address(builder: Any, pointer: Any) -> None:
+def prefetch_address(builder: Any, pointer: Any) -> None:
+    """Build a fetch of the cache line at `pointer`."""
     address = builder.bitcast(pointer, _BYTE.as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT32, _INT32, _INT32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     builder.call(function, [address, _INT32(0), _INT32(3), _INT32(1)])  # to read, keep, data cache
 
 
-def _require_c_order(*arrays: Any) -> None:
+def _check_types(*arrays: Any) -> None:
     for array in arrays:
         if not isinstance(array, types.Array) or array.layout != "C":
             raise errors.TypingError(f"a C-ordered array is needed here, not {array}")
-
-
-@intrinsic
-def _prefetch(_context, array, position):
-    """Fetch the cache line of element `position` of a 1-d or flattened C-ordered array."""
-    _require_c_order(array)
-
-    def build(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        _prefetch_address(builder, builder.gep(data, [args[1]]))
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), build
+    if arrays[2].dtype != arrays[3].dtype:
+        raise errors.TypingError(f"weights and scores or slopes differ in type: {arrays[2:]}")
 
 
 @intrinsic
 def _row_dot(_context, indices, data, start, stop, w, z):
     """Set ``z[c] = sum_p data[p] * w[indices[p], c]``."""
-    _require_c_order(indices, data, w, z)
+    _check_types(indices, data, w, z)
 
     def build(context, builder, signature, args):
         walk = _Walk(context, builder, signature.args, args)
@@ -203,7 +193,7 @@ def _row_dot(_context, indices, data, start, stop, w, z):
 @intrinsic
 def _row_add(_context, indices, data, start, stop, w, g, factor):
     """Add ``factor * data[p] * g[c]`` to ``w[indices[p], c]``."""
-    _require_c_order(indices, data, w, g)
+    _check_types(indices, data, w, g)
 
     def build(context, builder, signature, args):
         walk = _Walk(context, builder, signature.args, args)
@@ -235,11 +225,8 @@ def row_span(rows, i, indices, data):
     """Return (start, stop) of row i in (indices, data); a dense row is gathered there first."""
 
 
-def prefetch_row(rows, i):
-    """Fetch row i, to be read soon: in a random order the processor cannot guess it (1.7 times at k = 4)."""
-
-
-def _is_csr(rows: Any) -> bool:
+def is_csr(rows: Any) -> bool:
+    """Tell which kind a numba type of rows is."""
     if rows.instance_class not in (CsrRows, DenseRows):
         raise errors.TypingError(f"rows are CsrRows or DenseRows, not {rows}")
     return rows.instance_class is CsrRows
@@ -251,7 +238,7 @@ def _row_arrays(rows):
         d = rows.values.shape[1]
         return np.empty(d, np.uint32), np.empty(d, rows.values.dtype)
 
-    return (lambda rows: (rows.indices, rows.data)) if _is_csr(rows) else dense
+    return (lambda rows: (rows.indices, rows.data)) if is_csr(rows) else dense
 
 
 @overload(row_span)
@@ -265,25 +252,7 @@ def _row_span(rows, i, indices, data):
             found += rows.values[i, j] != 0
         return 0, found
 
-    return (lambda rows, i, indices, data: (rows.indptr[i], rows.indptr[i + 1])) if _is_csr(rows) else dense
-
-
-@overload(prefetch_row)
-def _prefetch_row(rows, i):
-    def csr(rows, i):
-        # the processor's own prefetcher has caught on after some lines
-        start, stop = rows.indptr[i], min(rows.indptr[i + 1], rows.indptr[i] + 256)
-        for p in range(start, stop, 32):
-            _prefetch(rows.indices, p)
-        for p in range(start, stop, 16):
-            _prefetch(rows.data, p)
-
-    def dense(rows, i):
-        d = rows.values.shape[1]
-        for p in range(i * d, i * d + min(d, 256), 16):
-            _prefetch(rows.values, p)
-
-    return csr if _is_csr(rows) else dense
+    return (lambda rows, i, indices, data: (rows.indptr[i], rows.indptr[i + 1])) if is_csr(rows) else dense
 
 
 @kernel
@@ -319,6 +288,13 @@ def row_update(indices, data, start, stop, factor, rival, y, g, w):
 
 
 @kernel
+def check_widths(w, b):
+    """Refuse weights of another width than the k classes of b: the kernels would write out of bounds."""
+    if w.shape[1] != len(b):
+        raise ValueError("the weights and the intercept have different numbers of classes")
+
+
+@kernel
 def row_weight(weight, i):
     """Return s_i; an empty array stands for ones."""
     return weight[i] if len(weight) else 1.0
@@ -340,6 +316,8 @@ def _scores(rows, w, b, out, start):
 
 def scores(rows: Rows, w: Floats, b: Floats, out: Floats, start: int = 0) -> Floats:
     """Fill ``out[i] = W^T x_(start + i) + b`` for the rows that `out` (m, k) has room for; return it."""
+    if not (out.shape[1] == w.shape[1] == len(b)) or out.dtype != w.dtype:
+        raise ValueError(f"w {w.shape} {w.dtype}, b {b.shape} and out {out.shape} {out.dtype} do not fit")
     n = len(rows.indptr) - 1 if isinstance(rows, CsrRows) else len(rows.values)
     if start < 0 or start + len(out) > n:
         raise ValueError(f"rows {start} to {start + len(out)} of a block of {n}")
@@ -363,6 +341,7 @@ def evaluate_rows(rows, y, weight, loss, w, b, predicted):
     weight_sum : sum_i s_i over the same rows, float64
     errors : rows whose predicted class is not y
     """
+    check_widths(w, b)
     k = len(b)
     z, g = np.empty(k, w.dtype), np.empty(k, w.dtype)
     loss_sum, weight_sum, wrong = 0.0, 0.0, 0
@@ -386,9 +365,8 @@ def log_loss_sum(
     rows: Rows, y: NDArray[np.int32], weight: NDArray[np.float64], w: Floats, b: Floats
 ) -> tuple[float, float]:
     """Return the sums of s_i * -log p_i(y_i), p the softmax of the scores, and of s_i."""
-    none = np.empty(0, np.int32)
-    loss_sum, weight_sum, _ = evaluate_rows(rows, y, weight, LOSSES["softmax"], w, b, none)
-    return loss_sum, weight_sum
+    sums = evaluate_rows(rows, y, weight, LOSSES["softmax"], w, b, np.empty(0, np.int32))
+    return sums[0], sums[1]
 
 
 @kernel
@@ -404,6 +382,8 @@ def add_gradient(rows, y, weight, loss, w, b, grad, grad_b):
     -------
     loss_sum, weight_sum, errors : as in `evaluate_rows`; every y must be a class
     """
+    check_widths(w, b)
+    check_widths(grad, grad_b)
     k = len(b)
     z, g, slopes = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k, grad.dtype)
     loss_sum, weight_sum, wrong = 0.0, 0.0, 0

@@ -21,7 +21,16 @@ from distls.workers.kernels._inlined import inlined
 from distls.workers.kernels._jit import kernel
 from distls.workers.kernels.decimal import read_double, write_double
 
-__all__ = ["count_columns", "gather_dense", "gather_pairs", "locate_records", "pack_pairs", "read_labels", "smallest_value", "sort_records"]
+__all__ = [
+    "count_columns",
+    "gather_dense",
+    "gather_pairs",
+    "locate_records",
+    "pack_pairs",
+    "read_labels",
+    "smallest_value",
+    "sort_records",
+]
 
 
 @kernel

@@ -118,7 +118,13 @@ def _has_colon(text: NDArray[np.uint8], p: int) -> bool:
 
 @kernel
 def _parse_labels(
-    text: NDArray[np.uint8], p: int, mode: int, words: NDArray[np.uint32], at: int, row: NDArray[np.int64], slow: Any
+    text: NDArray[np.uint8],
+    p: int,
+    mode: int,
+    words: NDArray[np.uint32],
+    at: int,
+    row: NDArray[np.int64],
+    slow: Any,
 ) -> Any:
     """Write the labels at `p` from word `at` on; return (code, position after them or of the offender)."""
     row[_N_LABELS] = 0
