@@ -93,7 +93,7 @@ def training(case: Case, block: Block, **options: Any) -> Callable[[], object]:
     def run() -> object:
         u.fill(0)
         q.fill(0)
-        b, qb = np.zeros(case.k, case.dtype), np.zeros(case.k)
+        b, qb = np.zeros(case.k), np.zeros(case.k)
         return mcid_block(block.rows, block.y, NO_WEIGHT, block.order, u, q, b, qb, new_clock(), settings)
 
     return run
@@ -103,7 +103,7 @@ def evaluation(case: Case, block: Block) -> Callable[[], object]:
     """Return one read of the block with fixed weights: scores, losses, or losses and the gradient."""
     rng = np.random.default_rng(0)
     w = rng.standard_normal((block.n_features, case.k)).astype(case.dtype)
-    b = np.zeros(case.k, case.dtype)
+    b = np.zeros(case.k)
     if case.kernel == "scores":
         out = np.empty((len(block.y), case.k), case.dtype)
         return lambda: linear.scores(block.rows, w, b, out)

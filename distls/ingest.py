@@ -28,6 +28,7 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError, 
 from distls.storage.format import DatasetMeta
 from distls.storage.staging import StagingArea
 from distls.workers.assembly import AssemblySpec, PartitionItem, assemble, column_counts, record_of
+from distls.workers.buffers import release_buffers
 from distls.workers.ingest import RecordLayout, StageSpec, stage_item
 from distls.workers.svmlight import TextOptions
 from distls.workers.transforms import idf_weights, needs_counts, transforms_digest
@@ -274,11 +275,9 @@ class _Run:
         )
         # arrays in memory stay in this process; what they become travels as files
         executor = SerialExecutor() if self.plan.format == "memory" else self.executor
-        summaries = []
-        for summary in self._watched(
-            "parse", executor.map(stage_item, self.plan.items, shared=spec), self.plan.item_bytes
-        ):
-            summaries.append(summary)
+        results = executor.map(stage_item, self.plan.items, shared=spec)
+        summaries = list(self._watched("parse", results, self.plan.item_bytes))
+        executor.each_worker(release_buffers, None)
         return Survey(self.plan, summaries)
 
     def _watched(self, stage: str, results: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
@@ -303,6 +302,7 @@ class _Run:
         features = self._fit(spec, parts[0])
         spec = replace(spec, fitted=tuple(features))
         results = self._assemble(spec, [item for part in parts for item in part], survey)
+        self.executor.each_worker(release_buffers, None)
         datasets = self._publish(schema, features, parts, results)
         return self._report(datasets, survey, schema)
 

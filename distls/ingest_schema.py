@@ -44,11 +44,9 @@ class Survey:
 
     def _count_lines(self) -> list[int]:
         """Return the lines of its file before each item."""
-        first, lines, path = [], 0, None
+        first, lines = [], 0
         for item, summary in zip(self.plan.items, self.summaries, strict=True):
-            if isinstance(item, TextItem):
-                lines = lines if item.file.path == path else 0
-                path = item.file.path
+            lines = 0 if item.start == 0 else lines
             first.append(lines)
             lines += summary["lines"]
         return first
@@ -332,15 +330,14 @@ def partition_items(
         One a chunk, in row order.
     """
     per_row, per_value = _row_bytes(plan, schema, options), _value_bytes(plan, schema, options)
-    chunks = (np.diff(table[:, [0, 2]].astype(np.int64), axis=0) @ [per_row, per_value] for table in tables)
+    chunks = (np.diff(table.astype(np.int64), axis=0) for table in tables)
     # shuffled rows: bucket b of every chunk goes together; else chunks follow each other
-    weights = functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
-    fractions = [
-        1 - sum(fraction for _, fraction in options.split),
-        *(fraction for _, fraction in options.split),
-    ]
+    sizes = functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
+    n_bytes = sizes[:, 0] * per_row + sizes[:, 2] * per_value
+    held = [fraction for _, fraction in options.split]
     return [
-        _cut(part, weights, weights.sum() * f, options.partition_size) for part, f in enumerate(fractions)
+        _cut(part, sizes[:, 1], n_bytes, fraction, options.partition_size)
+        for part, fraction in enumerate([1 - sum(held), *held])
     ]
 
 
@@ -354,14 +351,17 @@ def _value_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> in
     return value if plan.is_dense else value + index_dtype(schema.n_features).itemsize
 
 
-def _cut(part: int, weights: NDArray[np.int64], n_bytes: float, partition_size: int) -> list[PartitionItem]:
-    wanted = int(min(max(np.ceil(n_bytes / partition_size), 1), len(weights)))
-    ends = np.cumsum(weights)
+def _cut(
+    part: int, n_words: NDArray[np.int64], n_bytes: NDArray[np.int64], fraction: float, partition_size: int
+) -> list[PartitionItem]:
+    """Cut buckets (of these words and decoded bytes) into runs that hold about `partition_size` of this part."""
+    ends = np.cumsum(n_bytes)
+    wanted = int(min(max(np.ceil(fraction * ends[-1] / partition_size), 1), len(ends)))
     goals = ends[-1] * np.arange(1, wanted) / wanted
     inner = np.searchsorted(ends, goals, side="left") + 1
     inner = inner[ends[inner - 1] < ends[-1]]  # nothing is left behind the others
-    cuts = np.unique(np.concatenate([[0], inner, [len(weights)]]))
+    cuts = np.unique(np.concatenate([[0], inner, [len(ends)]])).tolist()
     return [
-        PartitionItem(part, index, int(start), int(stop))
-        for index, (start, stop) in enumerate(itertools.pairwise(cuts.tolist()))
+        PartitionItem(part, index, start, stop, int(n_words[start:stop].sum()))
+        for index, (start, stop) in enumerate(itertools.pairwise(cuts))
     ]

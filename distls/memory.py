@@ -23,12 +23,15 @@ class MemoryBudget:
         Processes, and threads in each.
     compiles : bool
         Whether workers may have to compile kernels themselves (other machines do).
+    cache_limit : int or None
+        Bytes of decoded partitions a worker may keep; None: all that its limit leaves.
     """
 
     limit: int | None = None
     workers: int = 1
     threads: int = 1
     compiles: bool = False
+    cache_limit: int | None = None
 
     @property
     def worker_limit(self) -> int:

@@ -125,8 +125,8 @@ def make_plan(
     if room < 0:
         raise MemoryPlanError(_refusal(needed, parts, limit, dataset, budget))
     decoded = int(dataset.decoded_bytes.sum())
-    parts["cache"] = min(room, int(decoded * SLACK))
-    held = min(decoded, int(room / SLACK))
+    held = min(decoded, int(room / SLACK), decoded if budget.cache_limit is None else budget.cache_limit)
+    parts["cache"] = int(held * SLACK)
     return Plan(
         worker_bytes=sum(parts.values()),
         worker_parts=parts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -14,7 +15,14 @@ from typing import Any
 
 from distls.storage.errors import StorageError
 
-__all__ = ["atomic_directory", "canonical_json", "describe_os_error", "read_json", "write_bytes", "write_json"]
+__all__ = [
+    "atomic_directory",
+    "canonical_json",
+    "describe_os_error",
+    "read_json",
+    "write_bytes",
+    "write_json",
+]
 
 
 def canonical_json(value: Any) -> str:
@@ -23,8 +31,12 @@ def canonical_json(value: Any) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Read a JSON file; NaN and infinity, which are not JSON, are a ValueError."""
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -57,17 +69,40 @@ def atomic_directory(target: Path) -> Iterator[Path]:
     try:
         yield temporary
         for path in sorted(temporary.rglob("*")):
-            _sync(path)
-        _sync(temporary)
-        old = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.old")
-        if target.exists():
-            target.rename(old)
-        temporary.rename(target)
+            (_sync_directory if path.is_dir() else _sync)(path)
+        _sync_directory(temporary)
+        _replace_directory(temporary, target)
         _sync_directory(target.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    except BaseException:
+    finally:
+        # what was not renamed: the failed attempt, or the folder it was exchanged with
         shutil.rmtree(temporary, ignore_errors=True)
-        raise
+
+
+def _replace_directory(source: Path, target: Path) -> None:
+    """Rename `source` to `target`; a folder that was there is removed, and stays whole if the rename fails."""
+    if not target.exists():
+        source.rename(target)
+    elif not _exchange(source, target):
+        old = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.old")
+        target.rename(old)
+        try:
+            source.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one act of the kernel; False where it cannot, which leaves a moment without either."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    return rename is not None and not rename(
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE)
+    )
 
 
 def _sync(path: Path) -> None:

@@ -1,29 +1,36 @@
 """Models and checkpoints on disk: named arrays as .npy files and one JSON file. Never pickle.
 
-A bundle is a folder that appears under its name at once, whole. ``bundle.json`` lists every array with its
-shape, dtype and crc32c; nothing else in the folder is read.
+A bundle is a folder that appears under its name at once, whole. ``bundle.json`` lists every array with its shape,
+dtype and the crc32c of its file, and ends with its own checksum; nothing else in the folder is read. The
+specification is docs/format.md.
 """
 
 from __future__ import annotations
 
+import io
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from distls.storage.atomic import atomic_directory, read_json, write_json
+from distls.storage.atomic import atomic_directory, canonical_json, read_json, write_json
 from distls.storage.errors import CorruptDataError, FormatError
 
 __all__ = ["read_bundle", "write_bundle"]
 
 _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
+_NUMBERS = "biufc"
 
 
-def write_bundle(folder: Path, kind: str, attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+def write_bundle(
+    folder: Path, kind: str, attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]
+) -> None:
     """Write `arrays` and `attributes` as the bundle `folder`, replacing it.
 
     Parameters
@@ -35,17 +42,31 @@ def write_bundle(folder: Path, kind: str, attributes: dict[str, Any], arrays: di
     arrays : dict of name -> array of numbers
     """
     with atomic_directory(folder) as temporary:
-        described = {}
-        for name, array in arrays.items():
-            array = np.ascontiguousarray(array)
-            np.save(temporary / f"{name}.npy", array, allow_pickle=False)
-            described[name] = {
-                "shape": list(array.shape),
-                "dtype": array.dtype.str,
-                "crc32c": google_crc32c.value(array.reshape(-1).view(np.uint8)) if array.size else 0,
-            }
+        described = {name: _write_array(temporary, name, array) for name, array in arrays.items()}
         content = {"kind": kind, "version": _VERSION, "attributes": attributes, "arrays": described}
-        write_json(temporary / "bundle.json", content)
+        write_json(temporary / "bundle.json", {**content, "crc32c": _checksum(content)})
+
+
+def _checksum(content: dict[str, Any]) -> int:
+    return google_crc32c.value(canonical_json(content).encode())
+
+
+def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
+    array = np.asarray(array, order="C")
+    if not _NAME.fullmatch(name) or array.dtype.kind not in _NUMBERS:
+        raise ValueError(
+            f"{name!r}, {array.dtype}: a bundle holds arrays of numbers, named by letters and digits"
+        )
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
+    payload = array.reshape(-1).view(np.uint8)
+    with (folder / f"{name}.npy").open("wb") as file:
+        file.write(header.getvalue())
+        file.write(payload)
+    checksum = google_crc32c.value(header.getvalue())
+    checksum = google_crc32c.extend(checksum, payload) if payload.size else checksum
+    return {"shape": list(array.shape), "dtype": array.dtype.str, "crc32c": checksum}
 
 
 def read_bundle(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -61,19 +82,33 @@ def read_bundle(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, NDAr
     FormatError
         No bundle of this kind and version is there.
     CorruptDataError
-        An array is missing or does not match its description.
+        An array is missing or does not match its description, or the description its checksum.
     """
+    content = _read_description(folder, kind)
     try:
-        content = read_json(folder / "bundle.json")
+        checksum = content.pop("crc32c", None)
         found, version = content["kind"], content["version"]
         described, attributes = dict(content["arrays"]), dict(content["attributes"])
-    except FileNotFoundError:
-        raise FormatError(f"{folder}: no {kind} there (no bundle.json)") from None
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
     if (found, version) != (kind, _VERSION):
-        raise FormatError(f"{folder}: a {found} of version {version}, expected a {kind} of version {_VERSION}")
+        raise FormatError(
+            f"{folder}: a {found} of version {version}, expected a {kind} of version {_VERSION}"
+        )
+    if checksum != _checksum(content):
+        raise CorruptDataError(f"{folder}/bundle.json: its content does not match its checksum")
     return attributes, {name: _read_array(folder, name, item) for name, item in described.items()}
+
+
+def _read_description(folder: Path, kind: str) -> Any:
+    try:
+        return read_json(folder / "bundle.json")
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"{folder}: no {kind} there (no bundle.json)") from None
+    except PermissionError:
+        raise FormatError(f"{folder}: permission denied") from None
+    except ValueError:
+        raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
 
 
 def _read_array(folder: Path, name: str, described: dict[str, Any]) -> NDArray[Any]:
@@ -81,15 +116,26 @@ def _read_array(folder: Path, name: str, described: dict[str, Any]) -> NDArray[A
         raise FormatError(f"{folder}: illegal array name {name!r}")
     path = folder / f"{name}.npy"
     try:
-        # the size on disk bounds what a lying header could make us allocate
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        sound = list(array.shape) == described["shape"] and array.dtype.str == described["dtype"]
-        array = np.array(array) if sound else array
-        sound = sound and (not array.size or google_crc32c.value(array.reshape(-1).view(np.uint8)) == described["crc32c"])
+        content = np.fromfile(path, dtype=np.uint8)
     except FileNotFoundError:
         raise CorruptDataError(f"{path}: missing") from None
-    except (ValueError, KeyError, TypeError, EOFError):
-        sound = False
-    if not sound:
+    # the header is looked at only when the whole file is what was written
+    sound = content.size and google_crc32c.value(content) == described["crc32c"]
+    array = _parse_npy(content) if sound else None
+    if array is None or (list(array.shape), array.dtype.str) != (described["shape"], described["dtype"]):
         raise CorruptDataError(f"{path}: its bytes do not match bundle.json")
     return array
+
+
+def _parse_npy(content: NDArray[np.uint8]) -> NDArray[Any] | None:
+    """Return the array in the bytes of an .npy file, sharing their memory; None unless it is one of numbers."""
+    header = io.BytesIO(content[: npy.MAGIC_LEN + 2 + 2**16].tobytes())
+    try:
+        if npy.read_magic(header) != (1, 0):
+            return None
+        shape, fortran, dtype = npy.read_array_header_1_0(header)
+    except ValueError:
+        return None
+    payload = content[header.tell() :]
+    fits = dtype.kind in _NUMBERS and math.prod(shape) * dtype.itemsize == len(payload)
+    return payload.view(dtype).reshape(shape) if fits and not fortran else None

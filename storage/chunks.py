@@ -7,6 +7,7 @@ every buffer anew (page faults cost more than decoding). `tests/storage` holds b
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from numcodecs.blosc import Blosc
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
+from distls.storage.atomic import describe_os_error
 from distls.storage.errors import CorruptDataError
 
 __all__ = ["BufferPool", "Codec", "KeptBuffers", "decoded_by", "read_array", "write_array"]
@@ -102,7 +104,9 @@ def _write_all(descriptor: int, payload: memoryview) -> None:
 
 def decoded_by(codec: str, array: NDArray[Any]) -> float:
     """Return the ratio by which `codec` shrinks `array` (1.0 for an empty one)."""
-    return array.nbytes / max(len(_CODECS[codec].encode(np.ascontiguousarray(array))), 1) if array.size else 1.0
+    return (
+        array.nbytes / max(len(_CODECS[codec].encode(np.ascontiguousarray(array))), 1) if array.size else 1.0
+    )
 
 
 class BufferPool:
@@ -166,20 +170,25 @@ def read_array(
         The chunk is missing, truncated, changed, or does not decode to `shape`.
     """
     size, checksum = expected
-    n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    n_bytes = math.prod(shape) * dtype.itemsize
+    encoder = _CODECS[codec]
+    raw_size = n_bytes + _CHECKSUM_BYTES if n_bytes else 0
+    # what an encoder makes has any size, but for that of nothing
+    if (size <= _CHECKSUM_BYTES) if encoder and n_bytes else (size != raw_size):
+        raise _corrupt(where, name, f"{size} bytes recorded, {raw_size} expected for its shape")
     if not n_bytes:
         return np.empty(shape, dtype)
-    encoder = _CODECS[codec]
-    raw_size = n_bytes + _CHECKSUM_BYTES
-    if encoder is None and size != raw_size:
-        raise _corrupt(where, name, f"{size} bytes recorded, {raw_size} expected for its shape")
-    encoded = pool.take(name if encoder is None else f"{name}.encoded", size)
-    _read_file(chunk_path(folder / name, len(shape)), encoded, name, where)
+    buffer = name if encoder is None else f"{name}.encoded"
+    encoded = _read_file(chunk_path(folder / name, len(shape)), size, (pool, buffer), name, where)
     payload, tail = encoded[:-_CHECKSUM_BYTES], encoded[-_CHECKSUM_BYTES:]
-    if google_crc32c.value(payload) != checksum or int(tail.view("<u4")[0]) != checksum:
+    if google_crc32c.value(payload) != checksum or tail.tobytes() != checksum.to_bytes(4, "little"):
         raise _corrupt(where, name, "its checksum does not match, bytes were changed")
     if encoder is None:
         return payload.view(dtype).reshape(shape)
+    # before memory is taken for it: a decoder would leave the rest of a larger buffer as it was
+    found = _DECODED_SIZES[codec](payload)
+    if found != n_bytes:
+        raise _corrupt(where, name, f"it decodes to {found} bytes, {n_bytes} expected for its shape")
     decoded = pool.take(name, n_bytes)
     try:
         encoder.decode(payload, out=decoded)
@@ -188,20 +197,52 @@ def read_array(
     return decoded.view(dtype).reshape(shape)
 
 
-def _read_file(path: Path, into: NDArray[np.uint8], name: str, where: str) -> None:
+def _zstd_decoded_size(payload: NDArray[np.uint8]) -> int:
+    """Return the size that a zstd frame declares (RFC 8878, 3.1.1.1), -1 without one."""
+    header = payload[:18].tobytes().ljust(18, b"\0")
+    if header[:4] != b"\x28\xb5\x2f\xfd":
+        return -1
+    descriptor, single = header[4], header[4] >> 5 & 1
+    width = (single, 2, 4, 8)[descriptor >> 6]
+    start = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
+    size = int.from_bytes(header[start : start + width], "little")
+    return size + 256 * (width == 2) if width else -1
+
+
+def _blosc_decoded_size(payload: NDArray[np.uint8]) -> int:
+    """Return the size that a Blosc header declares, -1 when it does not describe all of `payload`."""
+    header = payload[:16].tobytes()
+    whole = len(header) == 16 and int.from_bytes(header[12:16], "little") == len(payload)
+    return int.from_bytes(header[4:8], "little") if whole else -1
+
+
+_DECODED_SIZES = {"zstd": _zstd_decoded_size, "lz4": _blosc_decoded_size}
+
+
+def _read_file(
+    path: Path, size: int, into: tuple[BufferPool, str], name: str, where: str
+) -> NDArray[np.uint8]:
+    """Read a file that must have `size` bytes; no memory is taken for one that has not."""
     try:
         with path.open("rb", buffering=0) as file:
             found = os.fstat(file.fileno()).st_size
-            if found != len(into):
-                raise _corrupt(where, name, f"{found} bytes on disk, {len(into)} recorded")
-            view, done = memoryview(into), 0
-            while done < len(into):
+            if found != size:
+                raise _corrupt(where, name, f"{found} bytes on disk, {size} recorded")
+            pool, buffer = into
+            encoded = pool.take(buffer, size)
+            view, done = memoryview(encoded), 0
+            while done < size:
                 got = file.readinto(view[done:])
                 if not got:
-                    raise _corrupt(where, name, f"it ends after {done} of {len(into)} bytes")
+                    raise _corrupt(where, name, f"it ends after {done} of {size} bytes")
                 done += got
-    except FileNotFoundError:
+            return encoded
+    except (FileNotFoundError, NotADirectoryError):
         raise _corrupt(where, name, "its chunk is missing") from None
+    except OSError as error:
+        raise describe_os_error(
+            error, f"{where}, array {name}: it cannot be read", "check the disk"
+        ) from None
 
 
 def _corrupt(where: str, name: str, why: str) -> CorruptDataError:

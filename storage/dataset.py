@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import zarr
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from distls.storage.atomic import read_json, write_json
 from distls.storage.chunks import BufferPool
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError
 from distls.storage.format import DatasetMeta, PartitionTable, fingerprint_of
-from distls.storage.partition import PartitionRecord, decoded_bytes, read_partition
+from distls.storage.partition import PartitionRecord, check_table, decoded_bytes, read_partition
 from distls.storage.rows import Partition
 
 __all__ = ["STAGING", "Dataset", "is_dataset", "open_dataset", "publish", "read_features"]
@@ -65,7 +66,7 @@ class Dataset:
 
     def features(self) -> dict[str, NDArray[Any]]:
         """Read the arrays of ``features/``: fitted transforms, column counts and the like."""
-        return read_features(self.path)
+        return read_features(self.path, self.meta.features)
 
 
 def is_dataset(path: Path) -> bool:
@@ -95,11 +96,16 @@ def open_dataset(path: str | Path) -> Dataset:
     meta = DatasetMeta.from_json(stored, str(root))
     try:
         table = PartitionTable.from_arrays(_read_arrays(root / "partitions"))
-    except (KeyError, OSError, ValueError) as error:
-        raise CorruptDataError(f"{root}: the partition table cannot be read ({error}); ingest it again") from None
-    if fingerprint_of(meta, table) != recorded:
+        fingerprint = fingerprint_of(meta, table)
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise CorruptDataError(
+            f"{root}: the partition table cannot be read ({why}); ingest the data set again"
+        ) from None
+    if fingerprint != recorded:
         raise CorruptDataError(f"{root}: metadata and fingerprint do not match; ingest the data set again")
-    return Dataset(root, meta, table, recorded)
+    check_table(meta, table, str(root))
+    return Dataset(root, meta, table, fingerprint)
 
 
 def _attributes(root: Path) -> dict[str, Any]:
@@ -110,6 +116,11 @@ def _attributes(root: Path) -> dict[str, Any]:
             raise IncompleteError(
                 f"{root}: an ingest into it did not finish; run the same ingest again to resume it, or remove it"
             ) from None
+        if (root / "rows").exists():
+            # a split of an ingest, which has its staged files elsewhere, or a generated data set
+            raise IncompleteError(
+                f"{root}: writing it did not finish; run the same ingest again, or remove it and generate it again"
+            ) from None
         if root.exists():
             raise FormatError(f"{root}: not a distls data set (no zarr.json)") from None
         raise FormatError(f"{root}: no such data set") from None
@@ -117,6 +128,8 @@ def _attributes(root: Path) -> dict[str, Any]:
         raise FormatError(f"{root}: a file, not a distls data set; ingest it first") from None
     except PermissionError:
         raise FormatError(f"{root}: permission denied") from None
+    except OSError as error:
+        raise FormatError(f"{root}: zarr.json cannot be read ({error.strerror})") from None
     except (KeyError, TypeError, ValueError):
         raise FormatError(f"{root}: not a distls data set (zarr.json has no distls metadata)") from None
 
@@ -136,10 +149,35 @@ def _write_arrays(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
         target[...] = array
 
 
-def read_features(root: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of a dataset's ``features/`` group; empty when it has none."""
+def read_features(root: Path, checksums: dict[str, int]) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a dataset's ``features/`` group, verified; empty when it has none.
+
+    Raises
+    ------
+    CorruptDataError
+        An array is missing or changed, or one is there that the metadata does not list.
+    """
     folder = root / "features"
-    return _read_arrays(folder) if folder.exists() else {}
+    try:
+        arrays = _read_arrays(folder) if folder.exists() else {}
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise CorruptDataError(
+            f"{root}: features cannot be read ({why}); ingest the data set again"
+        ) from None
+    found = _checksums_of(arrays)
+    for name in sorted(found.keys() | checksums.keys()):
+        if found.get(name) != checksums.get(name):
+            raise CorruptDataError(
+                f"{root}: features, array {name}: its checksum does not match the metadata; ingest the data set again"
+            )
+    return arrays
+
+
+def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
+    # missing zarr chunks read as zeros, which zarr's own checksums do not notice
+    little = ((name, a.astype(a.dtype.newbyteorder("<"), copy=False)) for name, a in arrays.items())
+    return {name: google_crc32c.value(np.ascontiguousarray(a).tobytes()) for name, a in little}
 
 
 def publish(
@@ -160,8 +198,9 @@ def publish(
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: partitions are missing; run the same ingest again")
     table = _table_of(ordered)
-    meta = _with_counts(meta, ordered)
+    meta = replace(_with_counts(meta, ordered), features=_checksums_of(features))
     _write_arrays(root / "partitions", table.to_arrays())
+    shutil.rmtree(root / "features", ignore_errors=True)
     if features:
         _write_arrays(root / "features", features)
     fingerprint = fingerprint_of(meta, table)

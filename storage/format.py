@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
@@ -60,6 +61,8 @@ class DatasetMeta:
         Format and files, for the reader's information only.
     codecs : dict
         Array name -> "none", "zstd" or "lz4".
+    features : dict
+        Array name in ``features/`` -> crc32c of its bytes; not stored when there are none.
     """
 
     n_rows: int
@@ -81,11 +84,15 @@ class DatasetMeta:
     shuffle_seed: int | None = None
     source: dict[str, Any] = field(default_factory=dict)
     codecs: dict[str, str] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain dictionary that is stored."""
-        return asdict(self)
+        value = asdict(self)
+        if not self.features:
+            del value["features"]
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any], where: str) -> DatasetMeta:
@@ -96,26 +103,87 @@ class DatasetMeta:
                 f"{where}: dataset format version {version}, this distls reads version {FORMAT_VERSION}"
             )
         known = {f.name for f in fields(cls)}
-        try:
-            meta = cls(**{name: item for name, item in value.items() if name in known})
-        except TypeError as error:
-            raise FormatError(f"{where}: incomplete metadata ({error})") from None
-        meta._validate(where)
+        missing, unknown = sorted(known - {"features", *value}), sorted(value.keys() - known)
+        if missing or unknown:
+            named = ", ".join([f"no {name}" for name in missing] + [f"unknown {name}" for name in unknown])
+            raise FormatError(f"{where}: not metadata of format version {FORMAT_VERSION} ({named})")
+        meta = cls(**value)
+        wrong = meta._wrong_field()
+        if wrong:
+            raise FormatError(
+                f"{where}: metadata out of range or inconsistent ({wrong}); it was not written by distls"
+            )
         return meta
 
-    def _validate(self, where: str) -> None:
-        counts = (self.n_rows, self.n_features, self.nnz, self.n_targets)
-        sound = (
-            all(isinstance(n, int) and 0 <= n < 2**63 for n in counts)
-            and self.n_features <= 2**32
-            and self.layout in ("csr", "dense")
-            and self.dtype in ("float32", "float64")
-            and self.target in ("class", "multilabel", "continuous", "none")
-            and len(self.classes) == len(self.label_counts) == len(self.label_weights)
-            and math.isfinite(self.weight_sum)
+    def _wrong_field(self) -> str | None:
+        """Return the first field that no writer would have written, or None."""
+        ill_typed = (name for name, sound in _SOUND.items() if not sound(getattr(self, name)))
+        return next(ill_typed, None) or next(
+            (name for name, sound in self._relations().items() if not sound), None
         )
-        if not sound:
-            raise FormatError(f"{where}: metadata out of range or inconsistent; the file was not written by distls")
+
+    def _relations(self) -> dict[str, bool]:
+        """Tell of each field that others determine whether it agrees with them."""
+        coded = self.target in ("class", "multilabel")
+        return {
+            "nnz": self.layout == "csr" or self.nnz == self.n_rows * self.n_features,
+            "classes": len(set(self.classes)) == len(self.classes) and (coded or not self.classes),
+            "label_counts": len(self.label_counts) == len(self.classes)
+            and (self.target != "class" or sum(self.label_counts) == self.n_rows),
+            "label_weights": len(self.label_weights) == len(self.classes),
+            "n_targets": (self.n_targets > 0) == (self.target == "continuous"),
+        }
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
+
+
+def _is_label(value: Any) -> bool:
+    return type(value) in (int, str) or (type(value) is float and math.isfinite(value))
+
+
+def _list_of(sound: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(sound, value))
+
+
+def _table_of(sound: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(sound, value.values()))
+
+
+def _one_of(*values: Any) -> Callable[[Any], bool]:
+    return lambda value: any(value is v or (isinstance(v, str) and value == v) for v in values)
+
+
+# What each field of DatasetMeta may hold.
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    "n_rows": _is_count,
+    "n_features": lambda value: _is_count(value) and value <= 2**32,
+    "nnz": _is_count,
+    "layout": _one_of("csr", "dense"),
+    "dtype": _one_of("float32", "float64"),
+    "target": _one_of("class", "multilabel", "continuous", "none"),
+    "classes": _list_of(_is_label),
+    "label_counts": _list_of(_is_count),
+    "label_weights": _list_of(_is_amount),
+    "n_targets": _is_count,
+    "weighted": _one_of(True, False),
+    "weight_sum": _is_amount,
+    "mean_square_norm": _is_amount,
+    "transforms": _list_of(lambda value: isinstance(value, dict)),
+    "transforms_digest": lambda value: isinstance(value, str),
+    "zero_based": _one_of(True, False, None),
+    "shuffle_seed": lambda value: value is None or type(value) is int,
+    "source": lambda value: isinstance(value, dict),
+    "codecs": lambda value: (
+        _table_of(_one_of("none", "zstd", "lz4"))(value) and value.get("y/indices", "none") == "none"
+    ),
+    "features": _table_of(lambda value: _is_count(value) and value < 2**32),
+}
 
 
 @dataclass(frozen=True)
@@ -147,20 +215,35 @@ class PartitionTable:
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the stored arrays by name, sorted."""
         arrays: dict[str, NDArray[Any]] = {"rows": self.rows, "nnz": self.nnz}
-        arrays |= {f"{name}.size": size for name, size in self.sizes.items()}
-        arrays |= {f"{name}.crc32c": checksum for name, checksum in self.checksums.items()}
+        for name in self.sizes:
+            # a slash would make a group of its own
+            stored = name.replace("/", ".")
+            arrays |= {f"{stored}.size": self.sizes[name], f"{stored}.crc32c": self.checksums[name]}
         return dict(sorted(arrays.items()))
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> PartitionTable:
-        """Rebuild the table from its stored arrays."""
+        """Rebuild the table from its stored arrays.
+
+        Raises
+        ------
+        KeyError, ValueError
+            Arrays are missing, superfluous, or of wrong type or length.
+        """
         names = sorted(n.removesuffix(".size") for n in arrays if n.endswith(".size"))
-        return cls(
+        table = cls(
             arrays["rows"],
             arrays["nnz"],
-            {n: arrays[f"{n}.size"] for n in names},
-            {n: arrays[f"{n}.crc32c"] for n in names},
+            {n.replace(".", "/"): arrays[f"{n}.size"] for n in names},
+            {n.replace(".", "/"): arrays[f"{n}.crc32c"] for n in names},
         )
+        if arrays.keys() != table.to_arrays().keys():
+            raise ValueError(f"unknown arrays {sorted(arrays.keys() - table.to_arrays().keys())}")
+        for name, array in arrays.items():
+            dtype = np.uint32 if name.endswith(".crc32c") else np.int64
+            if array.shape != (len(table),) or array.dtype != dtype:
+                raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
+        return table
 
 
 def fingerprint_of(meta: DatasetMeta, table: PartitionTable) -> str:

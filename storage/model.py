@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.bundle import read_bundle, write_bundle
-from distls.storage.errors import FormatError
+from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.format import Label
 
 __all__ = ["LinearModel", "load_model", "save_model", "weights_sha256"]
@@ -100,10 +100,12 @@ def load_model(path: str | Path) -> LinearModel:
     folder = root / "model" if (root / "model").is_dir() else root
     if not root.exists():
         raise FormatError(f"{root}: no such run or model")
+    if not root.is_dir():
+        raise FormatError(f"{root}: a file, not a run or model")
     if folder == root and (root / "config.json").exists():
         raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
     attributes, arrays = read_bundle(folder, "model")
-    attributes.pop("weights_sha256", None)
+    recorded = attributes.pop("weights_sha256", None)
     try:
         model = LinearModel(weights=arrays["weights"], intercept=arrays["intercept"], **attributes)
     except (KeyError, TypeError) as error:
@@ -111,4 +113,10 @@ def load_model(path: str | Path) -> LinearModel:
     weights, intercept = model.weights, model.intercept
     if weights.ndim != 2 or intercept.shape != weights.shape[1:] or len(model.classes) != len(intercept):
         raise FormatError(f"{folder}: weights, intercept and classes have different sizes")
+    if weights.dtype not in (np.float32, np.float64) or intercept.dtype != weights.dtype:
+        raise FormatError(
+            f"{folder}: weights of {weights.dtype}, intercept of {intercept.dtype}; not a model of distls"
+        )
+    if recorded != model.sha256:
+        raise CorruptDataError(f"{folder}: its weights do not match their recorded weights_sha256")
     return model

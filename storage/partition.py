@@ -19,6 +19,7 @@ from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
 
 __all__ = [
     "PartitionRecord",
+    "check_table",
     "choose_codecs",
     "decoded_bytes",
     "partition_folder",
@@ -28,6 +29,9 @@ __all__ = [
 
 # Values of log-tf text shrink tenfold, tf-idf values hardly at all; decoding costs more than reading below this.
 _WORTHWHILE_RATIO = 2.0
+
+# No partition has more rows or values: products of sizes below it cannot overflow.
+_MOST_ENTRIES = 2**40
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ def _arrays_of(partition: Partition, n_features: int) -> dict[str, NDArray[Any]]
         arrays |= {"data": x.data, "indices": x.indices.astype(index_dtype(n_features), copy=False)}
         arrays["indptr"] = x.indptr.astype(np.int64, copy=False)
     if isinstance(y, CsrRows):
-        arrays |= {"y/data": y.data, "y/indices": y.indices.astype(np.uint32, copy=False), "y/indptr": y.indptr}
+        arrays["y/data"] = y.data.astype(np.float32, copy=False)
+        arrays["y/indices"] = y.indices.astype(np.uint32, copy=False)
+        arrays["y/indptr"] = y.indptr.astype(np.int64, copy=False)
     elif y is not None:
         arrays["y"] = y
     if weight is not None:
@@ -167,13 +173,17 @@ def _label_sums(y: Any, weight: NDArray[np.float32] | None, n_classes: int) -> t
 
 def decoded_bytes(meta: DatasetMeta, table: PartitionTable) -> NDArray[np.int64]:
     """Return the bytes of each partition in memory, shape (n_partitions,)."""
+    if not len(table):
+        return np.zeros(0, dtype=np.int64)
     return sum(
         (np.prod(shape, axis=0, dtype=np.int64) if len(shape) > 1 else shape[0]) * dtype.itemsize
         for shape, dtype in _layout(meta, table.rows, table.nnz, table).values()
     )
 
 
-def _layout(meta: DatasetMeta, rows: Any, nnz: Any, table: PartitionTable) -> dict[str, tuple[Any, np.dtype[Any]]]:
+def _layout(
+    meta: DatasetMeta, rows: Any, nnz: Any, table: PartitionTable
+) -> dict[str, tuple[Any, np.dtype[Any]]]:
     """Return array name -> (shape, dtype) for given numbers of rows and non-zeros (numbers or arrays)."""
     dtype = np.dtype(meta.dtype)
     layout: dict[str, tuple[Any, np.dtype[Any]]] = {}
@@ -189,11 +199,37 @@ def _layout(meta: DatasetMeta, rows: Any, nnz: Any, table: PartitionTable) -> di
         layout["y"] = ((rows, rows * 0 + meta.n_targets), np.dtype(np.float64))
     elif meta.target == "multilabel":
         n_labels = (table.sizes["y/indices"] - 4).clip(0) // 4
+        layout["y/data"] = ((n_labels,), np.dtype(np.float32))
         layout["y/indices"] = ((n_labels,), np.dtype(np.uint32))
         layout["y/indptr"] = ((rows + 1,), np.dtype(np.int64))
     if meta.weighted:
         layout["sample_weight"] = ((rows,), np.dtype(np.float32))
     return layout
+
+
+def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
+    """Refuse a partition table that does not describe the dataset of `meta`.
+
+    Raises
+    ------
+    CorruptDataError
+    """
+    rows, nnz = ([int(n) for n in counts] for counts in (table.rows, table.nnz))
+    try:
+        names = set(_layout(meta, table.rows, table.nnz, table)) if len(table) else set()
+    except KeyError:
+        names = set()
+    sound = (
+        set(table.sizes) == names
+        and all(0 <= n <= _MOST_ENTRIES for n in rows + nnz)
+        and all(size.min() >= 0 for size in table.sizes.values())
+        and (sum(rows), sum(nnz)) == (meta.n_rows, meta.nnz)
+        and (meta.layout == "csr" or all(n == r * meta.n_features for r, n in zip(rows, nnz, strict=True)))
+    )
+    if not sound:
+        raise CorruptDataError(
+            f"{where}: the partition table does not fit the metadata; ingest the data set again"
+        )
 
 
 def read_partition(
@@ -235,8 +271,7 @@ def _rows_from(arrays: dict[str, NDArray[Any]]) -> Rows:
 
 def _targets_from(arrays: dict[str, NDArray[Any]]) -> Any:
     if "y/indptr" in arrays:
-        indices = arrays["y/indices"]
-        return CsrRows(arrays["y/indptr"], indices, np.ones(len(indices), np.float32))
+        return CsrRows(arrays["y/indptr"], arrays["y/indices"], arrays["y/data"])
     return arrays.get("y")
 
 
@@ -250,8 +285,12 @@ def _check_structure(arrays: dict[str, NDArray[Any]], meta: DatasetMeta, where: 
             continue
         indptr, n_values = arrays[name], len(arrays[name.replace("indptr", "indices")])
         if indptr[0] != 0 or indptr[-1] != n_values or np.any(indptr[1:] < indptr[:-1]):
-            raise CorruptDataError(f"{where}, array {name}: row offsets are inconsistent; ingest the data set again")
-    if meta.target == "class":
-        codes = arrays["y"]
+            raise CorruptDataError(
+                f"{where}, array {name}: row offsets are inconsistent; ingest the data set again"
+            )
+    for name in {"class": ("y",), "multilabel": ("y/indices",)}.get(meta.target, ()):
+        codes = arrays[name]
         if len(codes) and (codes.min() < 0 or codes.max() >= len(meta.classes)):
-            raise CorruptDataError(f"{where}, array y: class codes out of range; ingest the data set again")
+            raise CorruptDataError(
+                f"{where}, array {name}: class codes out of range; ingest the data set again"
+            )

@@ -32,7 +32,9 @@ class PredictionArrays:
     dtype : of the scores
     """
 
-    def __init__(self, target: Path, n_rows: int, top: int, classes: list[Label], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, target: Path, n_rows: int, top: int, classes: list[Label], dtype: np.dtype[Any]
+    ) -> None:
         self._target = target
         self._temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
         self._row = 0

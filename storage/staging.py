@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.atomic import canonical_json, describe_os_error, read_json, write_bytes, write_json
+from distls.storage.chunks import BufferPool
 from distls.storage.dataset import STAGING
 from distls.storage.errors import CorruptDataError, DistlsError
 
@@ -173,45 +174,51 @@ class StagingArea:
             n_buckets = _read_header(file.read(_HEADER_BYTES), file.name)
             return np.frombuffer(file.read((n_buckets + 1) * _ENTRY_BYTES), dtype="<u4").reshape(-1, 3)
 
-    def read_segments(self, segments: Sequence[Segment]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Read segments one after the other into one buffer.
+    def read_segments(
+        self, segments: Sequence[Segment], n_words: int, pool: BufferPool
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Read segments one after the other into the pool's buffer ``segments``.
+
+        Parameters
+        ----------
+        n_words : int
+            Words of all of them.
 
         Returns
         -------
         words : uint32 array of shape (n_words,)
-        sizes : int64 array of shape (n_segments, 3)
-            Rows, words and values of each segment.
+        rows : int64 array of shape (n_segments,)
+            Rows of each segment.
         """
-        extents = np.array([self._extent(s) for s in segments], dtype=np.int64).reshape(-1, 4)
-        words = np.empty(int(extents[:, 1].sum()), dtype="<u4")
+        words = pool.take("segments", 4 * n_words).view("<u4")
+        rows = np.empty(len(segments), dtype=np.int64)
         done = 0
-        for segment, (_, size, _, offset) in zip(segments, extents.tolist(), strict=True):
-            self._read_words(segment.chunk, offset, words[done : done + size])
+        for i, segment in enumerate(segments):
+            rows[i], size = self._read_segment(segment, words[done:])
             done += size
-        return words, extents[:, :3]
+        if done != n_words:
+            raise CorruptDataError(f"{self.folder}: {done} words where {n_words} were staged; remove {self.dataset}")
+        return words, rows
 
-    def _extent(self, segment: Segment) -> tuple[int, int, int, int]:
-        """Return (rows, words, values, offset of the first word in the file) of a segment."""
-        with self._chunk_path(segment.chunk).open("rb", buffering=0) as file:
-            n_buckets = _read_header(os.pread(file.fileno(), _HEADER_BYTES, 0), file.name)
-            ends = [
-                np.frombuffer(
-                    os.pread(file.fileno(), _ENTRY_BYTES, _HEADER_BYTES + bucket * _ENTRY_BYTES), "<u4"
-                )
-                for bucket in (segment.start, segment.stop)
-            ]
-        rows, words, values = (int(b) - int(a) for a, b in zip(*ends, strict=True))
-        return rows, words, values, _HEADER_BYTES + (n_buckets + 1) * _ENTRY_BYTES + 4 * int(ends[0][1])
-
-    def _read_words(self, name: str, offset: int, into: NDArray[np.uint32]) -> None:
-        view, done = memoryview(into).cast("B"), 0
-        with self._chunk_path(name).open("rb", buffering=0) as file:
-            file.seek(offset)
-            while done < len(view):
-                got = file.readinto(view[done:])
-                if not got:
-                    raise CorruptDataError(f"{file.name}: a staged file was cut short; remove {self.dataset}")
-                done += got
+    def _read_segment(self, segment: Segment, into: NDArray[np.uint32]) -> tuple[int, int]:
+        """Read one segment to the start of `into`; return its rows and words."""
+        # partitions x chunks of these: two reads and no file object each
+        descriptor = os.open(f"{self.folder}/chunks/{segment.chunk}.bin", os.O_RDONLY)
+        try:
+            n_buckets = _read_header(os.pread(descriptor, _HEADER_BYTES, 0), segment.chunk)
+            entries = os.pread(
+                descriptor,
+                (segment.stop - segment.start + 1) * _ENTRY_BYTES,
+                _HEADER_BYTES + segment.start * _ENTRY_BYTES,
+            )
+            table = np.frombuffer(entries, dtype="<u4")
+            first, size = int(table[1]), int(table[-2]) - int(table[1])
+            words_at = _HEADER_BYTES + (n_buckets + 1) * _ENTRY_BYTES
+            if size <= len(into) and size:
+                _pread_all(descriptor, memoryview(into[:size]).cast("B"), words_at + 4 * first, segment.chunk)
+            return int(table[-3]) - int(table[0]), size
+        finally:
+            os.close(descriptor)
 
     def _chunk_path(self, name: str) -> Path:
         return self.folder / "chunks" / f"{name}.bin"
@@ -239,6 +246,14 @@ def _write_all(descriptor: int, payload: memoryview) -> None:
     # one write() moves at most 2 GiB
     while len(payload):
         payload = payload[os.write(descriptor, payload) :]
+
+
+def _pread_all(descriptor: int, into: memoryview, offset: int, chunk: str) -> None:
+    while len(into):
+        got = os.preadv(descriptor, [into], offset)
+        if not got:
+            raise CorruptDataError(f"staged chunk {chunk} was cut short; remove the unfinished data set")
+        into, offset = into[got:], offset + got
 
 
 def _read_header(header: bytes, path: str) -> int:

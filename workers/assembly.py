@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.chunks import BufferPool
 from distls.storage.format import TargetKind
 from distls.storage.partition import PartitionRecord, choose_codecs, write_partition
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
 from distls.storage.staging import Segment, StagingArea
+from distls.workers.buffers import borrowed_buffers
 from distls.workers.ingest import RecordLayout
 from distls.workers.kernels.records import (
     count_columns,
@@ -81,12 +83,15 @@ class PartitionItem:
         0 for the training rows, k for the k-th split.
     index : int
         Number of the partition in its dataset.
+    n_words : int
+        Words of the records in these buckets, of all parts.
     """
 
     part: int
     index: int
     start: int
     stop: int
+    n_words: int
 
     def segments(self, spec: AssemblySpec) -> list[Segment]:
         """Return the runs of buckets to read, in row order."""
@@ -123,11 +128,15 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
         A transform cannot be applied to a value.
     """
     with spec.staging.guard():
-        return spec.staging.read_record(f"part{item.part}", item.index) or _assemble(spec, item)
+        finished = spec.staging.read_record(f"part{item.part}", item.index)
+        if finished is not None:
+            return finished
+        with borrowed_buffers() as pool:
+            return _assemble(spec, item, pool)
 
 
-def _assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
-    partition = _partition(spec, item)
+def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict[str, Any]:
+    partition = _partition(spec, item, pool)
     codecs = spec.codecs if spec.codecs is not None else choose_codecs(partition, spec.compress)
     n_classes = _n_classes(spec)
     record = write_partition(spec.roots[item.part], item.index, partition, spec.n_features, n_classes, codecs)
@@ -140,8 +149,8 @@ def _n_classes(spec: AssemblySpec) -> int:
     return len(spec.staging.read_array("classes")) if spec.target in ("class", "multilabel") else 0
 
 
-def _partition(spec: AssemblySpec, item: PartitionItem) -> Partition:
-    records = _read(spec, item)
+def _partition(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Partition:
+    records = _read(spec, item, pool)
     rows = (
         np.flatnonzero(_kept(spec, records, item.part))
         if len(spec.roots) > 1
@@ -151,22 +160,21 @@ def _partition(spec: AssemblySpec, item: PartitionItem) -> Partition:
         key = (item.index,) if item.part == 0 else (item.index, item.part)
         rows = rows[rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(rows))]
     row_at = records.row_at[rows]
-    x = _gather(spec, records.words, row_at)
+    x = _gather(spec, records.words, row_at, pool)
     y = _targets(spec, records.words, row_at)
     weight = records.words[row_at + 2].view(np.float32) if spec.layout.weighted else None
-    del records
     fitted = {name: spec.staging.read_array(name) for name in spec.fitted}
     apply_transforms(x, spec.transforms, fitted, f"{spec.roots[item.part]}: partition {item.index}")
     return Partition(x, y, weight)
 
 
-def _read(spec: AssemblySpec, item: PartitionItem) -> _Records:
+def _read(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> _Records:
     segments = item.segments(spec)
-    words, sizes = spec.staging.read_segments(segments)
-    row_at = np.empty(int(sizes[:, 0].sum()) + 1, dtype=np.int64)
+    words, n_rows = spec.staging.read_segments(segments, item.n_words, pool)
+    row_at = np.empty(int(n_rows.sum()) + 1, dtype=np.int64)
     locate_records(words, spec.layout.n_extra, spec.layout.stride, row_at)
     first = 0 if spec.shuffle else item.start // spec.n_buckets
-    chunk = np.repeat(np.arange(first, first + len(segments)), sizes[:, 0])
+    chunk = np.repeat(np.arange(first, first + len(segments)), n_rows)
     return _Records(words, row_at[:-1], chunk)
 
 
@@ -190,19 +198,26 @@ def _kept(spec: AssemblySpec, records: _Records, part: int) -> NDArray[np.bool_]
     return (rank >= lower) & (rank < bounds[part - 1])
 
 
-def _gather(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]) -> Rows:
+def _gather(
+    spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64], pool: BufferPool
+) -> Rows:
     dtype = np.dtype(np.float64 if spec.layout.float64 else np.float32)
     floats = words.view(np.float32)
     if spec.layout.dense:
-        values = np.empty((len(row_at), spec.n_features), dtype=dtype)
+        n_values = len(row_at) * spec.n_features
+        values = _array(pool, "values", n_values, dtype).reshape(len(row_at), spec.n_features)
         gather_dense(words, floats, row_at, spec.layout.n_extra, values)
         return DenseRows(values)
     nnz = int(words[row_at].sum(dtype=np.int64))
     indptr = np.empty(len(row_at) + 1, dtype=np.int64)
-    indices = np.empty(nnz, dtype=index_dtype(spec.n_features))
-    data = np.empty(nnz, dtype=dtype)
+    indices = _array(pool, "indices", nnz, index_dtype(spec.n_features))
+    data = _array(pool, "data", nnz, dtype)
     gather_pairs(words, floats, row_at, spec.layout.n_extra, spec.base, indptr, indices, data)
     return CsrRows(indptr, indices, data)
+
+
+def _array(pool: BufferPool, name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    return pool.take(name, size * dtype.itemsize).view(dtype)
 
 
 def _labels(
@@ -238,17 +253,17 @@ def _targets(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.i
 def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[NDArray[np.int64], int]:
     """Return the non-zeros of each column over the rows of `items`, shape (n_features,), and the rows."""
     counts = np.zeros(spec.n_features, dtype=np.int64)
-    with spec.staging.guard():
-        n_rows = sum(_count(spec, item, counts) for item in items)
+    with spec.staging.guard(), borrowed_buffers() as pool:
+        n_rows = sum(_count(spec, item, counts, pool) for item in items)
     return counts, n_rows
 
 
-def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64]) -> int:
+def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64], pool: BufferPool) -> int:
     """Add a partition's rows to `counts`; return their number."""
-    records = _read(spec, item)
+    records = _read(spec, item, pool)
     rows = records.row_at[_kept(spec, records, item.part)] if len(spec.roots) > 1 else records.row_at
     if spec.layout.dense:
-        counts += np.count_nonzero(_gather(spec, records.words, rows).values, axis=0)
+        counts += np.count_nonzero(_gather(spec, records.words, rows, pool).values, axis=0)
     else:
         count_columns(records.words, rows, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
     return len(rows)

@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.chunks import BufferPool
 from distls.storage.staging import StagingArea
+from distls.workers.buffers import borrowed_buffers
 from distls.workers.kernels.records import read_labels, smallest_value, sort_records
 from distls.workers.packing import PackOptions, pack_blocks
 from distls.workers.seeds import Purpose, rng
 from distls.workers.sources import ArrayItem, MemoryItem, array_blocks
 from distls.workers.svmlight import Progress, RecordBatch, SvmlightParser, TextOptions
 from distls.workers.text import TextItem, lines_before, starts_line, text_blocks
+
+Item = TextItem | ArrayItem | MemoryItem
 
 __all__ = ["RecordLayout", "StageSpec", "stage_item"]
 
@@ -84,7 +88,7 @@ class StageSpec:
     find_minimum: bool = False
 
 
-def stage_item(spec: StageSpec, item: TextItem | ArrayItem | MemoryItem) -> dict[str, Any]:
+def stage_item(spec: StageSpec, item: Item) -> dict[str, Any]:
     """Stage one item, continuing where an earlier attempt stopped.
 
     Returns
@@ -98,19 +102,23 @@ def stage_item(spec: StageSpec, item: TextItem | ArrayItem | MemoryItem) -> dict
         A line or row is refused; the message starts with ``FILE:LINE:`` or names the row.
     """
     with spec.staging.guard():
-        return spec.staging.read_item(item.number) or _stage(spec, item)
+        finished = spec.staging.read_item(item.number)
+        if finished is not None:
+            return finished
+        with borrowed_buffers() as pool:
+            return _stage(spec, item, pool)
 
 
-def _stage(spec: StageSpec, item: TextItem | ArrayItem | MemoryItem) -> dict[str, Any]:
+def _stage(spec: StageSpec, item: Item, pool: BufferPool) -> dict[str, Any]:
     chunks = _finished_chunks(spec, item.number)
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
     batches = (
-        _text_batches(spec, item, progress)
+        _text_batches(spec, item, progress, pool)
         if isinstance(item, TextItem)
         else _array_batches(spec, item, progress)
     )
     for batch in batches:
-        chunks.append(_write_batch(spec, item.number, len(chunks), batch, progress))
+        chunks.append(_write_batch(spec, item.number, len(chunks), batch, progress, pool))
     for facts in chunks:
         facts.pop("progress")
     summary = {**asdict(progress), "chunks": chunks}
@@ -130,7 +138,9 @@ def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
     return chunks
 
 
-def _text_batches(spec: StageSpec, item: TextItem, progress: Progress) -> Iterator[RecordBatch]:
+def _text_batches(
+    spec: StageSpec, item: TextItem, progress: Progress, pool: BufferPool
+) -> Iterator[RecordBatch]:
     def locate(line: int) -> str:
         before = lines_before(item.file.path, item.start) if item.file.compression == "none" else 0
         # a range that starts inside a line owns from the next one on
@@ -139,8 +149,8 @@ def _text_batches(spec: StageSpec, item: TextItem, progress: Progress) -> Iterat
         )
         return f"{item.file.path}:{before + inside + line + 1}"
 
-    parser = SvmlightParser(spec.text, spec.layout.n_extra, progress, locate)
-    for block in text_blocks(item, progress.offset, spec.block_bytes, progress.lines):
+    parser = SvmlightParser(spec.text, spec.layout.n_extra, progress, locate, pool)
+    for block in text_blocks(item, progress.offset, spec.block_bytes, progress.lines, pool):
         yield from parser.parse(block)
 
 
@@ -155,7 +165,7 @@ def _array_batches(
 
 
 def _write_batch(
-    spec: StageSpec, item: int, part: int, batch: RecordBatch, progress: Progress
+    spec: StageSpec, item: int, part: int, batch: RecordBatch, progress: Progress, pool: BufferPool
 ) -> dict[str, Any]:
     """Shuffle a batch into buckets and stage it."""
     n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
@@ -164,7 +174,7 @@ def _write_batch(
     if spec.find_minimum:
         facts |= _minimum_facts(spec, batch)
     table = np.zeros((spec.n_buckets + 1, 3), dtype=np.uint32)
-    words = np.empty_like(batch.words)
+    words = pool.take("sorted", batch.words.nbytes).view(np.uint32)
     extra = _extra_words(spec, item, part, batch, labels, offsets)
     sort_records(batch.words, batch.row_at, _buckets(spec, item, part, n_rows), extra, table, words)
     facts["nnz"] = int(table[-1, 2])

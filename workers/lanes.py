@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from distls.workers.seeds import Purpose, rng
 
-__all__ = ["Lane", "deal", "rounds_in_pass", "round_of_pass"]
+__all__ = ["Lane", "deal", "round_of_pass", "rounds_in_pass"]
 
 DEFAULT_LANES = 8
 
@@ -58,10 +58,14 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
 
 
 def rounds_in_pass(lanes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64], round_bytes: int) -> int:
-    """Return how many rounds make a pass when a lane reads at most `round_bytes` in one."""
-    heaviest = max((int(sizes[list(lane)].sum()) for lane in lanes), default=0)
-    longest = max((len(lane) for lane in lanes), default=1)
-    return max(1, min(-(-heaviest // max(round_bytes, 1)), longest))
+    """Return how many rounds make a pass when a lane reads at most `round_bytes`, or one block, in one."""
+    return max((_rounds_of_lane(sizes[list(lane)], round_bytes) for lane in lanes if lane), default=1)
+
+
+def _rounds_of_lane(sizes: NDArray[np.int64], round_bytes: int) -> int:
+    # rounds take blocks by number in a new order every pass, so a round may get the largest ones
+    blocks_in_round = max(1, round_bytes // max(int(sizes.max()), 1))
+    return -(-len(sizes) // blocks_in_round)
 
 
 def round_of_pass(

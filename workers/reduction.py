@@ -30,7 +30,7 @@ class ReductionTree(Generic[T]):
         self._n_leaves = n_leaves
         self._merge = merge
         self._nodes: dict[Node, T] = {}
-        self._seen: set[Node] = set()
+        self._covered = bytearray(n_leaves)
 
     def add(self, level: int, position: int, value: T) -> None:
         """Insert the value of one node and merge upwards as far as possible.
@@ -38,11 +38,9 @@ class ReductionTree(Generic[T]):
         Raises
         ------
         ValueError
-            The node, or one below or above it, was inserted before: a result was counted twice.
+            There is no such node; or it, or one below or above it, was inserted before: a result was counted twice.
         """
-        if (level, position) in self._seen:
-            raise ValueError(f"leaf or subtree {(level, position)} was merged twice")
-        self._seen.add((level, position))
+        self._cover(level, position)
         while (level, position) != self._root:
             sibling = position ^ 1
             if sibling < self._width(level):
@@ -52,8 +50,16 @@ class ReductionTree(Generic[T]):
                 other = self._nodes.pop((level, sibling))
                 value = self._merge(other, value) if sibling < position else self._merge(value, other)
             level, position = level + 1, position // 2
-            self._seen.add((level, position))
         self._nodes[level, position] = value
+
+    def _cover(self, level: int, position: int) -> None:
+        """Mark the leaves below a node as counted."""
+        if not (0 <= level <= self._root[0] and 0 <= position < self._width(level)):
+            raise ValueError(f"a tree of {self._n_leaves} leaves has no node {(level, position)}")
+        leaves = slice(position << level, min((position + 1) << level, self._n_leaves))
+        if any(self._covered[leaves]):
+            raise ValueError(f"leaf or subtree {(level, position)} was merged twice")
+        self._covered[leaves] = b"\1" * (leaves.stop - leaves.start)
 
     def nodes(self) -> list[tuple[int, int, T]]:
         """Return what is merged so far, as (level, position, value) in order."""

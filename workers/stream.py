@@ -7,6 +7,7 @@ faults that take longer than decoding.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -72,44 +73,70 @@ class ReadStats:
         )
 
 
+Key = tuple[str, int]
+
+
 @dataclass
 class _Cache:
-    """Decoded partitions of this process, by (fingerprint, index)."""
+    """Decoded partitions of this process, by (fingerprint, index).
 
-    kept: dict[tuple[str, int], Partition] = field(default_factory=dict)
+    Attributes
+    ----------
+    kept : dict of key -> Partition
+    claimed : dict of key -> int
+        Bytes of the partitions that are kept or being read in order to be kept.
+    """
+
+    kept: dict[Key, Partition] = field(default_factory=dict)
+    claimed: dict[Key, int] = field(default_factory=dict)
     used: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def claim(self, key: tuple[str, int], n_bytes: int, budget: int) -> bool:
+    def start(self, fingerprint: str, budget: int) -> None:
+        """Shrink to the budget of a new fit: one of an earlier fit may have been larger."""
+        with self.lock:
+            own = [key for key in reversed(self.kept) if key[0] == fingerprint]
+            self._make_room(fingerprint, budget)
+            for key in own if self.used > budget else []:
+                self._drop(key)
+                if self.used <= budget:
+                    break
+
+    def claim(self, key: Key, n_bytes: int, budget: int) -> bool:
         """Reserve room for one partition; data sets of earlier fits make way, this one's partitions never do."""
         with self.lock:
-            if key in self.kept:
+            if key in self.claimed or n_bytes > budget:
                 return False
-            for old in [k for k in self.kept if k[0] != key[0]]:
-                if self.used + n_bytes <= budget:
-                    break
-                self.used -= _n_bytes(self.kept.pop(old))
+            self._make_room(key[0], budget - n_bytes)
             if self.used + n_bytes > budget:
                 return False
+            self.claimed[key] = n_bytes
             self.used += n_bytes
             return True
 
-    def put(self, key: tuple[str, int], partition: Partition) -> None:
+    def put(self, key: Key, partition: Partition) -> None:
+        """Keep a partition whose room was claimed."""
+        self.kept[key] = partition
+
+    def release(self, key: Key) -> None:
+        """Give up a claim: the partition could not be read."""
         with self.lock:
-            if key in self.kept:
-                self.used -= _n_bytes(partition)
-            else:
-                self.kept[key] = partition
+            self._drop(key)
+
+    def _make_room(self, fingerprint: str, most: int) -> None:
+        """Drop partitions of other data sets, oldest first, until at most `most` bytes are used."""
+        for key in [key for key in self.kept if key[0] != fingerprint] if self.used > most else []:
+            self._drop(key)
+            if self.used <= most:
+                break
+
+    def _drop(self, key: Key) -> None:
+        self.kept.pop(key, None)
+        self.used -= self.claimed.pop(key)
 
 
 _CACHE = _Cache()
 _LOCAL = threading.local()
-
-
-def _n_bytes(partition: Partition) -> int:
-    arrays = [*partition.x, partition.sample_weight]
-    arrays += list(partition.y[:2]) if isinstance(partition.y, tuple) else [partition.y]
-    return sum(a.nbytes for a in arrays if a is not None)
 
 
 def cached_bytes() -> int:
@@ -147,39 +174,48 @@ def _open(path: str, _fingerprint: str) -> Dataset:
     return open_dataset(Path(path))
 
 
-def _load(dataset: Dataset, ref: DatasetRef, index: int, turn: int) -> tuple[Partition, bool]:
+def _load(dataset: Dataset, ref: DatasetRef, index: int, pool: BufferPool) -> tuple[Partition, bool]:
     """Return a partition and whether it came from the cache."""
-    key = (ref.fingerprint, index)
-    kept = _CACHE.kept.get(key)
+    cache, key = _CACHE, (ref.fingerprint, index)
+    kept = cache.kept.get(key)
     if kept is not None:
         return kept, True
-    if ref.cache_bytes and _CACHE.claim(key, int(dataset.decoded_bytes[index]), ref.cache_bytes):
-        partition = dataset.read(index, KeptBuffers(scratch=_pools()[turn]))
-        _CACHE.put(key, partition)
+    if ref.cache_bytes and cache.claim(key, int(dataset.decoded_bytes[index]), ref.cache_bytes):
+        try:
+            partition = dataset.read(index, KeptBuffers(scratch=pool))
+        except BaseException:
+            cache.release(key)
+            raise
+        cache.put(key, partition)
         return partition, False
-    return dataset.read(index, _pools()[turn]), False
+    return dataset.read(index, pool), False
 
 
-def _pools() -> tuple[BufferPool, BufferPool]:
-    """Return this thread's two buffers: one being worked on, one being filled."""
-    if not hasattr(_LOCAL, "pools"):
-        _LOCAL.pools = (BufferPool(), BufferPool())
-    return _LOCAL.pools
+@contextlib.contextmanager
+def _borrowed_pools() -> Iterator[tuple[BufferPool, BufferPool]]:
+    """Take this thread's two buffers, one being worked on, one being filled; a stream within a stream gets its own."""
+    pools = _LOCAL.__dict__.pop("pools", None) or (BufferPool(), BufferPool())
+    try:
+        yield pools
+    finally:
+        _LOCAL.pools = pools
 
 
 def stream(ref: DatasetRef, indices: Sequence[int], stats: ReadStats) -> Iterator[tuple[int, Partition]]:
     """Yield (index, partition) in the order of `indices`, reading ahead by one.
 
-    A partition's arrays are valid until the next one but one is asked for: use each before going on.
+    A partition's arrays are valid until the next one is asked for, when they are filled anew.
     """
     dataset = open_ref(ref)
-    pools = _pools()
-    with ThreadPoolExecutor(1, thread_name_prefix="distls-read", initializer=_adopt, initargs=(pools,)) as reader:
+    if ref.cache_bytes:
+        _CACHE.start(ref.fingerprint, ref.cache_bytes)
+    with _borrowed_pools() as pools, ThreadPoolExecutor(1, thread_name_prefix="distls-read") as reader:
         ahead: Future[tuple[Partition, bool]] | None = None
         for place, index in enumerate(indices):
             started = time.perf_counter()
-            load = (dataset, ref, index, place % 2)
-            partition, hit = ahead.result() if ahead is not None else _load(*load)
+            partition, hit = (
+                ahead.result() if ahead is not None else _load(dataset, ref, index, pools[place % 2])
+            )
             stats.wait_seconds += time.perf_counter() - started
             size = int(dataset.stored_bytes[index])
             stats.cached_bytes += size * hit
@@ -187,9 +223,5 @@ def stream(ref: DatasetRef, indices: Sequence[int], stats: ReadStats) -> Iterato
             following = indices[place + 1] if place + 1 < len(indices) else None
             ahead = None
             if ref.prefetch and following is not None and (ref.fingerprint, following) not in _CACHE.kept:
-                ahead = reader.submit(_load, dataset, ref, following, (place + 1) % 2)
+                ahead = reader.submit(_load, dataset, ref, following, pools[(place + 1) % 2])
             yield index, partition
-
-
-def _adopt(pools: tuple[BufferPool, BufferPool]) -> None:
-    _LOCAL.pools = pools

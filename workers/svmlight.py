@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.kernels.numbers import MAX_INDEX
 from distls.workers.kernels.svmlight import Code, Mode, State, line_end, parse_lines
@@ -110,11 +111,18 @@ class SvmlightParser:
         Where to start; updated as batches are yielded.
     locate : callable
         From a line of the item (0-based) to ``FILE:LINE``; called for errors only.
+    pool : BufferPool
     """
 
     def __init__(
-        self, options: TextOptions, n_extra: int, progress: Progress, locate: Callable[[int], str]
+        self,
+        options: TextOptions,
+        n_extra: int,
+        progress: Progress,
+        locate: Callable[[int], str],
+        pool: BufferPool,
     ) -> None:
+        self._pool = pool
         self.options = options
         self.n_extra = n_extra
         self.progress = progress
@@ -129,9 +137,9 @@ class SvmlightParser:
 
     def _allocate(self, n_words: int) -> None:
         # untouched pages cost nothing: the row arrays are as long as the shortest records allow
-        self._words = np.empty(n_words, dtype=np.uint32)
-        self._row_at = np.empty(n_words // 2 + 2, dtype=np.int64)
-        self._row_line = np.empty(n_words // 2 + 1, dtype=np.int32)
+        self._words = self._pool.take("words", 4 * n_words).view(np.uint32)
+        self._row_at = self._pool.take("row_at", 4 * n_words + 16).view(np.int64)
+        self._row_line = self._pool.take("row_line", 2 * n_words + 8).view(np.int32)
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
         """Yield the block's rows; `progress` is right when a batch is yielded and when the block is done."""

@@ -13,6 +13,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.kernels.svmlight import PADDING
 
@@ -124,7 +125,9 @@ def starts_line(path: str, offset: int) -> bool:
         return offset == 0 or file.read(1) == b"\n"
 
 
-def text_blocks(item: TextItem, skip: int, block_bytes: int, line: int) -> Iterator[TextBlock]:
+def text_blocks(
+    item: TextItem, skip: int, block_bytes: int, line: int, pool: BufferPool
+) -> Iterator[TextBlock]:
     """Yield the item's text from byte `skip` of it on, in blocks of whole lines.
 
     A plain range is one block; a compressed file one about every `block_bytes`. A block's buffer is reused for the
@@ -140,13 +143,13 @@ def text_blocks(item: TextItem, skip: int, block_bytes: int, line: int) -> Itera
         with item.file.open() as file:
             if item.file.compression != "none":
                 _discard(file, skip)
-                yield from _streamed(file, block_bytes, path, line)
+                yield from _streamed(file, block_bytes, path, line, pool)
                 return
             start = _line_start(file, item.start, item.file.size, path) + skip
             size = _line_start(file, item.stop, item.file.size, path) - start
             if size > 0:
                 file.seek(start)
-                yield _whole(file, size)
+                yield _whole(file, size, pool)
                 item.file.check()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInputError(f"{path}: damaged or cut short {item.file.compression} file ({error})") from None
@@ -157,8 +160,8 @@ def text_blocks(item: TextItem, skip: int, block_bytes: int, line: int) -> Itera
         raise
 
 
-def _whole(file: IO[bytes], size: int) -> TextBlock:
-    buffer = np.empty(size + PADDING, dtype=np.uint8)
+def _whole(file: IO[bytes], size: int, pool: BufferPool) -> TextBlock:
+    buffer = pool.take("text", size + PADDING)
     filled = _read_fully(file, buffer[:size])
     return _block(buffer, filled)
 
@@ -180,8 +183,10 @@ def _discard(file: IO[bytes], n_bytes: int) -> None:
         n_bytes -= len(piece)
 
 
-def _streamed(file: IO[bytes], block_bytes: int, path: str, line: int) -> Iterator[TextBlock]:
-    buffer = np.empty(block_bytes + PADDING, dtype=np.uint8)
+def _streamed(
+    file: IO[bytes], block_bytes: int, path: str, line: int, pool: BufferPool
+) -> Iterator[TextBlock]:
+    buffer = pool.take("text", block_bytes + PADDING)
     filled = 0
     while True:
         filled += _read_fully(file, buffer[filled:-PADDING])
@@ -194,7 +199,7 @@ def _streamed(file: IO[bytes], block_bytes: int, path: str, line: int) -> Iterat
         elif not at_end:
             if len(buffer) > MAX_LINE:
                 raise _line_too_long(path, line + 1)
-            buffer = np.empty(2 * len(buffer), dtype=np.uint8)
+            buffer = pool.take("text", 2 * len(buffer))
         if at_end:
             return
         buffer[: len(rest)] = rest

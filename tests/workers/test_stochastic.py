@@ -44,7 +44,7 @@ class Lane:
         self.settings = settings
         self.u = np.zeros((d, k), dtype) if w0 is None else (settings.alpha * settings.t0 * w0).astype(dtype)
         self.q = np.zeros((d if settings.tail_from < math.inf else 0, k), dtype)
-        self.b, self.qb = np.zeros(k, dtype), np.zeros(k)
+        self.b, self.qb = np.zeros(k), np.zeros(k)  # float64 whatever the weights are
         self.clock, self.loss_sum, self.errors = new_clock(), 0.0, 0
 
     def run(self, rows, y, order, s=NO_WEIGHT):

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
+from distls.storage.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.kernels.decimal import decimal_to_double
 from distls.workers.kernels.records import gather_pairs, read_labels
@@ -26,7 +27,7 @@ def parse(text: bytes, **options):
     """Return (rows as lists of (index, value), labels a row, progress)."""
     given_options = TextOptions(**options)
     progress = Progress()
-    parser = SvmlightParser(given_options, 0, progress, lambda line: f"f.svm:{line + 1}")
+    parser = SvmlightParser(given_options, 0, progress, lambda line: f"f.svm:{line + 1}", BufferPool())
     rows, labels = [], []
     for batch in parser.parse(block_of(text)):
         n = len(batch.row_at) - 1

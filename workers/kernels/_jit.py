@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import numba
 
+from distls.storage import rows
+
 __all__ = ["kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,7 +27,9 @@ FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 def _sources_digest() -> str:
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    kernels = Path(__file__).parent
+    # losses are compiled into kernels, and the order of the fields of rows is part of their types
+    for path in [*sorted(kernels.glob("*.py")), kernels.parent / "losses.py", Path(rows.__file__)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

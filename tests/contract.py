@@ -1,0 +1,98 @@
+"""What every solver promises, tested once: inherit `SolverContract` and say which method and parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from distls.callbacks import RoundEvent, _Quiet
+from distls.execution.dask import start_local
+from distls.fitting import fit, resume
+from distls.memory import MIB, MemoryBudget
+from distls.solvers.base import Status
+from distls.storage.dataset import Dataset
+from helpers import labelled_rows, write_dataset
+
+CLUSTERS = {
+    "one process": (1, 1, True),
+    "two processes": (2, 1, True),
+    "five processes": (5, 1, True),
+    "two processes of two threads": (2, 2, True),
+    "three threads": (1, 3, False),
+}
+
+
+class StopAfter(_Quiet):
+    """Interrupts as Ctrl-C does, after so many rounds of this process."""
+
+    def __init__(self, rounds: int) -> None:
+        self._left = rounds
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Count down."""
+        self._left -= 1
+        if not self._left:
+            raise KeyboardInterrupt
+
+
+class SolverContract:
+    """The same bits with any executor, any number of workers, any cache, and after stop and resume."""
+
+    method: ClassVar[str]
+    params: ClassVar[dict[str, Any]] = {}
+    passes: ClassVar[float] = 4
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+        """Eleven partitions of unequal use to eight lanes."""
+        x, y = labelled_rows(1050, 60, 5)
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
+
+    def fit(self, dataset: Dataset, run: Path | None = None, **options: Any) -> Any:
+        """Fit with the contract's method, parameters and passes."""
+        return fit(self.method, dataset, run, params=self.params, passes=self.passes, **options)
+
+    @pytest.fixture(scope="class")
+    def undisturbed(self, dataset: Dataset) -> str:
+        """Digest of the weights of a serial, uninterrupted fit."""
+        return self.fit(dataset).model.sha256
+
+    @pytest.mark.parametrize("cluster", list(CLUSTERS))
+    def test_same_bits_on_every_cluster(self, dataset: Dataset, undisturbed: str, cluster: str) -> None:
+        workers, threads, processes = CLUSTERS[cluster]
+        executor = start_local(workers, threads, processes=processes)
+        try:
+            budget = MemoryBudget(2048 * MIB, workers, threads)
+            assert self.fit(dataset, executor=executor, memory=budget).model.sha256 == undisturbed
+        finally:
+            executor.close()
+
+    def test_same_bits_without_a_cache(self, dataset: Dataset, undisturbed: str) -> None:
+        budget = MemoryBudget(2048 * MIB, cache_limit=0)
+        assert self.fit(dataset, memory=budget).model.sha256 == undisturbed
+
+    @pytest.mark.parametrize("rounds", [1, 2, 3])
+    @pytest.mark.parametrize("checkpoint_seconds", [0.0, 1e9])
+    def test_interrupted_and_resumed(
+        self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
+    ) -> None:
+        run = tmp_path / "run"
+        stopped = self.fit(dataset, run, callbacks=[StopAfter(rounds)], checkpoint_seconds=checkpoint_seconds)
+        assert stopped.status == Status.INTERRUPTED
+        assert stopped.model is None
+        ended = resume(run)
+        assert ended.model.sha256 == undisturbed
+
+    def test_other_seed_other_bits(self, dataset: Dataset, undisturbed: str) -> None:
+        assert self.fit(dataset, seed=1).model.sha256 != undisturbed
+
+    def test_finished_run_is_not_trained_again(self, dataset: Dataset, undisturbed: str, tmp_path: Path) -> None:
+        run = tmp_path / "run"
+        self.fit(dataset, run)
+        before = (run / "events.jsonl").read_bytes()
+        assert resume(run).model.sha256 == undisturbed
+        assert (run / "events.jsonl").read_bytes() == before
+
+

@@ -1,0 +1,70 @@
+"""Small datasets and clusters that several test modules share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from distls.storage.dataset import Dataset, publish
+from distls.storage.format import DatasetMeta
+from distls.storage.partition import write_partition
+from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
+
+
+def labelled_rows(n_rows: int, n_features: int, n_classes: int, seed: int = 0) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Return sparse unit rows that a linear model can tell apart, and their class codes."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, n_rows).astype(np.int32)
+    x = sp.random(n_rows, n_features, density=min(1.0, 12 / n_features), format="lil", random_state=rng, dtype=np.float32)
+    own = (y * (n_features // n_classes) + rng.integers(0, max(n_features // n_classes // 2, 1), n_rows)) % n_features
+    x[np.arange(n_rows), own] = 1.0
+    x = x.tocsr()
+    norms = np.sqrt(np.asarray(x.multiply(x).sum(axis=1)).ravel())
+    x = sp.diags(1 / np.maximum(norms, 1e-12)) @ x
+    x = sp.csr_matrix(x.astype(np.float32))
+    x.sort_indices()
+    return x, y
+
+
+def write_dataset(
+    path: Path,
+    x: Any,
+    y: np.ndarray | None,
+    *,
+    partition_rows: int = 100,
+    n_classes: int | None = None,
+    sample_weight: np.ndarray | None = None,
+    classes: list[Any] | None = None,
+) -> Dataset:
+    """Write rows in the given order as a dataset of partitions of `partition_rows`."""
+    n_rows, n_features = x.shape
+    k = 0 if y is None else (n_classes or int(y.max()) + 1)
+    records = []
+    for index, start in enumerate(range(0, max(n_rows, 1), partition_rows)):
+        rows = slice(start, min(start + partition_rows, n_rows))
+        part = Partition(
+            _rows(x[rows], n_features),
+            None if y is None else np.ascontiguousarray(y[rows], dtype=np.int32),
+            None if sample_weight is None else np.ascontiguousarray(sample_weight[rows], dtype=np.float32),
+        )
+        records.append(write_partition(path, index, part, n_features, k, {}))
+    meta = DatasetMeta(
+        n_rows=n_rows,
+        n_features=n_features,
+        nnz=0,
+        layout="csr" if sp.issparse(x) else "dense",
+        dtype="float32" if x.dtype == np.float32 else "float64",
+        target="none" if y is None else "class",
+        classes=classes or list(range(k)),
+        weighted=sample_weight is not None,
+    )
+    return publish(path, meta, records, {})
+
+
+def _rows(x: Any, n_features: int) -> CsrRows | DenseRows:
+    if not sp.issparse(x):
+        return DenseRows(np.ascontiguousarray(x))
+    return CsrRows(x.indptr.astype(np.int64), x.indices.astype(index_dtype(n_features)), x.data)
