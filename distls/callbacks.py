@@ -162,7 +162,7 @@ def describe_round(record: dict[str, Any]) -> str:
         f"round {record['round']}",
         f"{record['passes']:.2f} passes",
         f"{record['seconds']:.1f} s",
-        f"running loss {record['running_loss']:.5f} error {100 * record['running_error']:.2f} %",
+        f"running loss {_number(record['running_loss'])} error {100 * record['running_error']:.2f} %",
     ]
     if "objective" in record:
         certificate = record["certificate"]
@@ -173,3 +173,7 @@ def describe_round(record: dict[str, Any]) -> str:
         parts.append(f"eval error {100 * record['eval_error']:.2f} %")
     parts.append(f"read {record['bytes_read'] / 2**20:,.0f} MiB")
     return ", ".join(parts)
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.5f}"

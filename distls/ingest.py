@@ -269,6 +269,7 @@ class _Run:
             n_buckets=self.n_buckets,
             shuffle=options.shuffle,
             seed=options.seed,
+            block_bytes=self.plan.block_bytes,
             n_features=self.plan.headers[0].n_features if self.plan.headers else 0,
             keep_fractions=options.target == "class",
             find_minimum=any(step["name"] == "log1p" for step in self.recipe),

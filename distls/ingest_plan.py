@@ -71,6 +71,11 @@ class SourcePlan:
         """Whether rows are stored dense."""
         return bool(self.headers) and not self.headers[0].sparse
 
+    @property
+    def block_bytes(self) -> int:
+        """Decompressed bytes of a compressed source in one chunk."""
+        return RANGE_BYTES
+
     def n_buckets(self, options: IngestOptions) -> int:
         """Return the buckets of a chunk: a power of two, several for each partition there will be."""
         # rows in source order: buckets are slices of one chunk, not of the whole
@@ -319,7 +324,7 @@ def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
     crc = 0
     for array in (*parts, y, weight):
         if array is not None:
-            crc = zlib.crc32(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"", crc)
+            crc = zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", crc)
     return {"path": "arrays in memory", "size": int(x.shape[0]), "crc32": crc}
 
 

@@ -332,7 +332,9 @@ def partition_items(
     per_row, per_value = _row_bytes(plan, schema, options), _value_bytes(plan, schema, options)
     chunks = (np.diff(table.astype(np.int64), axis=0) for table in tables)
     # shuffled rows: bucket b of every chunk goes together; else chunks follow each other
-    sizes = functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
+    sizes: NDArray[np.int64] = (
+        functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
+    )
     n_bytes = sizes[:, 0] * per_row + sizes[:, 2] * per_value
     held = [fraction for _, fraction in options.split]
     return [

@@ -56,7 +56,7 @@ class BarProgress:
         """Move the bar."""
         record = event.record
         self._bytes += record["bytes_read"]
-        facts = [f"loss {record['running_loss']:.4f}", f"error {100 * record['running_error']:.2f} %"]
+        facts = [f"loss {record['running_loss'] or float('nan'):.4f}", f"error {100 * record['running_error']:.2f} %"]
         if record.get("objective") is not None:
             facts.append(f"objective {record['objective']:.5f}")
             if record["certificate"]["value"] is not None:

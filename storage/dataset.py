@@ -236,5 +236,5 @@ def _with_counts(meta: DatasetMeta, records: list[PartitionRecord]) -> DatasetMe
 def _column_sums(rows: list[list[Any]], width: int, kind: type) -> list[Any]:
     totals = np.zeros(width, dtype=np.float64 if kind is float else np.int64)
     for row in rows:
-        totals += row
+        totals += np.asarray(row, dtype=totals.dtype)
     return [kind(total) for total in totals]

@@ -197,7 +197,9 @@ class StagingArea:
             rows[i], size = self._read_segment(segment, words[done:])
             done += size
         if done != n_words:
-            raise CorruptDataError(f"{self.folder}: {done} words where {n_words} were staged; remove {self.dataset}")
+            raise CorruptDataError(
+                f"{self.folder}: {done} words where {n_words} were staged; remove {self.dataset}"
+            )
         return words, rows
 
     def _read_segment(self, segment: Segment, into: NDArray[np.uint32]) -> tuple[int, int]:
@@ -215,7 +217,7 @@ class StagingArea:
             first, size = int(table[1]), int(table[-2]) - int(table[1])
             words_at = _HEADER_BYTES + (n_buckets + 1) * _ENTRY_BYTES
             if size <= len(into) and size:
-                _pread_all(descriptor, memoryview(into[:size]).cast("B"), words_at + 4 * first, segment.chunk)
+                _pread_all(descriptor, into[:size].data.cast("B"), words_at + 4 * first, segment.chunk)
             return int(table[-3]) - int(table[0]), size
         finally:
             os.close(descriptor)
@@ -239,7 +241,7 @@ class StagingArea:
 
 
 def _bytes_of(array: NDArray[np.uint32]) -> memoryview:
-    return memoryview(np.ascontiguousarray(array, dtype="<u4")).cast("B") if array.size else memoryview(b"")
+    return np.ascontiguousarray(array, dtype="<u4").data.cast("B") if array.size else memoryview(b"")
 
 
 def _write_all(descriptor: int, payload: memoryview) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from distls.callbacks import RoundEvent, _Quiet
-from distls.execution.dask import start_local
+from distls.execution.dask import DaskExecutor, start_local
 from distls.fitting import fit, resume
 from distls.memory import MIB, MemoryBudget
 from distls.solvers.base import Status
@@ -22,6 +24,14 @@ CLUSTERS = {
     "two processes of two threads": (2, 2, True),
     "three threads": (1, 3, False),
 }
+
+
+@functools.cache
+def opened(name: str) -> DaskExecutor:
+    """Return the named cluster, started once for all tests."""
+    executor = start_local(*CLUSTERS[name][:2], processes=CLUSTERS[name][2])
+    atexit.register(executor.close)
+    return executor
 
 
 class StopAfter(_Quiet):
@@ -61,13 +71,9 @@ class SolverContract:
 
     @pytest.mark.parametrize("cluster", list(CLUSTERS))
     def test_same_bits_on_every_cluster(self, dataset: Dataset, undisturbed: str, cluster: str) -> None:
-        workers, threads, processes = CLUSTERS[cluster]
-        executor = start_local(workers, threads, processes=processes)
-        try:
-            budget = MemoryBudget(2048 * MIB, workers, threads)
-            assert self.fit(dataset, executor=executor, memory=budget).model.sha256 == undisturbed
-        finally:
-            executor.close()
+        workers, threads, _ = CLUSTERS[cluster]
+        budget = MemoryBudget(2048 * MIB, workers, threads)
+        assert self.fit(dataset, executor=opened(cluster), memory=budget).model.sha256 == undisturbed
 
     def test_same_bits_without_a_cache(self, dataset: Dataset, undisturbed: str) -> None:
         budget = MemoryBudget(2048 * MIB, cache_limit=0)

@@ -74,8 +74,10 @@ class AssemblySpec:
 
 @dataclass(frozen=True)
 class PartitionItem:
-    """A partition to assemble: buckets start ... stop - 1 of every chunk when rows are shuffled; else the
-    consecutive slices from `start` to `stop`, numbered chunk by chunk.
+    """A partition to assemble.
+
+    Buckets start, ..., stop - 1 of every chunk when rows are shuffled; else the consecutive slices `start` to
+    `stop` - 1, numbered chunk by chunk.
 
     Attributes
     ----------
@@ -263,7 +265,9 @@ def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64], p
     records = _read(spec, item, pool)
     rows = records.row_at[_kept(spec, records, item.part)] if len(spec.roots) > 1 else records.row_at
     if spec.layout.dense:
-        counts += np.count_nonzero(_gather(spec, records.words, rows, pool).values, axis=0)
+        dense = _gather(spec, records.words, rows, pool)
+        assert isinstance(dense, DenseRows)
+        counts += np.count_nonzero(dense.values, axis=0)
     else:
         count_columns(records.words, rows, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
     return len(rows)

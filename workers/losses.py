@@ -235,6 +235,19 @@ _EXP2 = tuple(
 _LOG2_E = np.float32(1.0 / math.log(2.0))
 
 
+@kernel
+def _sum(g):  # type: ignore[no-untyped-def]
+    """Return the sum of g, in an order that never changes.
+
+    A loop that writes g too would come in two versions, summed in vectors or one by one, and which one runs
+    would depend on how far apart the arrays happen to lie in memory: the same numbers, other last bits.
+    """
+    total = g.dtype.type(0.0)
+    for c in range(len(g)):
+        total += g[c]
+    return total
+
+
 def _exp_below(z, scale, top, g):
     """Set ``g = exp(scale * (z - top))`` and return its sum; `top` is the maximum of z."""
     raise NotImplementedError
@@ -261,15 +274,12 @@ def _exp_below_overload(z, scale, top, g):
     """
 
     def in_float64(z, scale, top, g):
-        total = 0.0
         for c in range(len(g)):
             g[c] = math.exp(scale * (z[c] - top))
-            total += g[c]
-        return total
+        return _sum(g)
 
     def in_float32(z, scale, top, g):
         factor = np.float32(scale) * _LOG2_E
-        total = np.float32(0.0)
         for c in range(len(g)):
             t = factor * (z[c] - top)
             t = np.float32(-60.0) if t < np.float32(-60.0) else t  # unlike `max`, lets a NaN through
@@ -279,9 +289,7 @@ def _exp_below_overload(z, scale, top, g):
             p = _EXP2[3] + f * (_EXP2[4] + f * p)
             p = _EXP2[0] + f * (_EXP2[1] + f * (_EXP2[2] + f * p))
             e = p * _power_of_two(np.int32(whole))
-            e = np.float32(0.0) if t <= np.float32(-60.0) else e
-            g[c] = e
-            total += e
-        return np.float64(total)
+            g[c] = np.float32(0.0) if t <= np.float32(-60.0) else e
+        return np.float64(_sum(g))
 
     return in_float32 if g.dtype == types.float32 else in_float64

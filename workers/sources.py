@@ -9,7 +9,7 @@ import gzip
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,8 +147,8 @@ def _npz_header(file: SourceFile) -> ArrayHeader:
     with zipfile.ZipFile(file.path) as archive:
         names = _members(archive)
         labelled = _label_key(names) is not None
-        if _CSR_KEYS <= names:
-            shape = _small_member(archive, "shape")
+        if names >= _CSR_KEYS:
+            n_rows, n_features = _small_member(archive, "shape").tolist()
             kind = _small_member(archive, "format").item()
             kind = kind.decode() if isinstance(kind, bytes) else str(kind)
             if kind != "csr":
@@ -156,7 +156,7 @@ def _npz_header(file: SourceFile) -> ArrayHeader:
             with _member(archive, "data") as stream:
                 _, dtype = _npy_header(stream)
             _dense_header((1, 1), dtype, file.path)
-            return ArrayHeader(int(shape[0]), int(shape[1]), True, labelled)
+            return ArrayHeader(n_rows, n_features, True, labelled)
         with _member(archive, _dense_key(names, file.path)) as stream:
             shape, dtype = _npy_header(stream)
     return replace(_dense_header(shape, dtype, file.path), labelled=labelled)
@@ -213,7 +213,9 @@ def _stream_header(stream: IO[bytes], kind: str, path: str) -> tuple[tuple[int, 
 
 def _open_array(file: SourceFile, kind: str) -> IO[bytes]:
     file.check()
-    return gzip.open(file.path, "rb") if file.compression == "gzip" else open(file.path, "rb")
+    return (
+        cast(IO[bytes], gzip.open(file.path, "rb")) if file.compression == "gzip" else open(file.path, "rb")
+    )
 
 
 def read_labels_file(file: SourceFile) -> NDArray[Any]:
@@ -335,7 +337,7 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
                 raise BadInputError(
                     f"{item.file.path}: {key} must hold one number, or row of numbers, for each row"
                 )
-        if _CSR_KEYS <= names:
+        if names >= _CSR_KEYS:
             yield from _csr_blocks(archive, item, y, skip, block_bytes)
             return
         with _member(archive, _dense_key(names, item.file.path)) as stream:

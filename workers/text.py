@@ -8,7 +8,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class SourceFile:
         """Open the decompressed bytes."""
         self.check()
         if self.compression == "gzip":
-            return gzip.open(self.path, "rb")
+            return cast(IO[bytes], gzip.open(self.path, "rb"))
         if self.compression == "bz2":
             return bz2.open(self.path, "rb")
         return open(self.path, "rb", buffering=0)
@@ -172,7 +172,7 @@ def _block(buffer: NDArray[np.uint8], size: int) -> TextBlock:
 
 
 def _read_fully(file: Any, into: NDArray[np.uint8]) -> int:
-    view, done = memoryview(into), 0
+    view, done = into.data, 0
     while done < len(view) and (got := file.readinto(view[done:])):
         done += got
     return done

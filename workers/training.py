@@ -158,7 +158,8 @@ def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
     )
     clock = new_clock()
     clock[T] = item.time
-    u = weights * weights.dtype.type(job.alpha * (item.time + job.t0))
+    with np.errstate(over="ignore", invalid="ignore"):  # divergence is the loop's to report
+        u = weights * weights.dtype.type(job.alpha * (item.time + job.t0))
     q = np.zeros(u.shape if job.averaging else (0, u.shape[1]), u.dtype)
     b, qb = intercept.astype(np.float64), np.zeros(len(intercept))
     reads, loss_sum, errors, n_rows, seconds = ReadStats(), 0.0, 0, 0, 0.0

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dask
@@ -108,7 +108,7 @@ class DaskExecutor:
 
                 yield self._result_of(future, again)
         finally:
-            self.client.cancel([future for _, future in waiting])
+            _release(future for _, future in waiting)
 
     def _send(self, shared: Any) -> Any:
         """Put `shared` on one worker, from where the others fetch it; without lineage, so nothing piles up."""
@@ -121,6 +121,7 @@ class DaskExecutor:
 
     def _result_of(self, future: Future, again: Callable[[], Future]) -> Any:
         for attempt in range(_ATTEMPTS):
+            done = future
             try:
                 return future.result()
             except DistlsError:
@@ -128,9 +129,13 @@ class DaskExecutor:
             except KilledWorker as error:
                 raise _killed(error) from None
             except _LOST as error:
-                if attempt == _ATTEMPTS - 1 or _is_task_error(future):
+                if _is_task_error(future):
+                    raise
+                if attempt == _ATTEMPTS - 1:
                     raise _lost(error) from None
                 future = again()
+            finally:
+                _release([done])
         raise AssertionError("unreachable")
 
     def reduce(
@@ -186,8 +191,7 @@ class DaskExecutor:
                     cause = error
                     lost.append(pending[future])
         finally:
-            with contextlib.suppress(Exception):
-                self.client.cancel([future for future in pending if not future.done()])
+            _release(pending)
         return sorted(lost), cause
 
     def budget(self) -> MemoryBudget:
@@ -209,6 +213,18 @@ class DaskExecutor:
         if self._cluster is not None:
             with contextlib.suppress(Exception):
                 self._cluster.close(timeout=10)
+
+
+def _release(futures: Iterable[Future]) -> None:
+    """Have the scheduler forget these tasks, running ones too.
+
+    Going out of scope is not enough: a raised exception holds the frames that hold its future.
+    """
+    for future in futures:
+        with contextlib.suppress(Exception):
+            if not future.done():
+                future.cancel()
+            future.release()
 
 
 def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from distls.callbacks import Callback, RoundEvent
 from distls.execution.base import Executor
 from distls.solvers.base import RoundReport, Solver, State, Status, Weights
@@ -169,11 +167,16 @@ def _diverged(solver: Solver[Any], state: State, report: RoundReport) -> bool:
 
 
 def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:
-    values = {name: value for name, value in asdict(report).items() if value is not None}
-    # JSON has no NaN; a diverged round says so by null
-    values |= {k: None for k, v in values.items() if isinstance(v, float) and not np.isfinite(v)}
+    values = {name: _finite(value) for name, value in asdict(report).items() if value is not None}
     clock = {"seconds": progress.seconds, "eval_seconds": progress.eval_seconds}
     return {"round": state.round, "passes": state.passes, **clock, **values}
+
+
+def _finite(value: Any) -> Any:
+    """Return a JSON value in which null stands for NaN and infinity: a diverged round has them."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _evaluate(evaluate: Evaluate, weights: Weights, record: dict[str, Any], progress: Progress) -> None:

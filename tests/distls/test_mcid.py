@@ -10,9 +10,9 @@ import pytest
 
 from contract import SolverContract
 from distls.fitting import fit
+from distls.memory import MIB, MemoryBudget
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
-from distls.memory import MIB, MemoryBudget
 from distls.workers.seeds import Purpose, rng
 from helpers import labelled_rows, write_dataset
 from reference import mcid as oracle
@@ -112,12 +112,14 @@ def test_lanes_average_their_weights_by_rows(tmp_path: Path) -> None:
 def test_averaging_penalty_is_measured_on_the_sample(tmp_path: Path) -> None:
     x, y = labelled_rows(250, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
-    record = fit("mcid", dataset, params={"alpha": 1e-2, "average": "none"}, passes=1).record
+    result = fit("mcid", dataset, params={"alpha": 1e-2, "average": "none"}, passes=1)
+    record = result.record
     # 250 rows: the sample is all of them, so the loss after averaging is the data term of the objective
     averaging = record["averaging"]
     assert averaging["loss_after"] < averaging["loss_before"]
     assert averaging["penalty"] == averaging["loss_after"] - averaging["loss_before"]
-    assert averaging["loss_after"] == pytest.approx(record["objective"], abs=0.05)
+    penalty = 0.5 * 1e-2 * np.square(result.model.weights, dtype=float).sum()
+    assert averaging["loss_after"] == pytest.approx(record["objective"] - penalty, rel=1e-6)
 
 
 def test_perceptron_does_not_depend_on_alpha(tmp_path: Path) -> None:

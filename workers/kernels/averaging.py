@@ -18,11 +18,13 @@ def merge_mean(left, right, share):  # type: ignore[no-untyped-def]
     left, right : float32 or float64 arrays of shape (n,)
     share : float in [0, 1]
     """
+    # two loops: a sum in a loop that also writes would depend on where the arrays lie (see `losses._sum`)
     total = 0.0
     for i in range(len(left)):
         difference = float(right[i]) - float(left[i])
         total += difference * difference
-        left[i] = left[i] + difference * share
+    for i in range(len(left)):
+        left[i] = left[i] + (float(right[i]) - float(left[i])) * share
     return total
 
 

@@ -81,7 +81,7 @@ def _is_blank(character: int) -> bool:
 
 @inlined
 def _ends_token(character: int) -> bool:
-    return character == _NEWLINE or character == _HASH or _is_blank(character)
+    return character in (_NEWLINE, _HASH) or _is_blank(character)
 
 
 @inlined
@@ -116,44 +116,62 @@ def _has_colon(text: NDArray[np.uint8], p: int) -> bool:
     return False
 
 
+@inlined
+def _parse_label(
+    text: NDArray[np.uint8], p: int, at: int, row: NDArray[np.int64], slow: NDArray[np.int64]
+) -> Any:
+    """Return (code, end, value) of the label at `p`, which goes to word `at`."""
+    end, value, exact = scan_number(text, p)
+    if end < 0 or np.isinf(value) or not (_ends_token(text[end]) or text[end] == _COMMA):
+        return Code.LABEL, p, 0.0
+    if not exact:
+        if row[_SLOW] == len(slow):
+            return Code.SLOW_FULL, p, 0.0
+        _note_slow(slow, row, p, end, -at - 1)
+    return Code.DONE, end, value + 0.0  # minus zero is zero
+
+
+@inlined
+def _is_repeated(words: NDArray[np.uint32], at: int, n_before: int) -> bool:
+    """Tell whether the label at word `at` equals one of the `n_before` before it."""
+    for before in range(at - 2 * n_before, at, 2):
+        if words[before] == words[at] and words[before + 1] == words[at + 1]:
+            return True
+    return False
+
+
 @kernel
 def _parse_labels(
     text: NDArray[np.uint8],
-    p: int,
+    token: int,
     mode: int,
     words: NDArray[np.uint32],
     at: int,
     row: NDArray[np.int64],
-    slow: Any,
+    slow: NDArray[np.int64],
 ) -> Any:
-    """Write the labels at `p` from word `at` on; return (code, position after them or of the offender)."""
+    """Write the labels at `token` from word `at` on; return (code, position after them or of the offender)."""
     row[_N_LABELS] = 0
     if not mode & Mode.LABELLED:
-        return Code.DONE, p
-    if _has_colon(text, p):
-        return (Code.DONE if mode & Mode.MULTILABEL else Code.NO_LABEL), p
-    token = p
-    while True:
-        if at + 2 > len(words):
-            return Code.FULL, token
-        end, value, exact = scan_number(text, p)
-        if end < 0 or np.isinf(value) or not (_ends_token(text[end]) or text[end] == _COMMA):
-            return Code.LABEL, token
-        if not exact:
-            if row[_SLOW] == len(slow):
-                return Code.SLOW_FULL, token
-            _note_slow(slow, row, p, end, -at - 1)
-        write_double(words, at, value + 0.0)  # minus zero is zero
-        for before in range(at - 2 * row[_N_LABELS], at, 2):
-            if words[before] == words[at] and words[before + 1] == words[at + 1]:
-                return Code.REPEATED_LABEL, token
+        return Code.DONE, token
+    if _has_colon(text, token):
+        return (Code.DONE if mode & Mode.MULTILABEL else Code.NO_LABEL), token
+    p = token
+    while at + 2 <= len(words):
+        code, p, value = _parse_label(text, p, at, row, slow)
+        if code != Code.DONE:
+            return code, token
+        write_double(words, at, value)
+        if _is_repeated(words, at, row[_N_LABELS]):
+            return Code.REPEATED_LABEL, token
         at += 2
         row[_N_LABELS] += 1
-        if text[end] != _COMMA:
-            return Code.DONE, end
+        if text[p] != _COMMA:
+            return Code.DONE, p
         if not mode & Mode.MULTILABEL:
             return Code.SEVERAL_LABELS, token
-        p = end + 1
+        p += 1
+    return Code.FULL, token
 
 
 @kernel
@@ -183,12 +201,13 @@ def _parse_long_value(
     size = abs(value)
     if size == np.inf or (not wide and size >= _LARGEST_FLOAT32 * (1.0 if exact else _CERTAIN)):
         return Code.OVERFLOW, start, 0.0
-    if not exact:
-        if size == 0.0:
-            return Code.OVERFLOW, start, 0.0
-        if row[_SLOW] == len(slow):
-            return Code.SLOW_FULL, start, 0.0
-        _note_slow(slow, row, start, end, at)
+    if exact or (not wide and np.float32(size) == np.float32(0.0)):
+        return Code.DONE, end, value
+    if size == 0.0:  # zero or the smallest double: the kernel cannot tell, and a zero has no place to correct
+        return Code.OVERFLOW, start, 0.0
+    if row[_SLOW] == len(slow):
+        return Code.SLOW_FULL, start, 0.0
+    _note_slow(slow, row, start, end, at)
     return Code.DONE, end, value
 
 
@@ -206,7 +225,7 @@ def _store_pair(words: Any, floats: Any, at: int, index: int, value: float, wide
 
 
 @inlined
-def _parse_pairs(
+def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of its own costs a quarter of the speed)
     text: NDArray[np.uint8],
     p: int,
     mode: int,
@@ -225,7 +244,7 @@ def _parse_pairs(
     start_word, token, code = at, p, Code.DONE
     while True:
         token = _skip_blanks(text, p)
-        if text[token] == _NEWLINE or text[token] == _HASH:
+        if text[token] in (_NEWLINE, _HASH):
             break
         if at + 3 > len(words):
             code = Code.FULL

@@ -1,0 +1,1 @@
+"""Measurements: each is a script that prints a table and writes JSON, and runs tiny inside the tests."""

@@ -1,0 +1,120 @@
+"""Small datasets, written through the storage layer alone, that several test modules share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from distls.storage.dataset import Dataset, publish
+from distls.storage.format import DatasetMeta
+from distls.storage.partition import write_partition
+from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
+
+
+class Written(NamedTuple):
+    """A dataset and the rows that went into it."""
+
+    dataset: Dataset
+    partitions: list[Partition]
+
+    @property
+    def path(self) -> Path:
+        return self.dataset.path
+
+
+def _csr(rng: np.random.Generator, n_rows: int, n_features: int, dtype: str) -> CsrRows:
+    counts = rng.integers(0, min(n_features, 6) + 1, n_rows)
+    columns = [np.sort(rng.choice(n_features, count, replace=False)) for count in counts]
+    indices = np.concatenate([*columns, np.empty(0, int)]).astype(index_dtype(n_features))
+    data = rng.integers(1, 9, len(indices)).astype(dtype) / 4
+    return CsrRows(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), indices, data)
+
+
+def _targets(rng: np.random.Generator, target: str, n_rows: int) -> Any:
+    if target == "class":
+        return rng.integers(0, 3, n_rows).astype(np.int32)
+    if target == "continuous":
+        return rng.standard_normal((n_rows, 2))
+    if target == "multilabel":
+        codes = _csr(rng, n_rows, 3, "float32")
+        return CsrRows(codes.indptr, codes.indices.astype(np.uint32), np.ones(len(codes.data), np.float32))
+    return None
+
+
+def _partition(
+    rng: np.random.Generator,
+    layout: str,
+    n_rows: int,
+    n_features: int,
+    dtype: str,
+    target: str,
+    weighted: bool,
+) -> Partition:
+    dense = layout == "dense"
+    x = DenseRows(rng.standard_normal((n_rows, n_features)).astype(dtype)) if dense else None
+    x = x or _csr(rng, n_rows, n_features, dtype)
+    weight = (rng.integers(0, 9, n_rows) / 4).astype(np.float32) if weighted else None
+    return Partition(x, _targets(rng, target, n_rows), weight)
+
+
+def _write(
+    root: Path,
+    layout: str,
+    *,
+    rows: tuple[int, ...] = (5, 7, 4),
+    n_features: int = 37,
+    dtype: str = "float32",
+    target: str = "class",
+    weighted: bool = False,
+    codec: str = "none",
+    features: dict[str, Any] | None = None,
+    seed: int = 0,
+) -> Written:
+    rng = np.random.default_rng(seed)
+    partitions = [_partition(rng, layout, n, n_features, dtype, target, weighted) for n in rows]
+    classes: list[Any] = ["a", "é", "z"] if target in ("class", "multilabel") else []
+    codecs = {"X" if layout == "dense" else "data": codec}
+    records = [
+        write_partition(root, i, p, n_features, len(classes), codecs) for i, p in enumerate(partitions)
+    ]
+    meta = DatasetMeta(
+        n_rows=0,
+        n_features=n_features,
+        nnz=0,
+        layout="dense" if layout == "dense" else "csr",
+        dtype=dtype,
+        target=target,  # type: ignore[arg-type]
+        classes=classes,
+        n_targets=2 if target == "continuous" else 0,
+        weighted=weighted,
+        shuffle_seed=seed,
+        source={"format": "made", "files": ["größe.svm"]},
+        codecs=codecs,
+    )
+    return Written(publish(root, meta, records, features or {}), partitions)
+
+
+def _factory(folders: pytest.TempPathFactory, layout: str) -> Callable[..., Written]:
+    root, numbers = folders.mktemp(f"small-{layout}"), itertools.count()
+
+    def make(path: Path | None = None, **options: Any) -> Written:
+        return _write(path or root / f"{next(numbers)}", layout, **options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_csr(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Written]:
+    """Return a function that writes a small sparse dataset; for its options see `_write`."""
+    return _factory(tmp_path_factory, "csr")
+
+
+@pytest.fixture(scope="session")
+def small_dense(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Written]:
+    """Return a function that writes a small dense dataset; for its options see `_write`."""
+    return _factory(tmp_path_factory, "dense")

@@ -1,0 +1,284 @@
+"""The documents say what the code does: options, parameters, fields, functions, links."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import distls
+from distls.cli import cli
+from distls.evaluation import Evaluation
+from distls.methods import METHODS
+from distls.planning import Plan
+from distls.solvers.base import RoundReport, Status
+from distls.storage.dataset import open_dataset
+from distls.workers.seeds import Purpose
+from distls.workers.synthetic import KINDS
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = (".ci", "benchmarks", "deploy", "distls", "docs", "storage", "tests", "workers")
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(path for folder in ("deploy", "docs") for path in (ROOT / folder).rglob("*.md"))]
+)
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _sections(text: str) -> dict[str, str]:
+    """Return the text below each heading, up to the next heading of any level."""
+    parts = re.split(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _first_cells(section: str) -> set[str]:
+    """Return what stands in backticks in the first column of a section's tables."""
+    cells = re.findall(r"^\|([^|]+)\|", section, flags=re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+# -- the command line ------------------------------------------------------------------------------------
+
+
+CLI_SECTIONS = _sections(_text("docs/cli.md"))
+COMMAND_SECTIONS = {
+    title.split()[1]: (title, body) for title, body in CLI_SECTIONS.items() if title.startswith("distls ")
+}
+SHARED = {
+    f"#{title.lower().replace(' ', '-')}": {name.split()[0] for name in _first_cells(CLI_SECTIONS[title])}
+    for title in ("Common options", "Cluster options")
+}
+
+
+def _documented_options(command: str) -> set[str]:
+    body = COMMAND_SECTIONS[command][1]
+    options = {name.split()[0] for name in _first_cells(body)}
+    return options.union(*(names for anchor, names in SHARED.items() if f"({anchor})" in body))
+
+
+def _parameters(command: str, kind: type[click.Parameter]) -> list[click.Parameter]:
+    return [parameter for parameter in cli.commands[command].params if isinstance(parameter, kind)]
+
+
+def test_every_command_is_documented() -> None:
+    assert set(COMMAND_SECTIONS) == set(cli.commands)
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_options_are_the_documented_ones(command: str) -> None:
+    options = {name for p in _parameters(command, click.Option) for name in [*p.opts, *p.secondary_opts]}
+    assert _documented_options(command) == options
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_arguments_are_the_documented_ones(command: str) -> None:
+    arguments = [p.make_metavar(click.Context(cli)) for p in _parameters(command, click.Argument)]
+    assert COMMAND_SECTIONS[command][0].split()[2:] == arguments
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_choices_are_documented(command: str) -> None:
+    body = COMMAND_SECTIONS[command][1]
+    shared = "".join(CLI_SECTIONS[title] for title in ("Common options", "Cluster options"))
+    for option in _parameters(command, click.Option):
+        if isinstance(option.type, click.Choice):
+            (row,) = [r for r in (body + shared).splitlines() if r.startswith(f"| `{option.opts[-1]} ")]
+            missing = [choice for choice in option.type.choices if f"`{choice}`" not in row]
+            assert not missing or command == "generate", f"{option.opts[-1]}: {missing}"
+
+
+def test_exit_codes_are_documented() -> None:
+    from distls import cli as module
+
+    codes = re.findall(r"^\| (\d) \|", CLI_SECTIONS["Exit codes"], flags=re.MULTILINE)
+    assert [int(code) for code in codes] == [module.OK, module.FAILED, module.USAGE, module.INTERRUPTED]
+
+
+def test_generated_kinds_are_documented() -> None:
+    body = COMMAND_SECTIONS["generate"][1]
+    assert [kind for kind in KINDS if f"`{kind}`" not in body] == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [field.name for field in dataclasses.fields(Plan)],
+        [field.name for field in dataclasses.fields(RoundReport)],
+        [
+            f.name
+            for f in dataclasses.fields(Evaluation)
+            if f.name in ("n_rows", "error", "log_loss", "confusion")
+        ],
+    ],
+    ids=["plan", "round", "evaluation"],
+)
+def test_json_fields_are_documented(names: list[str]) -> None:
+    assert names
+    assert [name for name in names if f"`{name}`" not in CLI_SECTIONS["JSON"]] == []
+
+
+# -- notation --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_parameters_are_documented(method: str) -> None:
+    section = _sections(_text("docs/notation.md"))[method]
+    assert _first_cells(section) == {parameter.name for parameter in METHODS[method].parameters}
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_defaults_are_documented(method: str) -> None:
+    section = _sections(_text("docs/notation.md"))[method]
+    rows = {
+        row.split("`")[1]: row.split("|")[2].strip(" `")
+        for row in section.splitlines()
+        if row.startswith("| `")
+    }
+    for parameter in METHODS[method].parameters:
+        if parameter.default is not None:
+            assert parameter.parse(rows[parameter.name].split()[0]) == parameter.default
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_losses_and_their_short_names_are_documented(method: str) -> None:
+    section = _sections(_text("docs/notation.md"))["Losses"]
+    for alias, loss in METHODS[method].aliases.items():
+        assert re.search(rf"^\| `{loss}` \| `{alias}` \|", section, flags=re.MULTILINE)
+
+
+def test_statuses_and_purposes_are_documented() -> None:
+    sections = _sections(_text("docs/notation.md"))
+    assert _first_cells(sections["Status"]) == {status.value for status in Status}
+    assert _first_cells(sections["Randomness"]) == {purpose.name for purpose in Purpose}
+
+
+# -- names, links, commands ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", distls.__all__)
+def test_public_names_import(name: str) -> None:
+    home = distls._HOMES.get(name)
+    if home is not None:
+        # importing a submodule sets it as an attribute of the package, over a lazy name that is the same
+        assert importlib.import_module(home).__name__ != f"distls.{name}"
+        assert callable(getattr(distls, name))
+    assert getattr(distls, name) is getattr(distls, name)
+
+
+def test_readme_uses_public_names() -> None:
+    used = set(re.findall(r"\bdistls\.(\w+)\(", _text("README.md")))
+    assert used
+    assert used <= set(distls.__all__)
+
+
+def _names_in(path: Path) -> set[str]:
+    """Return the top-level names of a module and, dotted, those in its classes."""
+    names = set()
+    for node in ast.parse(path.read_bytes()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{item.name}" for item in node.body if isinstance(item, ast.FunctionDef)}
+    return names
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_functions_exist(document: Path) -> None:
+    for file, name in re.findall(r"`([\w/]+\.py)::([\w.]+)`", document.read_text(encoding="utf-8")):
+        assert name in _names_in(ROOT / file), f"{file} has no {name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_files_exist(document: Path) -> None:
+    named = re.findall(
+        r"`((?:distls|storage|workers|tests|benchmarks)/[\w/]+(?:\.py|/))`", document.read_text("utf-8")
+    )
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        path = document.parent / file if file else document
+        assert path.exists(), f"{document.name}: {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, target
+
+
+def test_the_readme_has_the_two_commands_that_ci_runs() -> None:
+    commands = re.findall(r"^    (pip install .+)$", _text("README.md"), flags=re.MULTILINE)
+    assert commands == ["pip install . && distls demo", "pip install -e '.[test]' && pytest"]
+    ci = _text(".ci/run")
+    assert f'within test "{commands[1]}"' in ci
+    assert "distls demo" in ci
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+def test_ingest_options_of_python_and_of_the_command_line_agree() -> None:
+    function = importlib.import_module(distls._HOMES["ingest"]).ingest
+    accepted = set(inspect.signature(function).parameters)
+    cluster = {
+        "workers",
+        "threads_per_worker",
+        "memory_limit",
+        "scheduler",
+        "executor_kind",
+        "quiet",
+        "debug",
+    }
+    given = {parameter.name for parameter in cli.commands["ingest"].params} - cluster
+    assert given <= accepted
+
+
+# -- what must not be in the repository ------------------------------------------------------------------
+
+# written apart so that this file does not hold what it looks for
+FORBIDDEN = {
+    "a machine's path": r"(?<![\w.~-])/(?:"
+    + "|".join(["home", "root", "Users", "work", "mnt", "opt"])
+    + r")/\w",
+    "a package registry": r"(?:pypi|pythonhosted|anaconda)" + r"\.(?:org|com)",
+    "a conflict marker": r"^(?:<{7}|>{7}) ",
+    "a placeholder": r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b|@" + r"@",
+}
+
+
+def _tracked_text() -> list[Path]:
+    files = [
+        path for path in ROOT.iterdir() if path.suffix in (".md", ".toml", ".txt", ".cfg", ".yaml", ".yml")
+    ]
+    for folder in FOLDERS:
+        files += [path for path in (ROOT / folder).rglob("*") if path.is_file() and not path.is_symlink()]
+    skipped = {"__pycache__", "results"}
+    return sorted(path for path in files if not skipped & set(path.parts) and path.suffix != ".pyc")
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_nothing_that_does_not_belong(what: str) -> None:
+    pattern = re.compile(FORBIDDEN[what], flags=re.MULTILINE)
+    found = []
+    for path in _tracked_text():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [f"{path.relative_to(ROOT)}: {match.group()}" for match in pattern.finditer(text)]
+    assert found == []
+
+
+def test_the_documented_error_for_a_missing_data_set_is_the_real_one(tmp_path: Path) -> None:
+    assert "no such data set" in _text("docs/cluster.md")
+    with pytest.raises(distls.DistlsError, match="no such data set"):
+        open_dataset(tmp_path / "nowhere")
