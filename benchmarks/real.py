@@ -2,7 +2,7 @@
 
     DISTLS_DATA=FOLDER python -m benchmarks.real [--sets 20news,mnist] [--passes 20] [--out FILE]
 
-Each set is ingested as a user would: once whole, once with a stratified quarter held out. The held-out part
+Each set is ingested as a user would: once whole, once with a stratified 40 % held out. The held-out part
 chooses loss and alpha; the chosen setting is trained on the whole training set and scored on the test set. Done
 with one lane and with the default lanes; small sets are cut into small partitions so that there are eight.
 Beside it, in the same run, scikit-learn's LinearSVC and LogisticRegression on the same features, their strength
@@ -75,7 +75,7 @@ SETS = {
 
 def ingest_set(chosen: RealSet, source: Path, place: Path, partition_size: int) -> tuple[Path, Path]:
     """Ingest a set: place/all, place/part, place/part-val, place/test and place/part-test; return all and part."""
-    for name, split in (("all", ()), ("part", ("val=0.25",))):
+    for name, split in (("all", ()), ("part", ("val=0.4",))):
         labels = source / chosen.train_labels if chosen.train_labels else None
         common = {"partition_size": partition_size, "transform": tuple(filter(None, chosen.transform.split(",")))}
         ingest(str(source / chosen.train), place / name, labels=labels, split=split, **common)

@@ -51,8 +51,6 @@ def main() -> NoReturn:
 def _guarded(arguments: list[str]) -> int:
     """Turn every way a command can end into an exit code and at most one line on stderr."""
     debug = "--debug" in arguments
-    if not debug:
-        _quieten()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return cli.main(arguments, prog_name="distls", standalone_mode=False) or OK
@@ -86,14 +84,6 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _quieten() -> None:
-    """Keep the cluster's own log lines off the terminal; --debug shows them."""
-    import logging
-
-    for name in ("distributed", "tornado", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
 def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option("--workers", type=click.IntRange(1), help="Worker processes; default one a core."),
@@ -118,7 +108,7 @@ def _common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _cluster(options: dict[str, Any]) -> ClusterOptions:
+def _cluster(options: dict[str, Any], debug: bool) -> ClusterOptions:
     from distls.execution import ClusterOptions
 
     return ClusterOptions(
@@ -127,6 +117,7 @@ def _cluster(options: dict[str, Any]) -> ClusterOptions:
         threads_per_worker=options.pop("threads_per_worker"),
         memory_limit=options.pop("memory_limit"),
         scheduler=options.pop("scheduler"),
+        debug=debug,
     )
 
 
@@ -175,7 +166,7 @@ def ingest(sources: tuple[str, ...], dataset: Path, quiet: bool, debug: bool, **
     from distls.ingest import ingest as run_ingest
     from distls.progress import work_progress
 
-    cluster = _cluster(options)
+    cluster = _cluster(options, debug)
     shuffle = options.pop("shuffle")
     transform = options.pop("transform")
     with _executor(cluster) as (executor, _), work_progress(quiet) as progress:
@@ -233,7 +224,7 @@ def generate(kind: str, dataset: Path, quiet: bool, debug: bool, **options: Any)
     from distls.workers.synthetic import kind_named
 
     kind_named(kind)
-    cluster = _cluster(options)
+    cluster = _cluster(options, debug)
     with _executor(cluster) as (executor, _), work_progress(quiet) as progress:
         made = run_generate(kind, dataset, executor=executor, progress=progress, **options)
     for part in made:
@@ -294,7 +285,7 @@ def plan(
     from distls.report import plan_lines
 
     passes, seed = options.pop("passes"), options.pop("seed")
-    cluster = _cluster(options)
+    cluster = _cluster(options, debug)
     made = plan_fit(method, dataset, parse_values(pairs), seed=seed, passes=passes, cluster=cluster, probe=not no_probe)
     if as_json:
         _print_json(made.to_json())
@@ -326,7 +317,7 @@ def fit(
     from distls.fitting import check_fit
     from distls.methods import parse_values
 
-    cluster = _cluster(options)
+    cluster = _cluster(options, debug)
     params = parse_values(pairs)
     # everything that metadata can refuse is refused before a cluster is started
     check_fit(method, dataset, run, params=params, cluster=cluster, **options)
@@ -347,7 +338,7 @@ def resume(run: Path, quiet: bool, debug: bool, checkpoint_seconds: float, **opt
     from distls.fitting import check_resume
     from distls.fitting import resume as run_resume
 
-    cluster = _cluster(options)
+    cluster = _cluster(options, debug)
     check_resume(run)
     with _executor(cluster) as (executor, budget):
         result = run_resume(
@@ -389,7 +380,7 @@ def evaluate(run: Path, dataset: Path, as_json: bool, unknown_labels: str, debug
     from distls.storage.model import load_model
 
     model = load_model(run)
-    with _executor(_small(_cluster(options), dataset)) as (executor, _):
+    with _executor(_small(_cluster(options, debug), dataset)) as (executor, _):
         result = run_evaluate(model, dataset, unknown_labels=unknown_labels, executor=executor, name=str(run))
     if as_json:
         _print_json(result.to_json())
@@ -423,7 +414,7 @@ def predict(
     from distls.prediction import predict as run_predict
     from distls.progress import work_progress
 
-    with _executor(_small(_cluster(options), dataset)) as (executor, _), work_progress(quiet) as progress:
+    with _executor(_small(_cluster(options, debug), dataset)) as (executor, _), work_progress(quiet) as progress:
         n_rows = run_predict(run, dataset, out, top=top, proba=proba, executor=executor, progress=progress)
     click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
 

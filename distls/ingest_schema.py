@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from distls.storage.dataset import Dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.format import Label, TargetKind
 from distls.storage.rows import index_dtype
-from distls.workers.assembly import PartitionItem
+from distls.workers.assembly import PartitionItem, Piece
 from distls.workers.seeds import Purpose, rng
 from distls.workers.sources import MemoryItem
 from distls.workers.text import TextItem
@@ -330,7 +330,7 @@ def partition_items(
         One a chunk, in row order.
     """
     per_row, per_value = _row_bytes(plan, schema, options), _value_bytes(plan, schema, options)
-    chunks = (np.diff(table.astype(np.int64), axis=0) for table in tables)
+    chunks = (table[1:].astype(np.int64) - table[:-1] for table in tables)
     # shuffled rows: bucket b of every chunk goes together; else chunks follow each other
     sizes: NDArray[np.int64] = (
         functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
@@ -364,6 +364,21 @@ def _cut(
     inner = inner[ends[inner - 1] < ends[-1]]  # nothing is left behind the others
     cuts = np.unique(np.concatenate([[0], inner, [len(ends)]])).tolist()
     return [
-        PartitionItem(part, index, start, stop, int(n_words[start:stop].sum()))
+        PartitionItem(part, index, tuple(_pieces(start, stop, n_words, partition_size)))
         for index, (start, stop) in enumerate(itertools.pairwise(cuts))
     ]
+
+
+def _pieces(start: int, stop: int, n_words: NDArray[np.int64], partition_size: int) -> Iterator[Piece]:
+    """Cut a run of buckets so that a worker holds about two partitions of staged words at once.
+
+    A partition of a small split has its rows spread over much more than that.
+    """
+    limit = max(partition_size // 2, 1)
+    total = 0
+    for bucket in range(start, stop):
+        if total and total + n_words[bucket] > limit:
+            yield Piece(start, bucket, total)
+            start, total = bucket, 0
+        total += int(n_words[bucket])
+    yield Piece(start, stop, total)

@@ -66,6 +66,10 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]
         file.write(payload)
     checksum = google_crc32c.value(header.getvalue())
     checksum = google_crc32c.extend(checksum, payload) if payload.size else checksum
+    return _describe(array, checksum)
+
+
+def _describe(array: NDArray[Any], checksum: int | None) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": array.dtype.str, "crc32c": checksum}
 
 
@@ -111,7 +115,7 @@ def _read_description(folder: Path, kind: str) -> Any:
         raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
 
 
-def _read_array(folder: Path, name: str, described: dict[str, Any]) -> NDArray[Any]:
+def _read_array(folder: Path, name: str, described: Any) -> NDArray[Any]:
     if not _NAME.fullmatch(name):
         raise FormatError(f"{folder}: illegal array name {name!r}")
     path = folder / f"{name}.npy"
@@ -120,9 +124,10 @@ def _read_array(folder: Path, name: str, described: dict[str, Any]) -> NDArray[A
     except FileNotFoundError:
         raise CorruptDataError(f"{path}: missing") from None
     # the header is looked at only when the whole file is what was written
-    sound = content.size and google_crc32c.value(content) == described["crc32c"]
+    checksum = google_crc32c.value(content) if content.size else None
+    sound = isinstance(described, dict) and checksum == described.get("crc32c")
     array = _parse_npy(content) if sound else None
-    if array is None or (list(array.shape), array.dtype.str) != (described["shape"], described["dtype"]):
+    if array is None or _describe(array, checksum) != described:
         raise CorruptDataError(f"{path}: its bytes do not match bundle.json")
     return array
 

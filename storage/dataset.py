@@ -135,8 +135,8 @@ def _attributes(root: Path) -> dict[str, Any]:
 
 
 def _read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
-    group = zarr.open_group(str(folder), mode="r")
-    return {name: np.asarray(array[...]) for name, array in group.arrays()}
+    members = sorted(path for path in folder.iterdir() if path.is_dir())
+    return {path.name: np.asarray(zarr.open_array(str(path), mode="r")[...]) for path in members}
 
 
 def _write_arrays(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:

@@ -116,7 +116,7 @@ def test_importing_distls_is_lazy() -> None:
 
 def test_the_command_line_loads_its_machinery_late() -> None:
     # it loads with every `dask` command
-    heavy = ("zarr", "numba", "sklearn", "distls.fitting", "distls.ingest")
+    heavy = ("zarr", "numba", "sklearn", "distls.fitting", "distls.planning")
     assert _loaded_after("import distls.cli", *heavy) == []
 
 

@@ -18,6 +18,7 @@ from distls.storage.staging import Segment, StagingArea
 from distls.workers.buffers import borrowed_buffers
 from distls.workers.ingest import RecordLayout
 from distls.workers.kernels.records import (
+    copy_records,
     count_columns,
     gather_dense,
     gather_pairs,
@@ -27,7 +28,7 @@ from distls.workers.kernels.records import (
 from distls.workers.seeds import Purpose, rng
 from distls.workers.transforms import apply_transforms
 
-__all__ = ["AssemblySpec", "PartitionItem", "assemble", "column_counts", "record_of"]
+__all__ = ["AssemblySpec", "PartitionItem", "Piece", "assemble", "column_counts", "record_of"]
 
 
 @dataclass(frozen=True)
@@ -73,24 +74,19 @@ class AssemblySpec:
 
 
 @dataclass(frozen=True)
-class PartitionItem:
-    """A partition to assemble.
+class Piece:
+    """A run of buckets that is read at once.
 
     Buckets start, ..., stop - 1 of every chunk when rows are shuffled; else the consecutive slices `start` to
     `stop` - 1, numbered chunk by chunk.
 
     Attributes
     ----------
-    part : int
-        0 for the training rows, k for the k-th split.
-    index : int
-        Number of the partition in its dataset.
+    start, stop : int
     n_words : int
-        Words of the records in these buckets, of all parts.
+        Words of the records in these buckets.
     """
 
-    part: int
-    index: int
     start: int
     stop: int
     n_words: int
@@ -105,6 +101,25 @@ class PartitionItem:
             first, last = max(self.start - number * n, 0), min(self.stop - number * n, n)
             segments.append(Segment(spec.chunks[number], first, last))
         return segments
+
+
+@dataclass(frozen=True)
+class PartitionItem:
+    """A partition to assemble.
+
+    Attributes
+    ----------
+    part : int
+        0 for the training rows, k for the k-th split.
+    index : int
+        Number of the partition in its dataset.
+    pieces : tuple of Piece
+        Several for a small split, whose rows are a few of very many.
+    """
+
+    part: int
+    index: int
+    pieces: tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
@@ -152,30 +167,55 @@ def _n_classes(spec: AssemblySpec) -> int:
 
 
 def _partition(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Partition:
-    records = _read(spec, item, pool)
-    rows = (
-        np.flatnonzero(_kept(spec, records, item.part))
-        if len(spec.roots) > 1
-        else np.arange(len(records.chunk))
-    )
+    words, row_at = _rows_of(spec, item, pool)
     if spec.shuffle:
         key = (item.index,) if item.part == 0 else (item.index, item.part)
-        rows = rows[rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(rows))]
-    row_at = records.row_at[rows]
-    x = _gather(spec, records.words, row_at, pool)
-    y = _targets(spec, records.words, row_at)
-    weight = records.words[row_at + 2].view(np.float32) if spec.layout.weighted else None
+        row_at = row_at[rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))]
+    x = _gather(spec, words, row_at, pool)
+    y = _targets(spec, words, row_at)
+    weight = words[row_at + 2].view(np.float32) if spec.layout.weighted else None
     fitted = {name: spec.staging.read_array(name) for name in spec.fitted}
     apply_transforms(x, spec.transforms, fitted, f"{spec.roots[item.part]}: partition {item.index}")
     return Partition(x, y, weight)
 
 
-def _read(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> _Records:
-    segments = item.segments(spec)
-    words, n_rows = spec.staging.read_segments(segments, item.n_words, pool)
+def _rows_of(
+    spec: AssemblySpec, item: PartitionItem, pool: BufferPool
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return words and the first word of each record that belongs to the item, in source order."""
+    taken = []
+    for piece in item.pieces:
+        records = _read(spec, piece, pool)
+        row_at = records.row_at
+        if len(spec.roots) > 1:
+            row_at = row_at[_kept(spec, records, item.part)]
+        if len(item.pieces) == 1:
+            return records.words, row_at
+        # the buffer serves the next piece: keep the few records that are wanted
+        taken.append(_copied(spec, records.words, row_at))
+    starts = np.cumsum([0, *(len(words) for words, _ in taken)])
+    row_at = np.concatenate([rows + start for (_, rows), start in zip(taken, starts[:-1], strict=True)])
+    return np.concatenate([words for words, _ in taken]), row_at
+
+
+def _copied(
+    spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Copy records into words of their own."""
+    n_values, n_labels = (words[row_at + k].astype(np.int64) for k in (0, 1))
+    ends = np.cumsum(2 + spec.layout.n_extra + 2 * n_labels + spec.layout.stride * n_values)
+    own = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.uint32)
+    own_at = np.concatenate([[0], ends])
+    copy_records(words, row_at, own_at, own)
+    return own, own_at[:-1]
+
+
+def _read(spec: AssemblySpec, piece: Piece, pool: BufferPool) -> _Records:
+    segments = piece.segments(spec)
+    words, n_rows = spec.staging.read_segments(segments, piece.n_words, pool)
     row_at = np.empty(int(n_rows.sum()) + 1, dtype=np.int64)
     locate_records(words, spec.layout.n_extra, spec.layout.stride, row_at)
-    first = 0 if spec.shuffle else item.start // spec.n_buckets
+    first = 0 if spec.shuffle else piece.start // spec.n_buckets
     chunk = np.repeat(np.arange(first, first + len(segments)), n_rows)
     return _Records(words, row_at[:-1], chunk)
 
@@ -262,15 +302,14 @@ def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[N
 
 def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64], pool: BufferPool) -> int:
     """Add a partition's rows to `counts`; return their number."""
-    records = _read(spec, item, pool)
-    rows = records.row_at[_kept(spec, records, item.part)] if len(spec.roots) > 1 else records.row_at
+    words, row_at = _rows_of(spec, item, pool)
     if spec.layout.dense:
-        dense = _gather(spec, records.words, rows, pool)
+        dense = _gather(spec, words, row_at, pool)
         assert isinstance(dense, DenseRows)
         counts += np.count_nonzero(dense.values, axis=0)
     else:
-        count_columns(records.words, rows, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
-    return len(rows)
+        count_columns(words, row_at, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
+    return len(row_at)
 
 
 def record_of(result: dict[str, Any]) -> PartitionRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ class ClusterOptions:
         Bytes a worker.
     scheduler : str or None
         Address of a running Dask scheduler, whose workers and limits are then used.
+    debug : bool
+        Let a local cluster's own messages through.
     """
 
     executor: str = "dask"
@@ -35,6 +38,7 @@ class ClusterOptions:
     threads_per_worker: int = 1
     memory_limit: int | None = None
     scheduler: str | None = None
+    debug: bool = False
 
     def budget(self) -> MemoryBudget:
         """Return the workers' memory as far as it is known without starting them."""
@@ -67,7 +71,8 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
     from distls.execution.dask import start_local
 
     budget = options.budget()
-    return start_local(budget.workers, budget.threads, options.memory_limit), budget
+    level = logging.WARNING if options.debug else logging.CRITICAL
+    return start_local(budget.workers, budget.threads, options.memory_limit, log_level=level), budget
 
 
 def current_dask_executor() -> Executor | None:

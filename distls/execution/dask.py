@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
+import signal
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
@@ -267,7 +270,12 @@ def _lost(error: BaseException | None) -> WorkerError:
 
 
 def start_local(
-    n_workers: int, threads_per_worker: int = 1, memory_limit: int | None = None, *, processes: bool = True
+    n_workers: int,
+    threads_per_worker: int = 1,
+    memory_limit: int | None = None,
+    *,
+    processes: bool = True,
+    log_level: int = logging.CRITICAL,
 ) -> DaskExecutor:
     """Start a cluster on this machine, its dashboard on loopback, and connect to it.
 
@@ -275,8 +283,11 @@ def start_local(
     ----------
     memory_limit : int or None
         Bytes a worker; None for no limit.
+    log_level : int
+        Of the cluster's own messages: workers that die or restart are this module's to report.
     """
-    with dask.config.set(_CONFIG):
+    logging.getLogger("distributed").setLevel(log_level)
+    with dask.config.set(_CONFIG), _interrupts_held():
         cluster = LocalCluster(
             n_workers=n_workers,
             threads_per_worker=threads_per_worker,
@@ -284,8 +295,23 @@ def start_local(
             processes=processes,
             host="127.0.0.1" if processes else None,
             dashboard_address="127.0.0.1:0",
+            silence_logs=log_level,
         )
         return DaskExecutor(Client(cluster, set_as_default=False), cluster)
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Start threads and processes that Ctrl-C does not reach: it is the driver's to handle.
+
+    They inherit the mask of the thread that starts them, and so does a worker that is started anew later.
+    """
+    resource_tracker.ensure_running()  # starting it later would lift the mask of the thread that does
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def of_current_client() -> DaskExecutor | None:

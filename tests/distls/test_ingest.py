@@ -13,9 +13,10 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 
-import distls.ingest
 import distls.ingest_plan
+import distls.ingest_run
 import distls.workers.ingest
+import distls.workers.text
 from distls.execution.serial import SerialExecutor
 from distls.ingest import ingest
 from distls.storage.dataset import open_dataset
@@ -394,6 +395,30 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch):
     assert report.notices == (f"1 line skipped; the first: {message}",)
 
 
+def test_bad_lines_of_a_compressed_file_have_their_number_too(tmp_path):
+    lines = make_text(300).splitlines()
+    lines[211] = "1 5:x"
+    lines[250] = "y 5:1"
+    (tmp_path / "a.svm.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.svm.gz", tmp_path / "d")
+    first = f'{tmp_path}/a.svm.gz:212: "5:x": a value must be a decimal number'
+    assert str(caught.value) == first
+    report = ingest(tmp_path / "a.svm.gz", tmp_path / "d", on_error="skip")
+    second = f'{tmp_path}/a.svm.gz:251: "y": a label must be a decimal number'
+    assert (report.rows, report.skipped, report.skipped_lines) == (298, 2, (first, second))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_line_that_cannot_be_a_row_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, pack):
+    monkeypatch.setattr(distls.workers.text, "MAX_LINE", 5000)
+    monkeypatch.setattr(distls.workers.text, "_PIECE", 100)
+    (tmp_path / "a.svm").write_bytes(pack(b"1 1:1\n\n2 " + b"1" * 20_000 + b"\n"))
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "d")
+    assert str(caught.value) == f"{tmp_path}/a.svm:3: a line of more than 0 MiB: not svmlight text"
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -562,14 +587,14 @@ def test_killed_at_each_stage_it_resumes_to_the_same_bits(tmp_path, share):
 def test_killed_between_the_two_publications_it_resumes(tmp_path, monkeypatch):
     (tmp_path / "a.svm").write_text(make_text())
     ingest(tmp_path / "a.svm", tmp_path / "whole", **OPTIONS)
-    publish = distls.ingest.publish
+    publish = distls.ingest_run.publish
 
     def dies_at_the_second(root, *args):
         if root.name == "d":
             raise Killed
         return publish(root, *args)
 
-    monkeypatch.setattr(distls.ingest, "publish", dies_at_the_second)
+    monkeypatch.setattr(distls.ingest_run, "publish", dies_at_the_second)
     with pytest.raises(Killed):
         ingest(tmp_path / "a.svm", tmp_path / "d", **OPTIONS)
     monkeypatch.undo()

@@ -317,20 +317,27 @@ def test_any_flipped_or_cut_byte_of_metadata_and_table(original, place, bit, cut
     changed[position] ^= 1 << bit
     try:
         path.write_bytes(content[:position] if cut else changed)
-        opened = open_dataset(root)
-        # a space, or something that only zarr looks at
-        assert (opened.meta, opened.fingerprint) == (original.dataset.meta, original.dataset.fingerprint)
-        assert opened.read(0, BufferPool()).y.tolist() == original.partitions[0].y.tolist()
-        assert path.name == "zarr.json"
-    except DistlsError as error:
-        assert str(error).startswith(f"{root}: ")
-        assert "\n" not in str(error)
+        opened = opened_or_refused(root)
     finally:
         path.write_bytes(content)
+    if opened is not None:  # a space, or something that only zarr looks at
+        assert path.name == "zarr.json"
+        assert (opened.meta, opened.fingerprint) == (original.dataset.meta, original.dataset.fingerprint)
+        assert opened.read(0, BufferPool()).y.tolist() == original.partitions[0].y.tolist()
+
+
+def opened_or_refused(path):
+    try:
+        return open_dataset(path)
+    except DistlsError as error:
+        message = str(error)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return None
 
 
 def test_missing_or_extra_parts_of_the_table(copied):
-    for path in sorted((copied / "partitions").iterdir()):
+    for path in sorted(path for path in (copied / "partitions").iterdir() if path.is_dir()):
         kept = copied / "kept"
         path.rename(kept)
         assert "the partition table cannot be read" in refusal(copied, CorruptDataError)

@@ -88,7 +88,7 @@ def test_index_width_follows_the_number_of_columns(written):
 def test_sparse_groups_open_with_anndata(written):
     for index, truth in enumerate(written.partitions):
         group = zarr.open_group(str(partition_folder(written.path, index)), mode="r")
-        for rows, member in ((truth.x, group), (truth.y, group["y"] if "y" in group else None)):
+        for rows, member in ((truth.x, group), (truth.y, group.get("y"))):
             if isinstance(rows, CsrRows):
                 found = anndata.io.read_elem(member)
                 width = written.dataset.meta.n_features if rows is truth.x else 3

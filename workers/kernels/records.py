@@ -22,6 +22,7 @@ from distls.workers.kernels._jit import kernel
 from distls.workers.kernels.decimal import read_double, write_double
 
 __all__ = [
+    "copy_records",
     "count_columns",
     "gather_dense",
     "gather_pairs",
@@ -71,6 +72,16 @@ def sort_records(
         for k in range(size):
             out[to + k] = words[start + k]
         place[bucket[r]] += size
+
+
+@kernel
+def copy_records(
+    words: NDArray[np.uint32], row_at: NDArray[np.int64], own_at: NDArray[np.int64], own: NDArray[np.uint32]
+) -> None:
+    """Copy the records at `row_at` (shape (n_rows,)) to own[own_at[r]:own_at[r + 1]]."""
+    for r in range(len(row_at)):
+        for k in range(own_at[r + 1] - own_at[r]):
+            own[own_at[r] + k] = words[row_at[r] + k]
 
 
 @kernel

@@ -1,0 +1,107 @@
+"""Kill, interrupt, resume: the weights are those of the undisturbed run, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distls.fitting import fit
+
+PASSES = 100
+
+
+def _arguments(documents: Path, run: Path, *more: object) -> list[object]:
+    return ["fit", "mcid", documents, run, "-p", "loss=hinge", "-p", "alpha=1e-4", "--passes", PASSES, *more]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(documents: Path) -> str:
+    result = fit("mcid", documents, params={"loss": "hinge", "alpha": 1e-4}, passes=PASSES, eval_every=0)
+    assert result.model is not None
+    return result.model.sha256
+
+
+def _rounds(run: Path) -> int:
+    events = run / "events.jsonl"
+    return events.read_text().count("\n") if events.exists() else 0
+
+
+def _digest(run: Path) -> str:
+    return json.loads((run / "status.json").read_text())["weights_sha256"]
+
+
+def _pool(command: Callable[..., Any], documents: Path, run: Path, *more: object) -> Any:
+    started = command(*_arguments(documents, run, "--workers", 2, "--eval-every", 0, *more))
+    started.when(lambda: _rounds(run) >= 5)
+    return started
+
+
+@pytest.mark.parametrize("victims", [1, 2])
+def test_killed_workers_change_nothing(
+    command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str, victims: int
+) -> None:
+    run = tmp_path / "run"
+    started = _pool(command, documents, run)
+    workers = started.workers()
+    assert len(workers) >= 2
+    for worker in workers[:victims]:
+        worker.send_signal(signal.SIGKILL)
+    assert _rounds(run) < PASSES, "killed too late to matter"
+    code, _, error = started.end()
+    assert code == 0, error
+    assert _digest(run) == undisturbed
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert [event["round"] for event in events] == list(range(1, PASSES + 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_says_how_to_go_on_and_resumes(
+    command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str, number: int
+) -> None:
+    run = tmp_path / "run"
+    started = _pool(command, documents, run, "--quiet")
+    started.interrupt(number)
+    code, out, error = started.end(20)
+    assert code == 3
+    assert error.strip().count("\n") == 0, error
+    assert f"`distls resume {run}` continues" in error
+    assert out == ""
+    assert not (run / "model").exists()
+    done = _rounds(run)
+    assert 5 <= done < PASSES
+    code, out, error = command("resume", run, "--workers", 2, "--quiet").end()
+    assert (code, error) == (0, "")
+    assert "MAX_PASSES" in out
+    assert _digest(run) == undisturbed
+    assert _rounds(run) == PASSES
+
+
+def test_killed_driver_resumes_from_its_last_checkpoint(
+    command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str
+) -> None:
+    run = tmp_path / "run"
+    started = _pool(command, documents, run, "--checkpoint-seconds", 0.05)
+    started.interrupt(signal.SIGKILL)
+    started.end()
+    (run / "checkpoints" / "round-999999.12345678.partial").mkdir()  # a checkpoint that was being written
+    code, _, error = command("resume", run, "--executor", "serial", "--quiet").end()
+    assert code == 0, error
+    assert _digest(run) == undisturbed
+
+
+def test_driver_killed_before_any_checkpoint_starts_over(
+    command: Callable[..., Any], documents: Path, tmp_path: Path, undisturbed: str
+) -> None:
+    run = tmp_path / "run"
+    started = _pool(command, documents, run, "--checkpoint-seconds", 1e9)
+    started.interrupt(signal.SIGKILL)
+    started.end()
+    code, _, error = command("resume", run, "--workers", 1, "--quiet").end()
+    assert code == 0, error
+    assert _digest(run) == undisturbed
+    assert _rounds(run) == PASSES
