@@ -183,6 +183,7 @@ def test_kept_partitions_are_in_nobodys_buffer(sets):
 
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_a_stream_within_a_stream(sets, prefetch):
+    read(ref(sets[2]), range(6))  # this thread has buffers already
     found = []
     for index, part in stream(ref(sets[1], 0, prefetch), range(6), ReadStats()):
         inner = read(ref(sets[0], 0, prefetch), range(6))

@@ -1,0 +1,267 @@
+"""Side by side with Vowpal Wabbit, in one run: seconds a pass, error, ingest rate, text to model.
+
+    pip install '.[bench]'
+    python -m benchmarks.peers [--directory FOLDER] [--rows N] [--repeats 5] [--out FILE]
+
+Like with like, on `rcv1-4` and `rcv1-53`: both programs read shuffled rows and make passes over their own binary
+form of the data, distls from its store (zstd values, the codec is printed) or from its workers' caches, Vowpal Wabbit
+from its cache file, hinge against `--loss_function hinge --adaptive --invariant`, softmax against
+`--loss_function logistic`. distls has two processes of one thread, Vowpal Wabbit all of its threads. Runs
+alternate; a pass is the median over repeats of (time of several passes - time of one) / (several - 1), so that neither
+pays for its start. Machines are noisy: read the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import distls
+from distls.execution.base import Executor
+from distls.execution.dask import start_local
+from distls.export import export_text
+from distls.memory import MIB, MemoryBudget
+from distls.callbacks import History
+
+VW = [sys.executable, "-m", "vowpalwabbit", "--quiet", "-b", "18"]
+HINGE = ["--loss_function", "hinge", "--adaptive", "--invariant"]
+LOGISTIC = ["--loss_function", "logistic"]
+PASSES = 4  # of the longer of two runs that are subtracted
+WORKERS = 2
+
+
+def run_vw(*arguments: object) -> dict[str, float]:
+    """Run Vowpal Wabbit; return its wall and CPU seconds, children included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.perf_counter()
+    subprocess.run([*VW, *map(str, arguments)], check=True, capture_output=True)
+    wall = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return {"wall": wall, "cpu": cpu}
+
+
+def vw_error(model: Path, test: Path, place: Path) -> float:
+    """Return a Vowpal Wabbit model's test error in %."""
+    out = place / "predictions"
+    run_vw("-t", "-i", model, "-d", test, "-p", out)
+    wrong = total = 0
+    with out.open() as predictions, test.open() as rows:
+        for predicted, row in zip(predictions, rows, strict=True):
+            wrong += int(float(predicted)) != int(row.split(" ", 1)[0])
+            total += 1
+    return 100 * wrong / total
+
+
+class VwPasses:
+    """Passes of Vowpal Wabbit over its cache file."""
+
+    def __init__(self, place: Path, name: str, classes: int, loss: list[str]) -> None:
+        self._options = ["--oaa", classes, *loss, "--holdout_off", "--cache_file", place / f"{name}.cache"]
+        self._place, self._name = place, name
+        if not (place / f"{name}.cache").exists():
+            run_vw("-d", place / f"{name}.vw", *self._options)
+
+    def seconds(self) -> float:
+        """Return the seconds of one pass from the cache."""
+        times = [run_vw(*self._options, "--passes", n)["wall"] for n in (1, PASSES)]
+        return (times[1] - times[0]) / (PASSES - 1)
+
+    def error(self) -> float:
+        """Return the test error after one pass."""
+        model = self._place / f"{self._name}.model"
+        run_vw("-d", self._place / f"{self._name}.vw", *self._options[:-2], "-f", model)
+        return vw_error(model, self._place / f"{self._name}-test.vw", self._place)
+
+
+def our_rounds(executor: Executor, data: Path, params: dict[str, Any], *, cached: bool) -> dict[str, Any]:
+    """Return the median seconds of a round after the first, its overhead, and the test error."""
+    history = History()
+    budget = MemoryBudget(2048 * MIB, WORKERS, 1, cache_limit=None if cached else 0)
+    # the first round fills caches and buffers; a round is a pass here
+    result = distls.fit(
+        "mcid", data, params=params, passes=PASSES + 2, eval_every=0, executor=executor, memory=budget, callbacks=[history]
+    )
+    seconds = [b["seconds"] - a["seconds"] for a, b in zip(history.records[1:], history.records[2:], strict=False)]
+    busy = [r["kernel_seconds"] + r["wait_seconds"] for r in history.records[2:]]
+    return {
+        "seconds": statistics.median(seconds),
+        "kernel": statistics.median([r["kernel_seconds"] for r in history.records[2:]]) / WORKERS,
+        "overhead": 1 - statistics.median(b / WORKERS / s for b, s in zip(busy, seconds, strict=True)),
+        "error": 100 * distls.evaluate(result.model, f"{data}-test").error,
+    }
+
+
+def compare_passes(executor: Executor, place: Path, name: str, classes: int, repeats: int) -> list[dict[str, Any]]:
+    """Alternate passes of both programs; return one row a comparison."""
+    rows = []
+    for loss, options, floor in (("hinge", HINGE, 3.0), ("log", LOGISTIC, 8.0)):
+        rival = VwPasses(place, name, classes, options)
+        params = {"loss": loss, "alpha": 1e-5, "average": "none"}
+        theirs, store, cache = [], [], []
+        for _ in range(repeats):
+            theirs.append(rival.seconds())
+            store.append(our_rounds(executor, place / name, params, cached=False))
+            cache.append(our_rounds(executor, place / name, params, cached=True))
+        vw = statistics.median(theirs)
+        for where, runs in (("store", store), ("cache", cache)):
+            ours = statistics.median(r["seconds"] for r in runs)
+            rows.append(
+                {
+                    "data": name,
+                    "loss": loss,
+                    "from": where,
+                    "distls s/pass": ours,
+                    "vw s/pass": vw,
+                    "ratio": vw / ours,
+                    "overhead": statistics.median(r["overhead"] for r in runs),
+                    "distls error %": runs[0]["error"],
+                    "distls passes": PASSES + 2,
+                    "vw error % (1 pass)": rival.error() if where == "store" else None,
+                    "asked": floor if where == "store" else (6.0 if loss == "hinge" else None),
+                }
+            )
+            _print_pass(rows[-1])
+    return rows
+
+
+def _print_pass(row: dict[str, Any]) -> None:
+    theirs = row["vw error % (1 pass)"]
+    print(
+        f"{row['data']:8} {row['loss']:6} from {row['from']:6} distls {row['distls s/pass']:.3f} s  vw {row['vw s/pass']:.3f} s  "
+        f"{row['ratio']:5.1f} times faster  overhead {100 * row['overhead']:.0f} %  error {row['distls error %']:.2f} % "
+        + (f"(vw, one pass, {theirs:.2f} %)" if theirs is not None else ""),
+        flush=True,
+    )
+
+
+def compare_ingest(place: Path, name: str, repeats: int) -> dict[str, Any]:
+    """Return MB of text a CPU second: distls from text to a shuffled, compressed dataset; vw parsing alone."""
+    text, rival = place / f"{name}.svm", place / f"{name}.vw"
+    ours, theirs, walls = [], [], []
+    for turn in range(repeats):
+        theirs.append(rival.stat().st_size / run_vw("--noop", "-d", rival)["cpu"] / 1e6)
+        started, cpu = time.perf_counter(), time.process_time()
+        distls.ingest(str(text), place / f"ingested-{turn}", n_features=47_236)
+        walls.append(text.stat().st_size / (time.perf_counter() - started) / 1e6)
+        ours.append(text.stat().st_size / (time.process_time() - cpu) / 1e6)
+        subprocess.run(["rm", "-rf", str(place / f"ingested-{turn}")], check=True)
+    row = {
+        "distls MB/CPU s": statistics.median(ours),
+        "distls MB/s, one process": statistics.median(walls),
+        "vw --noop MB/CPU s": statistics.median(theirs),
+    }
+    row["ratio"] = row["distls MB/CPU s"] / row["vw --noop MB/CPU s"]
+    print(f"ingest {name}: " + "  ".join(f"{k} {v:.2f}" for k, v in row.items()), flush=True)
+    return row
+
+
+def compare_text_to_model(place: Path, name: str, classes: int, repeats: int) -> dict[str, Any]:
+    """Return the wall seconds of whole command lines, from text to a model after one pass."""
+    ours, theirs = [], []
+    rival = ["--oaa", classes, *HINGE, "-b", 22, "-d", place / f"{name}.vw", "-f", place / "t2m.model"]
+    for turn in range(repeats):
+        theirs.append(run_vw(*rival)["wall"])
+        data, run = place / f"t2m-{turn}", place / f"t2m-{turn}-run"
+        started = time.perf_counter()
+        _distls("ingest", place / f"{name}.svm", data, "--workers", WORKERS, "--n-features", 47_236)
+        _distls("fit", "mcid", data, run, "-p", "loss=hinge", "-p", "alpha=1e-5", "--passes", 1,
+                "--workers", WORKERS, "--eval-every", 0)  # fmt: skip
+        ours.append(time.perf_counter() - started)
+    row = {
+        "distls wall s": statistics.median(ours),
+        "vw wall s": statistics.median(theirs),
+        "distls error %": 100 * distls.evaluate(run, f"{place / name}-test").error,
+        "vw error %": vw_error(place / "t2m.model", place / f"{name}-test.vw", place),
+    }
+    row["ratio"] = row["distls wall s"] / row["vw wall s"]
+    print(f"text to model {name}: " + "  ".join(f"{k} {v:.2f}" for k, v in row.items()), flush=True)
+    return row
+
+
+def _distls(*arguments: object) -> None:
+    subprocess.run([sys.executable, "-m", "distls", *map(str, arguments), "--quiet"], check=True, capture_output=True)
+
+
+def prepare(place: Path, name: str, rows: int | None) -> None:
+    """Generate a dataset and its text forms, unless they are there."""
+    if not (place / name).exists():
+        distls.generate(name, place / name, rows=rows)
+    for part in ("", "-test"):
+        for style, ending in (("svmlight", "svm"), ("vw", "vw")):
+            target = place / f"{name}{part}.{ending}"
+            if not target.exists():
+                export_text(place / f"{name}{part}", target, style=style)
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Run the comparisons asked for, print them, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--rows", type=int, help="training rows; default the paper's")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", default="passes,ingest,text")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="distls-peers-") as folder:
+        place = options.directory or Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        results = _compare(place, options)
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1))
+    return results
+
+
+def _compare(place: Path, options: argparse.Namespace) -> dict[str, Any]:
+    wanted = options.only.split(",")
+    results: dict[str, Any] = {"cpus": os.cpu_count(), "load": os.getloadavg()}
+    for name in ("rcv1-4", "rcv1-53"):
+        prepare(place, name, options.rows)
+    codecs = distls.open_dataset(place / "rcv1-4").meta.codecs
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; codecs {codecs}", flush=True)
+    if "passes" in wanted:
+        executor = start_local(WORKERS)
+        try:
+            results["passes"] = compare_passes(executor, place, "rcv1-4", 4, options.repeats)
+        finally:
+            executor.close()
+    if "overhead" in wanted or "passes" in wanted:
+        results["overhead"] = _overhead(place)
+    if "ingest" in wanted:
+        results["ingest"] = compare_ingest(place, "rcv1-4", max(1, options.repeats // 2))
+    if "text" in wanted:
+        results["text"] = compare_text_to_model(place, "rcv1-53", 53, max(1, options.repeats // 2))
+    return results
+
+
+def _overhead(place: Path) -> list[dict[str, Any]]:
+    """Return what driver and scheduler cost of a round at 53 classes."""
+    executor, rows = start_local(WORKERS), []
+    try:
+        for loss in ("hinge", "log"):
+            for cached in (False, True):
+                params = {"loss": loss, "alpha": 1e-5, "average": "none"}
+                row = our_rounds(executor, place / "rcv1-53", params, cached=cached)
+                rows.append({"loss": loss, "cached": cached, **row})
+                print(
+                    f"rcv1-53  {loss:6} from {'cache' if cached else 'store'}  {row['seconds']:.3f} s a pass, kernels "
+                    f"{row['kernel']:.3f} s, overhead {100 * row['overhead']:.0f} %, error {row['error']:.2f} %",
+                    flush=True,
+                )
+    finally:
+        executor.close()
+    return rows
+
+
+if __name__ == "__main__":
+    main()
