@@ -26,7 +26,6 @@ import numpy as np
 import scipy.sparse as sp
 
 import distls
-from distls.ingest import ingest
 from distls.memory import MIB
 from distls.storage.dataset import Dataset
 from distls.storage.rows import DenseRows
@@ -78,9 +77,9 @@ def ingest_set(chosen: RealSet, source: Path, place: Path, partition_size: int) 
     for name, split in (("all", ()), ("part", ("val=0.4",))):
         labels = source / chosen.train_labels if chosen.train_labels else None
         common = {"partition_size": partition_size, "transform": tuple(filter(None, chosen.transform.split(",")))}
-        ingest(str(source / chosen.train), place / name, labels=labels, split=split, **common)
+        distls.ingest(str(source / chosen.train), place / name, labels=labels, split=split, **common)
     labels = source / chosen.test_labels if chosen.test_labels else None
-    ingest(str(source / chosen.test), place / "test", labels=labels, like=place / "all")
+    distls.ingest(str(source / chosen.test), place / "test", labels=labels, like=place / "all")
     return place / "all", place / "part"
 
 

@@ -17,7 +17,7 @@ _HOMES = {
     "evaluate": "distls.evaluation",
     "fit": "distls.fitting",
     "generate": "distls.generation",
-    "ingest": "distls.ingest",
+    "ingest": "distls.ingestion",
     "load_model": "distls.storage.model",
     "open_dataset": "distls.storage.dataset",
     "predict": "distls.prediction",
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from distls.fitting import fit as fit
     from distls.fitting import resume as resume
     from distls.generation import generate as generate
-    from distls.ingest import ingest as ingest
+    from distls.ingestion import ingest as ingest
     from distls.prediction import predict as predict
     from distls.storage.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError

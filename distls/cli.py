@@ -163,7 +163,7 @@ def ingest(sources: tuple[str, ...], dataset: Path, quiet: bool, debug: bool, **
 
     Run the same command again to resume one that was stopped.
     """
-    from distls.ingest import ingest as run_ingest
+    from distls.ingestion import ingest as run_ingest
     from distls.progress import work_progress
 
     cluster = _cluster(options, debug)

@@ -108,7 +108,7 @@ def _export(source: Path, text: Path, executor: Any, progress: Any) -> int:
 
 
 def _ingest(text: Path, train: Path, executor: Any) -> float:
-    from distls.ingest import ingest
+    from distls.ingestion import ingest
 
     started = time.perf_counter()
     with work_progress(quiet=False) as progress:

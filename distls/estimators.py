@@ -134,7 +134,7 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
             return self._fit_dataset(open_dataset(Path(folder) / "data"), labels=np.unique(y))
 
     def _write(self, path: Path, X: Any, y: Any, sample_weight: Any) -> None:  # noqa: N803
-        from distls.ingest import ingest
+        from distls.ingestion import ingest
 
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:

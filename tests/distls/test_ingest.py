@@ -13,12 +13,12 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 
-import distls.ingest_plan
-import distls.ingest_run
+import distls.ingestion.plan
+import distls.ingestion.run
 import distls.workers.ingest
 import distls.workers.text
 from distls.execution.serial import SerialExecutor
-from distls.ingest import ingest
+from distls.ingestion import ingest
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import (
     BadInputError,
@@ -34,7 +34,7 @@ from distls.storage.rows import CsrRows
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch):
     """Many items from little text."""
-    monkeypatch.setattr(distls.ingest_plan, "RANGE_BYTES", 2000)
+    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 2000)
 
 
 def make_text(n_rows=400, n_features=50, n_classes=3, seed=0, base=1) -> str:
@@ -142,7 +142,7 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch):
     text = "1 1:1\r\n\n-1 2:2 # c\n1 3:3\n# 1 1:1\n1 4:4\n\n-1 1:5"
     (tmp_path / "a.svm").write_text(text)
     for size in range(1, len(text) + 2):
-        monkeypatch.setattr(distls.ingest_plan, "RANGE_BYTES", size)
+        monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", size)
         ingest(tmp_path / "a.svm", tmp_path / "d", shuffle=False)
         x, y = read_all(tmp_path / "d")
         assert (
@@ -301,7 +301,7 @@ def arrays(seed=0):
 
 @pytest.mark.parametrize("kind", ["idx", "idx.gz", "npy", "npz", "npz-y", "memory"])
 def test_dense_sources(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(distls.ingest_plan, "RANGE_BYTES", 800)
+    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 800)
     x, y = arrays()
     options = {"labels": tmp_path / "labels.npy"}
     source = tmp_path / f"x.{kind}"
@@ -385,7 +385,7 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch):
     (tmp_path / "a.svm").write_text("\n".join(lines))
     message = f'{tmp_path}/a.svm:78: "3:1": index 3 comes after index 5; indices must increase within a row'
     for size in (50, 700, 10**6):
-        monkeypatch.setattr(distls.ingest_plan, "RANGE_BYTES", size)
+        monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", size)
         with pytest.raises(BadInputError) as caught:
             ingest(tmp_path / "a.svm", tmp_path / "d", executor=Reversed())
         assert str(caught.value) == message
@@ -587,18 +587,18 @@ def test_killed_at_each_stage_it_resumes_to_the_same_bits(tmp_path, share):
 def test_killed_between_the_two_publications_it_resumes(tmp_path, monkeypatch):
     (tmp_path / "a.svm").write_text(make_text())
     ingest(tmp_path / "a.svm", tmp_path / "whole", **OPTIONS)
-    publish = distls.ingest_run.publish
+    publish = distls.ingestion.run.publish
 
     def dies_at_the_second(root, *args):
         if root.name == "d":
             raise Killed
         return publish(root, *args)
 
-    monkeypatch.setattr(distls.ingest_run, "publish", dies_at_the_second)
+    monkeypatch.setattr(distls.ingestion.run, "publish", dies_at_the_second)
     with pytest.raises(Killed):
         ingest(tmp_path / "a.svm", tmp_path / "d", **OPTIONS)
     monkeypatch.undo()
-    monkeypatch.setattr(distls.ingest_plan, "RANGE_BYTES", 2000)
+    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 2000)
     ingest(tmp_path / "a.svm", tmp_path / "d", **OPTIONS)
     assert file_bytes(tmp_path / "d") == file_bytes(tmp_path / "whole")
     assert file_bytes(tmp_path / "d-test") == file_bytes(tmp_path / "whole-test")
@@ -683,6 +683,6 @@ def test_a_full_disk_is_reported_and_the_ingest_resumes(tmp_path, monkeypatch, s
         f"to resume it, or remove {tmp_path}/d"
     )
     monkeypatch.undo()
-    monkeypatch.setattr(distls.ingest_plan, "RANGE_BYTES", 2000)
+    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 2000)
     ingest(tmp_path / "a.svm", tmp_path / "d")
     assert file_bytes(tmp_path / "d") == file_bytes(tmp_path / "whole")

@@ -8,9 +8,9 @@ from typing import Any
 
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
-from distls.ingest_options import IngestOptions
-from distls.ingest_plan import SourcePlan, plan_arrays, plan_files
-from distls.ingest_run import IngestReport, IngestRun, Progress
+from distls.ingestion.options import IngestOptions
+from distls.ingestion.plan import SourcePlan, plan_arrays, plan_files
+from distls.ingestion.run import IngestReport, IngestRun, Progress
 from distls.storage.errors import ParameterError
 
 __all__ = ["IngestReport", "ingest"]

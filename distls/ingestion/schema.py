@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.ingest_options import IngestOptions
-from distls.ingest_plan import SourcePlan
+from distls.ingestion.options import IngestOptions
+from distls.ingestion.plan import SourcePlan
 from distls.storage.dataset import Dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.format import Label, TargetKind

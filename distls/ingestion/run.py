@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
-from distls.ingest_options import IngestOptions
-from distls.ingest_plan import SourcePlan, check_same_plan, plan_document
-from distls.ingest_schema import Schema, Survey, allot_split, decide_schema, partition_items
+from distls.ingestion.options import IngestOptions
+from distls.ingestion.plan import SourcePlan, check_same_plan, plan_document
+from distls.ingestion.schema import Schema, Survey, allot_split, decide_schema, partition_items
 from distls.storage.dataset import STAGING, Dataset, is_dataset, open_dataset, publish
 from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
 from distls.storage.format import DatasetMeta

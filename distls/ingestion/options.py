@@ -19,7 +19,7 @@ FORMATS = ("auto", "svmlight", "npz", "npy", "idx")
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """The options of an ingest, checked; see `distls.ingest.ingest`."""
+    """The options of an ingest, checked; see `distls.ingest`."""
 
     format: str = "auto"
     labels: str | None = None

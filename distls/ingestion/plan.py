@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from distls.ingest_options import FORMATS, IngestOptions
+from distls.ingestion.options import FORMATS, IngestOptions
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError
 from distls.workers.sources import ArrayHeader, ArrayItem, MemoryItem, read_header, read_labels_file
 from distls.workers.text import SourceFile, TextItem
