@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import distls
+from distls.callbacks import History
 from distls.execution.base import Executor
 from distls.execution.dask import start_local
 from distls.export import export_text
 from distls.memory import MIB, MemoryBudget
-from distls.callbacks import History
 
 VW = [sys.executable, "-m", "vowpalwabbit", "--quiet", "-b", "18"]
 HINGE = ["--loss_function", "hinge", "--adaptive", "--invariant"]
@@ -90,9 +90,18 @@ def our_rounds(executor: Executor, data: Path, params: dict[str, Any], *, cached
     budget = MemoryBudget(2048 * MIB, WORKERS, 1, cache_limit=None if cached else 0)
     # the first round fills caches and buffers; a round is a pass here
     result = distls.fit(
-        "mcid", data, params=params, passes=PASSES + 2, eval_every=0, executor=executor, memory=budget, callbacks=[history]
+        "mcid",
+        data,
+        params=params,
+        passes=PASSES + 2,
+        eval_every=0,
+        executor=executor,
+        memory=budget,
+        callbacks=[history],
     )
-    seconds = [b["seconds"] - a["seconds"] for a, b in zip(history.records[1:], history.records[2:], strict=False)]
+    seconds = [
+        b["seconds"] - a["seconds"] for a, b in zip(history.records[1:], history.records[2:], strict=False)
+    ]
     busy = [r["kernel_seconds"] + r["wait_seconds"] for r in history.records[2:]]
     return {
         "seconds": statistics.median(seconds),
@@ -102,7 +111,9 @@ def our_rounds(executor: Executor, data: Path, params: dict[str, Any], *, cached
     }
 
 
-def compare_passes(executor: Executor, place: Path, name: str, classes: int, repeats: int) -> list[dict[str, Any]]:
+def compare_passes(
+    executor: Executor, place: Path, name: str, classes: int, repeats: int
+) -> list[dict[str, Any]]:
     """Alternate passes of both programs; return one row a comparison."""
     rows = []
     for loss, options, floor in (("hinge", HINGE, 3.0), ("log", LOGISTIC, 8.0)):
@@ -138,8 +149,10 @@ def compare_passes(executor: Executor, place: Path, name: str, classes: int, rep
 def _print_pass(row: dict[str, Any]) -> None:
     theirs = row["vw error % (1 pass)"]
     print(
-        f"{row['data']:8} {row['loss']:6} from {row['from']:6} distls {row['distls s/pass']:.3f} s  vw {row['vw s/pass']:.3f} s  "
-        f"{row['ratio']:5.1f} times faster  overhead {100 * row['overhead']:.0f} %  error {row['distls error %']:.2f} % "
+        f"{row['data']:8} {row['loss']:6} from {row['from']:6} "
+        f"distls {row['distls s/pass']:.3f} s  vw {row['vw s/pass']:.3f} s  "
+        f"{row['ratio']:5.1f} times faster  overhead {100 * row['overhead']:.0f} %  "
+        f"error {row['distls error %']:.2f} % "
         + (f"(vw, one pass, {theirs:.2f} %)" if theirs is not None else ""),
         flush=True,
     )
@@ -190,7 +203,9 @@ def compare_text_to_model(place: Path, name: str, classes: int, repeats: int) ->
 
 
 def _distls(*arguments: object) -> None:
-    subprocess.run([sys.executable, "-m", "distls", *map(str, arguments), "--quiet"], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "distls", *map(str, arguments), "--quiet"], check=True, capture_output=True
+    )
 
 
 def prepare(place: Path, name: str, rows: int | None) -> None:

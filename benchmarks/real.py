@@ -76,7 +76,10 @@ def ingest_set(chosen: RealSet, source: Path, place: Path, partition_size: int) 
     """Ingest a set: place/all, place/part, place/part-val, place/test and place/part-test; return all and part."""
     for name, split in (("all", ()), ("part", ("val=0.4",))):
         labels = source / chosen.train_labels if chosen.train_labels else None
-        common = {"partition_size": partition_size, "transform": tuple(filter(None, chosen.transform.split(",")))}
+        common = {
+            "partition_size": partition_size,
+            "transform": tuple(filter(None, chosen.transform.split(","))),
+        }
         distls.ingest(str(source / chosen.train), place / name, labels=labels, split=split, **common)
     labels = source / chosen.test_labels if chosen.test_labels else None
     distls.ingest(str(source / chosen.test), place / "test", labels=labels, like=place / "all")
@@ -112,7 +115,9 @@ def arrays_of(path: Path) -> tuple[Any, np.ndarray]:
     if isinstance(parts[0].x, DenseRows):
         return np.concatenate([p.x.values for p in parts]), labels
     width = data.meta.n_features
-    blocks = [sp.csr_matrix((p.x.data, p.x.indices.astype(np.int32), p.x.indptr), (len(p.y), width)) for p in parts]
+    blocks = [
+        sp.csr_matrix((p.x.data, p.x.indices.astype(np.int32), p.x.indptr), (len(p.y), width)) for p in parts
+    ]
     return sp.vstack(blocks).tocsr(), labels
 
 
@@ -122,7 +127,9 @@ def rivals(place: Path) -> dict[str, dict[str, float]]:
 
     x, y = arrays_of(place / "all")
     test_x, test_y = arrays_of(place / "test")
-    table: dict[str, Callable[[float], Any]] = {"LinearSVC": lambda c: LinearSVC(C=c, dual=True, max_iter=300)}
+    table: dict[str, Callable[[float], Any]] = {
+        "LinearSVC": lambda c: LinearSVC(C=c, dual=True, max_iter=300)
+    }
     results = {}
     for name, make in table.items():
         best = {"error": 100.0}
@@ -169,11 +176,16 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     results = {}
     print(f"{'set':8} {'bar %':>6} {'how':36} {'error %':>8} {'loss':15} {'alpha':>7} {'fit s':>6}")
     for name in options.sets.split(","):
-        rows = results[name] = run_set(name, options.data, options.passes, options.intercept, not options.no_rivals)
+        rows = results[name] = run_set(
+            name, options.data, options.passes, options.intercept, not options.no_rivals
+        )
         for how, row in rows.items():
             if how == "rivals":
                 for rival, found in row.items():
-                    print(f"{name:8} {'':6} {rival:36} {found['error']:8.2f} {'':15} {'':7} {found.get('seconds', 0):6.1f}")
+                    print(
+                        f"{name:8} {'':6} {rival:36} {found['error']:8.2f} {'':15} {'':7} "
+                        f"{found.get('seconds', 0):6.1f}"
+                    )
             elif how != "bar":
                 print(
                     f"{name:8} {rows['bar']:6.1f} {how:36} {row['error']:8.2f} {row['loss']:15} {row['alpha']:7.0e} "

@@ -24,7 +24,7 @@ _HOMES = {
     "resume": "distls.fitting",
 }
 
-__all__ = ["__version__", *_HOMES]  # noqa: PLE0604  (names are strings)
+__all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from distls.estimators import MCIDClassifier as MCIDClassifier

@@ -27,7 +27,7 @@ __all__ = ["cli", "main"]
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 3
 
 
-class _Size(click.ParamType):
+class _Size(click.ParamType[int]):
     """Bytes, written like 600MiB."""
 
     name = "size"
@@ -91,7 +91,11 @@ def _cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--memory-limit", type=_Size(), help="Bytes a worker may use, like 600MiB."),
         click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler."),
         click.option(
-            "--executor", "executor_kind", type=click.Choice(["serial", "dask"]), default="dask", show_default=True
+            "--executor",
+            "executor_kind",
+            type=click.Choice(["serial", "dask"]),
+            default="dask",
+            show_default=True,
         ),
     ]
     for option in reversed(options):
@@ -140,18 +144,26 @@ def cli() -> None:
 @cli.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("dataset", type=click.Path(path_type=Path))
-@click.option("--format", "format", default="auto", type=click.Choice(["auto", "svmlight", "npz", "npy", "idx"]))
+@click.option(
+    "--format", "format", default="auto", type=click.Choice(["auto", "svmlight", "npz", "npy", "idx"])
+)
 @click.option("--labels", type=click.Path(), help="Label file of idx, npy or npz data.")
 @click.option("--unlabelled", is_flag=True, help="The text has no label column; rows keep their order.")
 @click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists.")
-@click.option("--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True)
+@click.option(
+    "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
+)
 @click.option("--zero-based", type=click.Choice(["auto", "yes", "no"]), default="auto", show_default=True)
 @click.option("--n-features", type=click.IntRange(1), help="Width; default the largest index.")
 @click.option("--transform", help="In order: log1p, idf, l2norm, scale=X.")
 @click.option("--like", type=click.Path(), help="Take classes, width and fitted transforms of a data set.")
-@click.option("--split", multiple=True, metavar="NAME=FRACTION", help="Hold out rows, stratified, as DATASET-NAME.")
+@click.option(
+    "--split", multiple=True, metavar="NAME=FRACTION", help="Hold out rows, stratified, as DATASET-NAME."
+)
 @click.option("--partition-size", type=_Size(), default="16MiB", show_default=True, help="Decoded bytes.")
-@click.option("--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True)
+@click.option(
+    "--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True
+)
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
 @click.option("--shuffle/--no-shuffle", default=None, help="Shuffle rows on write; default yes with labels.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
@@ -192,7 +204,7 @@ def _describe_dataset(path: Path) -> None:
     click.echo(dataset_line(open_dataset(path)))
 
 
-class _executor:  # noqa: N801  (reads as a function)
+class _executor:
     """Open an executor for a ``with`` block, closed however the block ends."""
 
     def __init__(self, options: ClusterOptions) -> None:
@@ -214,7 +226,9 @@ class _executor:  # noqa: N801  (reads as a function)
 @click.option("--rows", type=click.IntRange(1), help="Training rows; default the paper's.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--partition-size", type=_Size(), default="16MiB", show_default=True)
-@click.option("--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True)
+@click.option(
+    "--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True
+)
 @_cluster_options
 @_common_options
 def generate(kind: str, dataset: Path, quiet: bool, debug: bool, **options: Any) -> None:
@@ -277,7 +291,13 @@ def methods(method: str | None) -> None:
 @_cluster_options
 @click.option("--debug", is_flag=True)
 def plan(
-    method: str, dataset: Path, pairs: tuple[str, ...], as_json: bool, no_probe: bool, debug: bool, **options: Any
+    method: str,
+    dataset: Path,
+    pairs: tuple[str, ...],
+    as_json: bool,
+    no_probe: bool,
+    debug: bool,
+    **options: Any,
 ) -> None:
     """Say what a fit will cost in memory, bytes and seconds; refuse what cannot fit."""
     from distls.methods import parse_values
@@ -286,7 +306,9 @@ def plan(
 
     passes, seed = options.pop("passes"), options.pop("seed")
     cluster = _cluster(options, debug)
-    made = plan_fit(method, dataset, parse_values(pairs), seed=seed, passes=passes, cluster=cluster, probe=not no_probe)
+    made = plan_fit(
+        method, dataset, parse_values(pairs), seed=seed, passes=passes, cluster=cluster, probe=not no_probe
+    )
     if as_json:
         _print_json(made.to_json())
     else:
@@ -297,13 +319,17 @@ def plan(
 @click.argument("method")
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter; NAME=A,B,C with --select.")
+@click.option(
+    "-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter; NAME=A,B,C with --select."
+)
 @click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit; default 10 without another.")
 @click.option("--tol", type=float, help="Stop when the certificate is at most this.")
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Of training.")
 @click.option("--eval", "eval_data", type=click.Path(path_type=Path), help="A data set to score.")
 @click.option("--eval-every", type=click.FloatRange(0), help="Passes between evaluations; 0 for none.")
-@click.option("--patience", type=click.IntRange(1), help="Stop after so many evaluations without a lower error.")
+@click.option(
+    "--patience", type=click.IntRange(1), help="Stop after so many evaluations without a lower error."
+)
 @click.option("--select", type=click.Path(path_type=Path), help="Chooses among several settings.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
@@ -313,8 +339,8 @@ def fit(
     method: str, dataset: Path, run: Path, pairs: tuple[str, ...], quiet: bool, debug: bool, **options: Any
 ) -> int:
     """Train METHOD on DATASET into the new folder RUN."""
-    from distls.fitting import fit as run_fit
     from distls.fitting import check_fit
+    from distls.fitting import fit as run_fit
     from distls.methods import parse_values
 
     cluster = _cluster(options, debug)
@@ -323,7 +349,14 @@ def fit(
     check_fit(method, dataset, run, params=params, cluster=cluster, **options)
     with _executor(cluster) as (executor, budget):
         result = run_fit(
-            method, dataset, run, params=params, executor=executor, memory=budget, callbacks=_watchers(quiet), **options
+            method,
+            dataset,
+            run,
+            params=params,
+            executor=executor,
+            memory=budget,
+            callbacks=_watchers(quiet),
+            **options,
         )
     return _conclude(result, run)
 
@@ -357,10 +390,13 @@ def _conclude(result: FitResult, run: Path) -> int:
     from distls.solvers.base import Status
 
     if result.status == Status.INTERRUPTED:
-        return _say(f"interrupted after {result.passes:g} passes; `distls resume {run}` continues", INTERRUPTED)
+        return _say(
+            f"interrupted after {result.passes:g} passes; `distls resume {run}` continues", INTERRUPTED
+        )
     if result.status == Status.DIVERGED:
         return _say(
-            f"distls: {run}: the weights are no longer finite; try a larger alpha or t0, or scale the data", FAILED
+            f"distls: {run}: the weights are no longer finite; try a larger alpha or t0, or scale the data",
+            FAILED,
         )
     click.echo("\n".join(result_lines(result)))
     return OK
@@ -373,7 +409,9 @@ def _conclude(result: FitResult, run: Path) -> int:
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
 @_cluster_options
 @click.option("--debug", is_flag=True)
-def evaluate(run: Path, dataset: Path, as_json: bool, unknown_labels: str, debug: bool, **options: Any) -> None:
+def evaluate(
+    run: Path, dataset: Path, as_json: bool, unknown_labels: str, debug: bool, **options: Any
+) -> None:
     """Score a model on labelled data: error, log loss, classes, confusion."""
     from distls.evaluation import evaluate as run_evaluate
     from distls.report import evaluation_lines
@@ -414,7 +452,10 @@ def predict(
     from distls.prediction import predict as run_predict
     from distls.progress import work_progress
 
-    with _executor(_small(_cluster(options, debug), dataset)) as (executor, _), work_progress(quiet) as progress:
+    with (
+        _executor(_small(_cluster(options, debug), dataset)) as (executor, _),
+        work_progress(quiet) as progress,
+    ):
         n_rows = run_predict(run, dataset, out, top=top, proba=proba, executor=executor, progress=progress)
     click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
 
@@ -431,7 +472,9 @@ def report(run: Path, debug: bool) -> None:
 
 @cli.command()
 @click.option("--rows", type=click.IntRange(1000), default=400_000, show_default=True)
-@click.option("--directory", type=click.Path(path_type=Path), help="Keep everything there; default a temporary folder.")
+@click.option(
+    "--directory", type=click.Path(path_type=Path), help="Keep everything there; default a temporary folder."
+)
 @click.option("--workers", type=click.IntRange(1))
 @click.option("--debug", is_flag=True)
 def demo(rows: int, directory: Path | None, workers: int | None, debug: bool) -> int:

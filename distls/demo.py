@@ -69,11 +69,15 @@ def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptio
     started = time.perf_counter()
     executor, budget = open_executor(options)
     try:
-        console.rule(f"1  generate {rows:,} documents in the shape of RCV1, 4 classes, and write them as svmlight text")
+        console.rule(
+            f"1  generate {rows:,} documents in the shape of RCV1, 4 classes, and write them as svmlight text"
+        )
         with work_progress(quiet=False) as progress:
             _, test = generate("rcv1-4", place / "generated", rows=rows, executor=executor, progress=progress)
             size = _export(place / "generated", text, executor, progress)
-        console.rule(f"2  ingest {human(size)} of text: parse, shuffle, compress, checksum, on {budget.workers} processes")
+        console.rule(
+            f"2  ingest {human(size)} of text: parse, shuffle, compress, checksum, on {budget.workers} processes"
+        )
         ingest_seconds = _ingest(text, train, executor)
         console.print(dataset_line(open_dataset(train)))
         console.rule(f"3  plan: workers may use {human(_MEMORY_LIMIT)} each")
@@ -97,7 +101,11 @@ def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptio
         "in all": f"{time.perf_counter() - started:.0f} s",
     }
     _show(console, facts)
-    console.print(f"everything is in {place}" if kept else "--directory keeps the files; `distls --help` has the commands")
+    console.print(
+        f"everything is in {place}"
+        if kept
+        else "--directory keeps the files; `distls --help` has the commands"
+    )
     return 0
 
 
@@ -128,7 +136,8 @@ def _facts(result: FitResult, events: list[dict[str, Any]], plan: Any) -> dict[s
         "bytes read": f"{human(sum(e['bytes_read'] for e in events))} from the store, "
         f"{human(sum(e['cached_bytes'] for e in events))} from the workers' caches",
         "peak memory a worker": f"{human(peaks[0])} to {human(peaks[-1])}; planned {human(plan.worker_bytes)}",
-        "weights sha256": str(result.record["weights_sha256"])[:16] + " (the same with any number of workers)",
+        "weights sha256": str(result.record["weights_sha256"])[:16]
+        + " (the same with any number of workers)",
     }
 
 

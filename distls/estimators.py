@@ -108,7 +108,7 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Train.
 
         Parameters
@@ -125,7 +125,9 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
         """
         if isinstance(X, (str, Path, Dataset)):
             if y is not None or sample_weight is not None:
-                raise ParameterError("a data set has its own labels and weights; do not pass y or sample_weight")
+                raise ParameterError(
+                    "a data set has its own labels and weights; do not pass y or sample_weight"
+                )
             return self._fit_dataset(X if isinstance(X, Dataset) else open_dataset(X))
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
         check_classification_targets(y)
@@ -133,12 +135,14 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
             self._write(Path(folder) / "data", X, y, sample_weight)
             return self._fit_dataset(open_dataset(Path(folder) / "data"), labels=np.unique(y))
 
-    def _write(self, path: Path, X: Any, y: Any, sample_weight: Any) -> None:  # noqa: N803
+    def _write(self, path: Path, X: Any, y: Any, sample_weight: Any) -> None:
         from distls.ingestion import ingest
 
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from")
+            raise ValueError(
+                f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from"
+            )
         ingest(X, path, y=codes, sample_weight=sample_weight, dtype=X.dtype.name, seed=self.random_state)
 
     def _fit_dataset(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> Self:
@@ -161,7 +165,9 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
                 eval_every=None if self.tol is not None else 0, executor=self._executor(),
             )  # fmt: skip
         if result.model is None:
-            raise ParameterError("the weights are no longer finite; try a larger alpha or t0, or scale the data")
+            raise ParameterError(
+                "the weights are no longer finite; try a larger alpha or t0, or scale the data"
+            )
         self.model_: LinearModel = result.model
         self.classes_ = np.array(dataset.meta.classes) if labels is None else labels
         self.n_features_in_ = dataset.meta.n_features
@@ -200,12 +206,12 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         return self.model_.intercept
 
-    def decision_function(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def decision_function(self, X: Any) -> NDArray[Any]:
         """Return the scores, shape (n_rows, n_classes), or (n_rows,) for two classes as scikit-learn has it."""
         values = self._scores(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
 
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of each row, shape (n_rows,).
 
         Parameters
@@ -216,7 +222,7 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
             return self._predict_dataset(X if isinstance(X, Dataset) else open_dataset(X))
         return self.classes_[self._scores(X).argmax(axis=1)]
 
-    def predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return class probabilities, shape (n_rows, n_classes); only with loss="log"."""
         check_is_fitted(self, "model_")
         if not self.model_.has_probabilities:
@@ -226,7 +232,7 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
         np.exp(values, out=values)
         return values / values.sum(axis=1, keepdims=True)
 
-    def _scores(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
         weights, intercept = self.model_.weights, self.model_.intercept.astype(np.float64)
@@ -247,7 +253,7 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[np.concatenate(codes)] if codes else self.classes_[:0]
 
 
-def _rows_of(X: Any) -> Rows:  # noqa: N803
+def _rows_of(X: Any) -> Rows:
     if not sp.issparse(X):
         return DenseRows(np.ascontiguousarray(X))
     return CsrRows(X.indptr.astype(np.int64), X.indices.astype(index_dtype(X.shape[1])), X.data)

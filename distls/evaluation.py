@@ -32,7 +32,15 @@ from distls.workers.scoring import (
 )
 from distls.workers.stream import DatasetRef
 
-__all__ = ["Evaluation", "Evaluator", "check_evaluable", "check_scorable", "class_codes", "evaluate", "reference"]
+__all__ = [
+    "Evaluation",
+    "Evaluator",
+    "check_evaluable",
+    "check_scorable",
+    "class_codes",
+    "evaluate",
+    "reference",
+]
 
 
 @dataclass(frozen=True)
@@ -132,11 +140,17 @@ def check_scorable(
         )
     if meta.transforms_digest != transforms_digest:
         mine, theirs = (",".join(t["name"] for t in ts) or "none" for ts in (meta.transforms, transforms))
-        why = f"transforms {mine}, {model_name} {theirs}" if mine != theirs else "transforms fitted on other data"
+        why = (
+            f"transforms {mine}, {model_name} {theirs}"
+            if mine != theirs
+            else "transforms fitted on other data"
+        )
         raise MismatchError(f"{dataset.path} has {why}; ingest it with --like the training data")
 
 
-def class_codes(dataset: Dataset, classes: Sequence[Label], model_name: str, unknown: str) -> NDArray[np.int32]:
+def class_codes(
+    dataset: Dataset, classes: Sequence[Label], model_name: str, unknown: str
+) -> NDArray[np.int32]:
     """Return the model's code of each class of the data, -1 for unknown ones.
 
     Raises
@@ -165,12 +179,19 @@ def class_codes(dataset: Dataset, classes: Sequence[Label], model_name: str, unk
 
 
 def score(
-    executor: Executor, dataset: Dataset, weights: Weights, loss: str, codes: NDArray[np.int32], cache_bytes: int = 0
+    executor: Executor,
+    dataset: Dataset,
+    weights: Weights,
+    loss: str,
+    codes: NDArray[np.int32],
+    cache_bytes: int = 0,
 ) -> ScoreSum:
     """Reduce the scores of all rows, exactly once each."""
     job = ScoreJob(reference(dataset, cache_bytes), loss, codes)
     start = (weights.coefficients, weights.intercept.astype(np.float64))
-    total = executor.reduce(partial(score_lane, job), reading_lanes(dataset), merge=merge_scores, shared=start)
+    total = executor.reduce(
+        partial(score_lane, job), reading_lanes(dataset), merge=merge_scores, shared=start
+    )
     assert sorted(total.blocks) == list(range(len(dataset)))
     assert total.n_rows == dataset.meta.n_rows
     return total

@@ -48,12 +48,18 @@ def export_text(
     meta = data.meta
     codes = [label for label in meta.classes if isinstance(label, int) and label >= 0]
     if meta.layout != "csr" or meta.target != "class" or len(codes) != len(meta.classes):
-        raise MismatchError(f"{data.path}: only sparse data with classes that are whole numbers can be written as text")
+        raise MismatchError(
+            f"{data.path}: only sparse data with classes that are whole numbers can be written as text"
+        )
     labels = codes if style == "svmlight" else range(1, len(codes) + 1)
-    job = ExportJob(reference(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |")
+    job = ExportJob(
+        reference(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |"
+    )
     size = 0
     with Path(out).open("wb") as file:
-        for done, text in enumerate((executor or SerialExecutor()).map(partial(export_block, job), range(len(data))), 1):
+        for done, text in enumerate(
+            (executor or SerialExecutor()).map(partial(export_block, job), range(len(data))), 1
+        ):
             size += file.write(text)
             if progress:
                 progress(done, len(data), f"writing {Path(out).name}")

@@ -17,15 +17,15 @@ from distls.evaluation import Evaluator, check_evaluable
 from distls.execution import ClusterOptions
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
-from distls.methods import Method, expand_grid, method_named
 from distls.memory import MemoryBudget
+from distls.methods import Method, expand_grid, method_named
 from distls.planning import check_workers
 from distls.problem import Problem
 from distls.runs import Run
 from distls.solvers.base import Status, Weights
 from distls.solvers.loop import Limits, Progress, Solution, solve
 from distls.storage.dataset import Dataset, open_dataset
-from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model import LinearModel, load_model, save_model
 
 __all__ = ["FitResult", "check_fit", "check_resume", "fit", "make_solver", "resume"]
@@ -232,7 +232,9 @@ def resume(
         The dataset is not the one the run was started with.
     """
     folder = Run.open(Path(run))
-    return _execute(folder, folder.config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds)
+    return _execute(
+        folder, folder.config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds
+    )
 
 
 def _check_options(
@@ -315,11 +317,15 @@ def _train_children(run: Run, config: dict[str, Any], data: Dataset, options: _O
             run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
             return replace(result, run=run.path, passes=passes, seconds=seconds)
         error = result.record.get("select_error", math.inf)
-        results.append({"params": setting, "status": result.status, "error": None if error == math.inf else error})
+        results.append(
+            {"params": setting, "status": result.status, "error": None if error == math.inf else error}
+        )
         if result.model is not None and (best is None or error < best[0]):
             best = (error, result, setting)
     if best is None:
-        run.write_status({"status": Status.DIVERGED, "passes": passes, "seconds": seconds, "children": results})
+        run.write_status(
+            {"status": Status.DIVERGED, "passes": passes, "seconds": seconds, "children": results}
+        )
         return FitResult(Status.DIVERGED, None, run.path, passes, seconds, {})
     _, won, setting = best
     assert won.model is not None
@@ -343,7 +349,11 @@ def _train(
     state, progress, best = _start(run, solver)
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds})
     evaluator = Evaluator(
-        problem, options.executor, solver.data, eval_data=config["eval"], select_data=config.get("selected_on")
+        problem,
+        options.executor,
+        solver.data,
+        eval_data=config["eval"],
+        select_data=config.get("selected_on"),
     )
     start = FitStart(
         chosen.name, data.path.name, data.meta.n_rows, len(solver.lanes), options.executor.slots,
@@ -436,13 +446,15 @@ def _conclude(
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
     run.write_status({**record, **clock, "status": solution.status})
-    return FitResult(solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record)
+    return FitResult(
+        solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record
+    )
 
 
 def _finished(run: Run, status: dict[str, Any]) -> FitResult:
     """Return the result of a run that has ended already; resuming it changes nothing."""
     ended = Status(status["status"])
     model = load_model(run.path) if ended != Status.DIVERGED else None
-    return FitResult(ended, model, run.path, status["passes"], status["seconds"], status, status.get("selected"))
-
-
+    return FitResult(
+        ended, model, run.path, status["passes"], status["seconds"], status, status.get("selected")
+    )

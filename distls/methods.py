@@ -77,7 +77,9 @@ class Method:
         for name in given:
             if name not in known:
                 raise ParameterError(_unknown(name, self.name, list(known)))
-        return {name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()}
+        return {
+            name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
+        }
 
     def _parse(self, parameter: Parameter, value: Any) -> Any:
         if value is None or value == parameter.default:
@@ -181,15 +183,25 @@ METHODS: dict[str, Method] = {
                 one_of("softmax", "crammer_singer", "perceptron", **_MCID_LOSSES),
                 "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
             ),
-            Parameter("alpha", 1e-5, number(above=0.0), "L2 strength, the paper's lambda; it divides the step"),
+            Parameter(
+                "alpha", 1e-5, number(above=0.0), "L2 strength, the paper's lambda; it divides the step"
+            ),
             Parameter("batch_size", 1, integer(1), "rows a step, the paper's r"),
-            Parameter("average", "tail", one_of("none", "all", "tail"), "which iterates the model is the mean of"),
+            Parameter(
+                "average", "tail", one_of("none", "all", "tail"), "which iterates the model is the mean of"
+            ),
             Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
-            Parameter("class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'),
-            Parameter("lanes", None, integer(1, 4096), "chains worked in parallel; default min(8, partitions)"),
+            Parameter(
+                "class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'
+            ),
+            Parameter(
+                "lanes", None, integer(1, 4096), "chains worked in parallel; default min(8, partitions)"
+            ),
             Parameter("dtype", "float32", one_of("float32", "float64"), "of the weights"),
             Parameter("t0", None, number(0.0), "added to t in the step; default: see docs/notation.md"),
-            Parameter("round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"),
+            Parameter(
+                "round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"
+            ),
             Parameter("init", None, text, "a run or model to start from"),
         ),
         solver="distls.solvers.mcid:Mcid",

@@ -133,7 +133,9 @@ def make_plan(
         worker_limit=limit,
         cache_bytes=held,
         cached_fraction=min(1.0, held * budget.workers / max(decoded, 1)),
-        driver_bytes=int(BASE_BYTES + COMPILE_BYTES + weight_bytes * (driver_copies + (tasks + 1) * result_copies)),
+        driver_bytes=int(
+            BASE_BYTES + COMPILE_BYTES + weight_bytes * (driver_copies + (tasks + 1) * result_copies)
+        ),
         bytes_per_pass=int(dataset.stored_bytes.sum()),
         passes=passes,
         rounds_per_pass=rounds_per_pass,

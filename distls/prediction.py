@@ -21,7 +21,7 @@ from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model import LinearModel, load_model
 from distls.storage.predictions import PredictionArrays
-from distls.workers.predicting import PredictJob, Predicted, predict_block
+from distls.workers.predicting import Predicted, PredictJob, predict_block
 
 __all__ = ["predict"]
 
@@ -90,7 +90,9 @@ def _check(model: LinearModel, data: Dataset, name: str, out: Path, top: int, pr
     if not 1 <= top <= len(model.classes):
         raise ParameterError(f"--top {top}: the model has {len(model.classes)} classes")
     if proba and not model.has_probabilities:
-        raise ParameterError(f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; use loss=log")
+        raise ParameterError(
+            f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; use loss=log"
+        )
     check_scorable(
         data,
         n_features=model.n_features,

@@ -65,11 +65,15 @@ class Problem:
         meta = dataset.meta
         if meta.target not in targets:
             kind = {"none": "no labels"}.get(meta.target, f"{meta.target} targets")
-            raise MismatchError(f"{dataset.path} has {kind}; this method needs {' or '.join(targets)} targets")
+            raise MismatchError(
+                f"{dataset.path} has {kind}; this method needs {' or '.join(targets)} targets"
+            )
         if meta.n_rows == 0:
             raise MismatchError(f"{dataset.path} has no rows")
         if meta.target == "class" and sum(count > 0 for count in meta.label_counts) < 2:
-            raise MismatchError(f"{dataset.path} has rows of only one class; at least two are needed to learn from")
+            raise MismatchError(
+                f"{dataset.path} has rows of only one class; at least two are needed to learn from"
+            )
         weight = class_weights(params.get("class_weight"), dataset)
         total = float(np.dot(weight, meta.label_weights))
         if not total > 0:

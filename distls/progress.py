@@ -46,7 +46,7 @@ class BarProgress:
         self._task = self._bar.add_task(
             f"{start.method} {start.dataset}",
             total=start.max_passes,
-            completed=start.passes,
+            completed=int(start.passes),
             passes="0",
             facts=f"{start.n_rows:,} rows, {start.n_lanes} lanes, {start.n_slots} threads",
         )
@@ -56,7 +56,10 @@ class BarProgress:
         """Move the bar."""
         record = event.record
         self._bytes += record["bytes_read"]
-        facts = [f"loss {record['running_loss'] or float('nan'):.4f}", f"error {100 * record['running_error']:.2f} %"]
+        facts = [
+            f"loss {record['running_loss'] or float('nan'):.4f}",
+            f"error {100 * record['running_error']:.2f} %",
+        ]
         if record.get("objective") is not None:
             facts.append(f"objective {record['objective']:.5f}")
             if record["certificate"]["value"] is not None:

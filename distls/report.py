@@ -30,7 +30,11 @@ def dataset_line(dataset: Dataset) -> str:
     """Return a dataset's size on one line."""
     meta = dataset.meta
     density = f", {meta.nnz / max(meta.n_rows, 1):.1f} non-zeros a row" if meta.layout == "csr" else ""
-    kind = f"{len(meta.classes)} classes" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
+    kind = (
+        f"{len(meta.classes)} classes"
+        if meta.classes
+        else {"none": "no labels"}.get(meta.target, meta.target)
+    )
     return (
         f"{dataset.path}: {meta.n_rows:,} rows x {meta.n_features:,} features{density}, {kind}, "
         f"{len(dataset)} partitions, {human(int(dataset.stored_bytes.sum()))} stored"
@@ -87,7 +91,11 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "dataset_fingerprint": config["dataset_fingerprint"],
         "weights_sha256": status.get("weights_sha256"),
         "seed": config["seed"],
-        **{name: status[name] for name in ("eval_error", "select_error", "averaging", "children") if name in status},
+        **{
+            name: status[name]
+            for name in ("eval_error", "select_error", "averaging", "children")
+            if name in status
+        },
     }
 
 
@@ -120,7 +128,9 @@ def plan_lines(plan: Plan) -> list[str]:
         lines.append(f"passes             {plan.passes:g} at most")
     if plan.seconds_per_pass is not None:
         total = "" if plan.passes is None else f", {plan.passes * plan.seconds_per_pass:.1f} s in all"
-        lines.append(f"seconds a pass     {plan.seconds_per_pass:.2f} from the store (probe of one partition){total}")
+        lines.append(
+            f"seconds a pass     {plan.seconds_per_pass:.2f} from the store (probe of one partition){total}"
+        )
     return lines
 
 
@@ -169,7 +179,9 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
     table = evaluation.per_class()
     lines.append(f"{'class':>12} {'rows':>9} {'recall':>8} {'precision':>10}")
     for row in table[:_SHOWN_CLASSES]:
-        recall, precision = (f"{100 * v:.1f} %" if v is not None else "-" for v in (row["recall"], row["precision"]))
+        recall, precision = (
+            f"{100 * v:.1f} %" if v is not None else "-" for v in (row["recall"], row["precision"])
+        )
         lines.append(f"{row['class']!s:>12} {row['n_rows']:>9,} {recall:>8} {precision:>10}")
     if len(table) > _SHOWN_CLASSES:
         lines.append(f"... and {len(table) - _SHOWN_CLASSES} more classes; --json has them all")
@@ -195,21 +207,34 @@ def run_lines(path: Path) -> list[str]:
     if events:
         lines += ["", *_event_table(events), ""]
         lines += _totals(events)
-    lines.append(f"status {status['status']} after {status['passes']:g} passes, {status['seconds']:.1f} s of training")
+    lines.append(
+        f"status {status['status']} after {status['passes']:g} passes, {status['seconds']:.1f} s of training"
+    )
     if status.get("objective") is not None:
         lines.append(f"objective {status['objective']:.6f}{_certificate_text(status)}")
     return lines
 
 
 def _child_line(child: dict[str, Any]) -> str:
-    params = ", ".join(f"{name}={child['params'][name]}" for name in ("loss", "alpha") if name in child["params"])
+    params = ", ".join(
+        f"{name}={child['params'][name]}" for name in ("loss", "alpha") if name in child["params"]
+    )
     error = "diverged" if child["error"] is None else f"error {100 * child['error']:.2f} %"
     return f"  {params}: {error} ({child['status']})"
 
 
 def _event_table(events: list[dict[str, Any]]) -> list[str]:
-    header = f"{'round':>6} {'passes':>7} {'seconds':>8} {'loss':>9} {'error %':>8} {'eval %':>7} {'objective':>10} {'read':>9}"
-    rows = [header]
+    widths = {
+        "round": 6,
+        "passes": 7,
+        "seconds": 8,
+        "loss": 9,
+        "error %": 8,
+        "eval %": 7,
+        "objective": 10,
+        "read": 9,
+    }
+    rows = [" ".join(name.rjust(width) for name, width in widths.items())]
     for event in events:
         shown = [_cell(event.get(name), form) for name, form in _CELLS]
         rows.append(" ".join([*shown, f"{human(event['bytes_read']):>9}"]))

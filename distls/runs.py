@@ -61,7 +61,9 @@ class Run:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             write_json(path / "config.json", config)
         except OSError as error:
-            raise describe_os_error(error, f"cannot write the run {path}", "choose a writable place") from None
+            raise describe_os_error(
+                error, f"cannot write the run {path}", "choose a writable place"
+            ) from None
         return cls(path)
 
     @staticmethod
@@ -73,7 +75,9 @@ class Run:
         MismatchError
         """
         if is_run(path):
-            raise MismatchError(f"{path} is a run already; `distls resume {path}` continues it, or choose another name")
+            raise MismatchError(
+                f"{path} is a run already; `distls resume {path}` continues it, or choose another name"
+            )
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise MismatchError(f"{path} exists and is not empty; choose another name for the run")
 
@@ -87,7 +91,9 @@ class Run:
             It is not a run.
         """
         if not is_run(path):
-            raise FormatError(f"{path}: not a run (no config.json)" if path.exists() else f"{path}: no such run")
+            raise FormatError(
+                f"{path}: not a run (no config.json)" if path.exists() else f"{path}: no such run"
+            )
         return cls(path)
 
     @property
@@ -102,7 +108,9 @@ class Run:
     def status(self) -> dict[str, Any]:
         """How the run stands; RUNNING until it says otherwise."""
         path = self.path / "status.json"
-        return dict(read_json(path)) if path.exists() else {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
+        return (
+            dict(read_json(path)) if path.exists() else {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
+        )
 
     def write_status(self, status: dict[str, Any]) -> None:
         """Replace the status."""

@@ -63,7 +63,7 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]
     payload = array.reshape(-1).view(np.uint8)
     with (folder / f"{name}.npy").open("wb") as file:
         file.write(header.getvalue())
-        file.write(payload)
+        file.write(payload.data)
     checksum = google_crc32c.value(header.getvalue())
     checksum = google_crc32c.extend(checksum, payload) if payload.size else checksum
     return _describe(array, checksum)

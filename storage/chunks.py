@@ -91,7 +91,7 @@ def write_array(folder: Path, array: NDArray[Any], codec: str) -> tuple[int, int
     path = chunk_path(folder, array.ndim)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb", buffering=0) as file:
-        _write_all(file.fileno(), memoryview(payload))
+        _write_all(file.fileno(), payload.data)
         _write_all(file.fileno(), memoryview(checksum.to_bytes(4, "little")))
     return len(payload) + _CHECKSUM_BYTES, checksum
 

@@ -6,12 +6,13 @@ on their type. All shapes and dtypes are written here once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CsrRows", "DenseRows", "Partition", "Rows", "index_dtype", "take_rows"]
+__all__ = ["CsrRows", "DenseRows", "Partition", "Rows", "concatenate_rows", "index_dtype", "take_rows"]
 
 
 class CsrRows(NamedTuple):
@@ -79,3 +80,16 @@ def take_rows(x: Rows, order: NDArray[np.integer[Any]]) -> Rows:
     # position of every value: its row's start in the source plus its rank within the row
     source = np.repeat(x.indptr[:-1][order] - indptr[:-1], counts) + np.arange(indptr[-1])
     return CsrRows(indptr, x.indices[source], x.data[source])
+
+
+def concatenate_rows(blocks: Sequence[Rows]) -> Rows:
+    """Copy consecutive blocks of one layout into one."""
+    if isinstance(blocks[0], DenseRows):
+        return DenseRows(np.concatenate([block[0] for block in blocks]))
+    pieces = [block for block in blocks if isinstance(block, CsrRows)]
+    lengths = np.concatenate([np.diff(x.indptr) for x in pieces])
+    return CsrRows(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64, copy=False),
+        np.concatenate([x.indices for x in pieces]),
+        np.concatenate([x.data for x in pieces]),
+    )

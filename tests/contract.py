@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from helpers import labelled_rows, write_dataset
 
 from distls.callbacks import RoundEvent, _Quiet
 from distls.execution.dask import DaskExecutor, start_local
@@ -15,7 +16,6 @@ from distls.fitting import fit, resume
 from distls.memory import MIB, MemoryBudget
 from distls.solvers.base import Status
 from distls.storage.dataset import Dataset
-from helpers import labelled_rows, write_dataset
 
 CLUSTERS = {
     "one process": (1, 1, True),
@@ -94,11 +94,11 @@ class SolverContract:
     def test_other_seed_other_bits(self, dataset: Dataset, undisturbed: str) -> None:
         assert self.fit(dataset, seed=1).model.sha256 != undisturbed
 
-    def test_finished_run_is_not_trained_again(self, dataset: Dataset, undisturbed: str, tmp_path: Path) -> None:
+    def test_finished_run_is_not_trained_again(
+        self, dataset: Dataset, undisturbed: str, tmp_path: Path
+    ) -> None:
         run = tmp_path / "run"
         self.fit(dataset, run)
         before = (run / "events.jsonl").read_bytes()
         assert resume(run).model.sha256 == undisturbed
         assert (run / "events.jsonl").read_bytes() == before
-
-

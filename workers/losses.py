@@ -236,7 +236,7 @@ _LOG2_E = np.float32(1.0 / math.log(2.0))
 
 
 @kernel
-def _sum(g):  # type: ignore[no-untyped-def]
+def _sum(g):
     """Return the sum of g, in an order that never changes.
 
     A loop that writes g too would come in two versions, summed in vectors or one by one, and which one runs

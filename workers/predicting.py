@@ -77,8 +77,7 @@ def top_classes(values: NDArray[Any], top: int) -> tuple[NDArray[np.int32], NDAr
     ----------
     values : array of shape (n_rows, n_classes)
     """
-    if top == 1:
-        codes = values.argmax(axis=1)[:, None]
-    else:
+    codes = values.argmax(axis=1)[:, None]
+    if top > 1:
         codes = np.argsort(-values, axis=1, kind="stable")[:, :top]
     return codes.astype(np.int32), np.take_along_axis(values, codes, axis=1)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset import Dataset
-from distls.storage.rows import Rows, n_rows_of, take_rows
+from distls.storage.rows import Rows, concatenate_rows, n_rows_of, take_rows
 from distls.workers.kernels.linear import evaluate_rows
 from distls.workers.losses import LOSSES
 from distls.workers.seeds import Purpose, rng
@@ -91,13 +91,4 @@ def _read(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, 
         wanted -= share
         if not wanted:
             break
-    return _concatenated(rows), np.concatenate(codes)
-
-
-def _concatenated(blocks: list[Rows]) -> Rows:
-    first = blocks[0]
-    if len(first) == 1:
-        return type(first)(np.concatenate([block[0] for block in blocks]))
-    lengths = np.concatenate([np.diff(block[0]) for block in blocks])
-    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return type(first)(indptr, np.concatenate([b[1] for b in blocks]), np.concatenate([b[2] for b in blocks]))
+    return concatenate_rows(rows), np.concatenate(codes)

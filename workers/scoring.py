@@ -86,7 +86,9 @@ def score_lane(job: ScoreJob, start: Start, lane: Lane) -> ScoreSum:
         )
         keys = part.y.astype(np.int64) * len(intercept) + predicted
         pairs, counts = np.unique(keys, return_counts=True)
-        block = ScoreSum(count, int(errors), float(known), float(loss_sum), pairs, counts, [index], ReadStats())
+        block = ScoreSum(
+            count, int(errors), float(known), float(loss_sum), pairs, counts, [index], ReadStats()
+        )
         total = block if total is None else merge_scores(total, block)
     empty = np.empty(0, np.int64)
     total = total or ScoreSum(0, 0, 0.0, 0.0, empty, empty, [], ReadStats())

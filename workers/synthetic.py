@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import ParameterError
-from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, index_dtype
 from distls.workers.kernels.sampling import alias_cells, draw_documents
 from distls.workers.seeds import Purpose, rng
 
@@ -307,7 +307,7 @@ def generate_rows(kind: str, seed: int, part: str, start: int, stop: int) -> tup
         x, y = block(kind, seed, part, index)
         wanted = slice(max(start - first, 0), min(stop - first, BLOCK_ROWS))
         pieces.append((_cut(x, wanted), y[wanted]))
-    return _join([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
+    return concatenate_rows([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
 
 
 def kind_named(name: str) -> Kind:
@@ -332,17 +332,3 @@ def _cut(x: Rows, wanted: slice) -> Rows:
         return DenseRows(x.values[wanted])
     indptr = x.indptr[wanted.start : wanted.stop + 1]
     return CsrRows(indptr - indptr[0], x.indices[indptr[0] : indptr[-1]], x.data[indptr[0] : indptr[-1]])
-
-
-def _join(pieces: Sequence[Rows]) -> Rows:
-    """Copy consecutive pieces of one layout into one block."""
-    dense = [x.values for x in pieces if isinstance(x, DenseRows)]
-    if dense:
-        return DenseRows(np.concatenate(dense))
-    sparse = [x for x in pieces if isinstance(x, CsrRows)]
-    lengths = np.concatenate([np.diff(x.indptr) for x in sparse])
-    return CsrRows(
-        np.concatenate([[0], np.cumsum(lengths)]),
-        np.concatenate([x.indices for x in sparse]),
-        np.concatenate([x.data for x in sparse]),
-    )

@@ -167,7 +167,9 @@ def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
         count = n_rows_of(part.x)
         order = rng(job.seed, Purpose.ROWS, job.round, index).permutation(count)
         began = time.perf_counter()
-        loss, wrong = mcid_block(part.x, part.y, row_weights(part, job.class_weight), order, u, q, b, qb, clock, settings)
+        loss, wrong = mcid_block(
+            part.x, part.y, row_weights(part, job.class_weight), order, u, q, b, qb, clock, settings
+        )
         seconds += time.perf_counter() - began
         loss_sum, errors, n_rows = loss_sum + loss, errors + int(wrong), n_rows + count
     tail_steps = max(clock[T] - item.tail_from, 0.0) if job.averaging else 0.0
@@ -178,7 +180,9 @@ def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
     else:
         q, qb = q[:0], qb[:0]
     weights_from(u, job.alpha, clock[T] + job.t0, out=u)
-    sample_loss = 0.0 if job.sample is None else n_rows * mean_loss(job.data, job.sample, job.loss, u, b, reads)
+    sample_loss = (
+        0.0 if job.sample is None else n_rows * mean_loss(job.data, job.sample, job.loss, u, b, reads)
+    )
     return LaneResult(
         weights=u,
         intercept=b,
@@ -276,7 +280,9 @@ def warm_up(types: KernelTypes) -> None:
     u, b = np.zeros((1, 2), types.weights), np.zeros(2)
     loss = LOSSES[types.loss]
     order = np.zeros(1, np.int64)
-    mcid_block(x, y, one, order, u, u.copy(), b, b.copy(), new_clock(), mcid_settings(loss, 1.0, tail_from=0.0))
+    mcid_block(
+        x, y, one, order, u, u.copy(), b, b.copy(), new_clock(), mcid_settings(loss, 1.0, tail_from=0.0)
+    )
     merge_mean(u.reshape(-1), u.reshape(-1).copy(), 0.5)
     evaluate_rows(x, y, one, loss, u, b, none)
     if types.loss != "perceptron":

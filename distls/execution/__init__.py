@@ -59,7 +59,9 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
     """
     if options.scheduler is not None:
         if options.executor == "serial" or options.memory_limit is not None or options.workers is not None:
-            raise ParameterError("--scheduler uses the cluster's own workers and limits; drop the other cluster options")
+            raise ParameterError(
+                "--scheduler uses the cluster's own workers and limits; drop the other cluster options"
+            )
         from distls.execution.dask import connect
 
         remote = connect(options.scheduler)

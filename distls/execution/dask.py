@@ -68,7 +68,9 @@ class DaskExecutor:
         Whether `close` closes the client too.
     """
 
-    def __init__(self, client: Client, cluster: LocalCluster | None = None, *, owns_client: bool = True) -> None:
+    def __init__(
+        self, client: Client, cluster: LocalCluster | None = None, *, owns_client: bool = True
+    ) -> None:
         self.client = client
         self._cluster = cluster
         self._owns_client = owns_client
@@ -266,7 +268,9 @@ def _killed(error: KilledWorker) -> WorkerError:
 
 
 def _lost(error: BaseException | None) -> WorkerError:
-    return WorkerError(f"workers were lost {_ATTEMPTS} times in a row ({type(error).__name__}: {error}); resume the run")
+    return WorkerError(
+        f"workers were lost {_ATTEMPTS} times in a row ({type(error).__name__}: {error}); resume the run"
+    )
 
 
 def start_local(
@@ -333,13 +337,17 @@ def connect(address: str, *, min_workers: int = 1) -> DaskExecutor:
     try:
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
-        raise WorkerError(f"no Dask scheduler at {address}: {error}; is it running, is the address right?") from None
+        raise WorkerError(
+            f"no Dask scheduler at {address}: {error}; is it running, is the address right?"
+        ) from None
     try:
         client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
         _check_versions(client, address)
     except TimeoutError:
         client.close()
-        raise WorkerError(f"the scheduler at {address} has no workers; start some with `dask worker {address}`") from None
+        raise WorkerError(
+            f"the scheduler at {address} has no workers; start some with `dask worker {address}`"
+        ) from None
     except WorkerError:
         client.close()
         raise
@@ -353,7 +361,9 @@ def _check_versions(client: Client, address: str) -> None:
         differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
         if differing:
             text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())
-            raise WorkerError(f"worker {worker} of {address} runs other versions: {text}; install the same ones")
+            raise WorkerError(
+                f"worker {worker} of {address} runs other versions: {text}; install the same ones"
+            )
 
 
 def _versions() -> dict[str, str]:
@@ -361,4 +371,7 @@ def _versions() -> dict[str, str]:
     from importlib.metadata import version
 
     names = ("distributed", "numpy", "numba", "zarr", "distls")
-    return {"python": ".".join(platform.python_version_tuple()[:2]), **{name: version(name) for name in names}}
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        **{name: version(name) for name in names},
+    }

@@ -64,7 +64,8 @@ class State:
     @classmethod
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """Rebuild the state that `split` took apart."""
-        return cls(**scalars, **arrays)
+        fields: dict[str, Any] = {**scalars, **arrays}
+        return cls(**fields)
 
 
 @dataclass

@@ -136,7 +136,8 @@ def solve(
                 callback.on_round(RoundEvent(record, state, asdict(progress)))
             done = state, progress, record
         published = solver.weights(state)
-        if limits.patience is not None and best_weights is not None and progress.best["round"] != state.round:
+        best_round = progress.best["round"] if progress.best else state.round
+        if best_weights is not None and best_round != state.round:
             published = best_weights
             _evaluate(evaluate, published, record, progress)
     except KeyboardInterrupt:

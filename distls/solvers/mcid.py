@@ -26,8 +26,16 @@ from distls.storage.rows import index_dtype
 from distls.workers.kernels.averaging import add_scaled
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.sample import SampleRef, mean_loss, sample_size
-from distls.workers.stream import DatasetRef, ReadStats
-from distls.workers.training import KernelTypes, LaneResult, LaneStart, StochasticJob, merge_lanes, train_lane, warm_up
+from distls.workers.stream import DatasetRef
+from distls.workers.training import (
+    KernelTypes,
+    LaneResult,
+    LaneStart,
+    StochasticJob,
+    merge_lanes,
+    train_lane,
+    warm_up,
+)
 
 __all__ = ["Mcid", "McidState"]
 
@@ -217,13 +225,18 @@ class Mcid:
         turn = state.round % self.rounds_per_pass
         pass_index = state.round // self.rounds_per_pass
         work = round_of_pass(self.lanes, self.rounds_per_pass, pass_index, turn, self.problem.seed)
-        return [LaneStart(lane, t, self._tail_from(state, lane.blocks, t)) for lane, t in zip(work, state.times, strict=True)]
+        return [
+            LaneStart(lane, t, self._tail_from(state, lane.blocks, t))
+            for lane, t in zip(work, state.times, strict=True)
+        ]
 
     def _tail_from(self, state: McidState, blocks: tuple[int, ...], time: float) -> float:
         """Return when a lane's window starts: half-way through the first round, at the start of later ones."""
         if state.round or self.params["average"] == "all":
             return float(time)
-        steps = sum(math.ceil(n / self.params["batch_size"]) for n in self.problem.dataset.table.rows[list(blocks)])
+        steps = sum(
+            math.ceil(n / self.params["batch_size"]) for n in self.problem.dataset.table.rows[list(blocks)]
+        )
         return float(time + steps // 2)
 
     def _advance(self, state: McidState, result: LaneResult) -> McidState:
@@ -316,7 +329,8 @@ def _lane_count(asked: int | None, n_blocks: int) -> int:
         return max(1, min(DEFAULT_LANES, n_blocks))
     if asked > n_blocks:
         raise ParameterError(
-            f"mcid: lanes={asked}: the data set has only {n_blocks} partitions; ingest it with a smaller --partition-size"
+            f"mcid: lanes={asked}: the data set has only {n_blocks} partitions; "
+            "ingest it with a smaller --partition-size"
         )
     return asked
 

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-
 from contract import SolverContract
+from helpers import labelled_rows, write_dataset
+
 from distls.fitting import fit
 from distls.memory import MIB, MemoryBudget
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.workers.seeds import Purpose, rng
-from helpers import labelled_rows, write_dataset
 from reference import mcid as oracle
 
 
@@ -51,7 +51,9 @@ def _batches(dataset: Dataset, passes: int, seed: int, size: int) -> list[np.nda
     batches = []
     for turn in range(passes):
         for block in rng(seed, Purpose.ORDER, turn, 0).permutation(len(dataset)):
-            rows = starts[block] + rng(seed, Purpose.ROWS, turn, int(block)).permutation(dataset.table.rows[block])
+            rows = starts[block] + rng(seed, Purpose.ROWS, turn, int(block)).permutation(
+                dataset.table.rows[block]
+            )
             batches += [rows[i : i + size] for i in range(0, len(rows), size)]
     return batches
 
@@ -61,9 +63,18 @@ def _batches(dataset: Dataset, passes: int, seed: int, size: int) -> list[np.nda
 def test_one_lane_is_the_papers_algorithm(tmp_path: Path, loss: str, size: int) -> None:
     x, y = labelled_rows(330, 40, 4)
     dataset = write_dataset(tmp_path / "d", x, y)
-    params = {"loss": loss, "alpha": 1e-2, "lanes": 1, "average": "none", "dtype": "float64", "batch_size": size}
+    params = {
+        "loss": loss,
+        "alpha": 1e-2,
+        "lanes": 1,
+        "average": "none",
+        "dtype": "float64",
+        "batch_size": size,
+    }
     model = fit("mcid", dataset, params=params, passes=3, seed=7, eval_every=0).model
-    plain = oracle.train(x.toarray().astype(float), y, loss, 1e-2, _batches(dataset, 3, 7, size), w0=np.zeros((40, 4)))
+    plain = oracle.train(
+        x.toarray().astype(float), y, loss, 1e-2, _batches(dataset, 3, 7, size), w0=np.zeros((40, 4))
+    )
     np.testing.assert_allclose(model.weights, plain.w, rtol=1e-9, atol=1e-9)
 
 
@@ -73,7 +84,13 @@ def test_tail_is_the_mean_of_the_last_half_of_the_first_pass(tmp_path: Path) -> 
     params = {"loss": "softmax", "alpha": 1e-2, "lanes": 1, "dtype": "float64"}
     model = fit("mcid", dataset, params=params, passes=1, eval_every=0).model
     plain = oracle.train(
-        x.toarray().astype(float), y, "softmax", 1e-2, _batches(dataset, 1, 0, 1), w0=np.zeros((40, 4)), tail_from=100
+        x.toarray().astype(float),
+        y,
+        "softmax",
+        1e-2,
+        _batches(dataset, 1, 0, 1),
+        w0=np.zeros((40, 4)),
+        tail_from=100,
     )
     np.testing.assert_allclose(model.weights, plain.w_sum / 100, rtol=1e-9, atol=1e-9)
 
@@ -106,7 +123,9 @@ def test_lanes_average_their_weights_by_rows(tmp_path: Path) -> None:
     mean = (100 * parts[0] + 100 * parts[1] + 50 * parts[2]) / 250
     np.testing.assert_allclose(result.model.weights, mean, rtol=1e-9, atol=1e-9)
     distance = sum(n * np.square(w - mean).sum() for n, w in zip((100, 100, 50), parts, strict=True)) / 250
-    assert result.record["averaging"]["spread"] == pytest.approx(np.sqrt(distance) / np.linalg.norm(mean), rel=1e-9)
+    assert result.record["averaging"]["spread"] == pytest.approx(
+        np.sqrt(distance) / np.linalg.norm(mean), rel=1e-9
+    )
 
 
 def test_averaging_penalty_is_measured_on_the_sample(tmp_path: Path) -> None:
@@ -142,7 +161,9 @@ def test_sample_weight_two_is_a_duplicated_row_in_the_objective(tmp_path: Path) 
     model = tmp_path / "start"
     fit("mcid", weighted, model, params={"alpha": 1e-2}, passes=1)
     values = [
-        fit("mcid", data, params={"alpha": 1e-2, "init": str(model), "t0": 1e9, "average": "none"}, passes=1).record
+        fit(
+            "mcid", data, params={"alpha": 1e-2, "init": str(model), "t0": 1e9, "average": "none"}, passes=1
+        ).record
         for data in (weighted, doubled)
     ]
     assert values[0]["objective"] == pytest.approx(values[1]["objective"], rel=1e-6)
@@ -152,7 +173,9 @@ def test_sample_weight_two_is_a_duplicated_row_in_the_objective(tmp_path: Path) 
 def test_class_weight_counts_like_sample_weight(tmp_path: Path) -> None:
     x, y = labelled_rows(200, 30, 3)
     plain = write_dataset(tmp_path / "p", x, y)
-    weighted = write_dataset(tmp_path / "w", x, y, sample_weight=np.where(y == 1, 3.0, 1.0).astype(np.float32))
+    weighted = write_dataset(
+        tmp_path / "w", x, y, sample_weight=np.where(y == 1, 3.0, 1.0).astype(np.float32)
+    )
     by_class = fit("mcid", plain, params={"class_weight": {"1": 3.0}, "alpha": 1e-2}, passes=2).model.sha256
     by_row = fit("mcid", weighted, params={"alpha": 1e-2}, passes=2).model.sha256
     assert by_class == by_row
@@ -164,7 +187,11 @@ def test_certificate_bounds_the_distance_to_the_optimum(tmp_path: Path) -> None:
     x, y = labelled_rows(400, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     record = fit("mcid", dataset, params={"alpha": 1e-2, "dtype": "float64"}, passes=30).record
-    best = LogisticRegression(C=1 / (1e-2 * 400), fit_intercept=False, tol=1e-10, max_iter=5000).fit(x, y).coef_.T
+    best = (
+        LogisticRegression(C=1 / (1e-2 * 400), fit_intercept=False, tol=1e-10, max_iter=5000)
+        .fit(x, y)
+        .coef_.T
+    )
     scores = x @ best
     loss = np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(400), y])
     optimum = loss + 0.5 * 1e-2 * np.square(best).sum()
@@ -211,7 +238,11 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         ({"alpha": -1}, ParameterError, "must be greater than 0"),
         ({"alpha": float("nan")}, ParameterError, "expected a number"),
         ({"los": "hinge"}, ParameterError, "mcid has no parameter 'los'; did you mean 'loss'?"),
-        ({"loss": "square"}, ParameterError, "expected one of softmax, crammer_singer, perceptron, log, hinge"),
+        (
+            {"loss": "square"},
+            ParameterError,
+            "expected one of softmax, crammer_singer, perceptron, log, hinge",
+        ),
         ({"lanes": 3}, ParameterError, "lanes=3: the data set has only 2 partitions"),
         ({"class_weight": {"9": 1}}, ParameterError, "class_weight: '9' is not a class"),
         ({"batch_size": 1.5}, ParameterError, "expected a whole number"),
@@ -234,5 +265,7 @@ def test_one_class_and_no_labels_are_refused(tmp_path: Path) -> None:
 def test_a_limit_that_cannot_hold_is_refused_with_numbers_and_remedy(tmp_path: Path) -> None:
     x, y = labelled_rows(200, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
-    with pytest.raises(MemoryPlanError, match=r"a worker needs .* MiB .* allow at least --memory-limit \d+MiB"):
+    with pytest.raises(
+        MemoryPlanError, match=r"a worker needs .* MiB .* allow at least --memory-limit \d+MiB"
+    ):
         fit("mcid", dataset, memory=MemoryBudget(100 * MIB))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from distls.storage import dataset as dataset_module
 from distls.storage.chunks import BufferPool
-from distls.storage.dataset import STAGING, Dataset, is_dataset, open_dataset, publish
+from distls.storage.dataset import STAGING, is_dataset, open_dataset, publish
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError, IncompleteError
 from distls.storage.format import DatasetMeta
 from distls.storage.partition import write_partition
@@ -380,40 +380,3 @@ def test_sizes_beyond_reason_are_refused(copied, original):
         dataset_module.check_table(meta, replace(table, rows=rows), "here")
     fitting = replace(original.dataset.meta, n_rows=9)
     dataset_module.check_table(fitting, table, "here")
-
-
-# -- features --------------------------------------------------------------------------------------------
-
-
-def test_features_are_verified(copied):
-    dataset = open_dataset(copied)
-    chunk = copied / "features" / "idf" / "c" / "0"
-    content = chunk.read_bytes()
-    for position in range(0, len(content), 7):
-        changed = bytearray(content)
-        changed[position] ^= 16
-        chunk.write_bytes(changed)
-        assert_no_features(dataset, "features cannot be read (")
-    chunk.unlink()  # zarr reads zeros
-    why = "features, array idf: its checksum does not match the metadata; ingest the data set again"
-    assert_no_features(dataset, why)
-    shutil.rmtree(copied / "features")
-    assert_no_features(dataset, why)
-
-
-def assert_no_features(dataset: Dataset, why: str):
-    with pytest.raises(CorruptDataError) as caught:
-        dataset.features()
-    assert str(caught.value).startswith(f"{dataset.path}: {why}")
-    assert "\n" not in str(caught.value)
-
-
-def test_all_kinds_of_features(small_csr):
-    features = {
-        "zeros": np.zeros(9),
-        "none": np.empty(0),
-        "pairs": np.arange(6, dtype=np.int64).reshape(2, 3),
-    }
-    found = open_dataset(small_csr(features=features).path).features()
-    assert found.keys() == features.keys()
-    assert all(found[n].dtype == a.dtype and found[n].tolist() == a.tolist() for n, a in features.items())

@@ -57,8 +57,8 @@ def kernel(function: F) -> F:
     previous = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = _CACHE_DIR or previous
     try:
-        return numba.njit(
-            nogil=True, cache=_CACHE_DIR is not None, fastmath=FASTMATH, error_model="numpy"
-        )(function)
+        return numba.njit(nogil=True, cache=_CACHE_DIR is not None, fastmath=FASTMATH, error_model="numpy")(
+            function
+        )
     finally:
         numba.config.CACHE_DIR = previous
