@@ -230,7 +230,7 @@ def _read_file(
                 raise _corrupt(where, name, f"{found} bytes on disk, {size} recorded")
             pool, buffer = into
             encoded = pool.take(buffer, size)
-            view, done = memoryview(encoded), 0
+            view, done = encoded.data, 0
             while done < size:
                 got = file.readinto(view[done:])
                 if not got:

@@ -81,11 +81,13 @@ def _read(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, 
     generator = rng(sample.seed, Purpose.SAMPLE)
     blocks = [int(b) for b in generator.permutation(len(table)) if table.rows[b]][:_MOST_BLOCKS]
     rows, codes = [], []
-    wanted = sample.n_rows
-    for place, (_, part) in enumerate(stream(data, blocks, reads)):
-        # an equal share of what is still wanted from each partition that is still to come
-        share = min(-(-wanted // (len(blocks) - place)), n_rows_of(part.x))
-        chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))
+    wanted, available = sample.n_rows, int(table.rows[blocks].sum())
+    for _, part in stream(data, blocks, reads):
+        count = n_rows_of(part.x)
+        # the partition's share, by its rows, of what is still wanted
+        share = min(-(-wanted * count // available), count)
+        available -= count
+        chosen = np.sort(generator.choice(count, share, replace=False))
         rows.append(take_rows(part.x, chosen))
         codes.append(part.y[chosen])
         wanted -= share

@@ -1,0 +1,166 @@
+"""Beyond memory: peak memory of every worker against the plan, for a fit and for an ingest.
+
+    python -m benchmarks.scale [--directory FOLDER] [--rows 6652650] [--text-gb 3] [--memory-limit 600MiB] [--out FILE]
+
+The resident size of every worker process is sampled from outside, ten times a second, and its high-water mark is
+read from the kernel. A fit must stay below the limit and between 60 and 100 % of the plan; an ingest below the limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import distls
+from distls.export import export_text
+from distls.memory import human, parse_bytes
+
+
+class Watched:
+    """Runs a command and records the peak resident size of its worker processes."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.peaks: dict[int, int] = {}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "distls", *map(str, arguments)], stdout=subprocess.PIPE
+        )
+        watcher = threading.Thread(target=self._watch, daemon=True)
+        started = time.perf_counter()
+        watcher.start()
+        self.out = self._process.communicate()[0].decode()
+        self.seconds = time.perf_counter() - started
+        watcher.join()
+        if self._process.returncode:
+            sys.exit(f"distls {' '.join(map(str, arguments))} ended with {self._process.returncode}")
+
+    def _watch(self) -> None:
+        while self._process.poll() is None:
+            for pid in self._workers():
+                self.peaks[pid] = max(self.peaks.get(pid, 0), high_water(pid))
+            time.sleep(0.1)
+
+    def _workers(self) -> list[int]:
+        try:
+            family = psutil.Process(self._process.pid).children(recursive=True)
+            return [p.pid for p in family if "spawn_main" in " ".join(p.cmdline())]
+        except psutil.Error:
+            return []
+
+
+def high_water(pid: int) -> int:
+    """Return the highest resident size a process has had, 0 when it is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def fit_beyond_memory(place: Path, rows: int, limit: str, workers: int, passes: int) -> dict[str, Any]:
+    """Fit rcv1-4 of `rows` rows; return peaks, plan and times."""
+    data, run = place / f"rcv1-4-{rows}", place / f"run-{time.time_ns()}"
+    if not data.exists():
+        Watched("generate", "rcv1-4", data, "--rows", rows, "--workers", workers, "--quiet")
+    options = ["--workers", workers, "--memory-limit", limit]
+    plan = json.loads(
+        Watched("plan", "mcid", data, "-p", "loss=hinge", "--passes", passes, "--json", *options).out
+    )
+    fitted = Watched("fit", "mcid", data, run, "-p", "loss=hinge", "--passes", passes, "--quiet", *options)
+    status = json.loads((run / "status.json").read_text())
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    evaluation = distls.evaluate(run, f"{data}-test")
+    return {
+        "rows": rows,
+        "decoded bytes": int(distls.open_dataset(data).decoded_bytes.sum()),
+        "stored bytes": plan["bytes_per_pass"],
+        "limit": parse_bytes(limit),
+        "plan": plan["worker_bytes"],
+        "peaks": sorted(fitted.peaks.values()),
+        "passes": status["passes"],
+        "train seconds": status["seconds"],
+        "planned seconds": plan["seconds_per_pass"] * passes,
+        "wall seconds": fitted.seconds,
+        "bytes read": sum(event["bytes_read"] for event in events),
+        "error %": 100 * evaluation.error,
+    }
+
+
+def ingest_beyond_memory(place: Path, n_bytes: int, limit: str, workers: int) -> dict[str, Any]:
+    """Ingest `n_bytes` of svmlight text; return peaks and rate."""
+    text, out = place / "large.svm", place / f"ingested-{time.time_ns()}"
+    if not text.exists() or text.stat().st_size < n_bytes:
+        _write_text(place, text, n_bytes)
+    run = Watched("ingest", text, out, "--workers", workers, "--memory-limit", limit, "--quiet")
+    return {
+        "text bytes": text.stat().st_size,
+        "limit": parse_bytes(limit),
+        "peaks": sorted(run.peaks.values()),
+        "wall seconds": run.seconds,
+        "MB/s": text.stat().st_size / run.seconds / 1e6,
+        "rows": distls.open_dataset(out).meta.n_rows,
+    }
+
+
+def _write_text(place: Path, text: Path, n_bytes: int) -> None:
+    rows = 100_000
+    source = place / "text-source"
+    if not source.exists():
+        distls.generate("rcv1-4", source, rows=rows)
+    size = export_text(source, place / "piece.svm")
+    piece = (place / "piece.svm").read_bytes()
+    with text.open("wb") as file:
+        for _ in range(-(-n_bytes // size)):
+            file.write(piece)
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measure, print, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--rows", type=int, default=6_652_650)
+    parser.add_argument("--text-gb", type=float, default=3.0)
+    parser.add_argument("--memory-limit", default="600MiB")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="distls-scale-") as folder:
+        place = options.directory or Path(folder)
+        fitted = fit_beyond_memory(place, options.rows, options.memory_limit, options.workers, options.passes)
+        shares = ", ".join(
+            f"{human(p)} = {100 * p / fitted['plan']:.0f} % of the plan" for p in fitted["peaks"]
+        )
+        print(
+            f"fit: {fitted['rows']:,} rows, {human(fitted['decoded bytes'])} decoded, {human(fitted['stored bytes'])} "
+            f"stored; limit {options.memory_limit}, plan {human(fitted['plan'])}; peaks {shares}; "
+            f"{fitted['passes']:g} passes in {fitted['train seconds']:.1f} s, error {fitted['error %']:.2f} %",
+            flush=True,
+        )
+        ingested = ingest_beyond_memory(
+            place, int(options.text_gb * 1e9), options.memory_limit, options.workers
+        )
+        print(
+            f"ingest: {ingested['text bytes'] / 1e9:.2f} GB of text, {ingested['rows']:,} rows; limit "
+            f"{options.memory_limit}; peaks {', '.join(map(human, ingested['peaks']))}; {ingested['MB/s']:.0f} MB/s",
+            flush=True,
+        )
+    results = {"fit": fitted, "ingest": ingested}
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1))
+    return results
+
+
+if __name__ == "__main__":
+    main()
