@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from distls.workers.stream import DatasetRef
 __all__ = [
     "Evaluation",
     "Evaluator",
+    "certificate_kind",
     "check_evaluable",
     "check_scorable",
     "class_codes",
@@ -352,15 +353,24 @@ class Evaluator:
         }
 
 
+def certificate_kind(params: Mapping[str, Any]) -> str:
+    """Return the kind of certificate that a setting of loss and intercept has; see docs/notation.md."""
+    if params["loss"] == "perceptron":
+        return "none"
+    if params["fit_intercept"]:
+        return "gradient_norm"
+    return "strong_convexity" if params["loss"] == "softmax" else "duality_gap"
+
+
 def _certificate(problem: Problem, weights: Weights, total: Any) -> dict[str, Any]:
-    if problem.loss == "perceptron":
-        return {"kind": "none", "value": None}
+    kind = certificate_kind({"loss": problem.loss, "fit_intercept": problem.fit_intercept})
+    if kind == "none":
+        return {"kind": kind, "value": None}
     gradient = total.gradient
     gradient /= total.weight_sum
     gradient += problem.alpha * weights.coefficients.astype(np.float64)
     square = float(np.square(gradient).sum())
     if problem.fit_intercept:
         square += float(np.square(total.intercept_gradient / total.weight_sum).sum())
-        return {"kind": "gradient_norm", "value": math.sqrt(square)}
-    kind = "strong_convexity" if problem.loss == "softmax" else "duality_gap"
+        return {"kind": kind, "value": math.sqrt(square)}
     return {"kind": kind, "value": square / (2.0 * problem.alpha)}

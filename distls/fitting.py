@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import shutil
 import tempfile
@@ -13,22 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from distls.callbacks import Callback, Checkpointer, EventLog, FitStart
-from distls.evaluation import Evaluator, check_evaluable
-from distls.execution import ClusterOptions
+from distls.configuring import configure, make_solver, open_expected
+from distls.evaluation import Evaluator
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.memory import MemoryBudget
-from distls.methods import Method, expand_grid, method_named
+from distls.methods import Method, method_named
 from distls.planning import check_workers
 from distls.problem import Problem
 from distls.runs import Run
 from distls.solvers.base import Status, Weights
 from distls.solvers.loop import Limits, Progress, Solution, solve
 from distls.storage.dataset import Dataset, open_dataset
-from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model import LinearModel, load_model, save_model
 
-__all__ = ["FitResult", "check_fit", "check_resume", "fit", "make_solver", "resume"]
+__all__ = ["FitResult", "fit", "resume"]
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def fit(
     ParameterError, MismatchError, FormatError, MemoryPlanError
         Before any partition is read.
     """
-    config = _configure(
+    config = configure(
         method,
         dataset,
         params=params,
@@ -136,82 +134,6 @@ def fit(
     )
     with _RunFolder(run, config) as folder:
         return _execute(folder, config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds)
-
-
-def _configure(
-    method: str,
-    dataset: str | Path | Dataset,
-    *,
-    params: Mapping[str, Any] | None,
-    passes: float | None,
-    tol: float | None,
-    max_seconds: float | None,
-    eval_data: str | Path | Dataset | None,
-    eval_every: float | None,
-    patience: int | None,
-    select: str | Path | Dataset | None,
-    seed: int,
-) -> dict[str, Any]:
-    """Check everything that metadata can tell and return the run's ``config.json``."""
-    data = _as_dataset(dataset)
-    chosen = method_named(method)
-    settings = [chosen.resolve(setting) for setting in expand_grid(params or {})]
-    _check_options(tol, patience, eval_data, select, settings)
-    for setting in settings:
-        problem = Problem.of(data, setting, seed, chosen.targets)
-        for other in (eval_data, select):
-            if other is not None:
-                check_evaluable(problem, _as_dataset(other))
-    return {
-        "format_version": 1,
-        "method": method,
-        "dataset": str(data.path.resolve()),
-        "dataset_fingerprint": data.fingerprint,
-        "seed": seed,
-        "passes": 10.0 if passes is None and tol is None and max_seconds is None else passes,
-        "tol": tol,
-        "max_seconds": max_seconds,
-        "eval": None if eval_data is None else str(_as_dataset(eval_data).path.resolve()),
-        "eval_every": eval_every,
-        "patience": patience,
-        "select": None if select is None else str(_as_dataset(select).path.resolve()),
-        "grid": settings,
-    }
-
-
-def check_fit(
-    method: str,
-    dataset: str | Path,
-    run: Path,
-    *,
-    cluster: ClusterOptions,
-    checkpoint_seconds: float = 30.0,
-    **options: Any,
-) -> None:
-    """Refuse what `fit` would refuse, before workers are started; parameters as there.
-
-    Raises
-    ------
-    ParameterError, MismatchError, FormatError, MemoryPlanError
-    """
-    config = _configure(method, dataset, **options)
-    Run.check_new(run)
-    if cluster.scheduler is not None:
-        return
-    chosen, budget = method_named(method), cluster.budget()
-    for setting in config["grid"]:
-        problem = Problem.of(open_dataset(dataset), setting, config["seed"], chosen.targets)
-        make_solver(chosen, problem, setting, slots=budget.workers * budget.threads, memory=budget).init()
-
-
-def check_resume(run: str | Path) -> None:
-    """Refuse what `resume` would refuse, before workers are started.
-
-    Raises
-    ------
-    FormatError, MismatchError
-    """
-    _open_expected(Run.open(Path(run)).config)
 
 
 def resume(
@@ -235,21 +157,6 @@ def resume(
     return _execute(
         folder, folder.config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds
     )
-
-
-def _check_options(
-    tol: float | None, patience: int | None, eval_data: Any, select: Any, grid: list[dict[str, Any]]
-) -> None:
-    if patience is not None and eval_data is None:
-        raise ParameterError("patience needs evaluation data: give --eval DATASET")
-    if tol is not None and not tol > 0:
-        raise ParameterError(f"tol={tol}: must be greater than 0")
-    if len(grid) > 1 and select is None:
-        raise ParameterError(f"{len(grid)} settings are given; --select DATASET chooses among them")
-
-
-def _as_dataset(source: str | Path | Dataset) -> Dataset:
-    return source if isinstance(source, Dataset) else open_dataset(source)
 
 
 class _RunFolder:
@@ -276,8 +183,10 @@ def _execute(
     callbacks: Sequence[Callback],
     checkpoint_seconds: float,
 ) -> FitResult:
-    data = _open_expected(config)
-    check_workers(executor, data, run.path)
+    data = open_expected(config)
+    for path in (config["dataset"], config["eval"], config["select"]):
+        if path is not None:
+            check_workers(executor, open_dataset(path), run.path)
     options = _Options(executor, memory, tuple(callbacks), checkpoint_seconds)
     if config["select"] is None and len(config["grid"]) == 1:
         return _train(run, config, config["grid"][0], data, options)
@@ -290,16 +199,6 @@ class _Options:
     memory: MemoryBudget | None
     callbacks: tuple[Callback, ...]
     checkpoint_seconds: float
-
-
-def _open_expected(config: dict[str, Any]) -> Dataset:
-    data = open_dataset(config["dataset"])
-    if data.fingerprint != config["dataset_fingerprint"]:
-        raise MismatchError(
-            f"{data.path} is not the data set this run was started with (fingerprint {data.fingerprint[:12]}, "
-            f"expected {config['dataset_fingerprint'][:12]}); start a new run"
-        )
-    return data
 
 
 def _train_children(run: Run, config: dict[str, Any], data: Dataset, options: _Options) -> FitResult:
@@ -384,16 +283,6 @@ def _limits(config: dict[str, Any]) -> Limits:
     if every is None:
         every = 1.0 if config["tol"] is not None or config["patience"] is not None else math.inf
     return Limits(config["passes"], config["max_seconds"], config["tol"], every, config["patience"])
-
-
-def make_solver(
-    method: Method, problem: Problem, params: dict[str, Any], *, slots: int, memory: MemoryBudget | None
-) -> Any:
-    """Build the method's solver, which plans its memory and refuses what cannot fit."""
-    module, _, name = method.solver.partition(":")
-    solver_type = getattr(importlib.import_module(module), name)
-    initial = None if params.get("init") is None else load_model(params["init"])
-    return solver_type(problem, params, slots=slots, memory=memory, initial=initial)
 
 
 def _start(run: Run, solver: Any) -> tuple[Any, Progress, Weights | None]:

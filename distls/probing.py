@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from distls.execution import ClusterOptions
-from distls.fitting import make_solver
+from distls.configuring import make_solver
+from distls.execution import ClusterOptions, open_executor
+from distls.memory import MemoryBudget
 from distls.methods import method_named
 from distls.planning import Plan
 from distls.problem import Problem
@@ -47,7 +48,7 @@ def plan_fit(
     resolved = chosen.resolve(params or {})
     problem = Problem.of(data, resolved, seed, chosen.targets)
     options = cluster or ClusterOptions()
-    budget = options.budget()
+    budget = _budget(options)
     solver = make_solver(chosen, problem, resolved, slots=budget.workers * budget.threads, memory=budget)
     plan: Plan = replace(solver.plan, passes=passes)
     if not probe:
@@ -61,3 +62,12 @@ def plan_fit(
     share = float(data.decoded_bytes[block] / data.decoded_bytes.sum())
     slots = min(budget.workers * budget.threads, len(solver.lanes))
     return replace(plan, seconds_per_pass=seconds / share / slots)
+
+
+def _budget(options: ClusterOptions) -> MemoryBudget:
+    """Return the memory of the workers: as asked, or what a running cluster says."""
+    if options.scheduler is None:
+        return options.budget()
+    executor, budget = open_executor(options)
+    executor.close()
+    return budget

@@ -15,12 +15,11 @@ class Purpose(IntEnum):
     SHUFFLE = 0  # (chunk): the virtual bucket of every source row
     SHUFFLE_ROWS = 1  # (partition): the order of rows inside a written partition
     SPLIT = 2  # (chunk,) and (): stratified hold-out
-    GENERATE = 3  # (kind, block): synthetic data
-    ORDER = 4  # (round, lane): the order of a lane's partitions
+    GENERATE = 3  # (kind, part, block), and (kind,) for its model: synthetic data
+    ORDER = 4  # (pass, lane): the order of a lane's partitions
     ROWS = 5  # (round, partition): the order of a partition's rows
     SAMPLE = 6  # (): the fixed sample on which averaging is judged
     PROBE = 7  # (): which partition `plan` times
-    LANES = 8  # (): how partitions are dealt to lanes
 
 
 def rng(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:

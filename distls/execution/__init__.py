@@ -24,7 +24,8 @@ class ClusterOptions:
     executor : {"serial", "dask"}
     workers : int or None
         Processes of a local cluster; default one a core.
-    threads_per_worker : int
+    threads_per_worker : int or None
+        Default 1.
     memory_limit : int or None
         Bytes a worker.
     scheduler : str or None
@@ -35,7 +36,7 @@ class ClusterOptions:
 
     executor: str = "dask"
     workers: int | None = None
-    threads_per_worker: int = 1
+    threads_per_worker: int | None = None
     memory_limit: int | None = None
     scheduler: str | None = None
     debug: bool = False
@@ -44,7 +45,7 @@ class ClusterOptions:
         """Return the workers' memory as far as it is known without starting them."""
         serial = self.executor == "serial"
         workers = 1 if serial else self.workers or os.cpu_count() or 1
-        return MemoryBudget(self.memory_limit, workers, 1 if serial else self.threads_per_worker)
+        return MemoryBudget(self.memory_limit, workers, 1 if serial else self.threads_per_worker or 1)
 
 
 def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
@@ -57,8 +58,9 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
     WorkerError
         The scheduler cannot be reached.
     """
+    own = (options.workers, options.threads_per_worker)
     if options.scheduler is not None:
-        if options.executor == "serial" or options.memory_limit is not None or options.workers is not None:
+        if options.executor == "serial" or options.memory_limit is not None or any(own):
             raise ParameterError(
                 "--scheduler uses the cluster's own workers and limits; drop the other cluster options"
             )
@@ -67,8 +69,10 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
         remote = connect(options.scheduler)
         return remote, remote.budget()
     if options.executor == "serial":
-        if options.workers is not None and options.workers != 1:
-            raise ParameterError("--executor serial has no workers; drop --workers or use --executor dask")
+        if any(own):
+            raise ParameterError(
+                "--executor serial has no workers; drop --workers and --threads-per-worker, or use --executor dask"
+            )
         return SerialExecutor(), options.budget()
     from distls.execution.dask import start_local
 

@@ -35,7 +35,7 @@ def ingest(
     partition_size: int = 16 * 2**20,
     compress: str = "auto",
     dtype: str = "float32",
-    shuffle: bool = True,
+    shuffle: bool | None = None,
     seed: int = 0,
     on_error: str = "stop",
     executor: Executor | None = None,
@@ -76,8 +76,8 @@ def ingest(
         Decoded bytes of a partition.
     compress : {"auto", "zstd", "lz4", "none"}
     dtype : {"float32", "float64"}
-    shuffle : bool
-        Keep the source order when false.
+    shuffle : bool, optional
+        Keep the source order when false; by default rows are shuffled unless they are unlabelled.
     seed : int
     on_error : {"stop", "skip"}
         What to do with lines that cannot be read.
@@ -113,7 +113,7 @@ def ingest(
         partition_size=partition_size,
         compress=compress,
         dtype=dtype,
-        shuffle=shuffle,
+        shuffle=not unlabelled if shuffle is None else shuffle,
         seed=seed,
         on_error=on_error,
     )

@@ -39,7 +39,7 @@ from distls.workers.training import (
 
 __all__ = ["Mcid", "McidState"]
 
-# First step of several lanes, in units of 1/mean|x|^2: docs/decisions/0003 has the measurements.
+# t0 of several lanes, in units of mean|x|^2 / alpha: docs/decisions/0003 has the measurements.
 _SAFE_START = 0.3
 
 

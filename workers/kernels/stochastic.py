@@ -61,7 +61,6 @@ Floats = NDArray[np.floating[Any]]
 T, H, CLOCK_SIZE = 0, 1, 2
 
 _ROWS_AHEAD = 2  # how far before its use a row is fetched
-_CHUNK = 4096  # rows of weights at a time, where a temporary would otherwise double the memory
 
 
 class McidSettings(NamedTuple):
@@ -219,12 +218,16 @@ def weights_from(u: Floats, alpha: float, time: float, out: Floats | None = None
     return np.multiply(u, u.dtype.type(factor), out=out)
 
 
+@kernel
+def _window_sum(u, q, h):
+    for i in range(len(q)):
+        q[i] = h * np.float64(u[i]) - np.float64(q[i])
+
+
 def window_sum(u: Floats, q: Floats, clock: NDArray[np.float64]) -> Floats:
     """Overwrite Q by ``H U - Q``, the sum of W over the window, and return it.
 
     Divided by the number of steps in the window it is the averaged W; lanes' sums may be added first.
     """
-    for start in range(0, len(u), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        q[rows] = clock[H] * u[rows].astype(np.float64) - q[rows]
+    _window_sum(u.reshape(-1), q.reshape(-1), clock[H])
     return q

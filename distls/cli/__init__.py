@@ -1,0 +1,20 @@
+"""The command line. Results go to stdout, progress and errors to stderr; docs/cli.md lists the exit codes.
+
+Imports of the machinery stand inside the commands: this package loads with every ``dask`` command.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+# importing a module of commands adds them to the group
+from distls.cli import data, scoring, training  # noqa: F401
+from distls.cli.support import cli
+
+__all__ = ["cli", "main"]
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code."""
+    cli(prog_name="distls")
+    raise AssertionError("unreachable: click exits")

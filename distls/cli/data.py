@@ -1,0 +1,122 @@
+"""Commands that make and describe data sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distls.cli.support import (
+    Running,
+    Size,
+    cli,
+    cluster_of,
+    cluster_options,
+    common_options,
+    debug_option,
+    print_json,
+)
+
+
+@cli.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SRC...")
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "format", default="auto", type=click.Choice(["auto", "svmlight", "npz", "npy", "idx"])
+)
+@click.option("--labels", type=click.Path(), help="Label file of idx, npy or npz data.")
+@click.option("--unlabelled", is_flag=True, help="The text has no label column; rows keep their order.")
+@click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists.")
+@click.option(
+    "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
+)
+@click.option("--zero-based", type=click.Choice(["auto", "yes", "no"]), default="auto", show_default=True)
+@click.option("--n-features", type=click.IntRange(1), help="Width; default the largest index.")
+@click.option("--transform", help="In order: log1p, idf, l2norm, scale=X.")
+@click.option("--like", type=click.Path(), help="Take classes, width and fitted transforms of a data set.")
+@click.option(
+    "--split", multiple=True, metavar="NAME=FRACTION", help="Hold out rows, stratified, as DATASET-NAME."
+)
+@click.option("--partition-size", type=Size(), default="16MiB", show_default=True, help="Decoded bytes.")
+@click.option(
+    "--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True
+)
+@click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
+@click.option("--shuffle/--no-shuffle", default=None, help="Shuffle rows on write; default yes with labels.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
+@cluster_options
+@common_options
+def ingest(sources: tuple[str, ...], dataset: Path, quiet: bool, debug: bool, **options: Any) -> None:
+    """Turn raw files into a data set: parsed, shuffled, compressed, checksummed.
+
+    Run the same command again to resume one that was stopped.
+    """
+    from distls.ingestion import ingest as run_ingest
+    from distls.progress import work_progress
+
+    cluster = cluster_of(options, debug)
+    transform = options.pop("transform")
+    with Running(cluster) as (executor, _), work_progress(quiet) as progress:
+        report = run_ingest(
+            list(sources),
+            dataset,
+            executor=executor,
+            progress=progress,
+            transform=tuple(filter(None, (transform or "").split(","))),
+            **options,
+        )
+    for notice in report.notices:
+        click.echo(f"note: {notice}", err=True)
+    for path in report.paths:
+        _describe_dataset(Path(path))
+
+
+def _describe_dataset(path: Path) -> None:
+    from distls.report import dataset_line
+    from distls.storage.dataset import open_dataset
+
+    click.echo(dataset_line(open_dataset(path)))
+
+
+@cli.command()
+@click.argument("kind")
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option("--rows", type=click.IntRange(1), help="Training rows; default the paper's.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--partition-size", type=Size(), default="16MiB", show_default=True)
+@click.option(
+    "--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True
+)
+@cluster_options
+@common_options
+def generate(kind: str, dataset: Path, quiet: bool, debug: bool, **options: Any) -> None:
+    """Write a synthetic data set of a paper's shape, and its test set DATASET-test."""
+    from distls.generation import generate as run_generate
+    from distls.progress import work_progress
+    from distls.workers.synthetic import kind_named
+
+    kind_named(kind)
+    cluster = cluster_of(options, debug)
+    with Running(cluster) as (executor, _), work_progress(quiet) as progress:
+        made = run_generate(kind, dataset, executor=executor, progress=progress, **options)
+    for part in made:
+        _describe_dataset(part.path)
+
+
+@cli.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True)
+@debug_option
+def info(path: Path, as_json: bool, debug: bool) -> None:
+    """Describe a data set, a run or a model."""
+    from distls.report import describe
+
+    described = describe(path)
+    if as_json:
+        print_json(described)
+    else:
+        for name, value in described.items():
+            click.echo(f"{name:20} {value if isinstance(value, str) else json.dumps(value)[:200]}")

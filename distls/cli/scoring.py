@@ -1,0 +1,76 @@
+"""Commands that use a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distls.cli.support import (
+    Running,
+    cli,
+    cluster_of,
+    cluster_options,
+    common_options,
+    debug_option,
+    in_process_if_small,
+    print_json,
+)
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True)
+@click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
+@cluster_options
+@debug_option
+def evaluate(
+    run: Path, dataset: Path, as_json: bool, unknown_labels: str, debug: bool, **options: Any
+) -> None:
+    """Score a model on labelled data: error, log loss, classes, confusion."""
+    from distls.evaluation import evaluate as run_evaluate
+    from distls.report import evaluation_lines
+    from distls.storage.model import load_model
+
+    model = load_model(run)
+    with Running(in_process_if_small(cluster_of(options, debug), dataset)) as (executor, _):
+        result = run_evaluate(model, dataset, unknown_labels=unknown_labels, executor=executor, name=str(run))
+    if as_json:
+        print_json(result.to_json())
+    else:
+        click.echo("\n".join(evaluation_lines(result)))
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--top", type=click.IntRange(1), default=1, show_default=True, help="Best classes a row.")
+@click.option("--proba", is_flag=True, help="Probabilities instead of scores.")
+@cluster_options
+@common_options
+def predict(
+    run: Path, dataset: Path, out: Path, top: int, proba: bool, quiet: bool, debug: bool, **options: Any
+) -> None:
+    """Write every row's best classes to OUT, a .csv or .zarr."""
+    from distls.prediction import predict as run_predict
+    from distls.progress import work_progress
+
+    with (
+        Running(in_process_if_small(cluster_of(options, debug), dataset)) as (executor, _),
+        work_progress(quiet) as progress,
+    ):
+        n_rows = run_predict(run, dataset, out, top=top, proba=proba, executor=executor, progress=progress)
+    click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@debug_option
+def report(run: Path, debug: bool) -> None:
+    """Show a run's rounds, costs and result."""
+    from distls.report import run_lines
+
+    click.echo("\n".join(run_lines(run)))

@@ -1,0 +1,186 @@
+"""What the commands share: the group that turns every end into an exit code, options, executors, output."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from distls import __version__
+from distls.storage.errors import DistlsError, ParameterError
+
+if TYPE_CHECKING:
+    from distls.callbacks import Callback
+    from distls.execution import ClusterOptions
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 3
+
+
+class Commands(click.Group):
+    """A group whose commands end with an exit code and at most one line on stderr.
+
+    The work is done in `invoke`, so that it holds under ``dask distls`` too.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its number, if it returns one, is the exit code."""
+        before = _handle_terminate()
+        try:
+            code = self._guarded(ctx)
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
+        if code:
+            raise click.exceptions.Exit(code)
+
+    def _guarded(self, ctx: click.Context) -> int:
+        try:
+            return super().invoke(ctx) or OK
+        except (KeyboardInterrupt, click.exceptions.Abort):
+            return say("interrupted", INTERRUPTED)
+        except BrokenPipeError:
+            return FAILED
+        except (DistlsError, OSError, MemoryError) as error:
+            if _debugging(ctx):
+                raise
+            code = USAGE if isinstance(error, ParameterError) else FAILED
+            return say(f"distls: {str(error) or type(error).__name__}", code)
+
+
+def _debugging(ctx: click.Context) -> bool:
+    # the context of the command is gone by now; its flag was noted on the group's
+    return bool(ctx.meta.get("distls.debug"))
+
+
+def _note_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    ctx.meta["distls.debug"] = value
+    return value
+
+
+def _handle_terminate() -> Any:
+    """Treat SIGTERM like Ctrl-C; return the handler to restore, or None outside the main thread."""
+    try:
+        return signal.signal(signal.SIGTERM, _interrupt)
+    except ValueError:
+        return None
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def say(text: str, code: int) -> int:
+    """Print one line on stderr and return `code`."""
+    click.echo(text.replace("\n", " "), err=True)
+    return code
+
+
+@click.group("distls", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="distls")
+def cli() -> None:
+    """Train linear and multi-class models on data that does not fit in memory."""
+
+
+debug_option = click.option(
+    "--debug", is_flag=True, callback=_note_debug, help="Show tracebacks and the cluster's log."
+)
+
+
+class Size(click.ParamType[int]):
+    """Bytes, written like 600MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse a size."""
+        from distls.memory import parse_bytes
+
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where to run."""
+    options = [
+        click.option("--workers", type=click.IntRange(1), help="Worker processes; default one a core."),
+        click.option("--threads-per-worker", type=click.IntRange(1), help="Default 1."),
+        click.option("--memory-limit", type=Size(), help="Bytes a worker may use, like 600MiB."),
+        click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler."),
+        click.option(
+            "--executor",
+            "executor_kind",
+            type=click.Choice(["serial", "dask"]),
+            default="dask",
+            show_default=True,
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --quiet and --debug."""
+    return debug_option(click.option("--quiet", is_flag=True, help="No progress on stderr.")(command))
+
+
+def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
+    """Take the options that say where to run out of `options`."""
+    from distls.execution import ClusterOptions
+
+    return ClusterOptions(
+        executor=options.pop("executor_kind"),
+        workers=options.pop("workers"),
+        threads_per_worker=options.pop("threads_per_worker"),
+        memory_limit=options.pop("memory_limit"),
+        scheduler=options.pop("scheduler"),
+        debug=debug,
+    )
+
+
+def watchers(quiet: bool) -> list[Callback]:
+    """Return what shows a fit's progress."""
+    from distls.progress import fit_progress
+
+    return [] if quiet else [fit_progress()]
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON value on stdout."""
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+class Running:
+    """Open an executor for a ``with`` block, closed however the block ends."""
+
+    def __init__(self, options: ClusterOptions) -> None:
+        self._options = options
+
+    def __enter__(self) -> tuple[Any, Any]:
+        from distls.execution import open_executor
+
+        self._executor, budget = open_executor(self._options)
+        return self._executor, budget
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.close()
+
+
+def in_process_if_small(options: ClusterOptions, dataset: Path) -> ClusterOptions:
+    """Score little data in this process: starting a cluster would take longer."""
+    from distls.storage.dataset import open_dataset
+
+    chosen = (options.scheduler, options.workers, options.memory_limit, options.threads_per_worker)
+    asked = any(option is not None for option in chosen)
+    little = int(open_dataset(dataset).decoded_bytes.sum()) < 256 * 2**20
+    return replace(options, executor="serial") if little and not asked else options

@@ -1,0 +1,181 @@
+"""Commands that plan and train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distls.cli.support import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    Running,
+    cli,
+    cluster_of,
+    cluster_options,
+    common_options,
+    debug_option,
+    print_json,
+    say,
+    watchers,
+)
+
+if TYPE_CHECKING:
+    from distls.fitting import FitResult
+
+
+@cli.command()
+@click.argument("method", required=False)
+def methods(method: str | None) -> None:
+    """List the methods, or one method's parameters."""
+    from distls.methods import METHODS, method_named
+
+    if method is None:
+        for each in METHODS.values():
+            click.echo(f"{each.name:12} {each.summary}")
+        return
+    chosen = method_named(method)
+    click.echo(f"{chosen.name}: {chosen.summary}\npaper: {chosen.paper}\n")
+    if chosen.aliases:
+        click.echo("short loss names: " + ", ".join(f"{a} = {b}" for a, b in chosen.aliases.items()) + "\n")
+    for parameter in chosen.parameters:
+        default = "" if parameter.default is None else f" [{parameter.default}]"
+        click.echo(f"  {parameter.name:14} {parameter.description}{default}")
+
+
+@cli.command()
+@click.argument("method")
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the method.")
+@click.option("--passes", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+@click.option("--no-probe", is_flag=True, help="Metadata only: do not time a partition.")
+@cluster_options
+@debug_option
+def plan(
+    method: str,
+    dataset: Path,
+    pairs: tuple[str, ...],
+    as_json: bool,
+    no_probe: bool,
+    debug: bool,
+    **options: Any,
+) -> None:
+    """Say what a fit will cost in memory, bytes and seconds; refuse what cannot fit."""
+    from distls.methods import parse_values
+    from distls.probing import plan_fit
+    from distls.report import plan_lines
+
+    passes, seed = options.pop("passes"), options.pop("seed")
+    cluster = cluster_of(options, debug)
+    made = plan_fit(
+        method, dataset, parse_values(pairs), seed=seed, passes=passes, cluster=cluster, probe=not no_probe
+    )
+    if as_json:
+        print_json(made.to_json())
+    else:
+        click.echo("\n".join(plan_lines(made)))
+
+
+@cli.command()
+@click.argument("method")
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter; NAME=A,B,C with --select."
+)
+@click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit; default 10 without another.")
+@click.option("--tol", type=float, help="Stop when the certificate is at most this.")
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Of training.")
+@click.option("--eval", "eval_data", type=click.Path(path_type=Path), help="A data set to score.")
+@click.option("--eval-every", type=click.FloatRange(0), help="Passes between evaluations; 0 for none.")
+@click.option(
+    "--patience", type=click.IntRange(1), help="Stop after so many evaluations without a lower error."
+)
+@click.option("--select", type=click.Path(path_type=Path), help="Chooses among several settings.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
+@cluster_options
+@common_options
+def fit(
+    method: str, dataset: Path, run: Path, pairs: tuple[str, ...], quiet: bool, debug: bool, **options: Any
+) -> int:
+    """Train METHOD on DATASET into the new folder RUN."""
+    from distls.configuring import check_fit
+    from distls.fitting import fit as run_fit
+    from distls.methods import parse_values
+
+    cluster = cluster_of(options, debug)
+    params = parse_values(pairs)
+    # everything that metadata can refuse is refused before a cluster is started
+    check_fit(method, dataset, run, params=params, cluster=cluster, **options)
+    with Running(cluster) as (executor, budget):
+        result = run_fit(
+            method,
+            dataset,
+            run,
+            params=params,
+            executor=executor,
+            memory=budget,
+            callbacks=watchers(quiet),
+            **options,
+        )
+    return _conclude(result, run)
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
+@cluster_options
+@common_options
+def resume(run: Path, quiet: bool, debug: bool, checkpoint_seconds: float, **options: Any) -> int:
+    """Continue a fit that was interrupted or killed."""
+    from distls.configuring import check_resume
+    from distls.fitting import resume as run_resume
+
+    cluster = cluster_of(options, debug)
+    check_resume(run)
+    with Running(cluster) as (executor, budget):
+        result = run_resume(
+            run,
+            executor=executor,
+            memory=budget,
+            callbacks=watchers(quiet),
+            checkpoint_seconds=checkpoint_seconds,
+        )
+    return _conclude(result, run)
+
+
+def _conclude(result: FitResult, run: Path) -> int:
+    """Print how a fit ended; return the exit code."""
+    from distls.report import result_lines
+    from distls.solvers.base import Status
+
+    if result.status == Status.INTERRUPTED:
+        return say(
+            f"interrupted after {result.passes:g} passes; `distls resume {run}` continues", INTERRUPTED
+        )
+    if result.status == Status.DIVERGED:
+        return say(
+            f"distls: {run}: the weights are no longer finite; try a larger alpha or t0, or scale the data",
+            FAILED,
+        )
+    click.echo("\n".join(result_lines(result)))
+    return OK
+
+
+@cli.command()
+@click.option("--rows", type=click.IntRange(1000), default=400_000, show_default=True)
+@click.option(
+    "--directory", type=click.Path(path_type=Path), help="Keep everything there; default a temporary folder."
+)
+@click.option("--workers", type=click.IntRange(1))
+@debug_option
+def demo(rows: int, directory: Path | None, workers: int | None, debug: bool) -> int:
+    """Generate, ingest, plan, train out of core on local processes, evaluate, report: about a minute."""
+    from distls.demo import run_demo
+
+    return run_demo(rows, directory, workers)

@@ -1,0 +1,141 @@
+"""Everything that can be refused before a fit starts, from metadata alone."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distls.evaluation import certificate_kind, check_evaluable
+from distls.execution import ClusterOptions
+from distls.memory import MemoryBudget
+from distls.methods import Method, expand_grid, method_named
+from distls.problem import Problem
+from distls.runs import Run
+from distls.storage.dataset import Dataset, open_dataset
+from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.model import load_model
+
+__all__ = ["check_fit", "check_resume", "configure", "make_solver", "open_expected"]
+
+
+def configure(
+    method: str,
+    dataset: str | Path | Dataset,
+    *,
+    params: Mapping[str, Any] | None,
+    passes: float | None,
+    tol: float | None,
+    max_seconds: float | None,
+    eval_data: str | Path | Dataset | None,
+    eval_every: float | None,
+    patience: int | None,
+    select: str | Path | Dataset | None,
+    seed: int,
+) -> dict[str, Any]:
+    """Check everything that metadata can tell and return the run's ``config.json``."""
+    data = _as_dataset(dataset)
+    chosen = method_named(method)
+    settings = [chosen.resolve(setting) for setting in expand_grid(params or {})]
+    _check_options(tol, patience, eval_every, eval_data, select, settings)
+    for setting in settings:
+        problem = Problem.of(data, setting, seed, chosen.targets)
+        for other in (eval_data, select):
+            if other is not None:
+                check_evaluable(problem, _as_dataset(other))
+    return {
+        "format_version": 1,
+        "method": method,
+        "dataset": str(data.path.resolve()),
+        "dataset_fingerprint": data.fingerprint,
+        "seed": seed,
+        "passes": 10.0 if passes is None and tol is None and max_seconds is None else passes,
+        "tol": tol,
+        "max_seconds": max_seconds,
+        "eval": None if eval_data is None else str(_as_dataset(eval_data).path.resolve()),
+        "eval_every": eval_every,
+        "patience": patience,
+        "select": None if select is None else str(_as_dataset(select).path.resolve()),
+        "grid": settings,
+    }
+
+
+def check_fit(
+    method: str,
+    dataset: str | Path,
+    run: Path,
+    *,
+    cluster: ClusterOptions,
+    checkpoint_seconds: float = 30.0,
+    **options: Any,
+) -> None:
+    """Refuse what `fit` would refuse, before workers are started; parameters as there.
+
+    Raises
+    ------
+    ParameterError, MismatchError, FormatError, MemoryPlanError
+    """
+    config = configure(method, dataset, **options)
+    Run.check_new(run)
+    if cluster.scheduler is not None:
+        return
+    chosen, budget = method_named(method), cluster.budget()
+    for setting in config["grid"]:
+        problem = Problem.of(open_dataset(dataset), setting, config["seed"], chosen.targets)
+        make_solver(chosen, problem, setting, slots=budget.workers * budget.threads, memory=budget).init()
+
+
+def check_resume(run: str | Path) -> None:
+    """Refuse what `resume` would refuse, before workers are started.
+
+    Raises
+    ------
+    FormatError, MismatchError
+    """
+    open_expected(Run.open(Path(run)).config)
+
+
+def _check_options(
+    tol: float | None,
+    patience: int | None,
+    eval_every: float | None,
+    eval_data: Any,
+    select: Any,
+    grid: list[dict[str, Any]],
+) -> None:
+    if patience is not None and eval_data is None:
+        raise ParameterError("patience needs evaluation data: give --eval DATASET")
+    if tol is not None and not tol > 0:
+        raise ParameterError(f"tol={tol}: must be greater than 0")
+    if eval_every == 0 and (tol is not None or patience is not None):
+        raise ParameterError("eval_every=0 evaluates nothing, which tol and patience need; drop one of them")
+    if tol is not None and any(certificate_kind(setting) == "none" for setting in grid):
+        raise ParameterError("tol: this loss has no certificate to compare it with; limit passes or seconds")
+    if len(grid) > 1 and select is None:
+        raise ParameterError(f"{len(grid)} settings are given; --select DATASET chooses among them")
+
+
+def _as_dataset(source: str | Path | Dataset) -> Dataset:
+    return source if isinstance(source, Dataset) else open_dataset(source)
+
+
+def open_expected(config: dict[str, Any]) -> Dataset:
+    """Open a run's dataset and check that it is the one the run was started with."""
+    data = open_dataset(config["dataset"])
+    if data.fingerprint != config["dataset_fingerprint"]:
+        raise MismatchError(
+            f"{data.path} is not the data set this run was started with (fingerprint {data.fingerprint[:12]}, "
+            f"expected {config['dataset_fingerprint'][:12]}); start a new run"
+        )
+    return data
+
+
+def make_solver(
+    method: Method, problem: Problem, params: dict[str, Any], *, slots: int, memory: MemoryBudget | None
+) -> Any:
+    """Build the method's solver, which plans its memory and refuses what cannot fit."""
+    module, _, name = method.solver.partition(":")
+    solver_type = getattr(importlib.import_module(module), name)
+    initial = None if params.get("init") is None else load_model(params["init"])
+    return solver_type(problem, params, slots=slots, memory=memory, initial=initial)
