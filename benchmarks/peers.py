@@ -102,11 +102,12 @@ def our_rounds(executor: Executor, data: Path, params: dict[str, Any], *, cached
     seconds = [
         b["seconds"] - a["seconds"] for a, b in zip(history.records[1:], history.records[2:], strict=False)
     ]
-    busy = [r["kernel_seconds"] + r["wait_seconds"] for r in history.records[2:]]
+    # all that the slowest worker was not busy with: scattering, scheduling, gathering, the driver's own averaging
+    busy = [max(r["worker_seconds"].values()) for r in history.records[2:]]
     return {
         "seconds": statistics.median(seconds),
         "kernel": statistics.median([r["kernel_seconds"] for r in history.records[2:]]) / WORKERS,
-        "overhead": 1 - statistics.median(b / WORKERS / s for b, s in zip(busy, seconds, strict=True)),
+        "overhead": 1 - statistics.median(b / s for b, s in zip(busy, seconds, strict=True)),
         "error": 100 * distls.evaluate(result.model, f"{data}-test").error,
     }
 

@@ -15,9 +15,12 @@ from rich.table import Table
 
 from distls.evaluation import evaluate
 from distls.execution import ClusterOptions, open_executor
+from distls.export import export_text
 from distls.fitting import FitResult, fit
 from distls.generation import generate
+from distls.ingestion import ingest
 from distls.memory import human
+from distls.planning import Plan
 from distls.probing import plan_fit
 from distls.progress import fit_progress, work_progress
 from distls.report import dataset_line, plan_lines
@@ -29,7 +32,7 @@ __all__ = ["run_demo"]
 
 _PASSES = 5
 # Far less than the decoded data, so that training really is out of core.
-_MEMORY_LIMIT = 400 * 2**20
+_MEMORY_LIMIT = 350 * 2**20
 
 
 def run_demo(rows: int, directory: Path | None, workers: int | None) -> int:
@@ -65,66 +68,66 @@ def _place(directory: Path | None) -> Iterator[Path]:
 
 
 def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptions, *, kept: bool) -> int:
-    text, train, run = place / "documents.svm", place / "train", place / "run"
     started = time.perf_counter()
-    executor, budget = open_executor(options)
-    try:
-        console.rule(
-            f"1  generate {rows:,} documents in the shape of RCV1, 4 classes, and write them as svmlight text"
-        )
-        with work_progress(quiet=False) as progress:
-            _, test = generate("rcv1-4", place / "generated", rows=rows, executor=executor, progress=progress)
-            size = _export(place / "generated", text, executor, progress)
-        console.rule(
-            f"2  ingest {human(size)} of text: parse, shuffle, compress, checksum, on {budget.workers} processes"
-        )
-        ingest_seconds = _ingest(text, train, executor)
-        console.print(dataset_line(open_dataset(train)))
-        console.rule(f"3  plan: workers may use {human(_MEMORY_LIMIT)} each")
-        plan = plan_fit("mcid", train, {"loss": "hinge"}, passes=_PASSES, cluster=options)
-        console.print("\n".join(plan_lines(plan)))
-        console.rule("4  train: multi-class SVM, out of core, the same result with any number of workers")
-        result = fit(
-            "mcid", train, run, params={"loss": "hinge"}, passes=_PASSES, eval_data=test.path, eval_every=1,
-            executor=executor, memory=budget, callbacks=[fit_progress()],
-        )  # fmt: skip
-        if result.status == Status.INTERRUPTED:
-            return 3
-        console.rule("5  evaluate on unseen documents")
-        evaluation = evaluate(run, test.path, executor=executor)
-    finally:
-        executor.close()
-    facts = {
-        "test error": f"{100 * evaluation.error:.2f} % of {evaluation.n_rows:,} rows",
-        "ingest": f"{size / ingest_seconds / 1e6:.0f} MB/s of text",
-        **_facts(result, Run.open(run).events(), plan),
-        "in all": f"{time.perf_counter() - started:.0f} s",
-    }
-    _show(console, facts)
-    console.print(
+    facts = _prepare(console, rows, place, options)
+    console.rule(f"3  plan: workers may use {human(_MEMORY_LIMIT)} each")
+    plan = plan_fit("mcid", place / "train", {"loss": "hinge"}, passes=_PASSES, cluster=options)
+    console.print("\n".join(plan_lines(plan)))
+    trained = _train(console, place, options, plan)
+    if trained is None:
+        return 3
+    facts = {"test error": trained.pop("test error"), **facts, **trained}
+    _show(console, {**facts, "in all": f"{time.perf_counter() - started:.0f} s"})
+    end = (
         f"everything is in {place}"
         if kept
         else "--directory keeps the files; `distls --help` has the commands"
     )
+    console.print(end)
     return 0
 
 
-def _export(source: Path, text: Path, executor: Any, progress: Any) -> int:
-    from distls.export import export_text
+def _prepare(console: Console, rows: int, place: Path, options: ClusterOptions) -> dict[str, str]:
+    """Generate documents as text and ingest them; return what the final table says of it."""
+    text = place / "documents.svm"
+    executor, budget = open_executor(options)
+    try:
+        console.rule(f"1  generate {rows:,} documents as svmlight text")
+        with work_progress(quiet=False) as progress:
+            generate("rcv1-4", place / "generated", rows=rows, executor=executor, progress=progress)
+            size = export_text(place / "generated", text, executor=executor, progress=progress)
+        console.rule(f"2  ingest {human(size)} of text on {budget.workers} processes")
+        started = time.perf_counter()
+        with work_progress(quiet=False) as progress:
+            ingest([str(text)], place / "train", n_features=47_236, executor=executor, progress=progress)
+        seconds = time.perf_counter() - started
+    finally:
+        executor.close()
+    console.print(dataset_line(open_dataset(place / "train")))
+    return {"ingest": f"{size / seconds / 1e6:.0f} MB/s of text, parsed, shuffled, compressed, checksummed"}
 
-    return export_text(source, text, executor=executor, progress=progress)
+
+def _train(console: Console, place: Path, options: ClusterOptions, plan: Plan) -> dict[str, str] | None:
+    """Train and evaluate on fresh workers, so that their peak memory is the fit's; None when interrupted."""
+    run, test = place / "run", place / "generated-test"
+    console.rule("4  train a multi-class SVM out of core")
+    executor, budget = open_executor(options)
+    try:
+        result = fit(
+            "mcid", place / "train", run, params={"loss": "hinge"}, passes=_PASSES, eval_data=test, eval_every=1,
+            executor=executor, memory=budget, callbacks=[fit_progress()],
+        )  # fmt: skip
+        if result.status == Status.INTERRUPTED:
+            return None
+        console.rule("5  evaluate on unseen documents")
+        evaluation = evaluate(run, test, executor=executor)
+    finally:
+        executor.close()
+    error = {"test error": f"{100 * evaluation.error:.2f} % of {evaluation.n_rows:,} rows"}
+    return error | _facts(result, Run.open(run).events(), plan)
 
 
-def _ingest(text: Path, train: Path, executor: Any) -> float:
-    from distls.ingestion import ingest
-
-    started = time.perf_counter()
-    with work_progress(quiet=False) as progress:
-        ingest([str(text)], train, n_features=47_236, executor=executor, progress=progress)
-    return time.perf_counter() - started
-
-
-def _facts(result: FitResult, events: list[dict[str, Any]], plan: Any) -> dict[str, str]:
+def _facts(result: FitResult, events: list[dict[str, Any]], plan: Plan) -> dict[str, str]:
     last = events[-1]
     averaging = last.get("averaging")
     peaks = sorted(last["worker_peaks"].values())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def _parse_npy(content: NDArray[np.uint8]) -> NDArray[Any] | None:
         if npy.read_magic(header) != (1, 0):
             return None
         shape, fortran, dtype = npy.read_array_header_1_0(header)
-    except ValueError:
+    except (ValueError, SyntaxError, tokenize.TokenError):  # all three come from headers that are no literals
         return None
     payload = content[header.tell() :]
     fits = dtype.kind in _NUMBERS and math.prod(shape) * dtype.itemsize == len(payload)

@@ -96,7 +96,7 @@ def test_choices_are_documented(command: str) -> None:
 
 
 def test_exit_codes_are_documented() -> None:
-    from distls import cli as module
+    from distls.cli import support as module
 
     codes = re.findall(r"^\| (\d) \|", CLI_SECTIONS["Exit codes"], flags=re.MULTILINE)
     assert [int(code) for code in codes] == [module.OK, module.FAILED, module.USAGE, module.INTERRUPTED]

@@ -26,12 +26,11 @@ _MOST_ROWS = 65_536
 _LEAST_ROWS = 256
 # Each lane judges its weights on the sample: together they do at most 1/64 of a pass.
 _SHARE_OF_PASS = 64
-_MOST_BLOCKS = 4
 
 
 @dataclass(frozen=True)
 class SampleRef:
-    """Which rows: `n_rows` at random from a few random partitions.
+    """Which rows: `n_rows` at random from as few random partitions as hold them.
 
     Attributes
     ----------
@@ -79,18 +78,14 @@ def _rows_of(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Row
 def _read(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, NDArray[np.int32]]:
     table = open_ref(data).table
     generator = rng(sample.seed, Purpose.SAMPLE)
-    blocks = [int(b) for b in generator.permutation(len(table)) if table.rows[b]][:_MOST_BLOCKS]
-    rows, codes = [], []
-    wanted, available = sample.n_rows, int(table.rows[blocks].sum())
-    for _, part in stream(data, blocks, reads):
-        count = n_rows_of(part.x)
-        # the partition's share, by its rows, of what is still wanted
-        share = min(-(-wanted * count // available), count)
-        available -= count
-        chosen = np.sort(generator.choice(count, share, replace=False))
+    order = generator.permutation(len(table))
+    # partitions are exchangeable, so as few as hold enough rows: reading them is all that the sample costs
+    enough = int(np.searchsorted(np.cumsum(table.rows[order]), sample.n_rows)) + 1
+    rows, codes, wanted = [], [], sample.n_rows
+    for _, part in stream(data, [int(block) for block in order[:enough]], reads):
+        share = min(wanted, n_rows_of(part.x))
+        chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))
         rows.append(take_rows(part.x, chosen))
         codes.append(part.y[chosen])
         wanted -= share
-        if not wanted:
-            break
     return concatenate_rows(rows), np.concatenate(codes)

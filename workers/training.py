@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ __all__ = [
     "warm_up",
 ]
 
+N = TypeVar("N", int, float)
 Start = tuple[NDArray[Any], NDArray[np.float64]]
 
 
@@ -119,6 +121,7 @@ class LaneResult:
         Partitions worked through.
     reads : ReadStats
     kernel_seconds : float
+    busy : dict of process -> seconds in its lanes, reading and averaging included
     peaks : dict of process -> peak resident bytes
     """
 
@@ -136,6 +139,7 @@ class LaneResult:
     reads: ReadStats
     kernel_seconds: float
     spread: float = 0.0
+    busy: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, int] = field(default_factory=dict)
 
 
@@ -147,6 +151,7 @@ def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
     start : (weights of shape (n_features, n_outputs), intercept of shape (n_outputs,))
         Read only: other lanes of this process start from the same arrays.
     """
+    entered = time.perf_counter()
     weights, intercept = start
     settings = mcid_settings(
         LOSSES[job.loss],
@@ -197,6 +202,7 @@ def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
         blocks=list(item.lane.blocks),
         reads=reads,
         kernel_seconds=seconds,
+        busy={process_name(): time.perf_counter() - entered},
         peaks={process_name(): peak_rss()},
     )
 
@@ -211,6 +217,7 @@ def row_weights(part: Partition, class_weight: NDArray[np.float64] | None) -> ND
 
 def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
     """Average two results, each weighted by its rows; reuses the memory of `left`."""
+    entered = time.perf_counter()
     n_rows = left.n_rows + right.n_rows
     share = right.n_rows / n_rows if n_rows else 0.0
     distance = merge_mean(left.weights.reshape(-1), right.weights.reshape(-1), share)
@@ -230,7 +237,8 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
         blocks=left.blocks + right.blocks,
         reads=left.reads.merge(right.reads),
         kernel_seconds=left.kernel_seconds + right.kernel_seconds,
-        peaks={name: max(peaks) for name, peaks in _by_key(left.peaks, right.peaks).items()},
+        busy=_merge_by_key(sum, left.busy, right.busy, {process_name(): time.perf_counter() - entered}),
+        peaks=_merge_by_key(max, left.peaks, right.peaks),
     )
 
 
@@ -244,8 +252,9 @@ def _merge_tails(left: LaneResult, right: LaneResult) -> tuple[NDArray[Any], NDA
     return left.tail, left.tail_intercept
 
 
-def _by_key(*tables: dict[str, int]) -> dict[str, list[int]]:
-    return {key: [table[key] for table in tables if key in table] for key in set().union(*tables)}
+def _merge_by_key(how: Callable[[list[N]], N], *tables: dict[str, N]) -> dict[str, N]:
+    keys = set().union(*tables)
+    return {key: how([table[key] for table in tables if key in table]) for key in sorted(keys)}
 
 
 @dataclass(frozen=True)

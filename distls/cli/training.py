@@ -168,7 +168,7 @@ def _conclude(result: FitResult, run: Path) -> int:
 
 
 @cli.command()
-@click.option("--rows", type=click.IntRange(1000), default=400_000, show_default=True)
+@click.option("--rows", type=click.IntRange(1000), default=800_000, show_default=True)
 @click.option(
     "--directory", type=click.Path(path_type=Path), help="Keep everything there; default a temporary folder."
 )

@@ -301,7 +301,9 @@ def start_local(
             dashboard_address="127.0.0.1:0",
             silence_logs=log_level,
         )
-        return DaskExecutor(Client(cluster, set_as_default=False), cluster)
+        # weights go straight between this process and the workers, not through the scheduler
+        client = Client(cluster, set_as_default=False, direct_to_workers=processes)
+        return DaskExecutor(client, cluster)
 
 
 @contextlib.contextmanager

@@ -84,6 +84,8 @@ class RoundReport:
         Sums over lanes: time in kernels, time waiting for data.
     averaging : dict or None
         Loss on the fixed sample before (mean over lanes) and after averaging, and the lanes' relative spread.
+    worker_seconds : dict of worker -> seconds
+        Each process's time in tasks; the driver's own merging is under its name.
     worker_peaks : dict of worker -> bytes
         Highest resident size of each worker process so far.
     """
@@ -96,6 +98,7 @@ class RoundReport:
     kernel_seconds: float
     wait_seconds: float
     averaging: dict[str, float] | None = None
+    worker_seconds: dict[str, float] = field(default_factory=dict)
     worker_peaks: dict[str, int] = field(default_factory=dict)
 
 

@@ -306,6 +306,7 @@ class Mcid:
             kernel_seconds=result.kernel_seconds,
             wait_seconds=result.reads.wait_seconds,
             averaging=averaging,
+            worker_seconds=result.busy,
             worker_peaks=result.peaks,
         )
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
 from distls.storage.errors import ParameterError
-from distls.storage.rows import CsrRows, DenseRows
+from distls.storage.rows import CsrRows, DenseRows, concatenate_rows
 from distls.workers import synthetic
 from distls.workers.kernels.sampling import alias_cells
 from distls.workers.synthetic import BLOCK_ROWS, KINDS, block, generate_rows
@@ -58,7 +58,7 @@ def test_block_boundaries_do_not_show(kind):
     whole = generate_rows(kind, 0, "train", 0, 20_000)
     cuts = [0, 1, 5_000, 8_191, 8_192, 8_193, 16_384, 20_000]
     pieces = [generate_rows(kind, 0, "train", a, b) for a, b in itertools.pairwise(cuts)]
-    joined = synthetic._join([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
+    joined = concatenate_rows([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
     assert same(whole, joined)
 
 
