@@ -154,7 +154,7 @@ def run_set(name: str, source: Path, passes: float, intercept: bool, with_rivals
         rows["one lane"] = ours(whole, 1, passes, intercept)
         size = int(distls.open_dataset(whole / "all").decoded_bytes.sum())
         if len(distls.open_dataset(whole / "all")) < 8:
-            ingest_set(chosen, source, small, max(size // 10, 4096))
+            ingest_set(chosen, source, small, max(size // 20, 4096))
             rows["eight lanes, small partitions"] = ours(small, 8, passes, intercept)
         if with_rivals:
             rows["rivals"] = rivals(whole)

@@ -17,7 +17,7 @@ from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model import load_model
 
-__all__ = ["check_fit", "check_resume", "configure", "make_solver", "open_expected"]
+__all__ = ["check_fit", "check_resume", "check_setting", "configure", "make_solver", "open_expected"]
 
 
 def configure(
@@ -80,10 +80,23 @@ def check_fit(
     Run.check_new(run)
     if cluster.scheduler is not None:
         return
-    chosen, budget = method_named(method), cluster.budget()
+    budget = cluster.budget()
     for setting in config["grid"]:
-        problem = Problem.of(open_dataset(dataset), setting, config["seed"], chosen.targets)
-        make_solver(chosen, problem, setting, slots=budget.workers * budget.threads, memory=budget).init()
+        check_setting(config, setting, slots=budget.workers * budget.threads, memory=budget)
+
+
+def check_setting(
+    config: dict[str, Any], setting: dict[str, Any], *, slots: int, memory: MemoryBudget | None
+) -> None:
+    """Refuse what the solver of one setting would refuse: lanes, memory, a model to start from that does not fit.
+
+    Raises
+    ------
+    ParameterError, MismatchError, FormatError, MemoryPlanError
+    """
+    chosen = method_named(config["method"])
+    problem = Problem.of(open_dataset(config["dataset"]), setting, config["seed"], chosen.targets)
+    make_solver(chosen, problem, setting, slots=slots, memory=memory).init()
 
 
 def check_resume(run: str | Path) -> None:

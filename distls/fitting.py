@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distls.callbacks import Callback, Checkpointer, EventLog, FitStart
-from distls.configuring import configure, make_solver, open_expected
+from distls.configuring import check_setting, configure, make_solver, open_expected
 from distls.evaluation import Evaluator
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
@@ -132,6 +132,9 @@ def fit(
         select=select,
         seed=seed,
     )
+    runner = executor or SerialExecutor()
+    for setting in config["grid"]:
+        check_setting(config, setting, slots=runner.slots, memory=memory)
     with _RunFolder(run, config) as folder:
         return _execute(folder, config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds)
 
