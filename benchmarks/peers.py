@@ -33,7 +33,8 @@ from distls.execution.dask import start_local
 from distls.export import export_text
 from distls.memory import MIB, MemoryBudget
 
-VW = [sys.executable, "-m", "vowpalwabbit", "--quiet", "-b", "18"]
+VW = [sys.executable, "-m", "vowpalwabbit", "--quiet"]
+BITS = {4: 18, 53: 22}  # of its hash: no two of the classes' weights share a place
 HINGE = ["--loss_function", "hinge", "--adaptive", "--invariant"]
 LOGISTIC = ["--loss_function", "logistic"]
 PASSES = 4  # of the longer of two runs that are subtracted
@@ -67,7 +68,16 @@ class VwPasses:
     """Passes of Vowpal Wabbit over its cache file."""
 
     def __init__(self, place: Path, name: str, classes: int, loss: list[str]) -> None:
-        self._options = ["--oaa", classes, *loss, "--holdout_off", "--cache_file", place / f"{name}.cache"]
+        self._options = [
+            "--oaa",
+            classes,
+            "-b",
+            BITS[classes],
+            *loss,
+            "--holdout_off",
+            "--cache_file",
+            place / f"{name}.cache",
+        ]
         self._place, self._name = place, name
         if not (place / f"{name}.cache").exists():
             run_vw("-d", place / f"{name}.vw", *self._options)
@@ -183,7 +193,17 @@ def compare_ingest(place: Path, name: str, repeats: int) -> dict[str, Any]:
 def compare_text_to_model(place: Path, name: str, classes: int, repeats: int) -> dict[str, Any]:
     """Return the wall seconds of whole command lines, from text to a model after one pass."""
     ours, theirs = [], []
-    rival = ["--oaa", classes, *HINGE, "-b", 22, "-d", place / f"{name}.vw", "-f", place / "t2m.model"]
+    rival = [
+        "--oaa",
+        classes,
+        *HINGE,
+        "-b",
+        BITS[classes],
+        "-d",
+        place / f"{name}.vw",
+        "-f",
+        place / "t2m.model",
+    ]
     for turn in range(repeats):
         theirs.append(run_vw(*rival)["wall"])
         data, run = place / f"t2m-{turn}", place / f"t2m-{turn}-run"

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distls.evaluation import reference
+from distls.evaluation import check_scorable, reference
 from distls.execution.base import Executor
 from distls.fitting import fit
 from distls.storage.dataset import Dataset, open_dataset
@@ -179,6 +179,9 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
         """Return class_weight in terms of the class codes that an in-memory dataset is stored with."""
         if labels is None or not isinstance(self.class_weight, dict):
             return self.class_weight
+        strange = [label for label in self.class_weight if label not in labels]
+        if strange:
+            raise ParameterError(f"class_weight: {strange[0]!r} is not a class of y")
         return {str(code): self.class_weight.get(label, 1.0) for code, label in enumerate(labels.tolist())}
 
     def _save_start(self, folder: Path) -> str:
@@ -220,7 +223,8 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
         """
         if isinstance(X, (str, Path, Dataset)):
             return self._predict_dataset(X if isinstance(X, Dataset) else open_dataset(X))
-        return self.classes_[self._scores(X).argmax(axis=1)]
+        codes = self._scores(X).argmax(axis=1)
+        return self.classes_[codes]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return class probabilities, shape (n_rows, n_classes); only with loss="log"."""
@@ -245,6 +249,13 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
         from distls.workers.predicting import PredictJob, predict_block
 
         check_is_fitted(self, "model_")
+        check_scorable(
+            dataset,
+            n_features=self.model_.n_features,
+            transforms_digest=self.model_.transforms_digest,
+            transforms=self.model_.transforms,
+            model_name="the model",
+        )
         job = PredictJob(reference(dataset), self.model_.loss, 1, False)
         start = (self.model_.weights, self.model_.intercept.astype(np.float64))
         executor = self._executor() or SerialExecutor()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+import distls.ingestion.plan
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset import open_dataset
 from distls.storage.rows import CsrRows

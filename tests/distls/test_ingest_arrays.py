@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 from ingest_helpers import read_all, small_ranges  # noqa: F401
 
+import distls.ingestion.plan
 from distls.ingestion import ingest
 from distls.storage.dataset import open_dataset
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from ingest_helpers import Reversed, file_bytes, make_text, small_ranges  # noqa: F401
 
+import distls.ingestion.plan
+import distls.workers.text
 from distls.ingestion import ingest
 from distls.storage.errors import (
     BadInputError,

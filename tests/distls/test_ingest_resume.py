@@ -9,6 +9,7 @@ import shutil
 import pytest
 from ingest_helpers import Dying, Killed, file_bytes, make_text, small_ranges  # noqa: F401
 
+import distls.ingestion.plan
 import distls.ingestion.run
 import distls.workers.ingest
 from distls.execution.serial import SerialExecutor

@@ -13,6 +13,7 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 
+import distls.ingestion.plan
 from distls.ingestion import ingest
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import (
