@@ -33,6 +33,8 @@ __all__ = ["DaskExecutor", "connect", "of_current_client", "start_local"]
 # Lost data, closed connections and dead workers are redone this often before the job gives up.
 _ATTEMPTS = 5
 _CONNECT_SECONDS = 20
+# A nanny starts its worker anew within seconds; an operator needs longer.
+_RETURN_SECONDS = 120
 
 # Decoded partitions are not Dask data, so Dask must not spill, pause early or move work away from warm caches.
 _CONFIG: dict[str, Any] = {
@@ -87,10 +89,18 @@ class DaskExecutor:
         """Return one worker address for each thread, workers with several threads in turns."""
         threads = self._threads()
         if not threads:
-            self.client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
-            threads = self._threads()
+            threads = self._wait_for_workers()
         turns = range(max(threads.values(), default=0))
         return [address for turn in turns for address, count in threads.items() if turn < count]
+
+    def _wait_for_workers(self) -> Mapping[str, int]:
+        try:
+            self.client.wait_for_workers(1, timeout=_RETURN_SECONDS)
+        except TimeoutError:
+            raise WorkerError(
+                f"all workers are gone and none came back within {_RETURN_SECONDS} s; start some and resume the run"
+            ) from None
+        return self._threads()
 
     def map(
         self, function: Callable[[Any, Item], Result], items: Sequence[Item], *, shared: Any = None
