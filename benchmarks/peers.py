@@ -210,8 +210,9 @@ def compare_text_to_model(place: Path, name: str, classes: int, repeats: int) ->
         data, run = place / f"t2m-{turn}", place / f"t2m-{turn}-run"
         started = time.perf_counter()
         _distls("ingest", place / f"{name}.svm", data, "--workers", WORKERS, "--n-features", 47_236)
-        _distls("fit", "mcid", data, run, "-p", "loss=hinge", "-p", "alpha=1e-6", "-p", f"lanes={WORKERS}", "--passes", 1,
-                "--workers", WORKERS, "--eval-every", 0)  # fmt: skip
+        params = ("-p", "loss=hinge", "-p", "alpha=1e-6", "-p", f"lanes={WORKERS}")
+        limits = ("--passes", 1, "--eval-every", 0, "--workers", WORKERS)
+        _distls("fit", "mcid", data, run, *params, *limits)
         ours.append(time.perf_counter() - started)
     row = {
         "distls wall s": statistics.median(ours),
