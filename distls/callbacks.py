@@ -65,7 +65,7 @@ class Callback(Protocol):
         ...
 
     def on_end(self, status: Status, state: State) -> None:
-        """After the last round, however the fit ended."""
+        """After the last round, however the fit ended; RUNNING when an error ended it."""
         ...
 
 
@@ -166,8 +166,12 @@ def describe_round(record: dict[str, Any]) -> str:
     ]
     if "objective" in record:
         certificate = record["certificate"]
-        parts.append(f"objective {record['objective']:.6f}")
-        if certificate["kind"] != "none":
+        parts.append(
+            f"objective {record['objective']:.6f}"
+            if record["objective"] is not None
+            else "objective not finite"
+        )
+        if certificate["value"] is not None:
             parts.append(f"{certificate['kind']} {certificate['value']:.2e}")
     if "eval_error" in record:
         parts.append(f"eval error {100 * record['eval_error']:.2f} %")

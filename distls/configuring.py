@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,11 @@ def configure(
     seed: int,
 ) -> dict[str, Any]:
     """Check everything that metadata can tell and return the run's ``config.json``."""
+    _check_numbers(passes=passes, max_seconds=max_seconds, tol=tol, patience=patience)
+    if eval_every != 0:
+        _check_numbers(eval_every=eval_every)
+    if seed < 0:
+        raise ParameterError(f"seed={seed}: must not be negative")
     data = _as_dataset(dataset)
     chosen = method_named(method)
     settings = [chosen.resolve(setting) for setting in expand_grid(params or {})]
@@ -109,6 +115,12 @@ def check_resume(run: str | Path) -> None:
     open_expected(Run.open(Path(run)).config)
 
 
+def _check_numbers(**numbers: float | None) -> None:
+    for name, value in numbers.items():
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise ParameterError(f"{name}={value}: must be greater than 0 and finite")
+
+
 def _check_options(
     tol: float | None,
     patience: int | None,
@@ -119,8 +131,6 @@ def _check_options(
 ) -> None:
     if patience is not None and eval_data is None:
         raise ParameterError("patience needs evaluation data: give --eval DATASET")
-    if tol is not None and not tol > 0:
-        raise ParameterError(f"tol={tol}: must be greater than 0")
     if eval_every == 0 and (tol is not None or patience is not None):
         raise ParameterError("eval_every=0 evaluates nothing, which tol and patience need; drop one of them")
     if tol is not None and any(certificate_kind(setting) == "none" for setting in grid):

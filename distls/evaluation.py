@@ -161,7 +161,8 @@ def class_codes(
     """
     meta = dataset.meta
     if meta.target != "class":
-        raise MismatchError(f"{dataset.path} has {meta.target} targets, {model_name} predicts classes")
+        kind = {"none": "no labels"}.get(meta.target, f"{meta.target} targets")
+        raise MismatchError(f"{dataset.path} has {kind}, {model_name} predicts classes")
     place = {label: code for code, label in enumerate(classes)}
     codes = np.array([place.get(label, -1) for label in meta.classes], dtype=np.int32)
     strange = [

@@ -23,7 +23,9 @@ from distls.problem import Problem
 from distls.runs import Run
 from distls.solvers.base import Status, Weights
 from distls.solvers.loop import Limits, Progress, Solution, solve
+from distls.storage.atomic import describe_os_error
 from distls.storage.dataset import Dataset, open_dataset
+from distls.storage.errors import DistlsError
 from distls.storage.model import LinearModel, load_model, save_model
 
 __all__ = ["FitResult", "fit", "resume"]
@@ -118,6 +120,8 @@ def fit(
     ------
     ParameterError, MismatchError, FormatError, MemoryPlanError
         Before any partition is read.
+    StorageError
+        The run cannot be written any more; `resume` continues it.
     """
     config = configure(
         method,
@@ -191,9 +195,15 @@ def _execute(
         if path is not None:
             check_workers(executor, open_dataset(path), run.path)
     options = _Options(executor, memory, tuple(callbacks), checkpoint_seconds)
-    if config["select"] is None and len(config["grid"]) == 1:
-        return _train(run, config, config["grid"][0], data, options)
-    return _train_children(run, config, data, options)
+    try:
+        if config["select"] is None and len(config["grid"]) == 1:
+            return _train(run, config, config["grid"][0], data, options)
+        return _train_children(run, config, data, options)
+    except OSError as error:
+        if isinstance(error, DistlsError):
+            raise
+        remedy = f"when that is mended, `distls resume {run.path}` continues"
+        raise describe_os_error(error, f"{run.path}: the fit stopped", remedy) from None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ What cannot fit with no cache at all is refused before anything is read.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -146,8 +147,8 @@ def make_plan(
 
 def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, budget: MemoryBudget) -> str:
     made_of = ", ".join(f"{name} {human(size)}" for name, size in parts.items() if size)
-    least = human(int(needed / SAFE_FRACTION) + MIB)
-    remedies = [f"allow at least --memory-limit {least.replace(' ', '')}"]
+    # in whole MiB, upwards: what is named here must be accepted
+    remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB"]
     if budget.threads > 1:
         remedies.append("use --threads-per-worker 1 with more workers")
     if parts["partitions"] > parts["base"]:

@@ -18,7 +18,7 @@ from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.storage.atomic import describe_os_error
 from distls.storage.dataset import Dataset, open_dataset
-from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.model import LinearModel, load_model
 from distls.storage.predictions import PredictionArrays
 from distls.workers.predicting import Predicted, PredictJob, predict_block
@@ -59,7 +59,7 @@ def predict(
 
     Raises
     ------
-    ParameterError, MismatchError
+    ParameterError, MismatchError, StorageError
         Before any partition is read.
     """
     fitted = model if isinstance(model, LinearModel) else load_model(model)
@@ -85,6 +85,8 @@ def predict(
 def _check(model: LinearModel, data: Dataset, name: str, out: Path, top: int, proba: bool) -> None:
     if out.suffix not in (".csv", ".zarr"):
         raise ParameterError(f"{out}: predictions are written as .csv or .zarr; choose one of these endings")
+    if not out.parent.is_dir():
+        raise StorageError(f"{out}: there is no folder {out.parent}; make it first")
     if out.exists():
         raise MismatchError(f"{out} exists already; remove it or choose another name")
     if not 1 <= top <= len(model.classes):

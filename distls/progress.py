@@ -57,7 +57,7 @@ class BarProgress:
         record = event.record
         self._bytes += record["bytes_read"]
         facts = [
-            f"loss {record['running_loss'] or float('nan'):.4f}",
+            "loss not finite" if record["running_loss"] is None else f"loss {record['running_loss']:.4f}",
             f"error {100 * record['running_error']:.2f} %",
         ]
         if record.get("objective") is not None:

@@ -51,11 +51,13 @@ def describe(path: Path) -> dict[str, Any]:
     """
     if is_run(path):
         return _describe_run(Run.open(path))
-    if is_dataset(path) or not path.exists() or not (path / "bundle.json").exists():
+    if not path.exists():
+        raise FormatError(f"{path}: no such data set, run or model")
+    if is_dataset(path) or not (path / "bundle.json").exists():
         try:
             return _describe_dataset(open_dataset(path))
         except FormatError as error:
-            if path.exists() and not is_dataset(path) and "version" not in str(error):
+            if not is_dataset(path) and "version" not in str(error):
                 raise FormatError(f"{path}: not a data set, run or model of distls") from None
             raise
     return _describe_model(load_model(path))

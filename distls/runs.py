@@ -99,18 +99,25 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """What was asked."""
-        try:
-            return dict(read_json(self.path / "config.json"))
-        except (ValueError, TypeError):
-            raise FormatError(f"{self.path}: config.json cannot be read") from None
+        config = self._read("config.json")
+        if config.get("format_version") != 1:
+            raise FormatError(
+                f"{self.path}: config.json is of version {config.get('format_version')}, expected 1"
+            )
+        return config
 
     @property
     def status(self) -> dict[str, Any]:
         """How the run stands; RUNNING until it says otherwise."""
-        path = self.path / "status.json"
-        return (
-            dict(read_json(path)) if path.exists() else {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
-        )
+        if not (self.path / "status.json").exists():
+            return {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
+        return self._read("status.json")
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            return dict(read_json(self.path / name))
+        except (ValueError, TypeError):
+            raise FormatError(f"{self.path}: {name} cannot be read") from None
 
     def write_status(self, status: dict[str, Any]) -> None:
         """Replace the status."""

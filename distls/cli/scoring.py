@@ -63,7 +63,8 @@ def predict(
         work_progress(quiet) as progress,
     ):
         n_rows = run_predict(run, dataset, out, top=top, proba=proba, executor=executor, progress=progress)
-    click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
+    if not quiet:
+        click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
 
 
 @cli.command()

@@ -21,6 +21,7 @@ from typing import Any
 import dask
 from distributed import Client, Future, KilledWorker, LocalCluster, as_completed, get_client
 from distributed.client import FutureCancelledError
+from distributed.security import Security
 
 from distls.execution.base import Item, Result, run_group
 from distls.memory import MemoryBudget
@@ -347,6 +348,8 @@ def connect(address: str, *, min_workers: int = 1) -> DaskExecutor:
         It cannot be reached within 20 s, has no workers, or runs other versions of the libraries.
     """
     try:
+        if address.startswith("tls") and Security().get_connection_args("client").get("ssl_context") is None:
+            raise ValueError("TLS needs a certificate, and Dask's configuration here has none")
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise WorkerError(

@@ -138,19 +138,28 @@ def solve(
         published = solver.weights(state)
         best_round = progress.best["round"] if progress.best else state.round
         if best_weights is not None and best_round != state.round:
-            published = best_weights
+            published, record = best_weights, dict(record)
             _evaluate(evaluate, published, record, progress)
     except KeyboardInterrupt:
         # the last round whose callbacks all ran is the one that a checkpoint and the events agree on
         status = Status.INTERRUPTED
         state, progress, record = done
         published = solver.weights(state)
-    for callback in callbacks:
-        callback.on_end(status, state)
+    except BaseException:
+        _tell_end(callbacks, Status.RUNNING, done[0])
+        raise
+    _tell_end(callbacks, status, state)
     return Solution(status, state, published, progress, record)
 
 
+def _tell_end(callbacks: Sequence[Callback], status: Status, state: State) -> None:
+    for callback in callbacks:
+        callback.on_end(status, state)
+
+
 def _limit_met(limits: Limits, state: State, progress: Progress, record: dict[str, Any]) -> Status:
+    if record.get("objective", 0.0) is None:
+        return Status.DIVERGED
     certificate = record.get("certificate", {}).get("value")
     if limits.tol is not None and certificate is not None and certificate <= limits.tol:
         return Status.CONVERGED
@@ -182,7 +191,7 @@ def _finite(value: Any) -> Any:
 
 def _evaluate(evaluate: Evaluate, weights: Weights, record: dict[str, Any], progress: Progress) -> None:
     started = time.perf_counter()
-    record.update(evaluate(weights))
+    record.update(_finite(evaluate(weights)))
     progress.eval_seconds += time.perf_counter() - started
     record["eval_seconds"] = progress.eval_seconds
 

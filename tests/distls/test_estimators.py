@@ -1,0 +1,215 @@
+"""The scikit-learn face: its own checks, the same bits as `fit`, weights, warm starts, refusals."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import labelled_rows, write_dataset
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.utils.estimator_checks import check_class_weight_classifiers, parametrize_with_checks
+
+from distls import MCIDClassifier, fit, ingest, open_dataset
+from distls.storage.errors import MismatchError, ParameterError
+
+_ITERATES = (
+    "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
+)
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": _ITERATES,
+    "check_sample_weight_equivalence_on_sparse_data": _ITERATES,
+    "check_class_weight_classifiers": "50 unscaled rows need more passes and an intercept; see the test below",
+}
+
+
+@parametrize_with_checks(
+    [MCIDClassifier(passes=5, alpha=1e-3)], expected_failed_checks=lambda estimator: EXPECTED
+)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_class_weights_decide_with_an_intercept_and_more_passes() -> None:
+    check_class_weight_classifiers(
+        "MCIDClassifier", MCIDClassifier(passes=500, alpha=1e-3, fit_intercept=True)
+    )
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[sp.csr_matrix, np.ndarray]:
+    return labelled_rows(400, 30, 4)
+
+
+NAMES = np.array(["ant", "bee", "cat", "dog"])
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_same_bits_as_fit_on_an_equal_dataset(
+    tmp_path: Path, rows: tuple[Any, np.ndarray], layout: str, weighted: bool
+) -> None:
+    x, y = rows
+    x = x if layout == "csr" else x.toarray()
+    weight = np.arange(len(y)) % 3 + 0.5 if weighted else None
+    ingest(x, tmp_path / "d", y=y, sample_weight=weight, seed=3)
+    params = {"loss": "hinge", "alpha": 1e-3, "class_weight": "balanced"}
+    model = fit("mcid", tmp_path / "d", params=params, passes=3, seed=3).model
+    assert model is not None
+    options: dict[str, Any] = {**params, "passes": 3, "random_state": 3}
+    in_memory = MCIDClassifier(**options).fit(x, NAMES[y], sample_weight=weight)
+    for fitted in (in_memory, MCIDClassifier(**options).fit(tmp_path / "d")):
+        assert fitted.model_.sha256 == model.sha256
+        assert np.array_equal(fitted.coef_, model.weights.T)
+        assert np.array_equal(fitted.intercept_, model.intercept)
+        assert (fitted.n_features_in_, fitted.n_iter_, fitted.status_) == (30, 3.0, "MAX_PASSES")
+    assert in_memory.classes_.tolist() == NAMES.tolist()
+
+
+def test_dataset_path_and_object_in_and_out(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    data = write_dataset(tmp_path / "d", x, y, classes=NAMES.tolist())
+    fitted = MCIDClassifier(passes=2).fit(data)
+    assert fitted.classes_.tolist() == NAMES.tolist()
+    assert MCIDClassifier(passes=2).fit(str(data.path)).model_.sha256 == fitted.model_.sha256
+    predicted = fitted.predict(x)
+    for source in (data, data.path, str(data.path)):
+        assert np.array_equal(fitted.predict(source), predicted)
+    assert fitted.score(x, NAMES[y]) > 0.6
+    with pytest.raises(ParameterError, match="a data set has its own labels and weights"):
+        MCIDClassifier().fit(data, y)
+
+
+def test_a_dataset_that_does_not_fit_is_refused(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+    fitted = MCIDClassifier(passes=1).fit(*rows)
+    wide = write_dataset(tmp_path / "w", *labelled_rows(20, 31, 4))
+    with pytest.raises(MismatchError, match="has 31 features, the model 30"):
+        fitted.predict(wide)
+    ingest(rows[0], tmp_path / "l", y=rows[1], transform="l2norm")
+    with pytest.raises(MismatchError, match="has transforms l2norm, the model none"):
+        fitted.predict(tmp_path / "l")
+
+
+def test_scores_and_probabilities(rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    fitted = MCIDClassifier(passes=2, fit_intercept=True).fit(x, y)
+    scores = x @ fitted.coef_.T + fitted.intercept_
+    np.testing.assert_allclose(fitted.decision_function(x), scores, rtol=1e-4, atol=1e-3)
+    proba = fitted.predict_proba(x)
+    np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-12)
+    assert np.array_equal(fitted.classes_[proba.argmax(axis=1)], fitted.predict(x))
+    two = MCIDClassifier(passes=2).fit(x, y > 1)
+    assert two.decision_function(x).shape == (400,)
+    assert np.array_equal(two.decision_function(x) > 0, two.predict(x))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "perceptron"])
+def test_no_probabilities_for_other_losses(rows: tuple[Any, np.ndarray], loss: str) -> None:
+    fitted = MCIDClassifier(loss=loss, passes=1).fit(*rows)
+    with pytest.raises(ParameterError) as caught:
+        fitted.predict_proba(rows[0])
+    assert str(caught.value) == f"loss={loss!r} has no probabilities; use loss='log'"
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+def test_not_fitted(rows: tuple[Any, np.ndarray], method: str) -> None:
+    with pytest.raises(NotFittedError):
+        getattr(MCIDClassifier(), method)(rows[0])
+
+
+def test_class_weights_are_of_the_callers_labels(rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    options: dict[str, Any] = {"passes": 3, "alpha": 1e-2}
+    plain = MCIDClassifier(**options).fit(x, NAMES[y])
+    tilted = MCIDClassifier(**options, class_weight={"bee": 50.0}).fit(x, NAMES[y])
+    by_row = np.where(y == 1, 50.0, 1.0)
+    assert (tilted.predict(x) == "bee").mean() > 1.5 * (plain.predict(x) == "bee").mean()
+    weighted = MCIDClassifier(**options).fit(x, NAMES[y], sample_weight=by_row)
+    np.testing.assert_allclose(tilted.coef_, weighted.coef_, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ParameterError, match="class_weight: 'wasp' is not a class of y"):
+        MCIDClassifier(class_weight={"wasp": 2}).fit(x, NAMES[y])
+
+
+def test_a_warm_start_goes_on(rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    options: dict[str, Any] = {"passes": 1, "alpha": 1e-3, "average": "none"}
+    warm = MCIDClassifier(**options, warm_start=True).fit(x, y)
+    first = warm.model_.sha256
+    assert first == MCIDClassifier(**options).fit(x, y).model_.sha256
+    warm.fit(x, y)
+    assert warm.model_.sha256 != first
+    cold = MCIDClassifier(**options).fit(x, y)
+    assert cold.fit(x, y).model_.sha256 == first
+    with pytest.raises(MismatchError, match="a model of 30 features and 4 classes"):
+        warm.fit(x, y % 3)
+
+
+def test_parameters_are_kept_cloned_and_searched(rows: tuple[Any, np.ndarray]) -> None:
+    made = MCIDClassifier("hinge", alpha=1e-3, class_weight={1: 2.0}, lanes=2)
+    assert clone(made).get_params() == made.get_params()
+    assert made.set_params(alpha=0.5).alpha == 0.5
+    search = GridSearchCV(
+        make_pipeline(MaxAbsScaler(), MCIDClassifier(passes=1)), {"mcidclassifier__alpha": [10.0, 1e-3]}, cv=2
+    ).fit(*rows)
+    assert search.best_params_ == {"mcidclassifier__alpha": 1e-3}
+
+
+def test_pickled_and_back(rows: tuple[Any, np.ndarray]) -> None:
+    fitted = MCIDClassifier(passes=1).fit(*rows)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.predict(rows[0]), fitted.predict(rows[0]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0}, "mcid: alpha=0: must be greater than 0"),
+        (
+            {"loss": "huber"},
+            "mcid: loss=huber: expected one of softmax, crammer_singer, perceptron, log, hinge",
+        ),
+        ({"passes": -1}, "passes=-1: must be greater than 0 and finite"),
+        ({"passes": float("nan")}, "passes=nan: must be greater than 0 and finite"),
+        ({"tol": 0.0}, "tol=0.0: must be greater than 0 and finite"),
+        ({"random_state": -1}, "seed must not be negative, -1 was given"),
+    ],
+)
+def test_parameters_out_of_range(rows: tuple[Any, np.ndarray], options: Any, message: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        MCIDClassifier(**options).fit(*rows)
+    assert str(caught.value) == message
+
+
+def test_divergence_is_an_error_and_publishes_nothing(rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    diverging = MCIDClassifier(alpha=1e-30, average="none", passes=2)
+    with pytest.raises(ParameterError, match="the weights are no longer finite"):
+        diverging.fit(x * np.float32(1e15), y)
+    assert not hasattr(diverging, "model_")
+
+
+def test_tol_converges(rows: tuple[Any, np.ndarray]) -> None:
+    fitted = MCIDClassifier(alpha=1.0, tol=1e-2, passes=500).fit(*rows)
+    assert fitted.status_ == "CONVERGED"
+    assert fitted.n_iter_ < 500
+
+
+def test_nothing_is_left_in_the_temporary_folder(
+    rows: tuple[Any, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    MCIDClassifier(passes=1, warm_start=True).fit(*rows).fit(*rows)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_open_dataset_is_what_fit_takes(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+    write_dataset(tmp_path / "d", *rows)
+    fitted = MCIDClassifier(passes=1, lanes=2).fit(open_dataset(tmp_path / "d"))
+    assert fitted.model_.params["lanes"] == 2

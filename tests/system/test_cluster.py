@@ -1,0 +1,233 @@
+"""A real `dask scheduler` with real `dask worker` processes: the same bits, refusals in one line, TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from distls.fitting import fit
+
+PARAMS = {"loss": "hinge", "alpha": 1e-4}
+PASSES = 3
+UNUSED = "tcp://127.0.0.1:9"  # the port of the discard service, which nothing serves
+
+
+class Cluster:
+    """A scheduler and what was started for it, as an administrator starts them."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], *options: str) -> None:
+        self.folder, self._environment = folder, {**os.environ, **environment}
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._file = folder / "scheduler.json"
+        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", *options)
+        self._wait(self._file.exists)
+        self.address = str(json.loads(self._file.read_text())["address"])
+
+    def _start(self, *arguments: str) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "dask",
+            *arguments,
+            "--no-dashboard",
+            "--scheduler-file",
+            str(self._file),
+        ]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._started.append(
+            subprocess.Popen(command, env=self._environment, start_new_session=True, cwd=self.folder, **quiet)
+        )
+
+    def add_worker(self, *options: str) -> None:
+        """Start a worker of one thread."""
+        self._start("worker", "--no-nanny", "--nthreads", "1", "--memory-limit", "1GiB", *options)
+
+    def _wait(self, condition: object) -> None:
+        deadline = time.monotonic() + 30
+        while not condition():  # type: ignore[operator]
+            assert time.monotonic() < deadline, "the scheduler did not start"
+            assert all(process.poll() is None for process in self._started)
+            time.sleep(0.05)
+        time.sleep(0.1)  # the file is written in place
+
+    def close(self) -> None:
+        """Kill everything."""
+        for process in reversed(self._started):
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Cluster]:
+    made = Cluster(folder, environment or {}, *options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+class Timed:
+    """A `distls` command in the background, with the seconds it took."""
+
+    def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
+        self._command = [sys.executable, "-m", "distls", *map(str, arguments)]
+        self._environment = {**os.environ, **(environment or {})}
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        self._ended = subprocess.run(
+            self._command, env=self._environment, capture_output=True, text=True, timeout=90
+        )
+        self.seconds = time.monotonic() - started
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait; return exit code, stdout, stderr."""
+        self._thread.join()
+        return self._ended.returncode, self._ended.stdout, self._ended.stderr
+
+
+def _fit(documents: Path, run: Path, address: str, **options: dict[str, str]) -> Timed:
+    pairs = [part for name, value in PARAMS.items() for part in ("-p", f"{name}={value}")]
+    limits = ("--passes", PASSES, "--eval-every", 0, "--quiet")
+    return Timed("fit", "mcid", documents, run, "--scheduler", address, *pairs, *limits, **options)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(documents: Path) -> str:
+    model = fit("mcid", documents, params=PARAMS, passes=PASSES, eval_every=0).model
+    assert model is not None
+    return model.sha256
+
+
+@pytest.fixture(scope="module")
+def unanswered(
+    documents: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[Timed, str]]]:
+    """Fits that can only wait, started first and collected last."""
+    folder = tmp_path_factory.mktemp("empty")
+    with cluster(folder) as empty:
+        yield {
+            "nobody": (_fit(documents, folder / "a", UNUSED), UNUSED),
+            "no workers": (_fit(documents, folder / "b", empty.address), empty.address),
+        }
+
+
+@pytest.mark.usefixtures("unanswered")
+def test_same_bits_and_blind_workers_are_named(documents: Path, tmp_path: Path, undisturbed: str) -> None:
+    (tmp_path / "blind.py").write_text(
+        "import distls.workers.checks\n"
+        "from distls.storage.errors import FormatError\n"
+        "def blind(path):\n"
+        "    raise FormatError(f'{path}: no such data set')\n"
+        "distls.workers.checks.open_dataset = blind\n"
+    )
+    with cluster(tmp_path) as made:
+        made.add_worker()
+        made.add_worker()
+        code, out, error = _fit(documents, tmp_path / "run", made.address).end()
+        assert (code, error) == (0, "")
+        assert out.startswith("MAX_PASSES: 3 passes, ")
+        assert json.loads((tmp_path / "run" / "status.json").read_text())["weights_sha256"] == undisturbed
+        code, out, error = Timed(
+            "plan", "mcid", documents, "--json", "--no-probe", "--scheduler", made.address
+        ).end()
+        assert (code, error) == (0, "")
+        assert json.loads(out)["worker_limit"] == 2**30
+        made.add_worker("--name", "blind", "--preload", str(tmp_path / "blind.py"))
+        deadline = time.monotonic() + 20
+        while True:
+            code, out, error = _fit(documents, tmp_path / f"blind{time.time_ns()}", made.address).end()
+            if code or time.monotonic() > deadline:
+                break
+    assert (code, out, error.count("\n")) == (1, "", 1)
+    assert error.startswith("distls: worker tcp://127.0.0.1:")
+    assert error.endswith(f": {documents}: no such data set\n")
+
+
+def _certificate(folder: Path) -> None:
+    """Write a certificate that is its own authority, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "distls test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+
+
+@pytest.mark.usefixtures("unanswered")
+def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undisturbed: str) -> None:
+    (tmp_path / "config").mkdir()
+    _certificate(tmp_path)
+    pair = f"{{cert: {tmp_path}/cert.pem, key: {tmp_path}/key.pem}}"
+    (tmp_path / "config" / "tls.yaml").write_text(
+        "distributed:\n  comm:\n    require-encryption: true\n    tls:\n"
+        f"      ca-file: {tmp_path}/cert.pem\n"
+        f"      scheduler: {pair}\n      worker: {pair}\n      client: {pair}\n"
+    )
+    secure = {"DASK_CONFIG": str(tmp_path / "config")}
+    with cluster(tmp_path, "--protocol", "tls", environment=secure) as made:
+        assert made.address.startswith("tls://127.0.0.1:")
+        made.add_worker()
+        made.add_worker()
+        plain = _fit(documents, tmp_path / "plain", made.address.replace("tls", "tcp"))
+        keyless = _fit(documents, tmp_path / "keyless", made.address)
+        trusted = _fit(documents, tmp_path / "run", made.address, environment=secure)
+        assert trusted.end()[::2] == (0, "")
+        assert json.loads((tmp_path / "run" / "status.json").read_text())["weights_sha256"] == undisturbed
+        for refused, protocol in ((plain, "tcp"), (keyless, "tls")):
+            code, out, error = refused.end()
+            assert (code, out, error.count("\n")) == (1, "", 1), error
+            assert error.startswith(f"distls: no Dask scheduler at {made.address.replace('tls', protocol)}: ")
+            assert refused.seconds < 30
+    assert not (tmp_path / "plain").exists()
+
+
+@pytest.mark.parametrize(
+    ("who", "message"),
+    [
+        ("nobody", "distls: no Dask scheduler at {0}: "),
+        ("no workers", "distls: the scheduler at {0} has no workers; start some with `dask worker {0}`\n"),
+    ],
+)
+def test_no_answer_is_one_line_within_thirty_seconds(
+    unanswered: dict[str, tuple[Timed, str]], who: str, message: str
+) -> None:
+    started, address = unanswered[who]
+    code, out, error = started.end()
+    assert (code, out, error.count("\n")) == (1, "", 1), error
+    assert error.startswith(message.format(address))
+    assert started.seconds < 30

@@ -1,0 +1,222 @@
+"""A full disk: one line that says so, nothing half-written is taken for whole, and when room is made it goes on.
+
+The disk is a small tmpfs where this process may mount one (root in a container with that right). The limit of a
+file's size is the other way to be refused by a file system, and needs no rights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from helpers import labelled_rows, write_dataset
+
+from distls.cli import cli
+from distls.export import export_text
+from distls.fitting import fit
+from distls.storage.dataset import open_dataset
+from distls.storage.errors import DistlsError
+from distls.storage.model import load_model
+
+KIB = 1024
+SERIAL = ("--executor", "serial", "--quiet")
+WIDE = 30_000
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def distls(*arguments: object) -> Ended:
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Ended(result.exit_code, result.stdout, result.stderr)
+
+
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let this process write no larger file; Python turns the signal into an error."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+class Disk:
+    """A file system of a few KiB."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def resize(self, size: int) -> None:
+        subprocess.run(["mount", "-o", f"remount,size={size}", str(self.path)], check=True)
+
+    def fill(self, left: int) -> None:
+        """Leave only `left` bytes."""
+        (self.path / "ballast").unlink(missing_ok=True)
+        there = os.statvfs(self.path)
+        (self.path / "ballast").write_bytes(bytes(max(there.f_bavail * there.f_frsize - left, 0)))
+
+    def make_room(self) -> None:
+        (self.path / "ballast").unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(path)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+    yield Disk(path)
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wide data set: a model of it has 30,000 x 4 float32 weights, 469 KiB."""
+    x, y = labelled_rows(1500, WIDE, 4)
+    return write_dataset(tmp_path_factory.mktemp("train") / "d", x, y).path
+
+
+@pytest.fixture(scope="module")
+def text(train: Path) -> Path:
+    export_text(train, train.with_name("d.svm"))
+    return train.with_name("d.svm")
+
+
+def one_line(ended: Ended, start: str, *parts: str) -> None:
+    assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1), ended.err
+    assert ended.err.startswith(f"distls: {start}"), ended.err
+    for part in parts:
+        assert part in ended.err
+
+
+def partial_names(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*.partial*")]
+
+
+FULL = "the disk is full"
+LARGE = "a file grew past the allowed size"
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 1.3, 1.7])
+def test_ingest_stops_and_resumes(disk: Disk, text: Path, tmp_path: Path, share: float) -> None:
+    arguments = ("--n-features", WIDE, "--partition-size", "32KiB", "--compress", "none", *SERIAL)
+    assert distls("ingest", text, tmp_path / "whole", *arguments).code == 0
+    whole = open_dataset(tmp_path / "whole")
+    out = disk.path / "d"
+    disk.fill(int(whole.stored_bytes.sum() * share))
+    one_line(
+        distls("ingest", text, out, *arguments), str(out), FULL, "run the same ingest again to resume it"
+    )
+    with pytest.raises(DistlsError):
+        open_dataset(out)
+    disk.make_room()
+    assert distls("ingest", text, out, *arguments).code == 0
+    assert open_dataset(out).fingerprint == whole.fingerprint
+    assert not (out / ".ingest").exists()
+
+
+def _digest(run: Path) -> str:
+    return str(json.loads((run / "status.json").read_text())["weights_sha256"])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(train: Path) -> str:
+    model = fit("mcid", train, params={"alpha": 1e-4}, passes=6, eval_every=0).model
+    assert model is not None
+    return model.sha256
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(undisturbed: str) -> None:
+    """Kernels are in their disk cache before files are limited."""
+
+
+def _fit(train: Path, run: Path, *more: object) -> Ended:
+    limits = ("-p", "alpha=1e-4", "--passes", 6, "--eval-every", 0)
+    return distls("fit", "mcid", train, run, *limits, *more, *SERIAL)
+
+
+# 400 KiB do not hold a model; 5 MiB hold one checkpoint (of some 4 MiB) and part of the next
+@pytest.mark.parametrize(("left", "every"), [(400 * KIB, 1e9), (400 * KIB, 0), (5 * 1024 * KIB, 0)])
+def test_fit_stops_and_resumes(disk: Disk, train: Path, undisturbed: str, left: int, every: float) -> None:
+    run = disk.path / "run"
+    disk.fill(left)
+    ended = _fit(train, run, "--checkpoint-seconds", every)
+    one_line(ended, f"{run}: the fit stopped: {FULL}", f"`distls resume {run}` continues")
+    assert not (run / "model").exists()
+    assert partial_names(run) == []
+    with pytest.raises(DistlsError):
+        load_model(run)
+    disk.make_room()
+    resumed = distls("resume", run, *SERIAL)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert _digest(run) == undisturbed
+    assert load_model(run).sha256 == undisturbed
+
+
+def test_a_run_that_cannot_even_start_says_where(disk: Disk, train: Path) -> None:
+    disk.fill(0)
+    one_line(_fit(train, disk.path / "run"), f"cannot write the run {disk.path}/run: {FULL}")
+
+
+@pytest.mark.parametrize("ending", ["csv", "zarr"])
+def test_predict_writes_all_or_nothing(disk: Disk, train: Path, tmp_path: Path, ending: str) -> None:
+    fit("mcid", train, tmp_path / "run", passes=1, eval_every=0)
+    out = disk.path / f"p.{ending}"
+    arguments = ("predict", tmp_path / "run", train, out, "--top", 4, *SERIAL)
+    disk.fill(20 * KIB)
+    one_line(distls(*arguments), f"cannot write {out}: {FULL}", "make room and predict again")
+    assert [path.name for path in disk.path.iterdir()] == ["ballast"]
+    disk.make_room()
+    assert distls(*arguments).code == 0
+    assert out.exists()
+
+
+Case = tuple[str, Callable[[Path, Path, Path], tuple[object, ...]]]
+LIMITED: list[Case] = [
+    ("ingest", lambda train, text, place: ("ingest", text, place / "out", "--n-features", WIDE)),
+    (
+        "fit",
+        lambda train, text, place: ("fit", "mcid", train, place / "out", "--passes", 1, "--eval-every", 0),
+    ),
+    ("predict", lambda train, text, place: ("predict", place / "run", train, place / "out.csv", "--top", 4)),
+]
+
+
+@pytest.mark.parametrize(("command", "arguments"), LIMITED)
+def test_a_limit_of_file_size_is_reported_too(
+    train: Path, text: Path, tmp_path: Path, command: str, arguments: Any
+) -> None:
+    if command == "predict":
+        fit("mcid", train, tmp_path / "run", passes=1, eval_every=0)
+    made = arguments(train, text, tmp_path)
+    with files_of_at_most(16 * KIB):
+        ended = distls(*made, *SERIAL)
+    one_line(ended, "", LARGE)
+    assert not (tmp_path / "out.csv").exists()
+    assert not (tmp_path / "out" / "model").exists()
+    with pytest.raises(DistlsError):
+        open_dataset(tmp_path / "out")
+    again = ("resume", tmp_path / "out") if command == "fit" else made
+    ended = distls(*again, *SERIAL)
+    assert (ended.code, ended.err) == (0, "")

@@ -1,0 +1,102 @@
+"""Beyond memory: the measured peaks of two workers and of the driver, against the limit and the plan."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from distls.generation import generate
+from distls.memory import parse_bytes
+from distls.storage.dataset import open_dataset
+
+LIMIT = "280MiB"
+OPTIONS = ("-p", "loss=hinge", "--passes", "2", "--workers", "2", "--memory-limit", LIMIT)
+
+
+def high_water(pid: int) -> int:
+    """Return the highest resident size a process has had, 0 when it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
+
+
+class Watched:
+    """A `distls` command whose processes' peaks are sampled from outside."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.driver, self.workers = 0, dict[int, int]()
+        command = [sys.executable, "-m", "distls", *map(str, arguments)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        watcher = threading.Thread(target=self._watch, daemon=True)
+        watcher.start()
+        self.out, self.error = self._process.communicate(timeout=120)
+        watcher.join()
+        self.code = self._process.returncode
+
+    def _watch(self) -> None:
+        while self._process.poll() is None:
+            self.driver = max(self.driver, high_water(self._process.pid))
+            for pid in self._pids():
+                self.workers[pid] = max(self.workers.get(pid, 0), high_water(pid))
+            time.sleep(0.05)
+
+    def _pids(self) -> list[int]:
+        try:
+            family = psutil.Process(self._process.pid).children(recursive=True)
+            return [child.pid for child in family if "spawn_main" in " ".join(child.cmdline())]
+        except psutil.Error:
+            return []
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300,000 documents: 160 MiB decoded."""
+    path = tmp_path_factory.mktemp("large") / "train"
+    generate("rcv1-4", path, rows=300_000, partition_size=4 * 2**20, compress="none")
+    return path
+
+
+@pytest.fixture(scope="module")
+def plan(large: Path) -> dict[str, Any]:
+    made = Watched("plan", "mcid", large, *OPTIONS, "--json", "--no-probe")
+    assert made.code == 0, made.error
+    return dict(json.loads(made.out))
+
+
+def test_peaks_stay_below_the_limit_and_near_the_plan(
+    large: Path, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    limit = parse_bytes(LIMIT)
+    assert plan["worker_limit"] == limit
+    assert 0 < plan["cached_fraction"] < 0.8, "the test is about data that the caches cannot hold"
+    fitted = Watched("fit", "mcid", large, tmp_path / "run", *OPTIONS, "--quiet")
+    assert (fitted.code, fitted.error) == (0, "")
+    assert len(fitted.workers) == 2, "no worker was ended for its memory"
+    for peak in fitted.workers.values():
+        assert peak < limit
+        assert 0.6 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
+    assert 0 < fitted.driver < plan["driver_bytes"], f"{fitted.driver / 2**20:.0f} MiB"
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    reported = sorted(events[-1]["worker_peaks"].values())
+    assert len(reported) == 2
+    assert max(reported) <= max(fitted.workers.values())
+    stored = open_dataset(large).stored_bytes.sum()
+    assert all(0.2 * stored < event["bytes_read"] for event in events), "read from the store in every round"
+    assert events[1]["cached_bytes"] > 0
+
+
+def test_what_the_plan_refuses_is_refused_at_once(large: Path, tmp_path: Path) -> None:
+    refused = Watched("fit", "mcid", large, tmp_path / "run", *OPTIONS[:-1], "150MiB")
+    assert (refused.code, refused.out, refused.workers) == (1, "", {})
+    assert refused.error.startswith(f"distls: {large}: a worker needs ")
+    assert not (tmp_path / "run").exists()

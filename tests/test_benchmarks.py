@@ -1,0 +1,132 @@
+"""Every benchmark runs, tiny, and reports what it promises, so that none rots. No speed is judged here."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import kernels, peers, real, scale
+from distls.export import export_text
+from distls.generation import generate
+from distls.ingestion import ingest
+
+
+def _read(path: Path) -> Any:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(path.read_text(), parse_constant=refuse)
+
+
+def test_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = kernels.main(["--tiny", "--repeats", "1", "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == report
+    assert len(report["results"]) == len(kernels.cases(tiny=True))
+    assert all(row["m_nnz_s"] > 0 for row in report["results"])
+    assert {row["kernel"] for row in report["results"]} == {
+        "mcid", "mcid tail", "mcid r=10", "scores", "evaluate", "gradient"
+    }  # fmt: skip
+    assert capsys.readouterr().out.count("\n") == 2 + len(report["results"])
+
+
+@pytest.fixture
+def peers_place(tmp_path: Path) -> Path:
+    """What `peers.prepare` would make, with a small test set."""
+    for name in ("rcv1-4", "rcv1-53"):
+        generate(name, tmp_path / "source" / name, rows=3000)
+        for part in ("", "-test"):
+            source = tmp_path / "source" / f"{name}{part}"
+            text = tmp_path / f"{name}{part}.svm"
+            export_text(source, text)
+            lines = text.read_text().splitlines(keepends=True)[:3000]
+            text.write_text("".join(lines))
+            ingest(
+                text, tmp_path / f"{name}{part}", n_features=47_236, like=tmp_path / name if part else None
+            )
+            export_text(tmp_path / f"{name}{part}", tmp_path / f"{name}{part}.vw", style="vw")
+    return tmp_path
+
+
+def test_peers(peers_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("vowpalwabbit") is None:
+        pytest.skip("the rival is not installed: pip install '.[bench]'")
+    command = peers._distls
+
+    def in_small_partitions(*arguments: object) -> None:
+        command(*arguments, *(("--partition-size", "512KiB") if arguments[0] == "ingest" else ()))
+
+    monkeypatch.setattr(peers, "_distls", in_small_partitions)  # two lanes need two partitions
+    out = peers_place / "out.json"
+    results = peers.main(
+        ["--directory", str(peers_place), "--rows", "3000", "--repeats", "1", "--out", str(out)]
+    )
+    assert set(_read(out)) == set(results) >= {"cpus", "load", "passes", "overhead", "ingest", "text"}
+    assert [(row["loss"], row["from"]) for row in results["passes"]] == [
+        (loss, where) for loss in ("hinge", "log") for where in ("store", "cache")
+    ]
+    for row in results["passes"]:
+        assert 0 < row["distls error %"] < 75
+        assert math.isfinite(row["ratio"])
+    assert 0 < results["text"]["distls error %"] < 98
+    assert results["ingest"]["ratio"] > 0
+    assert all(row["overhead"] < 1 for row in results["overhead"])
+
+
+def test_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--rows", "3000", "--text-gb", "0.001", "--passes", "1", "--memory-limit", "400MiB"]
+    generate("rcv1-4", tmp_path / "rcv1-4-3000", rows=3000)
+    generate("rcv1-4", tmp_path / "text-source", rows=2000)  # of 100,000 in a real measurement
+    results = scale.main(["--directory", str(tmp_path), *options, "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == results
+    for part in (results["fit"], results["ingest"]):
+        assert len(part["peaks"]) >= 2
+        assert all(0 < peak < part["limit"] for peak in part["peaks"])
+    assert results["fit"]["plan"] < results["fit"]["limit"]
+    assert results["ingest"]["text bytes"] >= 1_000_000
+    assert results["ingest"]["rows"] > 100
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["fit", "ingest"]
+
+
+def _write_documents(path: Path, rows: int, seed: int) -> None:
+    """Write counts of words in three classes, each with words of its own."""
+    rng = np.random.default_rng(seed)
+    path.parent.mkdir(exist_ok=True)
+    with gzip.open(path, "wt") as file:
+        for row in range(rows):
+            label = row % 3
+            own = label * 20 + rng.choice(20, 6, replace=False) + 1
+            shared = 61 + rng.choice(40, 6, replace=False)
+            words = np.sort(np.concatenate([own, shared]))
+            file.write(f"{label} " + " ".join(f"{word}:{rng.integers(1, 5)}" for word in words) + "\n")
+
+
+def test_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(real, "ALPHAS", [1e-3, 1e-4])
+    _write_documents(tmp_path / "20news" / "20news-counts.train.svm.gz", 1500, 0)
+    _write_documents(tmp_path / "20news" / "20news-counts.test.svm.gz", 90, 1)
+    arguments = ["--data", str(tmp_path), "--sets", "20news", "--passes", "2"]
+    results = real.main([*arguments, "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == results
+    rows = results["20news"]
+    assert list(rows) == [
+        "bar", "default lanes, 16 MiB partitions", "one lane", "eight lanes, small partitions", "rivals"
+    ]  # fmt: skip
+    for name, row in rows.items():
+        if name not in ("bar", "rivals"):
+            assert row["error"] < 5
+            assert row["alpha"] in (1e-3, 1e-4)
+    assert rows["rivals"]["LinearSVC"]["error"] < 5
+    assert capsys.readouterr().out.count("\n") == 5
+
+
+def test_real_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISTLS_DATA", raising=False)
+    with pytest.raises(SystemExit, match="set DISTLS_DATA to the folder of the data sets"):
+        real.main([])
