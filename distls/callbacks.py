@@ -144,10 +144,11 @@ class LineProgress(_Quiet):
 
     def on_start(self, start: FitStart) -> None:
         """Say what is about to be done."""
-        limit = "" if start.max_passes is None else f", up to {start.max_passes:g} passes"
+        limit = "" if start.max_passes is None else f", passes {start.max_passes:g} at most"
+        idle = "; with fewer lanes than threads some idle" if start.n_lanes < start.n_slots else ""
         print(
-            f"{start.method}: {start.n_rows:,} rows of {start.dataset}, {start.n_lanes} lanes on "
-            f"{start.n_slots} worker threads{limit}",
+            f"{start.method}: {start.n_rows:,} rows of {start.dataset}, lanes {start.n_lanes}, "
+            f"worker threads {start.n_slots}{limit}{idle}",
             file=self._stream,
         )
 

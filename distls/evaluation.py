@@ -349,7 +349,7 @@ class Evaluator:
         value = total.loss_sum / total.weight_sum + 0.5 * problem.alpha * norm
         return {
             "objective": value,
-            "certificate": _certificate(problem, weights, replace(total)),
+            "certificate": _certificate(problem, weights, replace(total), value),
             "eval_bytes_read": total.reads.bytes_read,
         }
 
@@ -363,7 +363,7 @@ def certificate_kind(params: Mapping[str, Any]) -> str:
     return "strong_convexity" if params["loss"] == "softmax" else "duality_gap"
 
 
-def _certificate(problem: Problem, weights: Weights, total: Any) -> dict[str, Any]:
+def _certificate(problem: Problem, weights: Weights, total: Any, objective: float) -> dict[str, Any]:
     kind = certificate_kind({"loss": problem.loss, "fit_intercept": problem.fit_intercept})
     if kind == "none":
         return {"kind": kind, "value": None}
@@ -374,4 +374,5 @@ def _certificate(problem: Problem, weights: Weights, total: Any) -> dict[str, An
     if problem.fit_intercept:
         square += float(np.square(total.intercept_gradient / total.weight_sum).sum())
         return {"kind": kind, "value": math.sqrt(square)}
-    return {"kind": kind, "value": square / (2.0 * problem.alpha)}
+    # losses are not negative, so neither is the optimum: the objective itself is a bound
+    return {"kind": kind, "value": min(square / (2.0 * problem.alpha), objective)}

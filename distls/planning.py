@@ -117,7 +117,8 @@ def make_plan(
     parts = {
         "base": BASE_BYTES + COMPILE_BYTES * budget.compiles,
         "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
-        "weights": weight_bytes * (2 + budget.threads * live * result_copies),
+        # the received copy, the one of the round before that is still being released, and one in transit
+        "weights": weight_bytes * (3 + budget.threads * live * result_copies),
         "sample": sample_bytes,
     }
     needed = sum(parts.values())

@@ -7,7 +7,7 @@ plan for elaborately, too dear to send every round.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,9 @@ def _read(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, 
     # partitions are exchangeable, so as few as hold enough rows: reading them is all that the sample costs
     enough = int(np.searchsorted(np.cumsum(table.rows[order]), sample.n_rows)) + 1
     rows, codes, wanted = [], [], sample.n_rows
-    for _, part in stream(data, [int(block) for block in order[:enough]], reads):
+    # cached if a lane of this process has kept it; never kept for the sample's sake
+    source = replace(data, cache_bytes=0)
+    for _, part in stream(source, [int(block) for block in order[:enough]], reads):
         share = min(wanted, n_rows_of(part.x))
         chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))
         rows.append(take_rows(part.x, chosen))

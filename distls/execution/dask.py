@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import re
 import signal
 import uuid
 from collections import deque
@@ -34,6 +35,7 @@ __all__ = ["DaskExecutor", "connect", "of_current_client", "start_local"]
 # Lost data, closed connections and dead workers are redone this often before the job gives up.
 _ATTEMPTS = 5
 _CONNECT_SECONDS = 20
+_ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 # A nanny starts its worker anew within seconds; an operator needs longer.
 _RETURN_SECONDS = 120
 
@@ -344,9 +346,13 @@ def connect(address: str, *, min_workers: int = 1) -> DaskExecutor:
 
     Raises
     ------
+    ParameterError
+        `address` is not one.
     WorkerError
         It cannot be reached within 20 s, has no workers, or runs other versions of the libraries.
     """
+    if not _ADDRESS.fullmatch(address):
+        raise ParameterError(f"--scheduler {address}: expected an address like tcp://host:8786")
     try:
         if address.startswith("tls") and Security().get_connection_args("client").get("ssl_context") is None:
             raise ValueError("TLS needs a certificate, and Dask's configuration here has none")
