@@ -26,7 +26,7 @@ from distributed.security import Security
 
 from distls.execution.base import Item, Result, run_group
 from distls.memory import MemoryBudget
-from distls.storage.errors import DistlsError, WorkerError
+from distls.storage.errors import DistlsError, ParameterError, WorkerError
 from distls.workers.process import single_threaded_blas
 from distls.workers.reduction import ReductionTree
 
