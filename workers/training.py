@@ -184,7 +184,8 @@ def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
         qb /= tail_steps
     else:
         q, qb = q[:0], qb[:0]
-    weights_from(u, job.alpha, clock[T] + job.t0, out=u)
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights_from(u, job.alpha, clock[T] + job.t0, out=u)
     sample_loss = (
         0.0 if job.sample is None else n_rows * mean_loss(job.data, job.sample, job.loss, u, b, reads)
     )

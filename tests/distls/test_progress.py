@@ -58,7 +58,7 @@ def test_a_round_is_one_line(changes: dict[str, Any], line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "text"), [(5.0, ", up to 5 passes"), (None, ""), (0.5, ", up to 0.5 passes")]
+    ("limit", "text"), [(5.0, ", passes 5 at most"), (None, ""), (0.5, ", passes 0.5 at most")]
 )
 def test_lines_of_a_fit(limit: float | None, text: str) -> None:
     stream = io.StringIO()
@@ -67,7 +67,7 @@ def test_lines_of_a_fit(limit: float | None, text: str) -> None:
     progress.on_round(event())
     progress.on_end(Status.MAX_PASSES, State())
     assert stream.getvalue().splitlines() == [
-        f"mcid: 12,000 rows of train, 8 lanes on 2 worker threads{text}", f"{PLAIN}, read 3 MiB"
+        f"mcid: 12,000 rows of train, lanes 8, worker threads 2{text}", f"{PLAIN}, read 3 MiB"
     ]  # fmt: skip
 
 
@@ -161,8 +161,13 @@ def test_an_error_in_the_work_gives_the_cursor_back(
     screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
-    with pytest.raises(KeyboardInterrupt), work_progress(quiet=False) as report:
-        assert report is not None
-        report(1, 2, "parse")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with work_progress(quiet=False) as report:
+            assert report is not None
+            report(1, 2, "parse")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert screen.getvalue().endswith(SHOW)
