@@ -13,6 +13,7 @@ import itertools
 import logging
 import re
 import signal
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -129,8 +130,21 @@ class DaskExecutor:
             _release(future for _, future in waiting)
 
     def _send(self, shared: Any) -> Any:
-        """Put `shared` on one worker, from where the others fetch it; without lineage, so nothing piles up."""
-        return None if shared is None else self.client.scatter([shared], hash=False, broadcast=False)[0]
+        """Put `shared` on one worker, from where the others fetch it; without lineage, so nothing piles up.
+
+        The worker may be dying: then another is tried, at last the scheduler's own choice.
+        """
+        if shared is None:
+            return None
+        for attempt in range(_ATTEMPTS):
+            direct = None if attempt < _ATTEMPTS - 1 else False
+            try:
+                return self.client.scatter([shared], hash=False, broadcast=False, direct=direct)[0]
+            except _LOST as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise _lost(error) from None
+                time.sleep(0.25 * 2**attempt)
+        raise AssertionError("unreachable")
 
     def _submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
@@ -173,6 +187,7 @@ class DaskExecutor:
                 return tree.root()
             if attempt == _ATTEMPTS - 1:
                 raise _lost(error)
+            time.sleep(0.25 * 2**attempt)  # for the scheduler to notice who is gone
             groups = _replace(groups, self._places())
         raise AssertionError("unreachable")
 
