@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,11 +16,13 @@ from numpy.typing import NDArray
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.problem import Problem
+from distls.scorable import Scorable, check_source_options, opened_like
 from distls.solvers.base import Weights
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError
 from distls.storage.format import Label
-from distls.storage.model import LinearModel, load_model
+from distls.storage.model import PROBABLE, LinearModel, load_model
+from distls.storage.names import unpack_names
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
 from distls.workers.scoring import (
     GradientJob,
@@ -124,6 +127,7 @@ def check_scorable(
     n_features: int,
     transforms_digest: str,
     transforms: Sequence[dict[str, Any]],
+    features: Mapping[str, NDArray[Any]],
     model_name: str,
 ) -> None:
     """Check that rows of `dataset` mean the same as those a model was trained on.
@@ -131,7 +135,7 @@ def check_scorable(
     Raises
     ------
     MismatchError
-        They are wider, or dense and narrower, or went through other transforms.
+        They are wider, or dense and narrower, went through other transforms, or have features of other names.
     """
     meta = dataset.meta
     if meta.n_features > n_features or (meta.layout == "dense" and meta.n_features != n_features):
@@ -147,6 +151,18 @@ def check_scorable(
             else "transforms fitted on other data"
         )
         raise MismatchError(f"{dataset.path} has {why}; ingest it with --like the training data")
+    _check_names(dataset, unpack_names(features, model_name), model_name)
+
+
+def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str) -> None:
+    """Refuse columns of another order, or other categories, where both sides have names."""
+    names = dataset.feature_names() if known is not None else None
+    for number, (name, other) in enumerate(zip(names or (), known or (), strict=False)):
+        if name != other:
+            raise MismatchError(
+                f'feature {number} of {dataset.path} is "{name}", but "{other}" in {model_name}; '
+                "ingest it with --like the training data"
+            )
 
 
 def class_codes(
@@ -202,7 +218,7 @@ def score(
 def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str) -> Evaluation:
     n_outputs = max(len(classes), 1)
     confusion = np.stack([total.pairs // n_outputs, total.pairs % n_outputs, total.pair_counts], axis=1)
-    probable = loss == "softmax" and total.known > 0
+    probable = loss in PROBABLE and total.known > 0
     return Evaluation(
         n_rows=total.n_rows,
         error=total.errors / total.n_rows if total.n_rows else math.nan,
@@ -216,9 +232,12 @@ def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str)
 
 def evaluate(
     model: str | Path | LinearModel,
-    dataset: str | Path | Dataset,
+    dataset: Scorable,
     *,
     unknown_labels: str = "error",
+    format: str = "auto",
+    labels: str | Path | None = None,
+    beside: str | Path | None = None,
     executor: Executor | None = None,
     name: str | None = None,
 ) -> Evaluation:
@@ -227,9 +246,15 @@ def evaluate(
     Parameters
     ----------
     model : run path, model path or LinearModel
-    dataset : path or Dataset
+    dataset : path or Dataset, or paths of source files
+        Source files are ingested first like the data of the model, into a folder that is removed after.
     unknown_labels : {"error", "count"}
         Refuse labels the model does not know, or count their rows as errors.
+    format, labels : str
+        Of the source files; see `distls.ingest`.
+    beside : path, optional
+        Source files are ingested into a folder next to this one, which every worker must reach. Default: the run
+        or model, or for a LinearModel the system's folder for temporary files.
     executor : Executor, optional
         Default: this process.
     name : str, optional
@@ -239,21 +264,28 @@ def evaluate(
     ------
     MismatchError
         Before any partition is read: widths, transforms or classes do not fit.
+    BadInputError
+        A source file cannot be read as asked.
     """
-    name = name or ("the model" if isinstance(model, LinearModel) else str(model))
+    path = None if isinstance(model, LinearModel) else str(model)
+    name = name or path or "the model"
     fitted = model if isinstance(model, LinearModel) else load_model(model)
-    data = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
-    check_scorable(
-        data,
-        n_features=fitted.n_features,
-        transforms_digest=fitted.transforms_digest,
-        transforms=fitted.transforms,
-        model_name=name,
-    )
-    codes = class_codes(data, fitted.classes, name, unknown_labels)
-    weights = Weights(fitted.weights, fitted.intercept)
-    total = score(executor or SerialExecutor(), data, weights, fitted.loss, codes)
-    return _summary(total, data, fitted.classes, fitted.loss)
+    check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
+    options = {"format": format, "labels": labels, "executor": executor}
+    place = Path(beside or path or Path(tempfile.gettempdir()) / "distls-evaluate")
+    with opened_like(fitted, dataset, name=name, beside=place, **options) as data:
+        check_scorable(
+            data,
+            n_features=fitted.n_features,
+            transforms_digest=fitted.transforms_digest,
+            transforms=fitted.transforms,
+            features=fitted.features,
+            model_name=name,
+        )
+        codes = class_codes(data, fitted.classes, name, unknown_labels)
+        weights = Weights(fitted.weights, fitted.intercept)
+        total = score(executor or SerialExecutor(), data, weights, fitted.loss, codes)
+        return _summary(total, data, fitted.classes, fitted.loss)
 
 
 def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
@@ -269,6 +301,7 @@ def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
         n_features=meta.n_features,
         transforms_digest=meta.transforms_digest,
         transforms=meta.transforms,
+        features=problem.dataset.features(),
         model_name=name,
     )
     return class_codes(dataset, meta.classes, name, "error")
@@ -333,7 +366,7 @@ class Evaluator:
         """Return F(W, b) and the certificate; one read of the training data.
 
         For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha);
-        for the hinge this is also the duality gap at the dual point that the subgradient defines. With an
+        for the hinges this is also the duality gap at the dual point that the subgradient defines. With an
         intercept the bound would need it minimised out, so the gradient's norm is reported instead.
         """
         problem = self._problem
@@ -360,7 +393,7 @@ def certificate_kind(params: Mapping[str, Any]) -> str:
         return "none"
     if params["fit_intercept"]:
         return "gradient_norm"
-    return "strong_convexity" if params["loss"] == "softmax" else "duality_gap"
+    return "strong_convexity" if params["loss"] in ("softmax", "ovr_log") else "duality_gap"
 
 
 def _certificate(problem: Problem, weights: Weights, total: Any, objective: float) -> dict[str, Any]:

@@ -325,6 +325,9 @@ def _model(weights: Weights, problem: Problem, params: dict[str, Any], method: M
         transforms=meta.transforms,
         transforms_digest=meta.transforms_digest,
         dataset_fingerprint=problem.dataset.fingerprint,
+        zero_based=meta.zero_based,
+        source=meta.source,
+        features=problem.dataset.features(),
     )
 
 

@@ -15,12 +15,11 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.format import DatasetMeta
 from distls.storage.partition import PartitionRecord, choose_codecs, write_partition
 from distls.storage.rows import DenseRows, Partition
-from distls.workers.synthetic import BLOCK_ROWS, KINDS, Kind, generate_rows, kind_named
+from distls.workers.synthetic import KINDS, Kind, generate_rows, kind_named
 
 __all__ = ["generate"]
 
 DEFAULT_PARTITION_BYTES = 16 * 2**20
-_BYTES_PER_SPARSE_ROW = 90 * 6 + 12
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,9 @@ def _write(job: _Job, shared: None, index: int) -> PartitionRecord:
 
 def _partition_rows(kind: Kind, partition_bytes: int) -> int:
     """Return the rows of a partition: whole generator blocks where they fit, else an even share of one."""
-    row_bytes = 4 * kind.n_features + 4 if kind.layout == "dense" else _BYTES_PER_SPARSE_ROW
-    rows = max(1, partition_bytes // row_bytes)
-    return rows // BLOCK_ROWS * BLOCK_ROWS if rows >= BLOCK_ROWS else -(-BLOCK_ROWS // -(-BLOCK_ROWS // rows))
+    row_bytes = 4 * kind.n_features + 4 if kind.layout == "dense" else 6 * kind.row_nnz + 12
+    rows, block = max(1, partition_bytes // row_bytes), kind.block_rows
+    return rows // block * block if rows >= block else -(-block // -(-block // rows))
 
 
 def generate(
@@ -61,7 +60,7 @@ def generate(
     executor: Executor | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> tuple[Dataset, Dataset]:
-    """Write a synthetic training set and its test set, DATASET and DATASET-test.
+    """Write a synthetic training set and its test set, DATASET and DATASET-test; docs/synthetic.md says what of.
 
     Parameters
     ----------
@@ -119,7 +118,7 @@ def _generate_part(
     progress: Callable[[int, int, str], None] | None,
 ) -> Dataset:
     root.mkdir(parents=True)
-    trial = Partition(*generate_rows(kind.name, seed, part, 0, min(n_rows, BLOCK_ROWS)))
+    trial = Partition(*generate_rows(kind.name, seed, part, 0, min(n_rows, kind.block_rows)))
     partition_rows = _partition_rows(kind, partition_size)
     codecs = choose_codecs(trial, compress)
     job = _Job(str(root.resolve()), kind.name, seed, part, n_rows, partition_rows, codecs)
@@ -135,8 +134,9 @@ def _generate_part(
         nnz=0,
         layout="dense" if isinstance(trial.x, DenseRows) else "csr",
         dtype="float32",
-        target="class",
+        target="class" if kind.n_classes else "continuous",
         classes=list(range(kind.n_classes)),
+        n_targets=0 if kind.n_classes else 1,
         source={"format": "generated", "kind": kind.name, "part": part, "seed": seed},
         codecs=codecs,
     )

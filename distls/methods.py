@@ -168,45 +168,75 @@ def text(value: Any) -> str:
     return str(value)
 
 
-_MCID_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
-
-METHODS: dict[str, Method] = {
-    "mcid": Method(
-        name="mcid",
-        summary="stochastic multi-class logistic regression, SVM and perceptron, step 1/(alpha t)",
-        paper="Chen, Chen, Yang 2011, Characterizing Inverse Time Dependency in Multi-class Learning, Algorithms 1-4",
-        aliases=_MCID_LOSSES,
-        parameters=(
-            Parameter(
-                "loss",
-                "softmax",
-                one_of("softmax", "crammer_singer", "perceptron", **_MCID_LOSSES),
-                "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
-            ),
-            Parameter(
-                "alpha", 1e-5, number(above=0.0), "L2 strength, the paper's lambda; it divides the step"
-            ),
-            Parameter("batch_size", 1, integer(1), "rows a step, the paper's r"),
-            Parameter(
-                "average", "tail", one_of("none", "all", "tail"), "which iterates the model is the mean of"
-            ),
-            Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
-            Parameter(
-                "class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'
-            ),
-            Parameter(
-                "lanes", None, integer(1, 4096), "chains worked in parallel; default min(8, partitions)"
-            ),
-            Parameter("dtype", "float32", one_of("float32", "float64"), "of the weights"),
-            Parameter("t0", None, number(0.0), "added to t in the step; default: see docs/notation.md"),
-            Parameter(
-                "round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"
-            ),
-            Parameter("init", None, text, "a run or model to start from"),
+def _stochastic(loss: Parameter) -> tuple[Parameter, ...]:
+    """Return the parameters of a method of the stochastic engine."""
+    return (
+        loss,
+        Parameter("alpha", 1e-5, number(above=0.0), "L2 strength, the paper's lambda; it divides the step"),
+        Parameter("batch_size", 1, integer(1), "rows a step, the paper's r"),
+        Parameter(
+            "average", "tail", one_of("none", "all", "tail"), "which iterates the model is the mean of"
         ),
+        Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
+        Parameter("class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'),
+        Parameter("lanes", None, integer(1, 4096), "chains worked in parallel; default min(8, partitions)"),
+        Parameter("shuffle", True, boolean, "visit partitions and rows in random order, else as stored"),
+        Parameter("dtype", "float32", one_of("float32", "float64"), "of the weights"),
+        Parameter("t0", None, number(0.0), "added to t in the step; default: see docs/notation.md"),
+        Parameter(
+            "round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"
+        ),
+        Parameter("init", None, text, "a run or model to start from"),
+    )
+
+
+_MCID_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
+_MCID_PAPER = "Chen, Chen, Yang 2011, Characterizing Inverse Time Dependency in Multi-class Learning"
+
+
+def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
+    """Return a comparator of MCID: a binary model a class, all of them trained in one pass."""
+    parse = one_of(loss, **{alias: loss})
+    return Method(
+        name=name,
+        summary=summary,
+        paper=f"{_MCID_PAPER}, section V.C",
+        aliases={alias: loss},
+        parameters=_stochastic(Parameter("loss", loss, parse, f"{loss} ({alias}), the only one")),
         solver="distls.solvers.mcid:Mcid",
         targets=("class",),
-    ),
+    )
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            name="mcid",
+            summary="stochastic multi-class logistic regression, SVM and perceptron, step 1/(alpha t)",
+            paper=f"{_MCID_PAPER}, Algorithms 1-4",
+            aliases=_MCID_LOSSES,
+            parameters=_stochastic(
+                Parameter(
+                    "loss",
+                    "softmax",
+                    one_of("softmax", "crammer_singer", "perceptron", **_MCID_LOSSES),
+                    "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
+                )
+            ),
+            solver="distls.solvers.mcid:Mcid",
+            targets=("class",),
+        ),
+        _one_versus_rest(
+            "ovr-pegasos",
+            "one-versus-rest SVM by stochastic subgradients, step 1/(alpha t)",
+            "hinge",
+            "ovr_hinge",
+        ),
+        _one_versus_rest(
+            "ovr-logistic", "one-versus-rest logistic regression, step 1/(alpha t)", "log", "ovr_log"
+        ),
+    )
 }
 
 

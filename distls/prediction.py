@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from distls.evaluation import check_scorable, reference
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
+from distls.scorable import Scorable, check_source_options, opened_like
 from distls.storage.atomic import describe_os_error
-from distls.storage.dataset import Dataset, open_dataset
+from distls.storage.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
-from distls.storage.model import LinearModel, load_model
+from distls.storage.model import PROBABLE, LinearModel, load_model
 from distls.storage.predictions import PredictionArrays
 from distls.workers.predicting import Predicted, PredictJob, predict_block
 
@@ -28,11 +29,13 @@ __all__ = ["predict"]
 
 def predict(
     model: str | Path | LinearModel,
-    dataset: str | Path | Dataset,
+    dataset: Scorable,
     out: str | Path,
     *,
     top: int = 1,
     proba: bool = False,
+    labelled: bool = False,
+    format: str = "auto",
     executor: Executor | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> int:
@@ -41,8 +44,9 @@ def predict(
     Parameters
     ----------
     model : run path, model path or LinearModel
-    dataset : path or Dataset
-        Labels are not needed.
+    dataset : path or Dataset, or paths of source files
+        Labels are not needed. Source files are ingested first like the data of the model, into a folder beside
+        `out` that is removed after.
     out : path
         ``.csv``: row, label, score, and label_2, score_2, ... with `top`. ``.zarr``: arrays ``label`` (codes into
         the attribute ``classes``) and ``score``, both of shape (n_rows, top).
@@ -50,6 +54,10 @@ def predict(
         How many of the best classes a row gets.
     proba : bool
         Probabilities instead of scores.
+    labelled : bool
+        The source files have labels, which are read and not used.
+    format : str
+        Of the source files; see `distls.ingest`.
     executor : Executor, optional
     progress : callable, optional
 
@@ -61,15 +69,40 @@ def predict(
     ------
     ParameterError, MismatchError, StorageError
         Before any partition is read.
+    BadInputError
+        A source file cannot be read as asked.
     """
     fitted = model if isinstance(model, LinearModel) else load_model(model)
-    data = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
     name = "the model" if isinstance(model, LinearModel) else str(model)
     target = Path(out)
-    _check(fitted, data, name, target, top, proba)
+    _check_asked(fitted, name, target, top, proba)
+    check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
+    options = {"unlabelled": not labelled, "format": format, "executor": executor, "progress": progress}
+    with opened_like(fitted, dataset, name=name, beside=target, **options) as data:
+        check_scorable(
+            data,
+            n_features=fitted.n_features,
+            transforms_digest=fitted.transforms_digest,
+            transforms=fitted.transforms,
+            features=fitted.features,
+            model_name=name,
+        )
+        _write(fitted, data, target, top, proba, executor or SerialExecutor(), progress)
+        return data.meta.n_rows
+
+
+def _write(
+    fitted: LinearModel,
+    data: Dataset,
+    target: Path,
+    top: int,
+    proba: bool,
+    executor: Executor,
+    progress: Callable[[int, int, str], None] | None,
+) -> None:
     job = PredictJob(reference(data), fitted.loss, top, proba)
     start = (fitted.weights, fitted.intercept.astype(np.float64))
-    blocks = (executor or SerialExecutor()).map(partial(predict_block, job), range(len(data)), shared=start)
+    blocks = executor.map(partial(predict_block, job), range(len(data)), shared=start)
     counted = _counted(blocks, len(data), progress)
     try:
         if target.suffix == ".csv":
@@ -79,10 +112,9 @@ def predict(
     except OSError as error:
         remedy = "nothing was written under that name; make room and predict again"
         raise describe_os_error(error, f"cannot write {target}", remedy) from None
-    return data.meta.n_rows
 
 
-def _check(model: LinearModel, data: Dataset, name: str, out: Path, top: int, proba: bool) -> None:
+def _check_asked(model: LinearModel, name: str, out: Path, top: int, proba: bool) -> None:
     if out.suffix not in (".csv", ".zarr"):
         raise ParameterError(f"{out}: predictions are written as .csv or .zarr; choose one of these endings")
     if not out.parent.is_dir():
@@ -93,15 +125,9 @@ def _check(model: LinearModel, data: Dataset, name: str, out: Path, top: int, pr
         raise ParameterError(f"--top {top}: the model has {len(model.classes)} classes")
     if proba and not model.has_probabilities:
         raise ParameterError(
-            f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; use loss=log"
+            f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; "
+            f"train with {' or '.join(PROBABLE)}"
         )
-    check_scorable(
-        data,
-        n_features=model.n_features,
-        transforms_digest=model.transforms_digest,
-        transforms=model.transforms,
-        model_name=name,
-    )
 
 
 def _counted(

@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 _SHOWN_CLASSES = 20
+_SHOWN_NAMES = 20
 
 
 def dataset_line(dataset: Dataset) -> str:
@@ -73,8 +74,15 @@ def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
         "fingerprint": dataset.fingerprint,
         "stored_bytes": int(dataset.stored_bytes.sum()),
         "decoded_bytes": int(dataset.decoded_bytes.sum()),
+        **_names(dataset),
         **{name: value for name, value in meta.items() if name not in first},
     }
+
+
+def _names(dataset: Dataset) -> dict[str, Any]:
+    """Return how many features have names, and the first of them, where they have."""
+    names = dataset.feature_names()
+    return {} if names is None else {"feature_names": {"count": len(names), "first": names[:_SHOWN_NAMES]}}
 
 
 def _describe_run(run: Run) -> dict[str, Any]:
@@ -111,6 +119,7 @@ def _describe_model(model: LinearModel) -> dict[str, Any]:
         "classes": model.classes,
         "dtype": model.weights.dtype.name,
         "transforms": model.transforms,
+        "source": model.source,
         "dataset_fingerprint": model.dataset_fingerprint,
         "weights_sha256": model.sha256,
     }
@@ -179,12 +188,13 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
     if evaluation.unknown:
         lines.append(f"{evaluation.unknown:,} rows have labels the model does not know, counted as errors")
     table = evaluation.per_class()
-    lines.append(f"{'class':>12} {'rows':>9} {'recall':>8} {'precision':>10}")
+    width = max([12, *(len(str(row["class"])) for row in table[:_SHOWN_CLASSES])])
+    lines.append(f"{'class':>{width}} {'rows':>9} {'recall':>8} {'precision':>10}")
     for row in table[:_SHOWN_CLASSES]:
         recall, precision = (
             f"{100 * v:.1f} %" if v is not None else "-" for v in (row["recall"], row["precision"])
         )
-        lines.append(f"{row['class']!s:>12} {row['n_rows']:>9,} {recall:>8} {precision:>10}")
+        lines.append(f"{row['class']!s:>{width}} {row['n_rows']:>9,} {recall:>8} {precision:>10}")
     if len(table) > _SHOWN_CLASSES:
         lines.append(f"... and {len(table) - _SHOWN_CLASSES} more classes; --json has them all")
     return lines

@@ -18,10 +18,19 @@ from numcodecs.blosc import Blosc
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
-from distls.storage.atomic import describe_os_error
+from distls.storage.atomic import describe_os_error, read_json
 from distls.storage.errors import CorruptDataError
 
-__all__ = ["BufferPool", "Codec", "KeptBuffers", "decoded_by", "read_array", "write_array"]
+__all__ = [
+    "BufferPool",
+    "Codec",
+    "KeptBuffers",
+    "decoded_by",
+    "read_array",
+    "read_described_array",
+    "write_array",
+    "write_group",
+]
 
 Codec = Literal["none", "zstd", "lz4"]
 
@@ -46,22 +55,33 @@ def _codec_metadata(codec: str, itemsize: int) -> list[dict[str, Any]]:
 
 def array_metadata(array: NDArray[Any], codec: str) -> dict[str, Any]:
     """Return the zarr v3 metadata of `array` stored as one chunk."""
+    return _metadata_of(array.shape, array.dtype, codec)
+
+
+def _metadata_of(shape: tuple[int, ...], dtype: np.dtype[Any], codec: str) -> dict[str, Any]:
     return {
         "zarr_format": 3,
         "node_type": "array",
-        "shape": list(array.shape),
-        "data_type": array.dtype.name,
+        "shape": list(shape),
+        "data_type": dtype.name,
         "chunk_grid": {
             "name": "regular",
             # a chunk may not be empty, an array may
-            "configuration": {"chunk_shape": [max(n, 1) for n in array.shape]},
+            "configuration": {"chunk_shape": [max(n, 1) for n in shape]},
         },
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": 0,
-        "codecs": _codec_metadata(codec, array.dtype.itemsize),
+        "codecs": _codec_metadata(codec, dtype.itemsize),
         "attributes": {"encoding-type": "array", "encoding-version": "0.2.0"},
         "storage_transformers": [],
     }
+
+
+def write_group(folder: Path, attributes: dict[str, Any]) -> None:
+    """Write the metadata of a zarr group, making its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+    (folder / "zarr.json").write_text(text, encoding="utf-8")
 
 
 def chunk_path(folder: Path, n_dimensions: int) -> Path:
@@ -195,6 +215,36 @@ def read_array(
     except (RuntimeError, ValueError) as error:
         raise _corrupt(where, name, f"it does not decode ({error})") from None
     return decoded.view(dtype).reshape(shape)
+
+
+def read_described_array(folder: Path) -> NDArray[Any]:
+    """Read an uncompressed array whose type and shape only its own ``zarr.json`` knows.
+
+    Raises
+    ------
+    ValueError
+        The array is not one that `write_array` writes, or its chunk is missing, truncated or changed.
+    """
+    described = read_json(folder / "zarr.json")
+    shape, dtype = tuple(described["shape"]), np.dtype(described["data_type"])
+    if not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ValueError(f"{folder.name}: shape {shape}")
+    expected = _metadata_of(shape, dtype, "none")
+    if any(described[key] != expected[key] for key in ("chunk_grid", "chunk_key_encoding", "codecs")):
+        raise ValueError(f"{folder.name}: not an uncompressed array of one chunk")
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if not n_bytes:
+        return np.empty(shape, dtype)
+    path = chunk_path(folder, len(shape))
+    # before memory is taken for it
+    if path.stat().st_size != n_bytes + _CHECKSUM_BYTES:
+        raise ValueError(
+            f"{folder.name}: its chunk has {path.stat().st_size} bytes, not {n_bytes + _CHECKSUM_BYTES}"
+        )
+    content = path.read_bytes()
+    if google_crc32c.value(content[:n_bytes]) != int.from_bytes(content[n_bytes:], "little"):
+        raise ValueError(f"{folder.name}: its checksum does not match")
+    return np.frombuffer(content, dtype.newbyteorder("<"), math.prod(shape)).astype(dtype).reshape(shape)
 
 
 def _zstd_decoded_size(payload: NDArray[np.uint8]) -> int:

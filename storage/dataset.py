@@ -11,13 +11,13 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from distls.storage.atomic import read_json, write_json
-from distls.storage.chunks import BufferPool
+from distls.storage.chunks import BufferPool, read_described_array, write_array, write_group
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError
 from distls.storage.format import DatasetMeta, PartitionTable, fingerprint_of
+from distls.storage.names import NAME_ARRAYS, unpack_names
 from distls.storage.partition import PartitionRecord, check_table, decoded_bytes, read_partition
 from distls.storage.rows import Partition
 
@@ -67,6 +67,11 @@ class Dataset:
     def features(self) -> dict[str, NDArray[Any]]:
         """Read the arrays of ``features/``: fitted transforms, column counts and the like."""
         return read_features(self.path, self.meta.features)
+
+    def feature_names(self) -> list[str] | None:
+        """Read the names of the features; None when the source had none."""
+        named = set(NAME_ARRAYS) <= self.meta.features.keys()
+        return unpack_names(self.features(), str(self.path)) if named else None
 
 
 def is_dataset(path: Path) -> bool:
@@ -136,17 +141,14 @@ def _attributes(root: Path) -> dict[str, Any]:
 
 def _read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
     members = sorted(path for path in folder.iterdir() if path.is_dir())
-    return {path.name: np.asarray(zarr.open_array(str(path), mode="r")[...]) for path in members}
+    return {path.name: read_described_array(path) for path in members}
 
 
 def _write_arrays(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    group = zarr.create_group(str(folder), overwrite=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    write_group(folder, {})
     for name, array in arrays.items():
-        chunks = tuple(max(n, 1) for n in array.shape)
-        target = group.create_array(
-            name, shape=array.shape, dtype=array.dtype, chunks=chunks, compressors=zarr.codecs.Crc32cCodec()
-        )
-        target[...] = array
+        write_array(folder / name, array, "none")
 
 
 def read_features(root: Path, checksums: dict[str, int]) -> dict[str, NDArray[Any]]:
@@ -175,7 +177,6 @@ def read_features(root: Path, checksums: dict[str, int]) -> dict[str, NDArray[An
 
 
 def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
-    # missing zarr chunks read as zeros, which zarr's own checksums do not notice
     little = ((name, a.astype(a.dtype.newbyteorder("<"), copy=False)) for name, a in arrays.items())
     return {name: google_crc32c.value(np.ascontiguousarray(a).tobytes()) for name, a in little}
 

@@ -58,7 +58,7 @@ class DatasetMeta:
     shuffle_seed : int or None
         None when rows were kept in source order.
     source : dict
-        Format and files, for the reader's information only.
+        Format and files; ``recipe``, where the format has one: what is needed to read more of the same kind.
     codecs : dict
         Array name -> "none", "zstd" or "lz4".
     features : dict

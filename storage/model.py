@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,12 @@ from distls.storage.bundle import read_bundle, write_bundle
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.format import Label
 
-__all__ = ["LinearModel", "load_model", "save_model", "weights_sha256"]
+__all__ = ["PROBABLE", "LinearModel", "load_model", "save_model", "weights_sha256"]
+
+# Losses whose scores give probabilities.
+PROBABLE = ("softmax", "ovr_log")
+
+_FEATURES = "features_"
 
 
 @dataclass(frozen=True)
@@ -28,13 +33,19 @@ class LinearModel:
     classes : list of labels, sorted as in the training data
     method : str
     loss : str
-        Full loss name; probabilities mean something for ``softmax`` only.
+        Full loss name.
     params : dict
         All parameters of the fit.
     transforms_digest : str
         Recipe of the training data: data to be scored must have gone through the same.
     transforms : list of dict
     dataset_fingerprint : str
+    zero_based : bool or None
+        Base of the feature numbers in the text that the training data came from.
+    source : dict
+        Format and recipe of that source: what else of its kind is read like it.
+    features : dict of name -> array
+        ``features/`` of the training data: what its transforms were fitted to.
     """
 
     weights: NDArray[Any]
@@ -46,6 +57,9 @@ class LinearModel:
     transforms: list[dict[str, Any]]
     transforms_digest: str
     dataset_fingerprint: str
+    zero_based: bool | None = None
+    source: dict[str, Any] = field(default_factory=dict)
+    features: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def n_features(self) -> int:
@@ -54,8 +68,8 @@ class LinearModel:
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether softmax of the scores is a probability."""
-        return self.loss == "softmax"
+        """Whether the scores give probabilities: their softmax, or their sigmoids divided by the sigmoids' sum."""
+        return self.loss in PROBABLE
 
     @property
     def sha256(self) -> str:
@@ -81,9 +95,13 @@ def save_model(folder: Path, model: LinearModel) -> None:
         "transforms": model.transforms,
         "transforms_digest": model.transforms_digest,
         "dataset_fingerprint": model.dataset_fingerprint,
+        "zero_based": model.zero_based,
+        "source": model.source,
         "weights_sha256": model.sha256,
     }
-    write_bundle(folder, "model", attributes, {"weights": model.weights, "intercept": model.intercept})
+    features = {f"{_FEATURES}{name}": array for name, array in model.features.items()}
+    arrays = {"weights": model.weights, "intercept": model.intercept, **features}
+    write_bundle(folder, "model", attributes, arrays)
 
 
 def load_model(path: str | Path) -> LinearModel:
@@ -106,8 +124,11 @@ def load_model(path: str | Path) -> LinearModel:
         raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
     attributes, arrays = read_bundle(folder, "model")
     recorded = attributes.pop("weights_sha256", None)
+    features = {n.removeprefix(_FEATURES): a for n, a in arrays.items() if n.startswith(_FEATURES)}
     try:
-        model = LinearModel(weights=arrays["weights"], intercept=arrays["intercept"], **attributes)
+        model = LinearModel(
+            weights=arrays["weights"], intercept=arrays["intercept"], features=features, **attributes
+        )
     except (KeyError, TypeError) as error:
         raise FormatError(f"{folder}: incomplete model ({error})") from None
     weights, intercept = model.weights, model.intercept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import uuid
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.chunks import BufferPool, decoded_by, read_array, write_array
+from distls.storage.chunks import BufferPool, decoded_by, read_array, write_array, write_group
 from distls.storage.errors import CorruptDataError
 from distls.storage.format import DatasetMeta, PartitionTable
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype, n_rows_of
@@ -29,6 +28,7 @@ __all__ = [
 
 # Values of log-tf text shrink tenfold, tf-idf values hardly at all; decoding costs more than reading below this.
 _WORTHWHILE_RATIO = 2.0
+_SAMPLE = 2**16
 
 # No partition has more rows or values: products of sizes below it cannot overflow.
 _MOST_ENTRIES = 2**40
@@ -85,22 +85,18 @@ def _arrays_of(partition: Partition, n_features: int) -> dict[str, NDArray[Any]]
     return arrays
 
 
-def choose_codecs(partition: Partition, compress: str) -> dict[str, str]:
+def choose_codecs(partition: Partition, compress: str, *, sample: bool = False) -> dict[str, str]:
     """Return the codec of each array: `compress` for the values, raw for the rest.
 
-    ``auto`` tries zstd on this partition's values and keeps it where it shrinks them at least twofold.
+    ``auto`` tries zstd on this partition's values (`sample`: on the first of them, a guess) and keeps it where it
+    shrinks them at least twofold.
     """
     arrays = _arrays_of(partition, 1)
     values = "data" if "data" in arrays else "X"
     if compress == "auto":
-        compress = "zstd" if decoded_by("zstd", arrays[values]) >= _WORTHWHILE_RATIO else "none"
+        tried = arrays[values].reshape(-1)[: _SAMPLE if sample else None]
+        compress = "zstd" if decoded_by("zstd", tried) >= _WORTHWHILE_RATIO else "none"
     return {name: compress if name == values else "none" for name in arrays}
-
-
-def _write_group(folder: Path, attributes: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
-    (folder / "zarr.json").write_text(text, encoding="utf-8")
 
 
 def _sparse_attributes(n_rows: int, n_columns: int) -> dict[str, Any]:
@@ -124,9 +120,9 @@ def write_partition(
     n_rows = n_rows_of(partition.x)
     sparse = isinstance(partition.x, CsrRows)
     try:
-        _write_group(folder, _sparse_attributes(n_rows, n_features) if sparse else {})
+        write_group(folder, _sparse_attributes(n_rows, n_features) if sparse else {})
         if isinstance(partition.y, CsrRows):
-            _write_group(folder / "y", _sparse_attributes(n_rows, n_classes))
+            write_group(folder / "y", _sparse_attributes(n_rows, n_classes))
         written = {
             name: write_array(folder / name, array, codecs.get(name, "none"))
             for name, array in _arrays_of(partition, n_features).items()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import scipy.sparse as sp
 
 from distls.storage.dataset import Dataset, publish
@@ -79,3 +80,13 @@ def _rows(x: Any, n_features: int) -> CsrRows | DenseRows:
     if not sp.issparse(x):
         return DenseRows(np.ascontiguousarray(x))
     return CsrRows(x.indptr.astype(np.int64), x.indices.astype(index_dtype(n_features)), x.data)
+
+
+def workers_of(driver: int) -> list[psutil.Process]:
+    """Return the worker processes of a local cluster, those forked by the process that the driver has started."""
+    try:
+        family = psutil.Process(driver).children(recursive=True)
+        forking = {p.pid for p in family if p.ppid() == driver and "forkserver" in " ".join(p.cmdline())}
+        return [p for p in family if p.ppid() in forking]
+    except psutil.Error:
+        return []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -27,6 +29,35 @@ def make_text(n_rows=400, n_features=50, n_classes=3, seed=0, base=1) -> str:
         pairs = " ".join(f"{c}:{v}" for c, v in zip(columns.tolist(), values.tolist(), strict=True))
         lines.append(f"{random.integers(n_classes)} {pairs}\n")
     return "".join(lines)
+
+
+WORDS = ["sun", "rain", "Wind", "über", "snow", "fog", "hail", "ice"]
+DOCUMENT_LABELS = ["greeting", "order, big", "Ärger"]
+
+
+def make_documents(n_rows=150, seed=0):
+    """Return texts and their labels."""
+    random = np.random.default_rng(seed)
+    codes = random.integers(0, len(DOCUMENT_LABELS), n_rows)
+    counts = random.integers(0, 9, n_rows)
+    texts = [
+        " ".join(random.choice(WORDS, count, p=np.roll([0.3, 0.3, 0.2, *[0.04] * 5], 2 * code)))
+        for code, count in zip(codes, counts, strict=True)
+    ]
+    return texts, [DOCUMENT_LABELS[code] for code in codes]
+
+
+def write_json(path, texts, labels, field="label", pack=bytes):
+    lines = [
+        json.dumps({"id": number, field: label, "text": text}) + "\n"
+        for number, (text, label) in enumerate(zip(texts, labels, strict=True))
+    ]
+    path.write_bytes(pack("".join(lines).encode()))
+
+
+def write_plain(path, texts, labels):
+    lines = [f"{label}\t{text}\n" for text, label in zip(texts, labels, strict=True)]
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def read_all(path):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import kernels, peers, real, scale
+from benchmarks import kernels, peers, real, scale, table
+from benchmarks.papers import mcid
 from distls.export import export_text
 from distls.generation import generate
 from distls.ingestion import ingest
@@ -130,3 +131,55 @@ def test_real_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DISTLS_DATA", raising=False)
     with pytest.raises(SystemExit, match="set DISTLS_DATA to the folder of the data sets"):
         real.main([])
+
+
+def test_table_of_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(table, "STRENGTHS", {"distls mcid hinge": (1e-3, 1e-4)})
+    _write_documents(tmp_path / "20news" / "20news-counts.train.svm.gz", 1500, 0)
+    _write_documents(tmp_path / "20news" / "20news-counts.test.svm.gz", 90, 1)
+    arguments = ["--data", str(tmp_path), "--sets", "20news", "--rivals", "distls mcid hinge,LinearSVC"]
+    results = table.main([*arguments, "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == results
+    rows = results["sets"]["20news"]
+    assert [row["rival"] for row in rows] == ["distls mcid hinge", "LinearSVC"]
+    for row in rows:
+        assert row["error"] < 5
+        assert min(row["load"], row["train"], row["cpu"]) > 0
+        assert row["peak"] > 50 * 2**20
+    assert capsys.readouterr().out.count("\n") == 3
+
+
+def test_table_says_what_failed_and_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write_documents(tmp_path / "20news" / "20news-counts.train.svm.gz", 60, 0)
+    _write_documents(tmp_path / "20news" / "20news-counts.test.svm.gz", 30, 1)
+    monkeypatch.setitem(table.NEEDS, "Spark", "a_module_that_nobody_has")
+    arguments = ["--data", str(tmp_path), "--sets", "20news", "--rivals", "SGDClassifier,Spark MLlib"]
+    results = table.main([*arguments, "--limit", "0.01"])
+    assert [row["failed"] for row in results["sets"]["20news"]] == ["over 0 s"]
+    assert "not installed, left out: Spark MLlib\n" in capsys.readouterr().out
+
+
+def test_mcid_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--rows", "6000", "--seeds", "2", "--iterations", "16384", "--directory", str(tmp_path / "sets")]
+    figures = ["--figures", "1,3,4", "--kinds", "rcv1-4", "--alphas", "1e-4"]
+    results = mcid.main([*small, *figures, "--out", str(tmp_path / "out")])
+    assert _read(tmp_path / "out" / "results.json") == json.loads(json.dumps(results))
+    first = results["1"]
+    assert first["sizes"] == [2048, 4096, 6000]
+    for found in first["algorithms"].values():
+        assert list(found["accuracy"]) == [8192, 16384]
+        # more rows are better, after as many iterations
+        assert found["accuracy"][16384][-1] > found["accuracy"][16384][0] > 60
+        assert found["gain stops at n"][16384] in first["sizes"]
+    assert [row["algorithm"] for row in results["3"]] == ["LR", "K-binaryLR", "SVM", "K-Pegasos"]
+    assert {row["solver"] for row in results["4"]} == {"distls", "LIBLINEAR"}
+    for row in results["4"]:
+        assert row["seconds"] > 0
+        assert row["accuracy"] > (60 if row["kind"] == "rcv1-4" else 15)
+    drawn = (tmp_path / "out" / "figure1.png").exists()
+    assert drawn == (importlib.util.find_spec("matplotlib") is not None)
+    assert ("no plots" in capsys.readouterr().out) != drawn

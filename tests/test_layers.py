@@ -18,11 +18,14 @@ PLACES = {
     "zarr": ("storage/",),
     "numcodecs": ("storage/",),
     "google_crc32c": ("storage/",),
+    "h5py": ("storage/anndata.py",),
     "numba": ("workers/",),
+    "pyarrow": ("workers/parquet.py",),
     "llvmlite": ("workers/",),
-    "dask": ("distls/execution/dask.py",),
+    # the executor, and the ingest of what are Dask's own arrays
+    "dask": ("distls/execution/dask.py", "distls/ingestion/dask_arrays.py"),
     "distributed": ("distls/execution/dask.py",),
-    "sklearn": ("distls/estimators.py",),
+    "sklearn": ("distls/estimators.py", "workers/documents.py"),
 }
 
 

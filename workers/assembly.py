@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,10 +26,19 @@ from distls.workers.kernels.records import (
     locate_records,
     read_labels,
 )
+from distls.workers.moments import Moments, merge_moments, moments_of
 from distls.workers.seeds import Purpose, rng
-from distls.workers.transforms import apply_transforms
+from distls.workers.transforms import apply_transforms, stored_width
 
-__all__ = ["AssemblySpec", "PartitionItem", "Piece", "assemble", "column_counts", "record_of"]
+__all__ = [
+    "AssemblySpec",
+    "PartitionItem",
+    "Piece",
+    "assemble",
+    "column_counts",
+    "column_moments",
+    "record_of",
+]
 
 
 @dataclass(frozen=True)
@@ -46,14 +56,16 @@ class AssemblySpec:
         Names, in row order.
     n_buckets : int
     layout : RecordLayout
+    weighted : bool
+        Whether partitions get the weights of the records.
     target : str
-    n_targets, n_features, base, seed : int
-        `base` is the number of the first feature in the source.
+    n_targets, n_columns, base, seed : int
+        Of columns there are `n_columns` in the source, the first has the number `base`.
     transforms : tuple of dict
     fitted : tuple of str
         Names of the fitted arrays.
     codecs : dict or None
-        None: chosen from this partition by `compress`.
+        None: by `compress`; the first partition decides, the others guess.
     """
 
     staging: StagingArea
@@ -61,9 +73,10 @@ class AssemblySpec:
     chunks: tuple[str, ...]
     n_buckets: int
     layout: RecordLayout
+    weighted: bool
     target: TargetKind
     n_targets: int
-    n_features: int
+    n_columns: int
     base: int
     seed: int
     shuffle: bool
@@ -146,7 +159,7 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
     """
     with spec.staging.guard():
         finished = spec.staging.read_record(f"part{item.part}", item.index)
-        if finished is not None:
+        if finished is not None and spec.codecs in (None, finished["codecs"]):
             return finished
         with borrowed_buffers() as pool:
             return _assemble(spec, item, pool)
@@ -154,9 +167,11 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
 
 def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict[str, Any]:
     partition = _partition(spec, item, pool)
-    codecs = spec.codecs if spec.codecs is not None else choose_codecs(partition, spec.compress)
+    first = item.part == item.index == 0
+    codecs = spec.codecs or choose_codecs(partition, spec.compress, sample=not first)
     n_classes = _n_classes(spec)
-    record = write_partition(spec.roots[item.part], item.index, partition, spec.n_features, n_classes, codecs)
+    n_features = stored_width(spec.transforms, spec.n_columns)
+    record = write_partition(spec.roots[item.part], item.index, partition, n_features, n_classes, codecs)
     result = {"codecs": codecs, "record": asdict(record)}
     spec.staging.write_record(f"part{item.part}", item.index, result)
     return result
@@ -171,12 +186,15 @@ def _partition(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Par
     if spec.shuffle:
         key = (item.index,) if item.part == 0 else (item.index, item.part)
         row_at = row_at[rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))]
-    x = _gather(spec, words, row_at, pool)
+    x = _transformed(spec, item, _gather(spec, words, row_at, pool))
     y = _targets(spec, words, row_at)
-    weight = words[row_at + 2].view(np.float32) if spec.layout.weighted else None
-    fitted = {name: spec.staging.read_array(name) for name in spec.fitted}
-    apply_transforms(x, spec.transforms, fitted, f"{spec.roots[item.part]}: partition {item.index}")
+    weight = words[row_at + 2].view(np.float32) if spec.weighted else None
     return Partition(x, y, weight)
+
+
+def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows) -> Rows:
+    fitted = {name: spec.staging.read_array(name) for name in spec.fitted}
+    return apply_transforms(x, spec.transforms, fitted, f"{spec.roots[item.part]}: partition {item.index}")
 
 
 def _rows_of(
@@ -246,13 +264,13 @@ def _gather(
     dtype = np.dtype(np.float64 if spec.layout.float64 else np.float32)
     floats = words.view(np.float32)
     if spec.layout.dense:
-        n_values = len(row_at) * spec.n_features
-        values = _array(pool, "values", n_values, dtype).reshape(len(row_at), spec.n_features)
+        n_values = len(row_at) * spec.n_columns
+        values = _array(pool, "values", n_values, dtype).reshape(len(row_at), spec.n_columns)
         gather_dense(words, floats, row_at, spec.layout.n_extra, values)
         return DenseRows(values)
     nnz = int(words[row_at].sum(dtype=np.int64))
     indptr = np.empty(len(row_at) + 1, dtype=np.int64)
-    indices = _array(pool, "indices", nnz, index_dtype(spec.n_features))
+    indices = _array(pool, "indices", nnz, index_dtype(spec.n_columns))
     data = _array(pool, "data", nnz, dtype)
     gather_pairs(words, floats, row_at, spec.layout.n_extra, spec.base, indptr, indices, data)
     return CsrRows(indptr, indices, data)
@@ -293,8 +311,8 @@ def _targets(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.i
 
 
 def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[NDArray[np.int64], int]:
-    """Return the non-zeros of each column over the rows of `items`, shape (n_features,), and the rows."""
-    counts = np.zeros(spec.n_features, dtype=np.int64)
+    """Return the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
+    counts = np.zeros(spec.n_columns, dtype=np.int64)
     with spec.staging.guard(), borrowed_buffers() as pool:
         n_rows = sum(_count(spec, item, counts, pool) for item in items)
     return counts, n_rows
@@ -310,6 +328,18 @@ def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64], p
     else:
         count_columns(words, row_at, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
     return len(row_at)
+
+
+def column_moments(spec: AssemblySpec, items: Sequence[PartitionItem]) -> Moments:
+    """Return the moments of the columns over the rows of `items` after the transforms of `spec`."""
+    with spec.staging.guard(), borrowed_buffers() as pool:
+        return functools.reduce(merge_moments, (_moments(spec, item, pool) for item in items))
+
+
+def _moments(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Moments:
+    words, row_at = _rows_of(spec, item, pool)
+    x = _transformed(spec, item, _gather(spec, words, row_at, pool))
+    return moments_of(x, stored_width(spec.transforms, spec.n_columns))
 
 
 def record_of(result: dict[str, Any]) -> PartitionRecord:

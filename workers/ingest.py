@@ -11,15 +11,30 @@ from numpy.typing import NDArray
 
 from distls.storage.chunks import BufferPool
 from distls.storage.staging import StagingArea
+from distls.workers.anndata import AnnDataItem, anndata_blocks
 from distls.workers.buffers import borrowed_buffers
+from distls.workers.columns import TableOptions
+from distls.workers.delimited import DelimitedOptions, DelimitedParser
+from distls.workers.documents import DocumentOptions, DocumentParser
 from distls.workers.kernels.records import read_labels, smallest_value, sort_records
 from distls.workers.packing import PackOptions, pack_blocks
+from distls.workers.parquet import ParquetItem, parquet_blocks
 from distls.workers.seeds import Purpose, rng
-from distls.workers.sources import ArrayItem, MemoryItem, array_blocks
+from distls.workers.sources import ArrayItem, ComputedItem, MemoryItem, array_blocks
 from distls.workers.svmlight import Progress, RecordBatch, SvmlightParser, TextOptions
-from distls.workers.text import TextItem, lines_before, starts_line, text_blocks
+from distls.workers.text import TextItem, line_locator, text_blocks
+from distls.workers.vw import VwOptions, VwParser
 
-Item = TextItem | ArrayItem | MemoryItem
+BlockItem = ArrayItem | MemoryItem | ComputedItem | ParquetItem | AnnDataItem
+Item = TextItem | BlockItem
+
+# How text is read, by the type of its options.
+_PARSERS: dict[type[TextOptions], Any] = {
+    TextOptions: SvmlightParser,
+    VwOptions: VwParser,
+    DocumentOptions: DocumentParser,
+    DelimitedOptions: DelimitedParser,
+}
 
 __all__ = ["RecordLayout", "StageSpec", "stage_item"]
 
@@ -141,27 +156,22 @@ def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
 def _text_batches(
     spec: StageSpec, item: TextItem, progress: Progress, pool: BufferPool
 ) -> Iterator[RecordBatch]:
-    def locate(line: int) -> str:
-        before = lines_before(item.file.path, item.start) if item.file.compression == "none" else 0
-        # a range that starts inside a line owns from the next one on
-        inside = (
-            item.start > 0 and item.file.compression == "none" and not starts_line(item.file.path, item.start)
-        )
-        return f"{item.file.path}:{before + inside + line + 1}"
-
-    parser = SvmlightParser(spec.text, spec.layout.n_extra, progress, locate, pool)
+    parser = _PARSERS[type(spec.text)](spec.text, spec.layout.n_extra, progress, line_locator(item), pool)
     for block in text_blocks(item, progress.offset, spec.block_bytes, progress.lines, pool):
         yield from parser.parse(block)
 
 
-def _array_batches(
-    spec: StageSpec, item: ArrayItem | MemoryItem, progress: Progress
-) -> Iterator[RecordBatch]:
-    name = "X" if isinstance(item, MemoryItem) else item.file.path
+def _array_batches(spec: StageSpec, item: BlockItem, progress: Progress) -> Iterator[RecordBatch]:
     layout = spec.layout
     options = PackOptions(spec.n_features, layout.n_extra, layout.float64, spec.text.skip_errors)
-    blocks = array_blocks(item, progress.offset, spec.block_bytes // 2)
-    return pack_blocks(blocks, options, progress, lambda row: f"{name}, row {item.start + row}")
+    if isinstance(item, ParquetItem):
+        assert isinstance(spec.text, TableOptions)
+        blocks = parquet_blocks(item, spec.text, progress, spec.block_bytes // 2)
+    elif isinstance(item, AnnDataItem):
+        blocks = anndata_blocks(item, progress.offset, spec.block_bytes // 2)
+    else:
+        blocks = array_blocks(item, progress.offset, spec.block_bytes // 2)
+    return pack_blocks(blocks, options, progress, lambda row: f"{item.name}, row {item.start + row}")
 
 
 def _write_batch(
@@ -194,11 +204,18 @@ def _label_facts(
     spec: StageSpec, batch: RecordBatch, labels: NDArray[np.float64], offsets: NDArray[np.int64]
 ) -> dict[str, Any]:
     """Count the labels; of fractional ones keep only the first's line, unless they are to be classes."""
+
+    def line_of(label: int) -> int:
+        return int(batch.row_line[int(np.searchsorted(offsets, label, side="right")) - 1])
+
     fractional = np.flatnonzero(labels != np.floor(labels))
-    facts: dict[str, Any] = {"labels": [[], []], "n_labels": len(labels), "fraction": None}
+    facts: dict[str, Any] = {"labels": [[], []], "n_labels": len(labels), "fraction": None, "words": []}
     if len(fractional):
-        row = int(np.searchsorted(offsets, fractional[0], side="right")) - 1
-        facts["fraction"] = [float(labels[fractional[0]]), int(batch.row_line[row])]
+        facts["fraction"] = [float(labels[fractional[0]]), line_of(fractional[0])]
+    words = np.flatnonzero(np.isin(labels, list(batch.label_words)))
+    if len(words):
+        facts["words"] = [[value, batch.label_words[value]] for value in np.unique(labels[words]).tolist()]
+        facts["first_word"] = [batch.label_words[labels[words[0]]], line_of(words[0])]
     if not len(fractional) or spec.keep_fractions:
         values, counts = np.unique(labels, return_counts=True)
         facts["labels"] = [values.tolist(), counts.tolist()]

@@ -27,15 +27,20 @@ from numpy.typing import NDArray
 from distls.workers.kernels._jit import kernel
 
 __all__ = [
+    "LOG_LOSSES",
     "LOSSES",
     "SLOPES_IN_G",
     "CrammerSinger",
     "Loss",
+    "NormalizedSigmoids",
+    "OvrHinge",
+    "OvrLog",
     "Perceptron",
     "Softmax",
     "add_slopes",
     "loss_slopes",
     "loss_values",
+    "probabilities",
     "row_slopes",
 ]
 
@@ -89,13 +94,72 @@ class Perceptron(NamedTuple):
         return _pairs(scores.argmax(axis=1), y, scores)
 
 
-Loss = Softmax | CrammerSinger | Perceptron
+class OvrHinge(NamedTuple):
+    """One-versus-rest hinge, ``sum_c max(0, 1 - t_c z_c)`` with t_c = 1 for the row's class, else -1."""
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return np.maximum(0.0, 1.0 + _against(scores, y)).sum(axis=1)
+
+    def slopes(self, scores: Floats, y: Codes) -> Floats:
+        """Return a subgradient of each row: -t_c for every class within its margin, 0 beyond it."""
+        return _against((1.0 + _against(scores, y) > 0.0).astype(scores.dtype), y)
+
+
+class OvrLog(NamedTuple):
+    """One-versus-rest logistic loss, ``sum_c log(1 + exp(-t_c z_c))`` with t_c = 1 for the row's class, else -1."""
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return np.logaddexp(0.0, _against(scores, y)).sum(axis=1)
+
+    def slopes(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row: the sigmoids of the scores, less 1 at the row's class."""
+        out = np.exp(-np.logaddexp(0.0, -scores))
+        out[np.arange(len(y)), y] -= 1.0
+        return out
+
+
+class NormalizedSigmoids(NamedTuple):
+    """``-log p_y`` for p_c = sigmoid(z_c) / sum_j sigmoid(z_j): how `OvrLog`'s probabilities are scored.
+
+    These are scikit-learn's one-versus-rest probabilities. Nothing is trained with it: it has no slopes.
+    """
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the log loss of each row."""
+        logs = -np.logaddexp(0.0, -scores)
+        return LOSSES["softmax"].values(logs, y)
+
+
+Loss = Softmax | CrammerSinger | Perceptron | OvrHinge | OvrLog
 
 LOSSES: dict[str, Loss] = {
     "softmax": Softmax(),
     "crammer_singer": CrammerSinger(),
     "perceptron": Perceptron(),
+    "ovr_hinge": OvrHinge(),
+    "ovr_log": OvrLog(),
 }
+
+# What scores the probabilities of a model trained with a loss; a loss that is not here has none.
+LOG_LOSSES: dict[str, Softmax | NormalizedSigmoids] = {"softmax": Softmax(), "ovr_log": NormalizedSigmoids()}
+
+
+def probabilities(loss: str, scores: Floats) -> Floats:
+    """Overwrite scores (n, k) by the class probabilities of a model trained with `loss`, and return them.
+
+    The softmax of the scores; for ``ovr_log`` that of the sigmoids' logarithms, which are the sigmoids divided by
+    their sum even where all of them are too small to be written.
+    """
+    if loss not in LOG_LOSSES:
+        raise ValueError(f"{loss} has no probabilities")
+    if loss == "ovr_log":
+        np.negative(np.logaddexp(0.0, -scores), out=scores)
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=1, keepdims=True)
+    return scores
 
 
 def loss_values(loss: Loss, scores: Floats, y: Codes) -> Floats:
@@ -116,6 +180,13 @@ def _others(scores: Floats, y: Codes) -> Floats:
     """Return the scores with each row's own class at -infinity."""
     out = scores.copy()
     out[np.arange(len(y)), y] = -np.inf
+    return out
+
+
+def _against(values: Floats, y: Codes) -> Floats:
+    """Return ``-t_c * values``: negated at each row's own class."""
+    out = values.copy()
+    out[np.arange(len(y)), y] *= -1.0
     return out
 
 
@@ -212,6 +283,76 @@ def _perceptron_row(z, scale, y, g):
     return scale * (np.float64(z[best]) - np.float64(z[y])), best, best
 
 
+@_row_of(OvrHinge)
+def _ovr_hinge_row(z, scale, y, g):
+    best, factor, one, none = _first_max(z), g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
+    for c in range(len(g)):
+        short = one + factor * z[c]
+        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+    short = one - factor * z[y]
+    g[y] = none if short <= none else short
+    total = _sum(g)
+    if total == none:
+        return 0.0, y, best
+    for c in range(len(g)):
+        g[c] = one if g[c] > none else none
+    g[y] = -g[y]
+    return np.float64(total), SLOPES_IN_G, best
+
+
+@_row_of(OvrLog)
+def _ovr_log_row(z, scale, y, g):
+    best = _first_max(z)
+    _exp_of_minus_abs(z, scale, g)
+    value = _sum_of_positive(z, scale, 0, y) + _sum_of_positive(z, scale, y + 1, len(z)) + _sum_of_log1p(g)
+    own = -scale * np.float64(z[y])
+    value += 0.0 if own <= 0.0 else own
+    one = g.dtype.type(1.0)
+    for c in range(len(g)):
+        g[c] = (g[c] if z[c] < 0 else one) / (one + g[c])
+    g[y] -= one
+    return value, SLOPES_IN_G, best
+
+
+@kernel
+def _sum_of_positive(z, scale, start, stop):
+    """Return the sum of ``max(scale * z[c], 0)`` over start <= c < stop, float64."""
+    total = 0.0
+    for c in range(start, stop):
+        score = scale * np.float64(z[c])
+        total += 0.0 if score <= 0.0 else score  # not `max`: a NaN must get out
+    return total
+
+
+_FACTORS = 512  # of at most 2 each: their product is less than the largest float64
+
+
+@kernel
+def _sum_of_log1p(g):
+    """Return the sum of ``log(1 + g[c])`` for g in [0, 1], float64: one logarithm of a product for many."""
+    total = 0.0
+    for start in range(0, len(g), _FACTORS):
+        product = 1.0
+        for c in range(start, min(start + _FACTORS, len(g))):
+            product *= 1.0 + np.float64(g[c])
+        total += math.log(product)
+    return total
+
+
+@_row_of(NormalizedSigmoids)
+def _normalized_sigmoids_row(z, scale, y, g):
+    # sigmoid(a) = exp(min(a, 0)) / (1 + exp(-|a|)); the best score is at `floor` or above 0
+    best = _first_max(z)
+    floor, own = min(scale * np.float64(z[best]), 0.0), scale * np.float64(z[y])
+    total = 0.0
+    for c in range(len(z)):
+        score = scale * np.float64(z[c])
+        below = 0.0 if score > 0.0 else score
+        total += math.exp(below - floor) / (1.0 + math.exp(-abs(score)))
+    value = floor + math.log(total) + math.log1p(math.exp(-abs(own))) - (0.0 if own > 0.0 else own)
+    return value, y, best
+
+
 @kernel
 def add_slopes(factor, rival, y, g, out):
     """Add ``factor * slopes`` to the k values `out` as `row_slopes` returns them (for the intercept)."""
@@ -253,6 +394,11 @@ def _exp_below(z, scale, top, g):
     raise NotImplementedError
 
 
+def _exp_of_minus_abs(z, scale, g):
+    """Set ``g = exp(-|scale * z|)``."""
+    raise NotImplementedError
+
+
 @intrinsic
 def _power_of_two(_context, n):
     """Return the float32 2^n of an int32 n in [-126, 127], by writing the exponent bits."""
@@ -265,13 +411,25 @@ def _power_of_two(_context, n):
     return types.float32(types.int32), build
 
 
+@kernel
+def _exp2_float32(t):
+    """Return the float32 2^t of a float32 t <= 0 by a polynomial, with t = n + f; 0 for t <= -60.
+
+    The absolute error of exp(x) is at most 1.2e-7 for every x <= 0, no more than the rounding of a score costs.
+    """
+    t = np.float32(-60.0) if t < np.float32(-60.0) else t  # unlike `max`, lets a NaN through
+    whole = np.floor(t + np.float32(0.5))
+    f = t - whole
+    p = _EXP2[5] + f * _EXP2[6]
+    p = _EXP2[3] + f * (_EXP2[4] + f * p)
+    p = _EXP2[0] + f * (_EXP2[1] + f * (_EXP2[2] + f * p))
+    e = p * _power_of_two(np.int32(whole))
+    return np.float32(0.0) if t <= np.float32(-60.0) else e
+
+
 @overload(_exp_below)
 def _exp_below_overload(z, scale, top, g):
-    """Choose: the library's exp for float64, a polynomial that LLVM vectorises for float32.
-
-    float32: 2^t with t = n + f. The absolute error of exp(x) is at most 1.2e-7 for every x <= 0, no more than
-    the rounding of the score itself costs.
-    """
+    """Choose: the library's exp for float64, a polynomial that LLVM vectorises for float32."""
 
     def in_float64(z, scale, top, g):
         for c in range(len(g)):
@@ -281,15 +439,23 @@ def _exp_below_overload(z, scale, top, g):
     def in_float32(z, scale, top, g):
         factor = np.float32(scale) * _LOG2_E
         for c in range(len(g)):
-            t = factor * (z[c] - top)
-            t = np.float32(-60.0) if t < np.float32(-60.0) else t  # unlike `max`, lets a NaN through
-            whole = np.floor(t + np.float32(0.5))
-            f = t - whole
-            p = _EXP2[5] + f * _EXP2[6]
-            p = _EXP2[3] + f * (_EXP2[4] + f * p)
-            p = _EXP2[0] + f * (_EXP2[1] + f * (_EXP2[2] + f * p))
-            e = p * _power_of_two(np.int32(whole))
-            g[c] = np.float32(0.0) if t <= np.float32(-60.0) else e
+            g[c] = _exp2_float32(factor * (z[c] - top))
         return np.float64(_sum(g))
+
+    return in_float32 if g.dtype == types.float32 else in_float64
+
+
+@overload(_exp_of_minus_abs)
+def _exp_of_minus_abs_overload(z, scale, g):
+    """Choose as `_exp_below` does."""
+
+    def in_float64(z, scale, g):
+        for c in range(len(g)):
+            g[c] = math.exp(-abs(scale * z[c]))
+
+    def in_float32(z, scale, g):
+        factor = np.float32(scale) * _LOG2_E
+        for c in range(len(g)):
+            g[c] = _exp2_float32(-abs(factor * z[c]))
 
     return in_float32 if g.dtype == types.float32 else in_float64

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.workers.kernels.records import pack_pairs
+from distls.workers.labels import label_fault, value_labels
 from distls.workers.sources import RowBlock
 from distls.workers.svmlight import REPORTED_LINES, Progress, RecordBatch
 
-__all__ = ["PackOptions", "pack_blocks"]
+__all__ = ["PackOptions", "pack_blocks", "pack_sparse"]
 
 Locate = Callable[[int], str]
 
@@ -68,8 +68,9 @@ def pack_blocks(
         progress.offset += n_rows
         progress.lines = progress.offset
         if len(rows):
+            block, label_words = _with_label_values(block)
             words, row_at = (_pack_dense if dense else _pack_sparse)(block, options)
-            yield RecordBatch(words, row_at, rows, block.weights)
+            yield RecordBatch(words, row_at, rows, block.weights, label_words)
 
 
 def _n_rows(block: RowBlock) -> int:
@@ -93,7 +94,9 @@ def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
         indices, data = np.asarray(indices[first:stop]), np.asarray(data[first:stop], dtype=np.float64)
         if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= options.n_features):
             return replace(block, csr=(indptr, indices, data.astype(options.dtype)))
-        matrix = scipy.sparse.csr_array(
+        from scipy.sparse import csr_array  # a fifth of a second that workers on text need not spend
+
+        matrix = csr_array(
             (data, indices.astype(np.int64), indptr), shape=(len(indptr) - 1, options.n_features), copy=True
         )
         matrix.sum_duplicates()
@@ -117,12 +120,29 @@ def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
         )
     bad |= dict.fromkeys(np.flatnonzero(~finite).tolist(), f"a value is not finite in {options.dtype}")
     if block.labels is not None:
-        nameless = ~np.isfinite(block.labels).all(axis=1)
-        bad |= dict.fromkeys(np.flatnonzero(nameless).tolist(), "the label is not finite")
+        bad |= _faulty_labels(block.labels)
     if block.weights is not None:
         wrong = ~(np.isfinite(block.weights) & (block.weights >= 0))
         bad |= dict.fromkeys(np.flatnonzero(wrong).tolist(), "the sample weight is negative or not finite")
+    bad |= block.faults
     return dict(sorted(bad.items()))
+
+
+def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
+    """Return the rows whose label is none, and why."""
+    if labels.dtype.kind in "fiub":
+        nameless = ~np.isfinite(labels).all(axis=1)
+        return dict.fromkeys(np.flatnonzero(nameless).tolist(), "the label is not finite")
+    faults = {label: label_fault(label) for label in set(labels.flat)}
+    return {row: faults[label] for row, label in enumerate(labels[:, 0].tolist()) if faults[label]}
+
+
+def _with_label_values(block: RowBlock) -> tuple[RowBlock, dict[float, str]]:
+    """Return the block with labels as numbers, and the words that some stand for."""
+    if block.labels is None or block.labels.dtype.kind in "fiub":
+        return block, {}
+    values, words = value_labels(block.labels[:, 0].tolist())
+    return replace(block, labels=values[:, None]), words
 
 
 def _rows_without(indptr: NDArray[np.int64], flagged: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -177,13 +197,32 @@ def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[NDArray[np.uint3
 
 def _pack_sparse(block: RowBlock, options: PackOptions) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     assert block.csr is not None
-    indptr, indices, data = block.csr
-    n_rows, n_labels = len(indptr) - 1, _n_labels(block)
     labels = np.empty(0) if block.labels is None else block.labels.reshape(-1) + 0.0
-    offsets = np.arange(n_rows + 1, dtype=np.int64) * n_labels
-    stride = 3 if options.float64 else 2
-    words = np.empty(n_rows * (2 + options.n_extra + 2 * n_labels) + stride * len(data), dtype=np.uint32)
+    offsets = np.arange(len(block.csr[0]), dtype=np.int64) * _n_labels(block)
+    return pack_sparse(block.csr, labels, offsets, options.n_extra)
+
+
+def pack_sparse(
+    csr: tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]],
+    labels: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    n_extra: int,
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return the records of sparse rows and the first word of each, shape (n_rows + 1,).
+
+    Parameters
+    ----------
+    csr : (indptr, indices, data)
+        Sorted, without repeats; data of the stored type.
+    labels, offsets : arrays
+        Row r has labels[offsets[r]:offsets[r + 1]].
+    n_extra : int
+        Words to reserve in each record.
+    """
+    indptr, indices, data = csr
+    n_rows, stride = len(indptr) - 1, 1 + data.itemsize // 4
+    words = np.empty(n_rows * (2 + n_extra) + 2 * len(labels) + stride * len(data), dtype=np.uint32)
     row_at = np.empty(n_rows + 1, dtype=np.int64)
     indices = indices.astype(np.int64, copy=False)
-    pack_pairs(indptr, indices, data, offsets, labels, options.n_extra, words, words.view(np.float32), row_at)
+    pack_pairs(indptr, indices, data, offsets, labels, n_extra, words, words.view(np.float32), row_at)
     return words, row_at

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import n_rows_of
 from distls.workers.kernels.linear import scores
+from distls.workers.losses import probabilities
 from distls.workers.stream import DatasetRef, ReadStats, stream
 
 __all__ = ["PredictJob", "Predicted", "predict_block", "top_classes"]
@@ -29,7 +30,7 @@ class PredictJob:
     top : int
         Classes a row.
     proba : bool
-        Softmax probabilities instead of scores.
+        Probabilities instead of scores.
     """
 
     data: DatasetRef
@@ -63,9 +64,7 @@ def predict_block(job: PredictJob, start: tuple[NDArray[Any], NDArray[np.float64
         rows = slice(first, min(first + step, n_rows))
         chunk = scores(part.x, weights, intercept, np.empty((rows.stop - first, k), weights.dtype), first)
         if job.proba:
-            chunk -= chunk.max(axis=1, keepdims=True)
-            np.exp(chunk, out=chunk)
-            chunk /= chunk.sum(axis=1, keepdims=True)
+            probabilities(job.loss, chunk)
         codes[rows], best[rows] = top_classes(chunk, job.top)
     return Predicted(codes, best)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distls.storage.rows import n_rows_of
 from distls.workers.kernels.linear import add_gradient, evaluate_rows
 from distls.workers.lanes import Lane
-from distls.workers.losses import LOSSES
+from distls.workers.losses import LOG_LOSSES, LOSSES
 from distls.workers.stream import DatasetRef, ReadStats, stream
 from distls.workers.training import row_weights
 
@@ -75,14 +75,15 @@ class ScoreSum:
 
 
 def score_lane(job: ScoreJob, start: Start, lane: Lane) -> ScoreSum:
-    """Score one lane's partitions."""
+    """Score one lane's partitions: with the log loss where the model has probabilities."""
     weights, intercept = start
+    loss = LOG_LOSSES.get(job.loss, LOSSES[job.loss])
     reads, total = ReadStats(), None
     for index, part in stream(job.data, lane.blocks, reads):
         count = n_rows_of(part.x)
         predicted = np.empty(count, np.int32)
         loss_sum, known, errors = evaluate_rows(
-            part.x, job.codes[part.y], np.empty(0), LOSSES[job.loss], weights, intercept, predicted
+            part.x, job.codes[part.y], np.empty(0), loss, weights, intercept, predicted
         )
         keys = part.y.astype(np.int64) * len(intercept) + predicted
         pairs, counts = np.unique(keys, return_counts=True)

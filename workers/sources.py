@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import gzip
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import IO, Any, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from distls.workers.text import SourceFile
 __all__ = [
     "ArrayHeader",
     "ArrayItem",
+    "ComputedItem",
     "MemoryItem",
     "RowBlock",
     "array_blocks",
@@ -69,6 +70,11 @@ class ArrayItem:
     labels: SourceFile | None = None
     first_row: int = 0
 
+    @property
+    def name(self) -> str:
+        """The source, for messages."""
+        return self.file.path
+
 
 @dataclass(frozen=True)
 class MemoryItem:
@@ -90,6 +96,31 @@ class MemoryItem:
     start: int
     stop: int
 
+    @property
+    def name(self) -> str:
+        """The source, for messages."""
+        return "X"
+
+
+@dataclass(frozen=True)
+class ComputedItem:
+    """Rows that are computed when they are read, such as a chunk of a lazy array.
+
+    Attributes
+    ----------
+    name : str
+        Of the source, for messages.
+    start : int
+        Number of the first row.
+    compute : callable
+        Returns x, y and sample_weight of these rows, as `MemoryItem` has them.
+    """
+
+    number: int
+    name: str
+    start: int
+    compute: Callable[[], tuple[Any, Any, Any]]
+
 
 @dataclass(frozen=True)
 class RowBlock:
@@ -101,15 +132,19 @@ class RowBlock:
         Number of the first row in its source.
     values : array of shape (n_rows, n_features); None for sparse rows
     csr : (indptr, indices, data); None for dense rows
-    labels : float64 array of shape (n_rows, n_targets), or None
+    labels : array of shape (n_rows, n_targets), or None
+        float64; or str, where labels may be words.
     weights : float32 array of shape (n_rows,), or None
+    faults : dict
+        Rows of the block that the reader refuses, and why.
     """
 
     first_row: int
     values: NDArray[Any] | None
     csr: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None
-    labels: NDArray[np.float64] | None
+    labels: NDArray[Any] | None
     weights: NDArray[np.float32] | None = None
+    faults: dict[int, str] = field(default_factory=dict)
 
 
 # -- headers ---------------------------------------------------------------------------------------------
@@ -229,16 +264,27 @@ def read_labels_file(file: SourceFile) -> NDArray[Any]:
             values = np.frombuffer(stream.read(), dtype=dtype).reshape(shape)
         except (EOFError, ValueError) as error:
             raise BadInputError(f"{file.path}: not a readable label file, IDX or npy ({error})") from None
-    if values.ndim not in (1, 2) or dtype.kind not in "fiub":
-        raise BadInputError(f"{file.path}: labels must be one number a row, or one row of numbers")
+    _check_labels(values, f"{file.path}: labels")
     return values
+
+
+def _check_labels(values: NDArray[Any], name: str) -> None:
+    if (values.ndim, values.dtype.kind) != (1, "U") and (
+        values.ndim not in (1, 2) or values.dtype.kind not in "fiub"
+    ):
+        raise BadInputError(f"{name} must be one number or word a row, or one row of numbers")
 
 
 # -- blocks ----------------------------------------------------------------------------------------------
 
 
-def array_blocks(item: ArrayItem | MemoryItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
+def array_blocks(
+    item: ArrayItem | MemoryItem | ComputedItem, skip: int, block_bytes: int
+) -> Iterator[RowBlock]:
     """Yield the item's rows from its `skip`-th on, in blocks of about `block_bytes` as float32."""
+    if isinstance(item, ComputedItem):
+        x, y, weight = item.compute()
+        item = MemoryItem(item.number, x, y, weight, 0, x.shape[0])
     if isinstance(item, MemoryItem):
         yield from _memory_blocks(item, skip, block_bytes)
         return
@@ -263,10 +309,10 @@ def _labels_for(item: ArrayItem) -> NDArray[Any] | None:
     return None if item.labels is None else read_labels_file(item.labels)[item.first_row :]
 
 
-def _as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[np.float64] | None:
+def _as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | None:
     if y is None:
         return None
-    part = np.asarray(y[first:stop], dtype=np.float64)
+    part = np.asarray(y[first:stop], dtype=None if y.dtype.kind == "U" else np.float64)
     return part.reshape(len(part), -1)
 
 
@@ -333,10 +379,9 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
         key = _label_key(names)
         if y is None and key is not None:
             y = _small_member(archive, key)
-            if y.ndim not in (1, 2) or len(y) != item.stop or y.dtype.kind not in "fiub":
-                raise BadInputError(
-                    f"{item.file.path}: {key} must hold one number, or row of numbers, for each row"
-                )
+            _check_labels(y, f"{item.file.path}: {key}")
+            if len(y) != item.stop:
+                raise BadInputError(f"{item.file.path}: {key} has {len(y)} labels for {item.stop} rows")
         if names >= _CSR_KEYS:
             yield from _csr_blocks(archive, item, y, skip, block_bytes)
             return

@@ -19,7 +19,17 @@ from distls.workers.kernels.numbers import MAX_INDEX
 from distls.workers.kernels.svmlight import Code, Mode, State, line_end, parse_lines
 from distls.workers.text import TextBlock
 
-__all__ = ["REPORTED_LINES", "Progress", "RecordBatch", "SvmlightParser", "TextOptions", "explain"]
+__all__ = [
+    "REPORTED_LINES",
+    "Progress",
+    "RecordBatch",
+    "SvmlightParser",
+    "TextOptions",
+    "explain",
+    "label_rule",
+    "number_rule",
+    "quoted",
+]
 
 _BATCH_WORDS = 16 * 2**20
 REPORTED_LINES = 10
@@ -65,19 +75,25 @@ class TextOptions:
 class Progress:
     """How far an item is parsed, and what was seen on the way: stored with each chunk, so that it can be resumed.
 
-    Lines are counted from the item's first; `min_line` and `max_line` are where the extreme indices first stand
-    (indices -1: no index seen).
+    Lines are counted from the item's first. `weighted` tells of a weight that is not 1, in text that may have some.
+    `min_line` and `max_line` are where the extreme indices first stand (indices -1: no index seen). `unseen` counts
+    values of categories that the training data do not have.
     """
 
     offset: int = 0
     lines: int = 0
     qids: int = 0
+    tags: int = 0
+    bases: int = 0
+    weighted: bool = False
     min_index: int = -1
     min_line: int = 0
     max_index: int = -1
     max_line: int = 0
     skipped: int = 0
     skipped_first: list[tuple[int, str]] = field(default_factory=list)
+    unseen: int = 0
+    unseen_first: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,12 +107,15 @@ class RecordBatch:
     row_line : int32 array of shape (n_rows,)
         0-based lines, from the item's first.
     weights : float32 array of shape (n_rows,), or None
+    label_words : dict of value -> word
+        For the labels that are words; see `distls.workers.labels`.
     """
 
     words: NDArray[np.uint32]
     row_at: NDArray[np.int64]
     row_line: NDArray[np.int32]
     weights: NDArray[np.float32] | None = None
+    label_words: dict[float, str] = field(default_factory=dict)
 
 
 class SvmlightParser:
@@ -114,6 +133,8 @@ class SvmlightParser:
     pool : BufferPool
     """
 
+    state_size = int(State.SIZE)
+
     def __init__(
         self,
         options: TextOptions,
@@ -129,11 +150,16 @@ class SvmlightParser:
         self.locate = locate
         self._allocate(_BATCH_WORDS)
         self._slow = np.zeros((4096, 3), dtype=np.int64)
-        self._state = np.zeros(State.SIZE, dtype=np.int64)
-        self._state[State.LINE] = progress.lines
-        self._state[State.QIDS] = progress.qids
-        self._state[State.MIN_INDEX], self._state[State.MIN_LINE] = progress.min_index, progress.min_line
-        self._state[State.MAX_INDEX], self._state[State.MAX_LINE] = progress.max_index, progress.max_line
+        self._state = np.zeros(self.state_size, dtype=np.int64)
+        self._restore()
+
+    def _restore(self) -> None:
+        """Copy the totals of `progress` to the kernel."""
+        state, progress = self._state, self.progress
+        state[State.LINE] = progress.lines
+        state[State.QIDS] = progress.qids
+        state[State.MIN_INDEX], state[State.MIN_LINE] = progress.min_index, progress.min_line
+        state[State.MAX_INDEX], state[State.MAX_LINE] = progress.max_index, progress.max_line
 
     def _allocate(self, n_words: int) -> None:
         # untouched pages cost nothing: the row arrays are as long as the shortest records allow
@@ -211,7 +237,7 @@ class SvmlightParser:
         """Stop at the offending line, or note it and go on behind it."""
         state = self._state
         position, line = int(state[State.POSITION]), int(state[State.LINE])
-        reason = explain(Code(code), _token_at(text, position), int(state[State.LAST_INDEX]), self.options)
+        reason = self._reason(code, text, position)
         if not self.options.skip_errors:
             raise BadInputError(f"{self.locate(line)}: {reason}")
         self.progress.skipped += 1
@@ -220,6 +246,12 @@ class SvmlightParser:
         state[State.POSITION] = line_end(text, position) + 1
         state[State.LINE] = line + 1
 
+    def _reason(self, code: int, text: NDArray[np.uint8], position: int) -> str:
+        """Say which rule the token at `position` breaks."""
+        return explain(
+            Code(code), _token_at(text, position), int(self._state[State.LAST_INDEX]), self.options
+        )
+
 
 def _token_at(text: NDArray[np.uint8], position: int) -> bytes:
     piece = text[position : position + 4096].tobytes()
@@ -227,13 +259,14 @@ def _token_at(text: NDArray[np.uint8], position: int) -> bytes:
     return found.group() if found else b""
 
 
-def _quoted(token: bytes) -> str:
+def quoted(token: bytes) -> str:
+    """Return the start of a token as an error message shows it."""
     shown = token[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
     return f'"{shown}{"..." if len(token) > _QUOTED_BYTES else ""}"'
 
 
-def _number_rule(text: bytes, what: str) -> str:
+def number_rule(text: bytes, what: str) -> str:
     """Say why `text` is not a usable number."""
     try:
         value = float(text)
@@ -244,6 +277,12 @@ def _number_rule(text: bytes, what: str) -> str:
     return f"{what} must be finite"
 
 
+def label_rule(token: bytes) -> str:
+    """Say why `token` is not a list of labels."""
+    bad = next((part for part in token.split(b",") if not _is_plain(part)), token)
+    return number_rule(bad, "a label")
+
+
 def _pair_rule(token: bytes, options: TextOptions) -> str:
     index, colon, value = token.partition(b":")
     if not colon:
@@ -252,7 +291,7 @@ def _pair_rule(token: bytes, options: TextOptions) -> str:
         )
     if not _INDEX.match(index):
         return f"an index must be a whole number from {1 if options.one_based else 0} to {MAX_INDEX}"
-    return _number_rule(value, "a value")
+    return number_rule(value, "a value")
 
 
 def _order_rule(token: bytes, last: int) -> str:
@@ -284,15 +323,14 @@ def explain(code: Code, token: bytes, last: int, options: TextOptions) -> str:
         Code.OVERFLOW: f"the value does not fit into {largest}",
     }
     if code == Code.LABEL:
-        bad = next((part for part in token.split(b",") if not _is_plain(part)), token)
-        rule = _number_rule(bad, "a label")
+        rule = label_rule(token)
     elif code == Code.PAIR:
         rule = _pair_rule(token, options)
     elif code == Code.ORDER:
         rule = _order_rule(token, last)
     else:
         rule = rules[code]
-    return f"{_quoted(token)}: {rule}"
+    return f"{quoted(token)}: {rule}"
 
 
 def _is_plain(text: bytes) -> bool:

@@ -7,13 +7,17 @@ an entry to `KINDS`; a new family of data is a new recipe (`build` its model, `d
 
 One seed gives the same bits on any machine: probabilities and term weights are rounded to whole numbers, far
 above the last bits in which mathematical libraries differ, before anything is drawn from or summed over them;
-the rest is integer or elementwise IEEE arithmetic (no BLAS, no float reductions).
+the rest is integer or elementwise IEEE arithmetic (no BLAS, no float reductions but `math.fsum`, which rounds
+once).
+
+What each kind is drawn from: docs/synthetic.md.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
@@ -28,7 +32,7 @@ from distls.workers.seeds import Purpose, rng
 
 __all__ = ["BLOCK_ROWS", "KINDS", "PARTS", "Kind", "block", "generate_rows", "kind_named"]
 
-BLOCK_ROWS = 8192  # part of the reproducibility promise: never change it
+BLOCK_ROWS = 8192  # part of the reproducibility promise, as are the exceptions in `KINDS`: never change them
 PARTS = ("train", "test")  # a part's position keys its random stream: only append
 
 
@@ -39,7 +43,7 @@ class Recipe(Protocol):
         """Draw what all blocks of one seed share (topics, class means), whatever the part."""
 
     def draw(self, kind: Kind, model: Any, generator: np.random.Generator) -> tuple[Any, NDArray[Any]]:
-        """Draw one block: `BLOCK_ROWS` rows (Rows) and their targets (n_rows,)."""
+        """Draw one block: `kind.block_rows` rows (Rows) and their class codes (n_rows,) or targets (n_rows, 1)."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,13 @@ class Kind:
     name : as typed after `distls generate`
     id : keys the random streams; part of the reproducibility promise, never reused
     n_train, n_test : the paper's numbers of rows, which are the defaults; more is more of the stream
-    n_features, n_classes : width of a row; number of classes, coded 0 to n_classes - 1
+    n_features : width of a row
+    n_classes : number of classes, coded 0 to n_classes - 1; 0 for regression targets
     layout : whether blocks are CsrRows or DenseRows
     description : one line for the help text
     recipe : makes the rows
+    block_rows : rows of a block
+    row_nnz : non-zeros of a sparse row, about: how many rows a partition gets
     """
 
     name: str
@@ -66,6 +73,8 @@ class Kind:
     layout: Literal["csr", "dense"]
     description: str
     recipe: Recipe
+    block_rows: int = BLOCK_ROWS
+    row_nnz: int = 90
 
 
 @dataclass(frozen=True)
@@ -225,10 +234,119 @@ class Gaussians:
         return DenseRows(values), y
 
 
+def _harmonic(n: int) -> NDArray[np.float64]:
+    """Return 1, 1/2, 1/3, ..., 1/n."""
+    return 1.0 / np.arange(1, n + 1)
+
+
+def _geometric(n: int) -> NDArray[np.float64]:
+    """Return n numbers from 1 to 1/100 in equal ratios, as fractions of 2^30, scaled to a sum of squares of 1."""
+    whole = np.rint(10.0 ** (-2.0 * np.arange(n) / (n - 1)) * 2.0**30)
+    return whole / math.sqrt(math.fsum(whole * whole))
+
+
+class FactorModel(NamedTuple):
+    """What all blocks of factors share.
+
+    Attributes
+    ----------
+    scale : float32 array of shape (n_features,)
+    signal : float64 array of shape (n_features,), unit length
+    pairings : int64 array of shape (rotations, n_features), permutations
+    """
+
+    scale: NDArray[np.float32]
+    signal: NDArray[np.float64]
+    pairings: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Two classes told apart by standard normal factors f, which are seen at very unequal scales.
+
+    A row is Q (scale * f), its class is 1 where ``signal . f + noise * g > 0``, g standard normal: the best
+    achievable error is arctan(noise) / pi.
+
+    Attributes
+    ----------
+    scales : gives the scales of n factors, largest first
+    damped : the weight of a factor in the label is a normal number, times the square root of its scale if damped
+    rotations : Q turns the features in random pairs by 45 degrees, so many times over; 0 for Q = I
+    noise : standard deviation of what the label does not owe to the factors
+    """
+
+    scales: Callable[[int], NDArray[np.float64]]
+    damped: bool
+    rotations: int
+    noise: float = 0.5
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> FactorModel:
+        """Draw the direction that decides the label, and the pairs."""
+        scale = self.scales(kind.n_features)
+        signal = generator.standard_normal(kind.n_features)
+        signal *= np.sqrt(scale) if self.damped else 1.0
+        signal /= math.sqrt(math.fsum(signal * signal))
+        pairings = np.empty((self.rotations, kind.n_features), dtype=np.int64)
+        for pairing in pairings:
+            pairing[:] = generator.permutation(kind.n_features)
+        return FactorModel(scale.astype(np.float32), signal, pairings)
+
+    def draw(
+        self, kind: Kind, model: FactorModel, generator: np.random.Generator
+    ) -> tuple[DenseRows, NDArray[np.int32]]:
+        """Draw one block of rows with their labels."""
+        columns = generator.standard_normal((kind.n_features, kind.block_rows), dtype=np.float32)
+        margin = _product(model.signal, columns) + self.noise * generator.standard_normal(kind.block_rows)
+        columns *= model.scale[:, None]
+        for pairing in model.pairings:
+            left, right = columns[pairing[0::2]], columns[pairing[1::2]]
+            columns[pairing[0::2]] = (left - right) * np.float32(math.sqrt(0.5))
+            columns[pairing[1::2]] = (left + right) * np.float32(math.sqrt(0.5))
+        return DenseRows(np.ascontiguousarray(columns.T)), (margin > 0).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A linear model of uniform inputs with Gaussian noise (constrained-SGD paper, section 5.1).
+
+    The first input is 1, which Theorem 2.1 of the paper needs; the others are uniform on [0, 1). The target is
+    ``w* . x`` plus noise, w* standard normal.
+
+    Attributes
+    ----------
+    variance : of the noise
+    """
+
+    variance: float = 0.2
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> NDArray[np.float64]:
+        """Draw the coefficients w*."""
+        return generator.standard_normal(kind.n_features)
+
+    def draw(
+        self, kind: Kind, model: NDArray[np.float64], generator: np.random.Generator
+    ) -> tuple[DenseRows, NDArray[np.float64]]:
+        """Draw one block of inputs with their targets."""
+        columns = generator.random((kind.n_features, kind.block_rows), dtype=np.float32)
+        columns[0] = 1.0
+        noise = math.sqrt(self.variance) * generator.standard_normal(kind.block_rows)
+        targets = _product(model, columns) + noise
+        return DenseRows(np.ascontiguousarray(columns.T)), targets[:, None]
+
+
+def _product(weights: NDArray[np.float64], columns: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return ``weights @ columns``, (n,), added up feature by feature: the same bits on any machine."""
+    total = np.zeros(columns.shape[1])
+    for weight, column in zip(weights, columns, strict=True):
+        total += weight * column.astype(np.float64)
+    return total
+
+
 _RCV1_PRIORS = (0.47, 0.26, 0.14, 0.13)  # unequal, as the four top-level topics of RCV1 are
 
 # The recipes' numbers were set by the test error of the best tuned one-versus-rest LinearSVC (squared hinge),
-# trained on all default rows of seed 0: rcv1-4 6.8 % (C = 0.3), rcv1-53 30.3 % (C = 1), dense 7.6 %.
+# trained on all default rows of seed 0: rcv1-4 6.8 % (C = 0.3), rcv1-53 30.3 % (C = 1), dense 7.6 %,
+# odp 14.0 % (C = 1), alpha 15.0 % and axis 14.9 % (C = 10; without an intercept).
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
@@ -271,12 +389,75 @@ KINDS: dict[str, Kind] = {
             description="Gaussian classes of unequal covariance, 200 features, 10 classes",
             recipe=Gaussians(Labels([1.0 + 0.1 * rank for rank in range(10)]), separation=0.25),
         ),
+        Kind(
+            name="odp",
+            id=3,
+            n_train=569_068,
+            n_test=142_267,
+            n_features=61_016,
+            n_classes=11,
+            layout="csr",
+            description="web pages in 11 classes, 190 non-zeros a row",
+            recipe=Documents(
+                Labels([1 / (rank + 4) for rank in range(11)]),
+                topical=0.3,
+                tilt=1.1,
+                draws=228.0,
+                spread=0.8,
+            ),
+            row_nnz=190,
+        ),
+        Kind(
+            name="csgd",
+            id=4,
+            n_train=10_000,
+            n_test=10_000,
+            n_features=100,
+            n_classes=0,
+            layout="dense",
+            description="linear regression, 100 uniform inputs",
+            recipe=Regression(),
+        ),
+        Kind(
+            name="csgd-wide",
+            id=5,
+            n_train=5_000,
+            n_test=5_000,
+            n_features=5_000,
+            n_classes=0,
+            layout="dense",
+            description="linear regression, as many uniform inputs as rows",
+            recipe=Regression(),
+            block_rows=512,
+        ),
+        Kind(
+            name="alpha",
+            id=6,
+            n_train=100_000,
+            n_test=50_000,
+            n_features=500,
+            n_classes=2,
+            layout="dense",
+            description="two classes, 500 rotated features, condition number 10,000",
+            recipe=Factors(_geometric, damped=True, rotations=12),
+        ),
+        Kind(
+            name="axis",
+            id=7,
+            n_train=100_000,
+            n_test=50_000,
+            n_features=500,
+            n_classes=2,
+            layout="dense",
+            description="two classes, 500 features of scales 1, 1/2, 1/3, ...",
+            recipe=Factors(_harmonic, damped=False, rotations=0),
+        ),
     )
 }
 
 
 def block(kind: str, seed: int, part: str, index: int) -> tuple[Rows, NDArray[Any]]:
-    """Generate rows [index * BLOCK_ROWS, (index + 1) * BLOCK_ROWS) of a stream.
+    """Generate rows [index * n, (index + 1) * n) of a stream, n the kind's `block_rows`.
 
     Parameters
     ----------
@@ -288,7 +469,7 @@ def block(kind: str, seed: int, part: str, index: int) -> tuple[Rows, NDArray[An
     Returns
     -------
     rows : CsrRows (float32, unit rows) or DenseRows (float32), as `KINDS[kind].layout` says
-    y : int32 array of shape (BLOCK_ROWS,), class codes
+    y : int32 array of shape (n,), class codes; or float64 array of shape (n, 1), regression targets
     """
     made = kind_named(kind)
     if part not in PARTS:
@@ -301,11 +482,11 @@ def generate_rows(kind: str, seed: int, part: str, start: int, stop: int) -> tup
     """Generate rows [start, stop) of a stream, whatever the blocks; parameters and results as in `block`."""
     if not 0 <= start <= stop:
         raise ParameterError(f"rows {start} to {stop}: need 0 <= start <= stop")
-    pieces = []
-    for index in range(start // BLOCK_ROWS, max(-(-stop // BLOCK_ROWS), start // BLOCK_ROWS + 1)):
-        first = index * BLOCK_ROWS
+    pieces, size = [], kind_named(kind).block_rows
+    for index in range(start // size, max(-(-stop // size), start // size + 1)):
+        first = index * size
         x, y = block(kind, seed, part, index)
-        wanted = slice(max(start - first, 0), min(stop - first, BLOCK_ROWS))
+        wanted = slice(max(start - first, 0), min(stop - first, size))
         pieces.append((_cut(x, wanted), y[wanted]))
     return concatenate_rows([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
 

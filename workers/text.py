@@ -6,8 +6,8 @@ import bz2
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ from distls.storage.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.kernels.svmlight import PADDING
 
-__all__ = ["MAX_LINE", "SourceFile", "TextBlock", "TextItem", "lines_before", "starts_line", "text_blocks"]
+__all__ = ["MAX_LINE", "SourceFile", "TextBlock", "TextItem", "line_locator", "text_blocks"]
 
 MAX_LINE = 64 * 2**20
 _PIECE = 2**16
@@ -79,10 +79,13 @@ class TextBlock:
     text : uint8 array, newlines from `size` on (at least PADDING of them)
     size : int
         Bytes of the lines.
+    starts_file : bool
+        The first line is the file's.
     """
 
     text: NDArray[np.uint8]
     size: int
+    starts_file: bool = False
 
 
 def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:
@@ -105,7 +108,7 @@ def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:
 
 
 def _line_too_long(path: str, line: int) -> BadInputError:
-    return BadInputError(f"{path}:{line}: a line of more than {MAX_LINE // 2**20} MiB: not svmlight text")
+    return BadInputError(f"{path}:{line}: a line of more than {MAX_LINE // 2**20} MiB: not text in lines")
 
 
 def lines_before(path: str, offset: int) -> int:
@@ -123,6 +126,19 @@ def starts_line(path: str, offset: int) -> bool:
     with open(path, "rb", buffering=0) as file:
         file.seek(max(offset - 1, 0))
         return offset == 0 or file.read(1) == b"\n"
+
+
+def line_locator(item: TextItem) -> Callable[[int], str]:
+    """Return what turns a line of the item (0-based) into ``FILE:LINE``, for errors."""
+    plain = item.file.compression == "none"
+
+    def locate(line: int) -> str:
+        before = lines_before(item.file.path, item.start) if plain else 0
+        # a range that starts inside a line owns from the next one on
+        inside = item.start > 0 and plain and not starts_line(item.file.path, item.start)
+        return f"{item.file.path}:{before + inside + line + 1}"
+
+    return locate
 
 
 def text_blocks(
@@ -143,13 +159,15 @@ def text_blocks(
         with item.file.open() as file:
             if item.file.compression != "none":
                 _discard(file, skip)
-                yield from _streamed(file, block_bytes, path, line, pool)
+                for block in _streamed(file, block_bytes, path, line, pool):
+                    yield replace(block, starts_file=skip == 0)
+                    skip += block.size
                 return
             start = _line_start(file, item.start, item.file.size, path) + skip
             size = _line_start(file, item.stop, item.file.size, path) - start
             if size > 0:
                 file.seek(start)
-                yield _whole(file, size, pool)
+                yield replace(_whole(file, size, pool), starts_file=start == 0)
                 item.file.check()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInputError(f"{path}: damaged or cut short {item.file.compression} file ({error})") from None

@@ -20,7 +20,7 @@ from distls.workers.kernels.stochastic import (
     mcid_settings,
     new_clock,
     weights_from,
-    window_sum,
+    window_mean,
 )
 from distls.workers.lanes import Lane
 from distls.workers.losses import LOSSES
@@ -59,6 +59,8 @@ class StochasticJob:
         Whether lanes return the mean of the iterates in their window.
     class_weight : float64 array of shape (n_classes,) or None
         Normalised weight of a row of each class; None when all rows weigh one.
+    shuffle : bool
+        Visit the rows of a partition in random order, else as stored.
     seed, round : int
     sample : SampleRef or None
         Where the lanes' weights are judged before they are averaged.
@@ -72,6 +74,7 @@ class StochasticJob:
     fit_intercept: bool
     averaging: bool
     class_weight: NDArray[np.float64] | None
+    shuffle: bool
     seed: int
     round: int
     sample: SampleRef | None
@@ -170,7 +173,8 @@ def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
     reads, loss_sum, errors, n_rows, seconds = ReadStats(), 0.0, 0, 0, 0.0
     for index, part in stream(job.data, item.lane.blocks, reads):
         count = n_rows_of(part.x)
-        order = rng(job.seed, Purpose.ROWS, job.round, index).permutation(count)
+        generator = rng(job.seed, Purpose.ROWS, job.round, index)
+        order = generator.permutation(count) if job.shuffle else np.arange(count)
         began = time.perf_counter()
         loss, wrong = mcid_block(
             part.x, part.y, row_weights(part, job.class_weight), order, u, q, b, qb, clock, settings
@@ -179,8 +183,7 @@ def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
         loss_sum, errors, n_rows = loss_sum + loss, errors + int(wrong), n_rows + count
     tail_steps = max(clock[T] - item.tail_from, 0.0) if job.averaging else 0.0
     if tail_steps:
-        window_sum(u, q, clock)
-        q *= q.dtype.type(1.0 / tail_steps)
+        window_mean(u, q, clock, tail_steps)
         qb /= tail_steps
     else:
         q, qb = q[:0], qb[:0]

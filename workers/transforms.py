@@ -15,19 +15,26 @@ from numpy.typing import NDArray
 
 from distls.storage.atomic import canonical_json
 from distls.storage.errors import BadInputError, ParameterError
-from distls.storage.rows import CsrRows, DenseRows, Rows
-from distls.workers.kernels.rescale import normalise_rows, scale_columns
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.workers.kernels.rescale import keep_columns, normalise_rows, scale_columns
+from distls.workers.moments import row_blocks
 
 __all__ = [
+    "FITTED",
     "NAMES",
     "apply_transforms",
     "idf_weights",
     "needs_counts",
+    "needs_moments",
     "parse_transforms",
+    "source_width",
+    "stored_width",
     "transforms_digest",
 ]
 
-NAMES = ("log1p", "idf", "l2norm", "scale")
+NAMES = ("log1p", "idf", "l2norm", "scale", "standardize")
+# Arrays that are fitted: the columns that min_count keeps, idf weights, mean and standard deviation.
+FITTED = ("kept", "idf", "mean", "std")
 
 Recipe = Sequence[Mapping[str, Any]]
 Fitted = Mapping[str, NDArray[Any]]
@@ -39,7 +46,8 @@ def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
     Raises
     ------
     ParameterError
-        An unknown name, a value where none is taken, a repeated idf, or a scale that is not a positive number.
+        An unknown name, a value where none is taken, a repeated idf or standardize, or a scale that is not a
+        positive number.
     """
     given = [name for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
     recipe = tuple(_parse_transform(name.strip()) for name in given)
@@ -47,6 +55,8 @@ def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
         raise ParameterError(
             "transform idf is given twice; its weights are fitted once, on the source values"
         )
+    if sum(step["name"] == "standardize" for step in recipe) > 1:
+        raise ParameterError("transform standardize is given twice; it is fitted once")
     return recipe
 
 
@@ -69,7 +79,12 @@ def _parse_transform(text: str) -> dict[str, Any]:
 
 def needs_counts(recipe: Recipe) -> bool:
     """Tell whether fitting needs the number of non-zeros of each column."""
-    return any(step["name"] == "idf" for step in recipe)
+    return any(step["name"] in ("idf", "min_count") for step in recipe)
+
+
+def needs_moments(recipe: Recipe) -> bool:
+    """Tell whether fitting needs the mean and the variance of each column."""
+    return any(step["name"] == "standardize" for step in recipe)
 
 
 def idf_weights(counts: NDArray[np.int64], n_rows: int) -> NDArray[np.float64]:
@@ -77,26 +92,37 @@ def idf_weights(counts: NDArray[np.int64], n_rows: int) -> NDArray[np.float64]:
     return np.log((1.0 + n_rows) / (1.0 + counts)) + 1.0
 
 
+def source_width(recipe: Recipe, n_features: int) -> int:
+    """Return the columns of the source of rows that have `n_features` after the recipe."""
+    return next((step["columns"] for step in recipe if step["name"] == "min_count"), n_features)
+
+
+def stored_width(recipe: Recipe, n_columns: int) -> int:
+    """Return the columns that rows of `n_columns` have after the recipe."""
+    return next((step["kept"] for step in recipe if step["name"] == "min_count"), n_columns)
+
+
 def transforms_digest(recipe: Recipe, fitted: Fitted) -> str:
     """Return a sha256 of names, parameters and fitted arrays; empty for an empty recipe."""
     if not recipe:
         return ""
     digest = hashlib.sha256(canonical_json([dict(step) for step in recipe]).encode())
-    for name in sorted(fitted):
+    for name in sorted(fitted.keys() & set(FITTED)):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(fitted[name], dtype="<f8").tobytes())
     return digest.hexdigest()
 
 
-def apply_transforms(x: Rows, recipe: Recipe, fitted: Fitted, where: str) -> None:
-    """Apply a recipe to rows, in place.
+def apply_transforms(x: Rows, recipe: Recipe, fitted: Fitted, where: str) -> Rows:
+    """Apply a recipe to rows, in place as far as their width stays, and return them.
 
     Parameters
     ----------
     x : Rows
         Of shape (n_rows, n_features).
     fitted : dict of name -> array
-        ``idf``, shape (n_features,), when the recipe has it.
+        Of the steps that are fitted: ``kept``, the columns that min_count keeps, increasing; ``idf``, ``mean`` and
+        ``std``, shape (n_features,).
     where : str
         Names the rows in errors.
 
@@ -106,13 +132,14 @@ def apply_transforms(x: Rows, recipe: Recipe, fitted: Fitted, where: str) -> Non
         log1p of a value <= -1, or a result that is not finite; the message has the row's number in the block.
     """
     for step in recipe:
-        _APPLY[step["name"]](x, step, fitted, where)
+        x = _APPLY[step["name"]](x, step, fitted, where)
     values = _values(x)
     if recipe and not np.isfinite(values.sum(dtype=np.float64)):
         bad = np.flatnonzero(~np.isfinite(values.reshape(-1)))
         if len(bad):
             row = _row_of(x, int(bad[0]))
             raise BadInputError(f"{where}, row {row}: a value is not finite after the transforms")
+    return x
 
 
 def _values(x: Rows) -> NDArray[Any]:
@@ -126,7 +153,18 @@ def _row_of(x: Rows, position: int) -> int:
     return int(np.searchsorted(x.indptr, position, side="right")) - 1
 
 
-def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None:
+def _min_count(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    kept = fitted["kept"]
+    if isinstance(x, DenseRows):
+        return DenseRows(np.ascontiguousarray(x.values[:, kept]))
+    place = np.full(step["columns"], -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    keep_columns(x.indptr, x.indices, x.data, place)
+    nnz = int(x.indptr[-1])
+    return CsrRows(x.indptr, x.indices[:nnz].astype(index_dtype(len(kept))), x.data[:nnz])
+
+
+def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
     values = _values(x)
     if values.size and values.min() <= -1:
         position = int(np.flatnonzero(values.reshape(-1) <= -1)[0])
@@ -135,32 +173,50 @@ def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None
             f"{where}, row {_row_of(x, position)}: log1p of {value:g}; values must be above -1"
         )
     np.log1p(values, out=values)
+    return x
 
 
-def _idf(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None:
+def _idf(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
     if isinstance(x, CsrRows):
         scale_columns(x.indices, x.data, np.asarray(fitted["idf"], dtype=np.float64))
     else:
         np.multiply(x.values, fitted["idf"], out=x.values, casting="same_kind")
+    return x
 
 
-def _l2norm(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None:
+def _l2norm(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
     if isinstance(x, CsrRows):
         normalise_rows(x.indptr, x.data)
-        return
+        return x
     norms = np.sqrt(np.einsum("ij,ij->i", x.values, x.values, dtype=np.float64))
     norms[norms == 0.0] = 1.0
     np.divide(x.values, norms[:, None], out=x.values, casting="same_kind")
+    return x
 
 
-def _scale(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> None:
+def _scale(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
     values = _values(x)
     np.divide(values, step["divisor"], out=values, casting="same_kind")
+    return x
 
 
-_APPLY: dict[str, Callable[[Rows, Mapping[str, Any], Fitted, str], None]] = {
+def _standardize(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    std = np.asarray(fitted["std"], dtype=np.float64)
+    if isinstance(x, CsrRows):
+        # centred rows would be dense
+        scale_columns(x.indices, x.data, 1.0 / std)
+        return x
+    for block in row_blocks(x.values):
+        # rows that were sparse where this was fitted are not centred here either
+        np.divide(block - fitted.get("mean", 0.0), std, out=block, casting="same_kind")
+    return x
+
+
+_APPLY: dict[str, Callable[[Rows, Mapping[str, Any], Fitted, str], Rows]] = {
+    "min_count": _min_count,
     "log1p": _log1p,
     "idf": _idf,
     "l2norm": _l2norm,
     "scale": _scale,
+    "standardize": _standardize,
 }

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from distls.cli.support import (
+    FORMATS,
     Running,
     Size,
     cli,
@@ -23,10 +24,26 @@ from distls.cli.support import (
 @cli.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("dataset", type=click.Path(path_type=Path))
-@click.option(
-    "--format", "format", default="auto", type=click.Choice(["auto", "svmlight", "npz", "npy", "idx"])
-)
+@click.option("--format", default="auto", type=click.Choice(FORMATS), show_default=True)
 @click.option("--labels", type=click.Path(), help="Label file of idx, npy or npz data.")
+@click.option("--label-column", metavar="COLUMN", help="Name, position or last; JSON: default label, ...")
+@click.option("--text-column", metavar="FIELD", help="Of JSON lines; default text, document, ...")
+@click.option("--weight-column", metavar="COLUMN", help="The sample weight.")
+@click.option("--ignore-columns", default="", metavar="A,B,...", help="Columns of a table to leave out.")
+@click.option("--categorical", default="", metavar="A,B,...", help="Columns to take as categories.")
+@click.option("--na", metavar="VALUE", help="The number that missing values stand for; default refused.")
+@click.option("--separator", help="csv: a character, tab or space; default found out.")
+@click.option(
+    "--header", type=click.Choice(["yes", "no"]), help="csv: first line names columns; default found out."
+)
+@click.option(
+    "--list-columns", metavar="INDICES,VALUES", help="parquet: sparse rows; default indices,values."
+)
+@click.option("--ngrams", metavar="MIN,MAX", help="Raw text: runs of words or characters; default 1,1.")
+@click.option("--analyzer", type=click.Choice(["word", "char", "char_wb"]), help="Raw text; default word.")
+@click.option("--lowercase/--no-lowercase", default=None, help="Raw text; default yes.")
+@click.option("--alternate-sign", is_flag=True, default=None, help="Half of the columns count downwards.")
+@click.option("--binary", is_flag=True, default=None, help="Raw text: ones instead of counts.")
 @click.option("--unlabelled", is_flag=True, help="The text has no label column; rows keep their order.")
 @click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists.")
 @click.option(
@@ -34,8 +51,10 @@ from distls.cli.support import (
 )
 @click.option("--zero-based", type=click.Choice(["auto", "yes", "no"]), default="auto", show_default=True)
 @click.option("--n-features", type=click.IntRange(1), help="Width; default the largest index.")
-@click.option("--transform", help="In order: log1p, idf, l2norm, scale=X.")
-@click.option("--like", type=click.Path(), help="Take classes, width and fitted transforms of a data set.")
+@click.option("--min-count", type=click.IntRange(1), help="Drop features of fewer training rows.")
+@click.option("--hash-bits", type=click.IntRange(1, 31), help="vw: hash names into 2**B columns.")
+@click.option("--transform", help="In order: log1p, idf, l2norm, scale=X, standardize.")
+@click.option("--like", type=click.Path(), help="Take classes, width, transforms of a data set or run.")
 @click.option(
     "--split", multiple=True, metavar="NAME=FRACTION", help="Hold out rows, stratified, as DATASET-NAME."
 )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from distls.cli.support import (
+    FORMATS,
     Running,
     cli,
     cluster_of,
@@ -18,25 +19,45 @@ from distls.cli.support import (
     print_json,
 )
 
+data_argument = click.argument(
+    "data", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DATASET|SRC..."
+)
+format_option = click.option(
+    "--format", default="auto", type=click.Choice(FORMATS), help="Of source files; default as ingest."
+)
+
 
 @cli.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.argument("dataset", type=click.Path(path_type=Path))
+@data_argument
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
+@format_option
+@click.option("--labels", type=click.Path(), help="Label file of idx, npy or npz sources.")
 @cluster_options
 @debug_option
 def evaluate(
-    run: Path, dataset: Path, as_json: bool, unknown_labels: str, debug: bool, **options: Any
+    run: Path, data: tuple[Path, ...], as_json: bool, unknown_labels: str, debug: bool, **options: Any
 ) -> None:
-    """Score a model on labelled data: error, log loss, classes, confusion."""
+    """Score a model on labelled data: error, log loss, classes, confusion.
+
+    Source files are ingested like the data of the model first, into a folder that is removed after.
+    """
     from distls.evaluation import evaluate as run_evaluate
     from distls.report import evaluation_lines
     from distls.storage.model import load_model
 
     model = load_model(run)
-    with Running(in_process_if_small(cluster_of(options, debug), dataset)) as (executor, _):
-        result = run_evaluate(model, dataset, unknown_labels=unknown_labels, executor=executor, name=str(run))
+    with Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _):
+        result = run_evaluate(
+            model,
+            data,
+            unknown_labels=unknown_labels,
+            executor=executor,
+            name=str(run),
+            beside=run,
+            **options,
+        )
     if as_json:
         print_json(result.to_json())
     else:
@@ -45,24 +66,27 @@ def evaluate(
 
 @cli.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.argument("dataset", type=click.Path(path_type=Path))
+@data_argument
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--top", type=click.IntRange(1), default=1, show_default=True, help="Best classes a row.")
 @click.option("--proba", is_flag=True, help="Probabilities instead of scores.")
+@format_option
+@click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
 @cluster_options
 @common_options
-def predict(
-    run: Path, dataset: Path, out: Path, top: int, proba: bool, quiet: bool, debug: bool, **options: Any
-) -> None:
-    """Write every row's best classes to OUT, a .csv or .zarr."""
+def predict(run: Path, data: tuple[Path, ...], out: Path, quiet: bool, debug: bool, **options: Any) -> None:
+    """Write every row's best classes to OUT, a .csv or .zarr.
+
+    Source files are ingested like the data of the model first, into a folder beside OUT that is removed after.
+    """
     from distls.prediction import predict as run_predict
     from distls.progress import work_progress
 
     with (
-        Running(in_process_if_small(cluster_of(options, debug), dataset)) as (executor, _),
+        Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _),
         work_progress(quiet) as progress,
     ):
-        n_rows = run_predict(run, dataset, out, top=top, proba=proba, executor=executor, progress=progress)
+        n_rows = run_predict(run, data, out, executor=executor, progress=progress, **options)
     if not quiet:
         click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
 

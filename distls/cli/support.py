@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from distls.execution import ClusterOptions
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 3
+
+# Of source files, as in distls.ingestion.options, which is not imported before a command needs it.
+FORMATS = ["auto", "svmlight", "vw", "text", "csv", "parquet", "anndata", "npz", "npy", "idx"]
 
 
 class Commands(click.Group):
@@ -176,11 +179,18 @@ class Running:
         self._executor.close()
 
 
-def in_process_if_small(options: ClusterOptions, dataset: Path) -> ClusterOptions:
+def in_process_if_small(options: ClusterOptions, data: Sequence[Path]) -> ClusterOptions:
     """Score little data in this process: starting a cluster would take longer."""
-    from distls.storage.dataset import open_dataset
-
     chosen = (options.scheduler, options.workers, options.memory_limit, options.threads_per_worker)
     asked = any(option is not None for option in chosen)
-    little = int(open_dataset(dataset).decoded_bytes.sum()) < 256 * 2**20
-    return replace(options, executor="serial") if little and not asked else options
+    return replace(options, executor="serial") if _are_little(data) and not asked else options
+
+
+def _are_little(data: Sequence[Path]) -> bool:
+    """Tell whether a data set, or source files, take less time than the start of a cluster."""
+    from distls.scorable import are_sources
+    from distls.storage.dataset import open_dataset
+
+    if are_sources(data):
+        return sum(path.stat().st_size for path in data if path.exists()) < 8 * 2**20
+    return int(open_dataset(data[0]).decoded_bytes.sum()) < 256 * 2**20

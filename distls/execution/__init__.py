@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import os
 import sys
 from dataclasses import dataclass
 
 from distls.execution.base import Executor
+from distls.execution.forking import start_fork_server
 from distls.execution.serial import SerialExecutor
 from distls.memory import MemoryBudget
 from distls.storage.errors import ParameterError
@@ -58,6 +61,8 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
     WorkerError
         The scheduler cannot be reached.
     """
+    # at its end the interpreter would search all that numba and Dask hold for garbage, for 0.4 s
+    atexit.register(gc.freeze)
     own = (options.workers, options.threads_per_worker)
     if options.scheduler is not None:
         if options.executor == "serial" or options.memory_limit is not None or any(own):
@@ -74,6 +79,8 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
                 "--executor serial has no workers; drop --workers and --threads-per-worker, or use --executor dask"
             )
         return SerialExecutor(), options.budget()
+    # before Dask is imported, which takes as long as the server does
+    start_fork_server()
     from distls.execution.dask import start_local
 
     budget = options.budget()

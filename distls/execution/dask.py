@@ -11,21 +11,22 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import pickle
 import re
-import signal
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
+import distributed.utils
 from distributed import Client, Future, KilledWorker, LocalCluster, as_completed, get_client
 from distributed.client import FutureCancelledError
 from distributed.security import Security
 
 from distls.execution.base import Item, Result, run_group
+from distls.execution.forking import SINGLE_THREADED, interrupts_held, start_fork_server
 from distls.memory import MemoryBudget
 from distls.storage.errors import DistlsError, ParameterError, WorkerError
 from distls.workers.process import single_threaded_blas
@@ -37,11 +38,14 @@ __all__ = ["DaskExecutor", "connect", "of_current_client", "start_local"]
 _ATTEMPTS = 5
 _CONNECT_SECONDS = 20
 _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
+# Bytes of a shared value that travels with each task.
+_SMALL = 2**16
 # A nanny starts its worker anew within seconds; an operator needs longer.
 _RETURN_SECONDS = 120
 
 # Decoded partitions are not Dask data, so Dask must not spill, pause early or move work away from warm caches.
 _CONFIG: dict[str, Any] = {
+    "distributed.worker.multiprocessing-method": "forkserver",
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.worker-saturation": "inf",
     "distributed.worker.memory.target": False,
@@ -51,12 +55,7 @@ _CONFIG: dict[str, Any] = {
     "distributed.worker.profile.enabled": False,
     "distributed.comm.retry.count": 3,
     # Not MALLOC_TRIM_THRESHOLD_, Dask's default: it makes every large buffer a fresh run of page faults.
-    "distributed.nanny.pre-spawn-environ": {
-        "OMP_NUM_THREADS": 1,
-        "OPENBLAS_NUM_THREADS": 1,
-        "MKL_NUM_THREADS": 1,
-        "NUMBA_NUM_THREADS": 1,
-    },
+    "distributed.nanny.pre-spawn-environ": SINGLE_THREADED,
 }
 
 _LOST = (FutureCancelledError, asyncio.CancelledError, OSError)
@@ -80,6 +79,8 @@ class DaskExecutor:
         self.client = client
         self._cluster = cluster
         self._owns_client = owns_client
+        if owns_client:
+            client.loop.asyncio_loop.set_exception_handler(_report)
 
     @property
     def slots(self) -> int:
@@ -132,10 +133,11 @@ class DaskExecutor:
     def _send(self, shared: Any) -> Any:
         """Put `shared` on one worker, from where the others fetch it; without lineage, so nothing piles up.
 
-        The worker may be dying: then another is tried, at last the scheduler's own choice.
+        The worker may be dying: then another is tried, at last the scheduler's own choice. What is small goes
+        with each task instead, which then waits for nobody.
         """
-        if shared is None:
-            return None
+        if _pickled_bytes(shared) <= _SMALL:
+            return shared
         for attempt in range(_ATTEMPTS):
             direct = None if attempt < _ATTEMPTS - 1 else False
             try:
@@ -248,6 +250,19 @@ class DaskExecutor:
                 self._cluster.close(timeout=10)
 
 
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what went wrong in nobody's call, except connections that an interrupt or `close` cut."""
+    if not isinstance(context.get("exception"), _LOST):
+        loop.default_exception_handler(context)
+
+
+def _pickled_bytes(value: Any) -> int:
+    """Return the size of `value` as it would be sent; arrays are not copied for it."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return len(head) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
 def _release(futures: Iterable[Future]) -> None:
     """Have the scheduler forget these tasks, running ones too.
 
@@ -319,7 +334,11 @@ def start_local(
         Of the cluster's own messages: workers that die or restart are this module's to report.
     """
     logging.getLogger("distributed").setLevel(log_level)
-    with dask.config.set(_CONFIG), _interrupts_held():
+    with dask.config.set(_CONFIG), interrupts_held():
+        if processes:
+            start_fork_server()
+            # or Dask would have this process import pandas, only to have the fork server import it too
+            distributed.utils._forkserver_preload_set = True
         cluster = LocalCluster(
             n_workers=n_workers,
             threads_per_worker=threads_per_worker,
@@ -332,20 +351,6 @@ def start_local(
         # weights go straight between this process and the workers, not through the scheduler
         client = Client(cluster, set_as_default=False, direct_to_workers=processes)
         return DaskExecutor(client, cluster)
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Start threads and processes that Ctrl-C does not reach: it is the driver's to handle.
-
-    They inherit the mask of the thread that starts them, and so does a worker that is started anew later.
-    """
-    resource_tracker.ensure_running()  # starting it later would lift the mask of the thread that does
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def of_current_client() -> DaskExecutor | None:

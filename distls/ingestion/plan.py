@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
-import re
-import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import scipy.sparse
-
-from distls.ingestion.options import FORMATS, IngestOptions
+from distls.ingestion.anndata import anndata_head, anndata_items, check_same_names
+from distls.ingestion.documents import (
+    document_options,
+    document_recipe,
+)
+from distls.ingestion.like import Like
+from distls.ingestion.options import IngestOptions
+from distls.ingestion.parquet import parquet_items, parquet_options
+from distls.ingestion.recognition import first_lines, format_of, source_file, start_of, whole_lines
+from distls.ingestion.tables import table_facts, table_options
+from distls.ingestion.vw import vw_notice, vw_options, vw_recipe
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError
-from distls.workers.sources import ArrayHeader, ArrayItem, MemoryItem, read_header, read_labels_file
+from distls.workers.parquet import read_parquet_head
+from distls.workers.sources import (
+    ArrayHeader,
+    ArrayItem,
+    read_header,
+    read_labels_file,
+)
+from distls.workers.svmlight import TextOptions
 from distls.workers.text import SourceFile, TextItem
 
-__all__ = ["SourcePlan", "check_same_plan", "plan_arrays", "plan_document", "plan_files"]
+if TYPE_CHECKING:
+    pass
+
+__all__ = [
+    "SourcePlan",
+    "check_same_plan",
+    "plan_document",
+    "plan_files",
+    "refuse_foreign_options",
+    "refuse_text_options",
+    "text_options",
+]
 
 RANGE_BYTES = 32 * 2**20
 
 _MAX_BUCKETS = 2**17
 _BUCKETS_PER_PARTITION = 16
-_TEXT_NAMES = (".svm", ".svmlight", ".libsvm")
+# Options that not every source has a use for.
+_OPTION_FORMATS = {
+    "hash_bits": ("vw",),
+    "text_column": ("text",),
+    "label_column": ("text", "csv", "parquet", "anndata"),
+    "weight_column": ("text", "csv", "parquet", "anndata"),
+    "ignore_columns": ("csv", "parquet"),
+    "categorical": ("csv", "parquet"),
+    "na": ("csv", "parquet"),
+    "list_columns": ("parquet",),
+    "separator": ("csv",),
+    "header": ("csv",),
+    "ngrams": ("text",),
+    "analyzer": ("text",),
+    "lowercase": ("text",),
+    "alternate_sign": ("text",),
+    "binary": ("text",),
+}
 # Decoded bytes for a byte of source, on the high side: more buckets than needed cost next to nothing.
 _EXPANSION = {"none": 1.0, "gzip": 4.0, "bz2": 5.0}
 
@@ -37,16 +76,26 @@ class SourcePlan:
 
     Attributes
     ----------
-    format : {"svmlight", "npy", "npz", "idx", "memory"}
+    format : {"svmlight", "vw", "text", "csv", "parquet", "anndata", "npy", "npz", "idx", "memory"}
     files : tuple of SourceFile
-    items : tuple of TextItem, ArrayItem or MemoryItem
+    items : tuple of TextItem, ArrayItem, MemoryItem or ComputedItem
     item_bytes : tuple of int
         For the progress display.
     headers : tuple of ArrayHeader
-        One a file for array sources, else empty.
+        One a file for array sources; one, for the width, for hashed text and tables; else empty.
     labelled, weighted : bool
     estimate : float
         Decoded bytes to expect.
+    text : TextOptions
+        How the source is read.
+    recipe : dict
+        What a later ``like`` needs to read more of the same kind: JSON values.
+    surveyed : bool
+        Nothing of the columns is left to find out before rows are read.
+    feature_names : tuple of str
+        Of all features, or empty.
+    notices : tuple of str
+        What the user should know.
     identity : list of dict
         What must be the same when an unfinished ingest is resumed.
     """
@@ -59,12 +108,17 @@ class SourcePlan:
     labelled: bool = True
     weighted: bool = False
     estimate: float = 0.0
+    text: TextOptions = field(default_factory=TextOptions)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    surveyed: bool = True
+    feature_names: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
     identity: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def is_text(self) -> bool:
-        """Whether rows come with line numbers and feature numbers."""
-        return self.format == "svmlight"
+    def is_numbered(self) -> bool:
+        """Whether columns have numbers in the source, which shows how many there are."""
+        return not self.headers
 
     @property
     def is_dense(self) -> bool:
@@ -87,8 +141,13 @@ class SourcePlan:
 # -- files -----------------------------------------------------------------------------------------------
 
 
-def plan_files(paths: Sequence[str | Path], options: IngestOptions) -> SourcePlan:
+def plan_files(paths: Sequence[str | Path], options: IngestOptions, like: Like | None = None) -> SourcePlan:
     """Recognise source files and cut them into items.
+
+    Parameters
+    ----------
+    like : Like, optional
+        Where the recipe of the source comes from.
 
     Raises
     ------
@@ -97,88 +156,124 @@ def plan_files(paths: Sequence[str | Path], options: IngestOptions) -> SourcePla
     """
     if not paths:
         raise ParameterError("no sources were given")
-    files = tuple(_source_file(Path(path)) for path in paths)
-    formats = [_format_of(file, options) for file in files]
+    files = tuple(source_file(Path(path)) for path in paths)
+    formats = [format_of(file, options, like) for file in files]
     if len(set(formats)) > 1:
         other = next(i for i, name in enumerate(formats) if name != formats[0])
         raise BadInputError(
             f"{files[other].path}: {formats[other]}, but {files[0].path} is {formats[0]}; ingest one format at a time"
         )
-    if formats[0] == "svmlight":
-        return _plan_text(files, options)
-    return _plan_array_files(files, formats[0], options)
-
-
-def _source_file(path: Path) -> SourceFile:
-    path = path.absolute()
-    try:
-        found = path.stat()
-        with path.open("rb") as file:
-            start = file.read(3)
-    except FileNotFoundError:
-        raise BadInputError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise BadInputError(f"{path}: a folder; name the files in it") from None
-    except PermissionError:
-        raise BadInputError(f"{path}: permission denied") from None
-    if not start:
-        raise BadInputError(f"{path}: the file is empty")
-    compression = "gzip" if start[:2] == b"\x1f\x8b" else "bz2" if start == b"BZh" else "none"
-    return SourceFile(str(path), found.st_size, found.st_mtime_ns, compression)
+    refuse_foreign_options(options, formats[0])
+    planned = _PLANNED.get(formats[0])
+    return planned(files, options, like) if planned else _plan_array_files(files, formats[0], options)
 
 
 def _identity(file: SourceFile) -> dict[str, Any]:
     return {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
 
 
-def _format_of(file: SourceFile, options: IngestOptions) -> str:
-    if options.format != "auto":
-        return options.format
-    start = _peek(file)
-    if start.startswith(b"\x93NUMPY"):
-        return "npy"
-    if start.startswith(b"PK"):
-        return "npz"
-    if start[:2] == b"\0\0" and len(start) > 3 and start[2] in range(8, 15) and 1 <= start[3] <= 4:
-        return "idx"
-    name = re.sub(r"\.(gz|bz2)\Z", "", file.path)
-    if name.endswith(_TEXT_NAMES) or _looks_like_svmlight(start, options):
-        return "svmlight"
-    first = start.split(b"\n", 1)[0][:40].decode("utf-8", "backslashreplace")
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
-    raise BadInputError(
-        f'{file.path}: not recognised by its name or its start ("{shown}"); '
-        f"name its format, one of {', '.join(FORMATS[1:])}"
+def _plan_documents(files: tuple[SourceFile, ...], options: IngestOptions, like: Like | None) -> SourcePlan:
+    if options.zero_based != "auto":
+        raise ParameterError("zero_based is for svmlight text; the columns of hashed text have no numbers")
+    if options.labels is not None:
+        raise ParameterError("labels is for array sources; raw text has its own")
+    start = start_of(files[0])
+    read = document_options(start, files[0].path, options, like, text_options(options))
+    return replace(
+        _plan_text(files, options),
+        format="text",
+        headers=(ArrayHeader(-1, read.hashing.n_features, sparse=True),),
+        weighted=bool(read.weight_column),
+        text=read,
+        recipe=document_recipe(read),
     )
 
 
-def _peek(file: SourceFile) -> bytes:
-    try:
-        with file.open() as stream:
-            return stream.read(2**16)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInputError(f"{file.path}: damaged or cut short {file.compression} file ({error})") from None
-    except OSError as error:
-        if error.errno is None:
-            raise BadInputError(f"{file.path}: damaged {file.compression} file ({error})") from None
-        raise
+def _plan_vw(files: tuple[SourceFile, ...], options: IngestOptions, like: Like | None) -> SourcePlan:
+    if options.labels is not None:
+        raise ParameterError("labels is for array sources; Vowpal Wabbit text has its own")
+    start = whole_lines(start_of(files[0]))
+    read = vw_options(start, files[0].path, options, like, text_options(options))
+    return replace(
+        _plan_text(files, options),
+        format="vw",
+        headers=() if read.hash_bits is None else (ArrayHeader(-1, 2**read.hash_bits, sparse=True),),
+        weighted=True,
+        text=read,
+        recipe=vw_recipe(read),
+        notices=vw_notice(read, options),
+    )
 
 
-_LABEL = rb"[+-]?[0-9.]+([eE][+-]?[0-9]+)?(,[+-]?[0-9.]+)*"
-_SVMLIGHT_LINE = re.compile(rb"\s*(" + _LABEL + rb")?(\s+qid:[0-9]+)?(\s*[0-9]+:[^\s:]+)*\s*")
+def _plan_table(files: tuple[SourceFile, ...], options: IngestOptions, like: Like | None) -> SourcePlan:
+    starts = [(first_lines(file), file.path) for file in files]
+    read, notices = table_options(starts, options, like, text_options(options))
+    return replace(
+        _plan_text(files, options),
+        format="csv",
+        labelled=bool(read.label),
+        weighted=bool(read.weight),
+        text=read,
+        surveyed=like is not None,
+        notices=notices,
+        **table_facts(read),
+    )
 
 
-def _looks_like_svmlight(start: bytes, options: IngestOptions) -> bool:
-    """Judge by the first line with content: numbers and pairs, and a pair or one label at least."""
-    lines = (line.split(b"#", 1)[0].strip() for line in start.split(b"\n"))
-    line = next(filter(None, lines), b"")
-    if not line or not _SVMLIGHT_LINE.fullmatch(line[:4096].rsplit(None, 1)[0] if len(line) > 4096 else line):
-        return False
-    # a line of numbers between commas is CSV as well
-    return b":" in line or b"," not in line or options.multilabel
+def _plan_parquet(files: tuple[SourceFile, ...], options: IngestOptions, like: Like | None) -> SourcePlan:
+    heads = [read_parquet_head(file) for file in files]
+    read = parquet_options(files, heads, options, like, text_options(options))
+    items = parquet_items(files, heads)
+    unknown = any(f.categories == () or f.indices for f in read.features)
+    return SourcePlan(
+        "parquet",
+        files,
+        items,
+        tuple(item.n_bytes for item in items),
+        labelled=bool(read.label),
+        weighted=bool(read.weight),
+        estimate=sum(item.n_bytes for item in items) * 2.0,
+        text=read,
+        surveyed=like is not None or not unknown,
+        identity=[_identity(file) for file in files],
+        **table_facts(read),
+    )
 
 
-def _plan_text(files: tuple[SourceFile, ...], options: IngestOptions) -> SourcePlan:
+def _plan_anndata(files: tuple[SourceFile, ...], options: IngestOptions, like: Like | None) -> SourcePlan:
+    refuse_text_options(options)
+    if options.labels is not None:
+        raise ParameterError(
+            "labels is for npy, npz and idx sources; labels of AnnData are in a column of obs"
+        )
+    heads = [anndata_head(file, options, like) for file in files]
+    check_same_names(files, heads, like)
+    items = anndata_items(files, heads, RANGE_BYTES)
+    n_bytes = sum(head.header.n_rows * head.row_bytes for head in heads)
+    return SourcePlan(
+        "anndata",
+        files,
+        items,
+        tuple(heads[0].row_bytes * (item.stop - item.start) for item in items),
+        tuple(head.header for head in heads),
+        labelled=bool(heads[0].label),
+        weighted=bool(heads[0].weight),
+        estimate=float(n_bytes),
+        text=TextOptions(**text_options(options)),
+        recipe={"label": heads[0].label, "weight": heads[0].weight},
+        feature_names=heads[0].names,
+        identity=[_identity(file) for file in files],
+    )
+
+
+def refuse_foreign_options(options: IngestOptions, kind: str) -> None:
+    """Refuse an option that says nothing about sources of this kind."""
+    for name, formats in _OPTION_FORMATS.items():
+        if getattr(options, name) not in (None, ()) and kind not in formats:
+            raise ParameterError(f"{name} is for sources of format {' or '.join(formats)}, these are {kind}")
+
+
+def _plan_text(files: tuple[SourceFile, ...], options: IngestOptions, like: Like | None = None) -> SourcePlan:
     if options.labels is not None:
         raise ParameterError("labels is for array sources; svmlight text has its own")
     ranges = [(file, start, stop) for file in files for start, stop in _ranges(file)]
@@ -190,8 +285,20 @@ def _plan_text(files: tuple[SourceFile, ...], options: IngestOptions) -> SourceP
         tuple(stop - start for _, start, stop in ranges),
         labelled=not options.unlabelled,
         estimate=sum(file.size * _EXPANSION[file.compression] for file in files),
+        text=TextOptions(**text_options(options)),
         identity=[_identity(file) for file in files],
     )
+
+
+def text_options(options: IngestOptions) -> dict[str, Any]:
+    """Return what the options of every source say about reading it: fields of TextOptions."""
+    return {
+        "labelled": not options.unlabelled,
+        "multilabel": options.multilabel,
+        "one_based": options.zero_based == "no",
+        "float64": options.float64,
+        "skip_errors": options.on_error == "skip",
+    }
 
 
 def _ranges(file: SourceFile) -> Iterator[tuple[int, int]]:
@@ -202,7 +309,8 @@ def _ranges(file: SourceFile) -> Iterator[tuple[int, int]]:
         yield start, min(start + RANGE_BYTES, file.size)
 
 
-def _refuse_text_options(options: IngestOptions) -> None:
+def refuse_text_options(options: IngestOptions) -> None:
+    """Refuse the options of numbered columns and label lists for rows of an array."""
     if options.zero_based != "auto":
         raise ParameterError("zero_based is for svmlight text; columns of arrays have no numbers")
     if options.multilabel:
@@ -210,7 +318,7 @@ def _refuse_text_options(options: IngestOptions) -> None:
 
 
 def _plan_array_files(files: tuple[SourceFile, ...], kind: str, options: IngestOptions) -> SourcePlan:
-    _refuse_text_options(options)
+    refuse_text_options(options)
     headers = tuple(read_header(file, kind) for file in files)
     for file, header in zip(files[1:], headers[1:], strict=True):
         if (header.n_features, header.sparse) != (headers[0].n_features, headers[0].sparse):
@@ -235,12 +343,13 @@ def _plan_array_files(files: tuple[SourceFile, ...], kind: str, options: IngestO
             f.size * 4.0 if h.sparse else float(h.n_rows) * h.n_features * itemsize
             for f, h in zip(files, headers, strict=True)
         ),
+        text=TextOptions(**text_options(options)),
         identity=[_identity(file) for file in (*files, *([labels] if labels else []))],
     )
 
 
 def _label_file(path: str, n_rows: int) -> SourceFile:
-    file = _source_file(Path(path))
+    file = source_file(Path(path))
     found = len(read_labels_file(file))
     if found != n_rows:
         raise BadInputError(f"{path}: {found} labels for {n_rows} rows")
@@ -263,69 +372,14 @@ def _array_items(
         first_row += header.n_rows
 
 
-# -- arrays in memory ------------------------------------------------------------------------------------
-
-
-def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> SourcePlan:
-    """Check arrays in memory and cut them into items.
-
-    Raises
-    ------
-    BadInputError
-        Shapes do not match, or the arrays do not hold real numbers.
-    """
-    _refuse_text_options(options)
-    if options.format != "auto" or options.labels is not None:
-        raise ParameterError("format and labels are for files; arrays in memory were given")
-    sparse = scipy.sparse.issparse(x)
-    x = scipy.sparse.csr_array(x) if sparse else np.asarray(x)
-    if x.ndim != 2 or x.dtype.kind not in "fiub":
-        raise BadInputError(
-            f"X: an array of shape {x.shape} and type {x.dtype}; rows of real numbers are needed"
-        )
-    y = _row_values("y", y, x.shape[0])
-    weight = _row_values("sample_weight", sample_weight, x.shape[0])
-    if y is None and not options.unlabelled:
-        raise BadInputError("y: no labels; give them, or unlabelled=True")
-    step = _memory_step(x, sparse)
-    ranges = [(start, min(start + step, x.shape[0])) for start in range(0, x.shape[0], step)]
-    n_bytes = (12 * x.nnz if sparse else 4 * x.size) + 8 * x.shape[0]
-    return SourcePlan(
-        "memory",
-        (),
-        tuple(MemoryItem(n, x, y, weight, start, stop) for n, (start, stop) in enumerate(ranges)),
-        tuple((stop - start) * max(n_bytes // max(x.shape[0], 1), 1) for start, stop in ranges),
-        (ArrayHeader(x.shape[0], x.shape[1], sparse),),
-        labelled=y is not None,
-        weighted=weight is not None,
-        estimate=float(n_bytes),
-        identity=[_memory_identity(x, y, weight)],
-    )
-
-
-def _row_values(name: str, values: Any, n_rows: int) -> Any:
-    if values is None:
-        return None
-    values = np.asarray(values)
-    if len(values) != n_rows or values.ndim not in ((1, 2) if name == "y" else (1,)):
-        raise BadInputError(f"{name}: shape {values.shape} does not go with the {n_rows} rows of X")
-    if values.dtype.kind not in "fiub":
-        raise BadInputError(f"{name}: values of type {values.dtype}; real numbers are needed")
-    return values
-
-
-def _memory_step(x: Any, sparse: bool) -> int:
-    row_bytes = 8 * x.nnz // max(x.shape[0], 1) if sparse else 4 * x.shape[1]
-    return max(1, RANGE_BYTES // max(row_bytes, 16))
-
-
-def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
-    parts = [x.indptr, x.indices, x.data] if scipy.sparse.issparse(x) else [x]
-    crc = 0
-    for array in (*parts, y, weight):
-        if array is not None:
-            crc = zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", crc)
-    return {"path": "arrays in memory", "size": int(x.shape[0]), "crc32": crc}
+_PLANNED: dict[str, Callable[[tuple[SourceFile, ...], IngestOptions, Like | None], SourcePlan]] = {
+    "svmlight": _plan_text,
+    "text": _plan_documents,
+    "vw": _plan_vw,
+    "csv": _plan_table,
+    "parquet": _plan_parquet,
+    "anndata": _plan_anndata,
+}
 
 
 # -- resuming --------------------------------------------------------------------------------------------

@@ -15,29 +15,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
+from distls.ingestion.fit import FittedTransforms, fit_transforms, take_over_transforms
+from distls.ingestion.like import Like
 from distls.ingestion.options import IngestOptions
 from distls.ingestion.plan import SourcePlan, check_same_plan, plan_document
 from distls.ingestion.schema import Schema, Survey, allot_split, decide_schema, partition_items
-from distls.storage.dataset import STAGING, Dataset, is_dataset, open_dataset, publish
+from distls.ingestion.survey import surveyed_options
+from distls.ingestion.tables import table_facts
+from distls.storage.dataset import STAGING, Dataset, is_dataset, publish
 from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
 from distls.storage.format import DatasetMeta
+from distls.storage.names import pack_names
 from distls.storage.staging import StagingArea
-from distls.workers.assembly import AssemblySpec, PartitionItem, assemble, column_counts, record_of
+from distls.workers.assembly import AssemblySpec, PartitionItem, assemble, record_of
 from distls.workers.buffers import release_buffers
+from distls.workers.columns import TableOptions
 from distls.workers.ingest import RecordLayout, StageSpec, stage_item
-from distls.workers.svmlight import TextOptions
-from distls.workers.transforms import idf_weights, needs_counts, transforms_digest
+from distls.workers.survey import SurveySpec, survey_item
+from distls.workers.transforms import needs_moments, stored_width, transforms_digest
 
 __all__ = ["IngestReport", "IngestRun", "Progress"]
 
 Progress = Callable[[int, int, str], None]
-
-_COUNTED_TOGETHER = 8
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,13 @@ class IngestRun:
     """One ingest: its plan and the few things that every stage needs."""
 
     def __init__(
-        self, root: Path, options: IngestOptions, plan: SourcePlan, executor: Executor, progress: Progress
+        self,
+        root: Path,
+        options: IngestOptions,
+        plan: SourcePlan,
+        like: Like | None,
+        executor: Executor,
+        progress: Progress,
     ) -> None:
         self.root = root.absolute()
         self.options = options
@@ -79,19 +88,18 @@ class IngestRun:
         self.executor = executor
         self.progress = progress
         self.staging = StagingArea(self.root)
-        self.like: Dataset | None = open_dataset(options.like) if options.like else None
+        self.like = like
         self.roots = (
             self.root,
             *(self.root.with_name(f"{self.root.name}-{name}") for name, _ in options.split),
         )
-        self.n_buckets = plan.n_buckets(options)
-        self.layout = RecordLayout(plan.is_dense, options.float64, plan.weighted, bool(options.split))
 
     def result(self) -> IngestReport:
         """Do the work, or what is left of it."""
         with self.staging.guard():
             self._begin()
             try:
+                self._survey_columns()
                 survey = self._stage()
                 schema = decide_schema(survey, self.options, self.like)
                 return self._finish(survey, schema)
@@ -132,6 +140,39 @@ class IngestRun:
             with contextlib.suppress(OSError):
                 root.rmdir()
 
+    # -- stage 0 -----------------------------------------------------------------------------------------
+
+    @property
+    def n_buckets(self) -> int:
+        """Buckets of a chunk."""
+        return self.plan.n_buckets(self.options)
+
+    @property
+    def layout(self) -> RecordLayout:
+        """What the records hold."""
+        return RecordLayout(
+            self.plan.is_dense, self.options.float64, self.plan.weighted, bool(self.options.split)
+        )
+
+    def _survey_columns(self) -> None:
+        """Complete the plan of a table with what only the whole input shows of its columns."""
+        if not self.plan.surveyed:
+            assert isinstance(self.plan.text, TableOptions)
+            read, notices = surveyed_options(self.plan.text, self.options, self._surveyed, self._where)
+            notices = (*self.plan.notices, *notices)
+            self.plan = replace(self.plan, surveyed=True, text=read, notices=notices, **table_facts(read))
+
+    def _where(self, lines: Sequence[int], item: int, line: int) -> str:
+        return Survey(self.plan, [{"lines": n, "chunks": []} for n in lines]).where(item, line)
+
+    def _surveyed(
+        self, name: str, limits: dict[int, int], checked: tuple[int, ...]
+    ) -> Iterator[dict[str, Any]]:
+        assert isinstance(self.plan.text, TableOptions)
+        spec = SurveySpec(self.staging, name, self.plan.text, limits, checked, self.plan.block_bytes)
+        results = self.executor.map(survey_item, self.plan.items, shared=spec)
+        return self._watched("survey", results, self.plan.item_bytes)
+
     # -- stage 1 -----------------------------------------------------------------------------------------
 
     def _stage(self) -> Survey:
@@ -139,19 +180,13 @@ class IngestRun:
         spec = StageSpec(
             staging=self.staging,
             layout=self.layout,
-            text=TextOptions(
-                labelled=self.plan.labelled,
-                multilabel=options.multilabel,
-                one_based=options.zero_based == "no",
-                float64=options.float64,
-                skip_errors=options.on_error == "skip",
-            ),
+            text=self.plan.text,
             n_buckets=self.n_buckets,
             shuffle=options.shuffle,
             seed=options.seed,
             block_bytes=self.plan.block_bytes,
             n_features=self.plan.headers[0].n_features if self.plan.headers else 0,
-            keep_fractions=options.target == "class",
+            keep_fractions=options.target == "class" or options.multilabel,
             find_minimum=any(step["name"] == "log1p" for step in self.recipe),
         )
         # arrays in memory stay in this process; what they become travels as files
@@ -177,15 +212,20 @@ class IngestRun:
             self.staging.write_array("classes", schema.class_values)
         if self.options.split:
             self.staging.write_array("allotment", allot_split(survey, schema, self.options))
-        tables = (self.staging.read_table(chunk["name"]) for chunk in survey.chunks)
-        parts = partition_items(tables, self.plan, schema, self.options)
         spec = self._assembly_spec(survey, schema)
-        features = self._fit(spec, parts[0])
-        spec = replace(spec, fitted=tuple(features))
+        parts = self._parts(survey, schema, 1.0)
+        fitted = self._fit(spec, parts[0])
+        if fitted.share < 1:
+            parts = self._parts(survey, schema, fitted.share)
+        spec = replace(spec, transforms=fitted.recipe, fitted=fitted.names)
         results = self._assemble(spec, [item for part in parts for item in part], survey)
         self.executor.each_worker(release_buffers, None)
-        datasets = self._publish(schema, features, parts, results)
+        datasets = self._publish(schema, fitted, parts, results)
         return self._report(datasets, survey, schema)
+
+    def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
+        tables = (self.staging.read_table(chunk["name"]) for chunk in survey.chunks)
+        return partition_items(tables, self.plan, schema, self.options, share)
 
     def _assembly_spec(self, survey: Survey, schema: Schema) -> AssemblySpec:
         options = self.options
@@ -195,9 +235,10 @@ class IngestRun:
             chunks=tuple(chunk["name"] for chunk in survey.chunks),
             n_buckets=self.n_buckets,
             layout=self.layout,
+            weighted=schema.weighted,
             target=schema.target,
             n_targets=schema.n_targets,
-            n_features=schema.n_features,
+            n_columns=schema.n_columns,
             base=schema.base,
             seed=options.seed,
             shuffle=options.shuffle,
@@ -207,27 +248,16 @@ class IngestRun:
             compress=options.compress,
         )
 
-    def _fit(self, spec: AssemblySpec, training: list[PartitionItem]) -> dict[str, NDArray[Any]]:
-        """Fit the transforms on the training rows, or take them over; store them where the workers find them."""
+    def _fit(self, spec: AssemblySpec, training: list[PartitionItem]) -> FittedTransforms:
+        """Fit the transforms on the training rows, or take them over."""
         if self.like is not None:
-            features = self.like.features() if needs_counts(self.recipe) else {}
-            for name, array in features.items():
-                self.staging.write_array(name, array)
-            return features
-        if not needs_counts(self.recipe):
-            return {}
-        if not self.staging.has_array("idf"):
-            self.staging.write_array("idf", self._idf(spec, training))
-        return {"idf": np.array(self.staging.read_array("idf"))}
+            return take_over_transforms(spec, self.like)
 
-    def _idf(self, spec: AssemblySpec, training: list[PartitionItem]) -> NDArray[np.float64]:
-        groups = [training[i : i + _COUNTED_TOGETHER] for i in range(0, len(training), _COUNTED_TOGETHER)]
-        counts, n_rows = np.zeros(spec.n_features, dtype=np.int64), 0
-        results = self.executor.map(column_counts, groups, shared=spec)
-        for group_counts, group_rows in self._watched("fit", results, [len(group) for group in groups]):
-            counts += group_counts
-            n_rows += group_rows
-        return idf_weights(counts, n_rows)
+        def mapped(function: Any, spec: AssemblySpec, groups: list[list[PartitionItem]]) -> Iterator[Any]:
+            results = self.executor.map(function, groups, shared=spec)
+            return self._watched("fit", results, [len(group) for group in groups])
+
+        return fit_transforms(spec, training, mapped)
 
     def _assemble(
         self, spec: AssemblySpec, items: list[PartitionItem], survey: Survey
@@ -237,48 +267,72 @@ class IngestRun:
         return list(self._watched("write", self._assembled(spec, items), sizes))
 
     def _assembled(self, spec: AssemblySpec, items: list[PartitionItem]) -> Iterator[dict[str, Any]]:
-        """Yield the results of all items; the first one chooses the codecs of the others."""
-        first = next(iter(self.executor.map(assemble, items[:1], shared=spec)))
-        yield first
-        yield from self.executor.map(assemble, items[1:], shared=replace(spec, codecs=first["codecs"]))
+        """Yield the results of all items; the first one chooses the codecs of the others, which guess them."""
+        codecs: dict[str, str] | None = None
+        for item, result in zip(items, self.executor.map(assemble, items, shared=spec), strict=True):
+            codecs = codecs or result["codecs"]
+            if result["codecs"] != codecs:
+                again = self.executor.map(assemble, [item], shared=replace(spec, codecs=codecs))
+                result = next(iter(again))
+            yield result
 
     def _publish(
         self,
         schema: Schema,
-        features: dict[str, NDArray[Any]],
+        fitted: FittedTransforms,
         parts: list[list[PartitionItem]],
         results: list[dict[str, Any]],
     ) -> list[Dataset]:
         """Write the metadata of the splits and then, as the last act, of the dataset itself."""
-        meta = self._meta(schema, features, results[0]["codecs"])
+        meta = self._meta(schema, fitted, results[0]["codecs"])
         remaining = iter(results)
         records = [[record_of(next(remaining)) for _ in part] for part in parts]
         pairs = list(zip(self.roots, records, strict=True))
+        features = {**fitted.features, **self._names(fitted)}
         published = [publish(root, meta, part, features) for root, part in reversed(pairs)]
         return published[::-1]
 
-    def _meta(self, schema: Schema, features: dict[str, NDArray[Any]], codecs: dict[str, str]) -> DatasetMeta:
+    def _names(self, fitted: FittedTransforms) -> dict[str, NDArray[Any]]:
+        """Return the names of the features that are stored, as arrays, where the source has names."""
+        if self.like is not None or not self.plan.feature_names:
+            return {}
+        names = self.plan.feature_names
+        kept = fitted.features.get("kept")
+        return pack_names(names if kept is None else [names[column] for column in kept.tolist()])
+
+    def _meta(self, schema: Schema, fitted: FittedTransforms, codecs: dict[str, str]) -> DatasetMeta:
         return DatasetMeta(
             n_rows=0,
-            n_features=schema.n_features,
+            n_features=stored_width(fitted.recipe, schema.n_columns),
             nnz=0,
             layout="dense" if self.plan.is_dense else "csr",
             dtype=self.options.dtype,
             target=schema.target,
             classes=list(schema.classes),
             n_targets=schema.n_targets,
-            weighted=self.plan.weighted,
-            transforms=[dict(step) for step in self.recipe],
-            transforms_digest=transforms_digest(self.recipe, features),
+            weighted=schema.weighted,
+            transforms=[dict(step) for step in fitted.recipe],
+            transforms_digest=transforms_digest(fitted.recipe, fitted.features),
             zero_based=schema.zero_based,
             shuffle_seed=self.options.seed if self.options.shuffle else None,
-            source={"format": self.plan.format, "files": [Path(file.path).name for file in self.plan.files]},
-            codecs=codecs,
+            source=self._source(),
+            codecs=dict(sorted(codecs.items())),
         )
+
+    def _source(self) -> dict[str, Any]:
+        """Return what is told of the source, with what a later ``like`` needs to read more of its kind."""
+        recipe = {"recipe": self.plan.recipe} if self.plan.recipe else {}
+        return {
+            "format": self.plan.format,
+            "files": [Path(file.path).name for file in self.plan.files],
+            **recipe,
+        }
 
     def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema) -> IngestReport:
         skipped, lines = survey.skipped()
-        notices = list(schema.notices)
+        notices = [*self.plan.notices, *schema.notices]
+        if needs_moments(self.recipe) and not self.plan.is_dense:
+            notices.append("standardize divides sparse rows by the deviations, without centring them")
         if skipped:
             notices.append(f"{skipped} line{'s' * (skipped > 1)} skipped; the first: {lines[0]}")
         return IngestReport(

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.ingestion.like import Like
 from distls.ingestion.options import IngestOptions
 from distls.ingestion.plan import SourcePlan
-from distls.storage.dataset import Dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.format import Label, TargetKind
 from distls.storage.rows import index_dtype
 from distls.workers.assembly import PartitionItem, Piece
+from distls.workers.labels import check_one_name, label_value, number_label
 from distls.workers.seeds import Purpose, rng
-from distls.workers.sources import MemoryItem
 from distls.workers.text import TextItem
+from distls.workers.transforms import source_width
 
 __all__ = ["Schema", "Survey", "allot_split", "decide_schema", "partition_items"]
 
@@ -61,8 +62,7 @@ class Survey:
         source = self.plan.items[item]
         if isinstance(source, TextItem):
             return f"{source.file.path}:{self._first_lines[item] + line + 1}"
-        name = "X" if isinstance(source, MemoryItem) else source.file.path
-        return f"{name}, row {source.start + line}"
+        return f"{source.name}, row {source.start + line}"
 
     def where_in_chunk(self, chunk: int, line: int) -> str:
         """Name a line of the item that a chunk belongs to."""
@@ -76,6 +76,41 @@ class Survey:
         best = min(found)[0] if name == "min" else max(found)[0]
         item = next(n for index, n in found if index == best)
         return best, self.where(item, self.summaries[item][f"{name}_line"])
+
+    def label_words(self) -> dict[float, str]:
+        """Return the labels that are words, by the value that stands for each in the records.
+
+        Raises
+        ------
+        BadInputError
+            Two labels have one value.
+        """
+        words: dict[float, str] = {}
+        for chunk in self.chunks:
+            for value, word in chunk["words"]:
+                check_one_name(words.setdefault(value, word), word)
+        for chunk in self.chunks if words else ():
+            own = dict(chunk["words"])
+            for value in words.keys() & set(chunk["labels"][0]):
+                check_one_name(words[value], own.get(value, str(number_label(value))))
+        return words
+
+    def first(self, fact: str) -> tuple[Any, str] | None:
+        """Return the first value that chunks noted as `fact` (None or absent: none) and where it stands."""
+        for number, chunk in enumerate(self.chunks):
+            if chunk.get(fact) is not None:
+                value, line = chunk[fact]
+                return value, self.where_in_chunk(number, line)
+        return None
+
+    def total(self, count: str) -> int:
+        """Add up a count of `Progress` over all items."""
+        return sum(summary[count] for summary in self.summaries)
+
+    def first_unseen(self) -> str:
+        """Return the first value that is no known category, and where it stands."""
+        item, first = next((n, s["unseen_first"]) for n, s in enumerate(self.summaries) if s["unseen_first"])
+        return f"{self.where(item, first[0])}: {first[1]}"
 
     def skipped(self) -> tuple[int, list[str]]:
         """Return the number of refused lines, and the first few with their reasons."""
@@ -97,17 +132,20 @@ class Schema:
     classes : tuple of Label
     n_targets : int
         Columns of continuous targets, else 0.
-    n_features : int
+    n_columns : int
+        Features of the source.
     zero_based : bool or None
         None for sources whose columns have no numbers.
+    weighted : bool
     notices : tuple of str
     """
 
     target: TargetKind
     classes: tuple[Label, ...]
     n_targets: int
-    n_features: int
+    n_columns: int
     zero_based: bool | None
+    weighted: bool
     notices: tuple[str, ...]
 
     @property
@@ -118,10 +156,10 @@ class Schema:
     @property
     def class_values(self) -> NDArray[np.float64]:
         """Classes as they stand in the records, shape (n_classes,)."""
-        return np.array(self.classes, dtype=np.float64)
+        return np.array([label_value(label) for label in self.classes], dtype=np.float64)
 
 
-def decide_schema(survey: Survey, options: IngestOptions, like: Dataset | None) -> Schema:
+def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> Schema:
     """Fix the schema.
 
     Raises
@@ -143,13 +181,20 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Dataset | None) 
         raise BadInputError(
             f"{_sources(survey)}: every label is {classes[0]}; two classes are needed at least"
         )
-    qids = sum(summary["qids"] for summary in survey.summaries)
-    if qids:
-        notices.append(f"qid ignored in {qids} row{'s' * (qids > 1)}")
+    for what, name in (("qid", "qids"), ("tag", "tags"), ("base", "bases")):
+        if rows := survey.total(name):
+            notices.append(f"{what} ignored in {rows} row{'s' * (rows > 1)}")
+    if unseen := survey.total("unseen"):
+        assert like is not None
+        notices.append(
+            f"{unseen} value{'s' * (unseen > 1)} of categories that {like.path} does not have, read as none of its; "
+            f"the first: {survey.first_unseen()}"
+        )
     n_targets = survey.chunks[0]["n_labels"] // survey.chunks[0]["rows"] if target == "continuous" else 0
-    n_features = _width(survey, options, like, 1 if zero_based is False else 0)
+    n_columns = _width(survey, options, like, 1 if zero_based is False else 0)
     _check_log1p(survey, like.meta.transforms if like else options.transform)
-    return Schema(target, classes, n_targets, n_features, zero_based, tuple(notices))
+    weighted = survey.plan.weighted and (survey.plan.format != "vw" or survey.total("weighted") > 0)
+    return Schema(target, classes, n_targets, n_columns, zero_based, weighted, tuple(notices))
 
 
 def _sources(survey: Survey) -> str:
@@ -159,11 +204,17 @@ def _sources(survey: Survey) -> str:
     return files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1} more"
 
 
-def _zero_based(survey: Survey, options: IngestOptions, like: Dataset | None) -> bool | None:
-    if not survey.plan.is_text:
+def _zero_based(survey: Survey, options: IngestOptions, like: Like | None) -> bool | None:
+    if not survey.plan.is_numbered:
         return None
     smallest, where = survey.extreme("min")
     known = like.meta.zero_based if like is not None else None
+    if survey.plan.format == "vw":
+        if like is not None and known is False:
+            raise MismatchError(
+                f"the features of {like.path} count from 1, those of Vowpal Wabbit text from 0"
+            )
+        return True
     if options.zero_based == "auto":
         if like is not None and known is False and smallest == 0:
             raise MismatchError(f"{where}: index 0, but the features of {like.path} count from 1")
@@ -176,24 +227,18 @@ def _zero_based(survey: Survey, options: IngestOptions, like: Dataset | None) ->
     return wanted
 
 
-def _first_fraction(survey: Survey) -> tuple[float, str] | None:
-    for number, chunk in enumerate(survey.chunks):
-        if chunk["fraction"] is not None:
-            value, line = chunk["fraction"]
-            return value, survey.where_in_chunk(number, line)
-    return None
-
-
-def _target(survey: Survey, options: IngestOptions, like: Dataset | None, notices: list[str]) -> TargetKind:
+def _target(survey: Survey, options: IngestOptions, like: Like | None, notices: list[str]) -> TargetKind:
     if not survey.plan.labelled:
         return "none"
     if options.multilabel:
         return _like_target("multilabel", like)
-    fraction = _first_fraction(survey)
+    fraction, word = survey.first("fraction"), survey.first("first_word")
     several = any(chunk["n_labels"] != chunk["rows"] for chunk in survey.chunks)
     target: TargetKind
     if options.target != "auto":
         target = "class" if options.target == "class" else "continuous"
+    elif word is not None:
+        target = "class"
     elif like is not None and like.meta.target == "continuous":
         target = "continuous"
     else:
@@ -204,55 +249,97 @@ def _target(survey: Survey, options: IngestOptions, like: Dataset | None, notice
             )
     if target == "class" and several:
         raise ParameterError("target=class takes one label a row; there are several columns of labels")
+    _check_words(target, options, fraction, word)
     return _like_target(target, like)
 
 
-def _like_target(target: TargetKind, like: Dataset | None) -> TargetKind:
+def _check_words(
+    target: TargetKind,
+    options: IngestOptions,
+    fraction: tuple[float, str] | None,
+    word: tuple[str, str] | None,
+) -> None:
+    """Refuse words among numbers that are no classes."""
+    if word is None:
+        return
+    if target == "continuous":
+        raise BadInputError(f'{word[1]}: label "{word[0]}" is not a number, as a continuous target must be')
+    if fraction is not None and options.target == "auto":
+        raise BadInputError(
+            f'{word[1]}: label "{word[0]}" is a word, label {fraction[0]:g} ({fraction[1]}) a fraction; '
+            "target=class makes classes of both"
+        )
+
+
+def _like_target(target: TargetKind, like: Like | None) -> TargetKind:
     if like is not None and like.meta.target not in (target, "none"):
         raise MismatchError(f"{like.path} has a {like.meta.target} target, these data a {target} one")
     return target
 
 
-def _plain(value: float) -> Label:
-    return int(value) if value == int(value) else value
-
-
-def _classes(
-    survey: Survey, target: TargetKind, like: Dataset | None, notices: list[str]
-) -> tuple[Label, ...]:
+def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: list[str]) -> tuple[Label, ...]:
     if target not in ("class", "multilabel"):
         return ()
+    words = survey.label_words()
     seen = sorted({value for chunk in survey.chunks for value in chunk["labels"][0]})
     if like is None or like.meta.target == "none":
-        return tuple(_plain(value) for value in seen)
+        return _named(seen, words)
     known = like.meta.classes
-    if any(isinstance(label, str) for label in known):
-        raise MismatchError(f"{like.path} has classes with names, these data have numbers")
-    unseen = [_plain(value) for value in seen if value not in set(known)]
+    values = {label_value(label) for label in known}
+    unseen = _named([value for value in seen if value not in values], words, as_words=_has_words(known))
+    _check_same_kind(survey, like, seen, unseen)
     if unseen:
         shown = ", ".join(map(str, unseen[:5])) + (", ..." if len(unseen) > 5 else "")
         notices.append(f"{len(unseen)} label{'s' * (len(unseen) > 1)} not in {like.path} appended: {shown}")
     return (*known, *unseen)
 
 
-def _width(survey: Survey, options: IngestOptions, like: Dataset | None, base: int) -> int:
-    if survey.plan.is_text:
+def _named(values: list[float], words: dict[float, str], as_words: bool = False) -> tuple[Label, ...]:
+    """Return the labels of these increasing values, sorted: all numbers, or all words as soon as one is."""
+    numbers = (number_label(value) for value in values)
+    if not words and not as_words:
+        return tuple(numbers)
+    return tuple(sorted(words.get(value) or str(n) for value, n in zip(values, numbers, strict=True)))
+
+
+def _has_words(classes: Sequence[Label]) -> bool:
+    return any(isinstance(label, str) for label in classes)
+
+
+def _check_same_kind(survey: Survey, like: Like, seen: list[float], unseen: tuple[Label, ...]) -> None:
+    """Refuse words where the classes are numbers, and numbers alone where they are words."""
+    known = like.meta.classes
+    word = survey.first("first_word")
+    if word is not None and not _has_words(known):
+        raise MismatchError(
+            f'{word[1]}: label "{word[0]}" is a word, but the classes of {like.path} are numbers'
+        )
+    if word is None and _has_words(known) and unseen and len(unseen) == len(seen):
+        raise MismatchError(
+            f'the classes of {like.path} are words, like "{known[0]}", but these data have numbers, like {unseen[0]}'
+        )
+
+
+def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int) -> int:
+    if survey.plan.is_numbered:
         largest, where = survey.extreme("max")
         found, what = largest - base + 1 if largest >= 0 else 0, f"{where}: index {largest}"
     else:
         found = survey.plan.headers[0].n_features
         what = f"{_sources(survey)}: {found} columns"
     if like is not None:
-        if options.n_features not in (None, like.meta.n_features):
-            raise MismatchError(
-                f"n_features={options.n_features}, but {like.path} has {like.meta.n_features}"
-            )
-        if found > like.meta.n_features:
-            raise MismatchError(f"{what}, but {like.path} has {like.meta.n_features} features")
-        return like.meta.n_features
+        known = source_width(like.meta.transforms, like.meta.n_features)
+        has = "has" if known == like.meta.n_features else f"keeps {like.meta.n_features} of"
+        if options.n_features not in (None, known):
+            raise MismatchError(f"n_features={options.n_features}, but {like.path} {has} {known}")
+        if found > known or (survey.plan.is_dense and found < known):
+            raise MismatchError(f"{what}, but {like.path} {has} {known} features")
+        return known
     if options.n_features is not None:
         if found > options.n_features:
             raise BadInputError(f"{what} does not fit into n_features={options.n_features}")
+        if survey.plan.is_dense and found < options.n_features:
+            raise BadInputError(f"{what} of dense rows, which n_features={options.n_features} does not widen")
         return options.n_features
     if not found:
         raise BadInputError(f"{_sources(survey)}: no row has a feature; give n_features if that is meant")
@@ -320,7 +407,11 @@ def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:
 
 
 def partition_items(
-    tables: Iterable[NDArray[np.uint32]], plan: SourcePlan, schema: Schema, options: IngestOptions
+    tables: Iterable[NDArray[np.uint32]],
+    plan: SourcePlan,
+    schema: Schema,
+    options: IngestOptions,
+    share: float = 1.0,
 ) -> list[list[PartitionItem]]:
     """Cut each part (training rows, then the splits) into partitions of about `partition_size` decoded bytes.
 
@@ -328,8 +419,10 @@ def partition_items(
     ----------
     tables : iterable of uint32 arrays of shape (n_buckets + 1, 3)
         One a chunk, in row order.
+    share : float
+        The fraction of the values that will be stored.
     """
-    per_row, per_value = _row_bytes(plan, schema, options), _value_bytes(plan, schema, options)
+    per_row, per_value = _row_bytes(plan, schema, options), share * _value_bytes(plan, schema, options)
     chunks = (table[1:].astype(np.int64) - table[:-1] for table in tables)
     # shuffled rows: bucket b of every chunk goes together; else chunks follow each other
     sizes: NDArray[np.int64] = (
@@ -345,12 +438,12 @@ def partition_items(
 
 def _row_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
     label = {"class": 4, "continuous": 8 * schema.n_targets, "multilabel": 8, "none": 0}[schema.target]
-    return (0 if plan.is_dense else 8) + label + 4 * plan.weighted
+    return (0 if plan.is_dense else 8) + label + 4 * schema.weighted
 
 
 def _value_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
     value = 8 if options.float64 else 4
-    return value if plan.is_dense else value + index_dtype(schema.n_features).itemsize
+    return value if plan.is_dense else value + index_dtype(schema.n_columns).itemsize
 
 
 def _cut(

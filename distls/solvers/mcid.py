@@ -37,10 +37,15 @@ from distls.workers.training import (
     warm_up,
 )
 
-__all__ = ["Mcid", "McidState"]
+__all__ = ["Mcid", "McidState", "safe_start"]
 
 # t0 of several lanes, in units of mean|x|^2 / alpha: docs/decisions/0003 has the measurements.
 _SAFE_START = 0.3
+
+
+def safe_start(mean_square_norm: float, alpha: float) -> float:
+    """Return the start time t0 of several lanes, or of trained weights; `mean_square_norm` is mean_i |x_i|^2."""
+    return _SAFE_START * mean_square_norm / alpha
 
 
 @dataclass
@@ -149,7 +154,7 @@ class Mcid:
             return float(self.params["t0"])
         if initial is None and len(self.lanes) == 1:
             return 0.0
-        return _SAFE_START * self.problem.dataset.meta.mean_square_norm / self.problem.alpha
+        return safe_start(self.problem.dataset.meta.mean_square_norm, self.problem.alpha)
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""
@@ -209,6 +214,7 @@ class Mcid:
             fit_intercept=self.problem.fit_intercept,
             averaging=self.params["average"] != "none",
             class_weight=self._class_weight,
+            shuffle=self.params["shuffle"],
             seed=self.problem.seed,
             round=round_index,
             sample=self.sample,
@@ -224,7 +230,14 @@ class Mcid:
     def _lane_starts(self, state: McidState) -> list[LaneStart]:
         turn = state.round % self.rounds_per_pass
         pass_index = state.round // self.rounds_per_pass
-        work = round_of_pass(self.lanes, self.rounds_per_pass, pass_index, turn, self.problem.seed)
+        work = round_of_pass(
+            self.lanes,
+            self.rounds_per_pass,
+            pass_index,
+            turn,
+            self.problem.seed,
+            shuffle=self.params["shuffle"],
+        )
         return [
             LaneStart(lane, t, self._tail_from(state, lane.blocks, t))
             for lane, t in zip(work, state.times, strict=True)
@@ -330,7 +343,7 @@ def _lane_count(asked: int | None, n_blocks: int) -> int:
         return max(1, min(DEFAULT_LANES, n_blocks))
     if asked > n_blocks:
         raise ParameterError(
-            f"mcid: lanes={asked}: the data set has only {n_blocks} partitions; "
+            f"lanes={asked}: the data set has only {n_blocks} partitions; "
             "ingest it with a smaller --partition-size"
         )
     return asked

@@ -75,7 +75,7 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (2, (*FIT, "-p", "alpha=0"), "mcid: alpha=0: must be greater than 0"),
     (2, (*FIT, "-p", "alpha=-1"), "mcid: alpha=-1: must be greater than 0"),
     (2, (*FIT, "-p", "lanes=2.5"), "mcid: lanes=2.5: expected a whole number"),
-    (2, (*FIT, "-p", "lanes=7"), "mcid: lanes=7: the data set has only 6 partitions; ingest it with a smaller "
+    (2, (*FIT, "-p", "lanes=7"), "lanes=7: the data set has only 6 partitions; ingest it with a smaller "
      "--partition-size"),
     (2, (*FIT, "-p", "loss=x"), "mcid: loss=x: expected one of softmax, crammer_singer, perceptron, log, hinge"),
     (2, (*FIT, "-p", 'class_weight={{"9": 2}}'), "class_weight: '9' is not a class of {0}/train"),
@@ -127,11 +127,11 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (2, ("methods", "mcdi"), "no method 'mcdi'; did you mean 'mcid'?"),
     (2, ("plan", "mcdi", "{0}/train"), "no method 'mcdi'; did you mean 'mcid'?"),
     (2, ("generate", "dens", "{0}/g"), "unknown kind 'dens': did you mean 'dense'? known kinds are rcv1-4, rcv1-53, "
-     "dense"),
+     "dense, odp, csgd, csgd-wide, alpha, axis"),
     (1, ("generate", "dense", "{0}/full", *SERIAL), "{0}/full exists already; remove it or choose another name"),
     (1, ("ingest", "{0}/none.svm", "{0}/new", *SERIAL), "{0}/none.svm: no such file"),
     (2, ("ingest", "{0}/file", "{0}/new", "--transform", "sqrt", *SERIAL), "unknown transform 'sqrt'; there are log1p, "
-     "idf, l2norm, scale"),
+     "idf, l2norm, scale, standardize"),
 ]  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def test_refused_in_one_line_and_nothing_is_written(
         ),
         (("fit", "mcid", "a", "b", "--memory-limit", "-5"), "'-5': a size must be positive"),
         (("fit", "mcid", "a", "b", "--workers", "0"), "'--workers': 0 is not in the range x>=1"),
-        (("ingest", "a", "b", "--format", "csv"), "'csv' is not one of"),
+        (("ingest", "a", "b", "--format", "xls"), "'xls' is not one of"),
         (("generate", "dense", "b", "--rows", "0"), "'--rows': 0 is not in the range x>=1"),
         (("evaluate", "a", "b", "--unknown-labels", "x"), "'x' is not one of"),
     ],

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from distls.execution.serial import SerialExecutor
+from distls.fitting import fit
 from distls.generation import generate
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.rows import DenseRows
-from distls.workers.synthetic import KINDS
+from distls.workers.synthetic import KINDS, generate_rows
 
 
 def _dense(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -86,6 +87,25 @@ def test_sparse_kinds_and_progress(tmp_path: Path) -> None:
     assert calls[-1][0] == calls[-1][1]
 
 
+def test_regression_kinds_have_continuous_targets(tmp_path: Path) -> None:
+    train, test = generate("csgd-wide", tmp_path / "r", rows=700, executor=Backwards())
+    assert (train.meta.target, train.meta.n_targets, train.meta.classes) == ("continuous", 1, [])
+    assert (test.meta.n_rows, test.meta.n_features) == (5_000, 5_000)
+    assert [train.read(index).y.shape for index in range(len(train))] == [(512, 1), (188, 1)]
+    x, y = generate_rows("csgd-wide", 0, "train", 0, 700)
+    stored_x, stored_y = _dense(train)
+    assert np.array_equal(stored_x, x.values)
+    assert np.array_equal(stored_y, y)
+    with pytest.raises(MismatchError, match="has continuous targets; this method needs class targets"):
+        fit("mcid", train)
+
+
+@pytest.mark.parametrize("kind", ["rcv1-4", "odp"])
+def test_partitions_of_sparse_kinds_are_of_the_asked_size(tmp_path: Path, kind: str) -> None:
+    train, _ = generate(kind, tmp_path / "d", rows=3 * 8192, partition_size=9 * 2**20)
+    assert 4 * 2**20 < train.decoded_bytes.max() < 10 * 2**20
+
+
 def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "d-test").mkdir()
     with pytest.raises(MismatchError) as caught:
@@ -99,7 +119,8 @@ def test_refused(tmp_path: Path) -> None:
         generate("dens", tmp_path / "d")
     assert (
         str(caught.value)
-        == "unknown kind 'dens': did you mean 'dense'? known kinds are rcv1-4, rcv1-53, dense"
+        == "unknown kind 'dens': did you mean 'dense'? known kinds are rcv1-4, rcv1-53, dense, odp, csgd, "
+        "csgd-wide, alpha, axis"
     )
     with pytest.raises(ParameterError, match=r"--rows 0: at least one row is needed"):
         generate("dense", tmp_path / "d", rows=0)

@@ -14,6 +14,7 @@ from ingest_helpers import read_all, small_ranges  # noqa: F401
 import distls.ingestion.plan
 from distls.ingestion import ingest
 from distls.storage.dataset import open_dataset
+from distls.storage.errors import MismatchError
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 
@@ -104,3 +105,12 @@ def test_unsorted_and_repeated_columns_of_a_matrix_are_put_in_order(tmp_path):
     part = open_dataset(tmp_path / "d").read(0)
     assert part.x.indices.tolist() == [0, 2, 1]
     assert part.x.data.tolist() == [2, 4, 4]
+
+
+def test_dense_rows_are_as_wide_as_those_they_are_to_be_like(tmp_path):
+    ingest(np.ones((4, 3)), tmp_path / "d", y=[0, 1, 0, 1])
+    for width in (2, 4):
+        with pytest.raises(MismatchError) as caught:
+            ingest(np.ones((2, width)), tmp_path / "e", y=[0, 1], like=tmp_path / "d")
+        assert str(caught.value) == f"X: {width} columns, but {tmp_path}/d has 3 features"
+        assert not (tmp_path / "e").exists()

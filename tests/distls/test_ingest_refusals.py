@@ -11,6 +11,7 @@ from ingest_helpers import Reversed, file_bytes, make_text, small_ranges  # noqa
 import distls.ingestion.plan
 import distls.workers.text
 from distls.ingestion import ingest
+from distls.ingestion.options import FORMATS
 from distls.storage.errors import (
     BadInputError,
     ParameterError,
@@ -57,7 +58,7 @@ def test_a_line_that_cannot_be_a_row_is_refused_before_it_fills_the_memory(tmp_p
     (tmp_path / "a.svm").write_bytes(pack(b"1 1:1\n\n2 " + b"1" * 20_000 + b"\n"))
     with pytest.raises(BadInputError) as caught:
         ingest(tmp_path / "a.svm", tmp_path / "d")
-    assert str(caught.value) == f"{tmp_path}/a.svm:3: a line of more than 0 MiB: not svmlight text"
+    assert str(caught.value) == f"{tmp_path}/a.svm:3: a line of more than 0 MiB: not text in lines"
 
 
 @pytest.mark.parametrize(
@@ -90,10 +91,10 @@ def test_refused_sources(tmp_path):
         assert not (tmp_path / "d").exists()
         return str(caught.value)
 
-    (tmp_path / "a.csv").write_text("1,2,3\n4,5,6\n")
-    assert refusal(tmp_path / "a.csv") == (
-        f'{tmp_path}/a.csv: not recognised by its name or its start ("1,2,3"); '
-        "name its format, one of svmlight, npz, npy, idx"
+    (tmp_path / "a.dat").write_text("1,2,3\n4,5\n")
+    assert refusal(tmp_path / "a.dat") == (
+        f'{tmp_path}/a.dat: not recognised by its name or its start ("1,2,3"); '
+        f"name its format, one of {', '.join(FORMATS[1:])}"
     )
     assert refusal(tmp_path / "none.svm") == f"{tmp_path}/none.svm: no such file"
     assert refusal(tmp_path) == f"{tmp_path}: a folder; name the files in it"
@@ -118,6 +119,9 @@ def test_refused_sources(tmp_path):
     )
     assert refusal(np.array([[1.0], [1e300]]), y=[0, 1]) == "X, row 1: a value is not finite in float32"
     assert refusal(np.ones((2, 2)), y=[0, np.inf]) == "X, row 1: the label is not finite"
+    assert refusal(np.ones((2, 2)), y=[0, 1], n_features=3) == (
+        "X: 2 columns of dense rows, which n_features=3 does not widen"
+    )
     assert refusal(np.ones((2, 2)), y=[0]) == "y: shape (1,) does not go with the 2 rows of X"
     assert (
         refusal(np.array([["a"]]), y=[0])
@@ -140,8 +144,8 @@ def test_refused_sources(tmp_path):
         ({"split": ["a=1.5"]}, "a split is NAME=FRACTION with a fraction between 0 and 1, not 'a=1.5'"),
         ({"split": ["a=.5", "b=.5"]}, "the fractions of all splits must add up to less than 1"),
         ({"split": ["a=.2", "a=.5"]}, "two splits have the same name"),
-        ({"format": "csv"}, "format must be one of auto, svmlight, npz, npy, idx, not 'csv'"),
-        ({"transform": "sqrt"}, "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale"),
+        ({"format": "xls"}, f"format must be one of {', '.join(FORMATS)}, not 'xls'"),
+        ({"transform": "sqrt"}, "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize"),
         ({"unlabelled": True, "multilabel": True}, "unlabelled and multilabel exclude each other"),
         ({"labels": "y.npy"}, "labels is for array sources; svmlight text has its own"),
         ({"y": [1]}, "y and sample_weight go with arrays in memory; files were given"),

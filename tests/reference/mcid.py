@@ -44,10 +44,24 @@ def perceptron(z: Array, y: int) -> tuple[float, Array]:
     return float(z[star] - z[y]), g
 
 
+def ovr_hinge(z: Array, y: int) -> tuple[float, Array]:
+    """One-versus-rest hinge: the sum of K binary hinges, the row positive in one of them."""
+    t = np.where(np.arange(len(z)) == y, 1.0, -1.0)
+    return float(np.maximum(0.0, 1.0 - t * z).sum()), np.where(t * z < 1.0, -t, 0.0)
+
+
+def ovr_log(z: Array, y: int) -> tuple[float, Array]:
+    """One-versus-rest logistic loss: the sum of K binary ones."""
+    t = np.where(np.arange(len(z)) == y, 1.0, -1.0)
+    return float(np.logaddexp(0.0, -t * z).sum()), -t / (1.0 + np.exp(t * z))
+
+
 LOSSES: dict[str, Callable[[Array, int], tuple[float, Array]]] = {
     "softmax": softmax,
     "crammer_singer": crammer_singer,
     "perceptron": perceptron,
+    "ovr_hinge": ovr_hinge,
+    "ovr_log": ovr_log,
 }
 
 
@@ -61,6 +75,7 @@ class Result:
     b_sum: Array
     loss_sum: float
     errors: int
+    near_ties: int = 0  # rows whose best scores differ by rounding: which one wins is anybody's guess
 
 
 def train(
@@ -88,6 +103,7 @@ def train(
             value, g = LOSSES[loss](z, int(y[i]))
             out.loss_sum += s[i] * value
             out.errors += int(np.argmax(z)) != y[i]
+            out.near_ties += 0.0 < np.diff(np.sort(z)[-2:])[0] < 1e-13 * np.abs(z).max()
             new_w -= s[i] / (alpha * now * r) * np.outer(x[i], g)
             if fit_intercept:
                 new_b -= min(1.0 / (alpha * now), 1.0 / np.sqrt(now)) * s[i] / r * g

@@ -22,6 +22,9 @@ def model(dtype="float32"):
         transforms=[{"name": "scale", "divisor": 255.0}],
         transforms_digest="abc",
         dataset_fingerprint="f" * 64,
+        zero_based=False,
+        source={"format": "text", "recipe": {"ngrams": [1, 2]}},
+        features={"idf": np.array([1.0, 2.5, 3.0]), "kept": np.array([0, 2], np.int64)},
     )
 
 
@@ -45,6 +48,15 @@ def test_round_trip(tmp_path, dtype):
         assert found.n_features == 3
         assert found.has_probabilities
     assert not replace(model(), loss="crammer_singer").has_probabilities
+
+
+def test_what_raw_data_need_is_stored_in_the_described_form(tmp_path):
+    save_model(tmp_path / "model", model())
+    attributes, arrays = read_bundle(tmp_path / "model", "model")
+    assert (attributes["zero_based"], attributes["source"]) == (False, model().source)
+    assert sorted(arrays) == ["features_idf", "features_kept", "intercept", "weights"]
+    assert arrays["features_idf"].nbytes == 8 * model().n_features
+    assert load_model(tmp_path).features["kept"].dtype == np.int64
 
 
 def test_a_model_replaces_another_at_once(tmp_path):

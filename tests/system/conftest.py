@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from helpers import workers_of
 
 from distls.generation import generate
 
@@ -37,8 +38,7 @@ class Command:
 
     def workers(self) -> list[psutil.Process]:
         """Return the worker processes that have been started so far."""
-        family = psutil.Process(self.process.pid).children(recursive=True)
-        return [p for p in family if "spawn_main" in " ".join(p.cmdline())]
+        return workers_of(self.process.pid)
 
     def when(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         """Wait until `condition()`, failing when the command ends first."""

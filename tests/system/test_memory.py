@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from helpers import workers_of
 
 from distls.generation import generate
 from distls.memory import parse_bytes
@@ -46,16 +46,9 @@ class Watched:
     def _watch(self) -> None:
         while self._process.poll() is None:
             self.driver = max(self.driver, high_water(self._process.pid))
-            for pid in self._pids():
-                self.workers[pid] = max(self.workers.get(pid, 0), high_water(pid))
+            for worker in workers_of(self._process.pid):
+                self.workers[worker.pid] = max(self.workers.get(worker.pid, 0), high_water(worker.pid))
             time.sleep(0.05)
-
-    def _pids(self) -> list[int]:
-        try:
-            family = psutil.Process(self._process.pid).children(recursive=True)
-            return [child.pid for child in family if "spawn_main" in " ".join(child.cmdline())]
-        except psutil.Error:
-            return []
 
 
 @pytest.fixture(scope="module")

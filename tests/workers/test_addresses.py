@@ -28,7 +28,7 @@ def _train(loss: str, dtype: str, k: int, pad: int) -> bytes:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("k", [3, 5, 9, 33])
-@pytest.mark.parametrize("loss", ["softmax", "crammer_singer"])
+@pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "ovr_hinge", "ovr_log"])
 def test_training_does_not_depend_on_addresses(loss: str, dtype: str, k: int) -> None:
     here = {_train(loss, dtype, k, pad) for pad in range(1, 40, 3)}
     with ThreadPoolExecutor(3) as pool:

@@ -106,3 +106,11 @@ def test_the_order_does_not_depend_on_the_cut():
 def test_shares_of_a_pass_are_even(n_rounds):
     counts = [len(lane.blocks) for round_ in rounds([tuple(range(10))], n_rounds, 0) for lane in round_]
     assert max(counts) - min(counts) <= 1
+
+
+def test_without_shuffle_blocks_come_by_number_in_every_pass() -> None:
+    lanes = [(0, 3, 4, 6), (1, 2, 5)]
+    for pass_index in range(3):
+        work = [round_of_pass(lanes, 2, pass_index, r, 9, shuffle=False) for r in range(2)]
+        assert [lane.blocks for lane in work[0]] == [(0, 3), (1,)]
+        assert [lane.blocks for lane in work[1]] == [(4, 6), (2, 5)]

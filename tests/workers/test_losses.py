@@ -6,8 +6,18 @@ import sys
 import numpy as np
 import pytest
 
+from distls.storage.model import PROBABLE
 from distls.workers import losses
-from distls.workers.losses import LOSSES, SLOPES_IN_G, loss_slopes, loss_values, row_slopes
+from distls.workers.losses import (
+    LOG_LOSSES,
+    LOSSES,
+    SLOPES_IN_G,
+    NormalizedSigmoids,
+    loss_slopes,
+    loss_values,
+    probabilities,
+    row_slopes,
+)
 from reference import mcid
 
 NAMES = sorted(LOSSES)
@@ -104,6 +114,48 @@ def test_softmax_is_stable_and_accurate(dtype, k):
         np.testing.assert_allclose(value, float(values[i]), rtol=4 * tolerance, atol=4 * tolerance)
 
 
+def test_ovr_hinge_exactly_on_the_margin_has_no_slope():
+    z, g = np.array([1.0, -1.0, -1.0]), np.empty(3)
+    assert row_slopes(LOSSES["ovr_hinge"], z, 1.0, 0, g) == (0.0, 0, 0)  # rival == y: no update
+    assert not loss_slopes(LOSSES["ovr_hinge"], z[None], np.array([0])).any()
+    assert row_slopes(LOSSES["ovr_hinge"], z, 0.999, 0, g)[1] == SLOPES_IN_G
+    assert g.tolist() == [-1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("k", [2, 5, 53, 1139])
+@pytest.mark.parametrize("scale", [0.1, 30.0, 3e4])
+def test_one_versus_rest_in_float32_is_stable_and_accurate(k, scale):
+    z, y = scores_and_classes(k, spread=1.0)
+    z = z.astype(np.float32)
+    exact = scale * z.astype(np.longdouble)
+    for name in ("ovr_log", "ovr_hinge"):
+        values, slopes = loss_values(LOSSES[name], exact, y), loss_slopes(LOSSES[name], exact, y)
+        for i in range(len(z)):
+            value, g, _ = one_row(LOSSES[name], z[i], scale, y[i])
+            np.testing.assert_allclose(value, float(values[i]), rtol=3e-6, atol=1e-6)
+            if name == "ovr_log":  # the scores themselves are rounded by 1e-7 of their size
+                np.testing.assert_allclose(g, slopes[i].astype(float), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shift", [0.0, 700.0, -700.0, -1e4])
+def test_normalized_sigmoids_are_scored_even_where_all_of_them_vanish(dtype, shift):
+    z, y = scores_and_classes(6)
+    z = (z + shift).astype(dtype)
+    p = probabilities("ovr_log", z.copy())
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-6)
+    assert np.array_equal(p.argmax(axis=1), z.argmax(axis=1)) or shift == 700.0  # all sigmoids are 1
+    if shift == 0.0:
+        sigmoids = 1 / (1 + np.exp(-z))
+        np.testing.assert_allclose(p, sigmoids / sigmoids.sum(axis=1, keepdims=True), rtol=1e-5)
+    losses = NormalizedSigmoids().values(z.astype(float), y)
+    rows = [row_slopes(NormalizedSigmoids(), row, 1.0, c, row)[0] for row, c in zip(z, y, strict=True)]
+    np.testing.assert_allclose(rows, losses, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(np.exp(-losses), p[np.arange(len(y)), y], rtol=1e-2 if shift else 1e-5)
+    with pytest.raises(ValueError, match="perceptron has no probabilities"):
+        probabilities("perceptron", z)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_nan_scores_are_not_hidden(name, dtype):
@@ -120,7 +172,9 @@ def test_losses_pickle_and_are_named_once():
         assert type(pickle.loads(pickle.dumps(loss))) is type(loss)
         assert type(loss).__name__.lower() == name.replace("_", "")
     assert set(mcid.LOSSES) == set(LOSSES)
-    assert set(losses._ROW_FUNCTIONS) == {type(loss) for loss in LOSSES.values()}
+    scored = [*LOSSES.values(), *LOG_LOSSES.values()]
+    assert set(losses._ROW_FUNCTIONS) == {type(loss) for loss in scored}
+    assert set(LOG_LOSSES) == set(PROBABLE)
 
 
 def test_kernels_with_a_loss_come_from_the_disk_cache_in_a_new_process(tmp_path):

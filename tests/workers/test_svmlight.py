@@ -114,6 +114,29 @@ def test_all_short_decimals_are_exact():
     assert rows == [[(i + 1, float(t)) for i, t in enumerate(texts) if float(t)]]
 
 
+def test_every_length_with_the_point_in_every_place_is_exact():
+    digits = "98765432109876543210"
+    texts = [digits[:n] for n in range(1, 19)]
+    texts += [f"{digits[:at]}.{digits[at:n]}" for n in range(1, 19) for at in range(n + 1)]
+    texts += [f"-{text}" for text in texts]
+    # what follows a value must not become part of it
+    for ending in ("", " ", "\n", " 9999:123456789012345\n", "\t#12345678\n"):
+        line = "0 " + " ".join(f"{i + 1}:{t}" for i, t in enumerate(texts)) + ending
+        rows, _, _ = parse(line.encode(), float64=True)
+        assert rows[0][: len(texts)] == [(i + 1, float(t)) for i, t in enumerate(texts)]
+
+
+@pytest.mark.parametrize("place", range(1, 18))
+@pytest.mark.parametrize("bad", ["/", ":", "x", ".", "\x80"])
+def test_a_bad_character_anywhere_in_a_value_is_refused(place, bad):
+    text = "1." + "1" * 16
+    token = f"5:{text[:place]}{bad}{text[place + 1 :]}"
+    if place == 1 and bad == ".":
+        assert parse(f"1 {token}\n".encode(), float64=True)[0] == [[(5, float(text))]]
+    else:
+        assert "a value must be a decimal number" in refusal(f"1 {token}\n".encode("latin-1"))
+
+
 def test_more_long_numbers_than_the_slow_list_holds():
     token = "0.12345678901234567890123"  # its first 19 digits do not decide the double on their own
     text = "0 " + " ".join(f"{i}:{token}" for i in range(1, 10_000)) + "\n"

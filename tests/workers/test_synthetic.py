@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -14,8 +15,11 @@ from distls.workers import synthetic
 from distls.workers.kernels.sampling import alias_cells
 from distls.workers.synthetic import BLOCK_ROWS, KINDS, block, generate_rows
 
-DOCUMENTS = ["rcv1-4", "rcv1-53"]
-ALL = [*DOCUMENTS, "dense"]
+DOCUMENTS = ["rcv1-4", "rcv1-53", "odp"]
+LABELLED = [*DOCUMENTS, "dense"]
+FACTORS = ["alpha", "axis"]
+REGRESSION = ["csgd", "csgd-wide"]
+ALL = [*LABELLED, *FACTORS, *REGRESSION]
 
 
 def arrays(made):
@@ -55,8 +59,10 @@ def test_seed_part_and_index_each_change_the_rows(kind):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_block_boundaries_do_not_show(kind):
-    whole = generate_rows(kind, 0, "train", 0, 20_000)
-    cuts = [0, 1, 5_000, 8_191, 8_192, 8_193, 16_384, 20_000]
+    size = KINDS[kind].block_rows
+    last = 3_000 if kind == "csgd-wide" else 20_000
+    whole = generate_rows(kind, 0, "train", 0, last)
+    cuts = [0, 1, size // 2, size - 1, size, size + 1, 2 * size, last]
     pieces = [generate_rows(kind, 0, "train", a, b) for a, b in itertools.pairwise(cuts)]
     joined = concatenate_rows([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
     assert same(whole, joined)
@@ -64,7 +70,7 @@ def test_block_boundaries_do_not_show(kind):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_fewer_rows_are_a_prefix_and_rows_beyond_the_papers_count_exist(kind):
-    x, y = generate_rows(kind, 0, "test", 0, 9_000)
+    x, y = generate_rows(kind, 0, "test", 0, KINDS[kind].block_rows + 800)
     few_x, few_y = generate_rows(kind, 0, "test", 0, 700)
     n = KINDS[kind].n_features
     assert (matrix(x, n)[:700] != matrix(few_x, n)).sum() == 0
@@ -79,7 +85,7 @@ def test_fewer_rows_are_a_prefix_and_rows_beyond_the_papers_count_exist(kind):
 def test_no_rows(kind):
     x, y = generate_rows(kind, 0, "train", 8_192, 8_192)
     assert matrix(x, KINDS[kind].n_features).shape == (0, KINDS[kind].n_features)
-    assert y.shape == (0,)
+    assert y.shape == ((0, 1) if kind in REGRESSION else (0,))
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
@@ -107,10 +113,11 @@ def test_dense_block_shape_and_types():
     assert np.isfinite(x.values).all()
 
 
-@pytest.mark.parametrize("kind", DOCUMENTS)
-def test_documents_have_90_non_zeros_a_row(kind):
+@pytest.mark.parametrize(("kind", "nnz"), [("rcv1-4", 90), ("rcv1-53", 90), ("odp", 190)])
+def test_documents_have_the_papers_non_zeros_a_row(kind, nnz):
     x, _ = generate_rows(kind, 0, "train", 0, 5 * BLOCK_ROWS)
-    assert x.indptr[-1] / (5 * BLOCK_ROWS) == pytest.approx(90, rel=0.03)
+    assert x.indptr[-1] / (5 * BLOCK_ROWS) == pytest.approx(nnz, rel=0.03)
+    assert KINDS[kind].row_nnz == nnz
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
@@ -123,7 +130,7 @@ def test_term_values_are_log_term_frequencies(kind):
     assert 0.4 < np.mean(frequency < 1.5) < 0.75
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", LABELLED)
 def test_labels_follow_the_priors_with_two_percent_noise(kind):
     labels = KINDS[kind].recipe.labels
     draws = [labels.draw(np.random.default_rng(i)) for i in range(5)]
@@ -137,13 +144,15 @@ def test_labels_follow_the_priors_with_two_percent_noise(kind):
     assert counts.max() < 6 * counts.mean()  # uniform over the other classes
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", [*LABELLED, *FACTORS])
 def test_blocks_contain_every_class(kind):
     _, y = block(kind, 0, "test", 0)
     assert np.array_equal(np.unique(y), np.arange(KINDS[kind].n_classes))
 
 
-@pytest.mark.parametrize(("kind", "bar"), [("rcv1-4", 0.16), ("rcv1-53", 0.75), ("dense", 0.12)])
+@pytest.mark.parametrize(
+    ("kind", "bar"), [("rcv1-4", 0.16), ("rcv1-53", 0.75), ("dense", 0.12), ("odp", 0.36), ("alpha", 0.2)]
+)
 def test_a_linear_model_learns_it_but_not_perfectly(kind, bar):
     n = KINDS[kind].n_features
     x, y = generate_rows(kind, 0, "train", 0, 10_000)
@@ -153,6 +162,66 @@ def test_a_linear_model_learns_it_but_not_perfectly(kind, bar):
     error = np.mean(model.predict(matrix(x_test, n)) != y_test)
     prior_error = 1 - np.bincount(y_test).max() / len(y_test)
     assert 0.02 < error < min(bar, prior_error)
+
+
+@pytest.mark.parametrize(("kind", "condition"), [("alpha", 1e4), ("axis", 500.0**2)])
+def test_factors_are_ill_conditioned(kind, condition):
+    x, y = generate_rows(kind, 0, "train", 0, 5 * BLOCK_ROWS)
+    assert x.values.dtype == np.float32
+    assert x.values.flags.c_contiguous
+    eigenvalues = np.linalg.eigvalsh(np.cov(x.values.T.astype(float)))
+    assert eigenvalues[-1] / eigenvalues[0] == pytest.approx(condition, rel=0.1)
+    square_norm = 1.0 if kind == "alpha" else (1 / np.arange(1, 501) ** 2).sum()
+    assert np.square(x.values, dtype=float).sum(axis=1).mean() == pytest.approx(square_norm, rel=0.02)
+    assert y.mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_axis_has_scales_one_over_i_along_the_axes_and_alpha_none():
+    x, _ = generate_rows("axis", 0, "train", 0, 5 * BLOCK_ROWS)
+    np.testing.assert_allclose(x.values.std(axis=0) * np.arange(1, 501), 1.0, rtol=0.02)
+    x, _ = generate_rows("alpha", 0, "train", 0, 5 * BLOCK_ROWS)
+    scales = x.values.std(axis=0)
+    assert scales.max() / scales.min() < 2  # the rotation mixed them: they are 100 to 1
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_the_best_possible_error_of_factors_is_that_of_their_noise(kind):
+    made = KINDS[kind]
+    model = synthetic._model(kind, 0)
+    assert math.fsum(model.signal**2) == pytest.approx(1.0, abs=1e-12)
+    x, y = generate_rows(kind, 0, "test", 0, 2 * BLOCK_ROWS)
+    columns = x.values.T.astype(float)
+    for pairing in model.pairings[::-1]:  # undo the rotation: the transpose, in reverse
+        left, right = columns[pairing[0::2]], columns[pairing[1::2]]
+        columns[pairing[0::2]] = (left + right) * math.sqrt(0.5)
+        columns[pairing[1::2]] = (right - left) * math.sqrt(0.5)
+    margin = model.signal @ (columns / model.scale[:, None])
+    assert np.mean((margin > 0) != y) == pytest.approx(math.atan(made.recipe.noise) / math.pi, abs=0.01)
+
+
+def test_regression_is_the_papers_model():
+    x, y = generate_rows("csgd", 0, "train", 0, 10_000)
+    assert (y.dtype, y.shape) == (np.float64, (10_000, 1))
+    assert (x.values[:, 0] == 1.0).all()
+    inputs = x.values[:, 1:]
+    assert (inputs.min(), inputs.max()) == (pytest.approx(0, abs=1e-4), pytest.approx(1, abs=1e-4))
+    np.testing.assert_allclose(inputs.mean(axis=0), 0.5, atol=0.015)
+    np.testing.assert_allclose(inputs.var(axis=0), 1 / 12, rtol=0.05)
+    exact = synthetic._model("csgd", 0)
+    noise = y[:, 0] - x.values.astype(float) @ exact
+    assert noise.var() == pytest.approx(0.2, rel=0.05)
+    fitted = np.linalg.lstsq(x.values.astype(float), y[:, 0], rcond=None)[0]
+    np.testing.assert_allclose(fitted[1:], exact[1:], atol=0.08)
+
+
+def test_wide_regression_has_as_many_inputs_as_rows():
+    kind = KINDS["csgd-wide"]
+    assert kind.n_train == kind.n_features == 5_000
+    x, y = generate_rows("csgd-wide", 0, "train", 0, 600)
+    noise = y[:, 0] - x.values.astype(float) @ synthetic._model("csgd-wide", 0)
+    assert noise.var() == pytest.approx(0.2, rel=0.2)
+    square_norms = np.square(x.values, dtype=float).sum(axis=1)
+    assert square_norms.mean() == pytest.approx(5_000 / 3, rel=0.01)
 
 
 def test_alias_table_holds_the_distribution_exactly():
@@ -185,6 +254,11 @@ def test_wrong_arguments_are_refused(arguments, message):
         ("rcv1-4", "a3e8b2133f1a5584"),
         ("rcv1-53", "b23b1ed98c8a4afe"),
         ("dense", "0b99d6de4811f6fb"),
+        ("odp", "cd27a894a111915f"),
+        ("csgd", "6f1ea6c21070b27c"),
+        ("csgd-wide", "45a64539b7c3970c"),
+        ("alpha", "bccd3bf183c1e3d9"),
+        ("axis", "2072b145fe4de5ce"),
     ],
 )
 def test_bits_are_those_of_every_earlier_version(kind, digest):

@@ -17,7 +17,10 @@ from distls.workers.transforms import (
     apply_transforms,
     idf_weights,
     needs_counts,
+    needs_moments,
     parse_transforms,
+    source_width,
+    stored_width,
     transforms_digest,
 )
 
@@ -98,7 +101,7 @@ def test_refused_values_name_partition_and_row():
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("sqrt", "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale"),
+        ("sqrt", "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize"),
         ("scale", "transform scale needs a positive divisor, as in scale=255; 'scale' was given"),
         ("scale=0", "transform scale needs a positive divisor, as in scale=255; 'scale=0' was given"),
         ("scale=nan", "transform scale needs a positive divisor, as in scale=255; 'scale=nan' was given"),
@@ -127,6 +130,32 @@ def test_recipes_and_digests():
     }
     assert len(digests) == 5
     assert "" in digests
+
+
+def test_digests_know_the_fitted_arrays_only():
+    recipe = parse_transforms("standardize")
+    assert (needs_counts(recipe), needs_moments(recipe)) == (False, True)
+    fitted = {"std": np.ones(2), "mean": np.zeros(2)}
+    digest = transforms_digest(recipe, fitted)
+    assert transforms_digest(recipe, {**fitted, "names": np.frombuffer(b"a,b", np.uint8)}) == digest
+    assert transforms_digest(recipe, {"std": np.ones(2)}) != digest
+
+
+@pytest.mark.parametrize("kept", [[0], [3, 4, 11], list(range(12))])
+def test_columns_that_are_kept_are_numbered_anew(kept):
+    matrix, rows = sparse_rows()
+    recipe = (
+        {"name": "min_count", "count": 2, "columns": 12, "kept": len(kept)},
+        {"name": "scale", "divisor": 2.0},
+    )
+    dense = apply_transforms(DenseRows(matrix.toarray()), recipe, {"kept": np.array(kept)}, "d")
+    x = apply_transforms(rows, recipe, {"kept": np.array(kept)}, "d")
+    expected = matrix.toarray()[:, kept] / 2
+    assert np.array_equal(dense.values, expected)
+    assert np.array_equal(
+        scipy.sparse.csr_matrix((x.data, x.indices, x.indptr), expected.shape).toarray(), expected
+    )
+    assert (stored_width(recipe, 12), source_width(recipe, len(kept))) == (len(kept), 12)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.integers(0, 5))

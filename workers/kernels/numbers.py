@@ -15,7 +15,7 @@ from distls.workers.kernels._inlined import inlined
 from distls.workers.kernels._jit import kernel
 from distls.workers.kernels.decimal import EXACT_DIGITS, decimal_to_double, load_word, trailing_zeros
 
-__all__ = ["MAX_INDEX", "parse_index", "parse_short_value", "scan_number"]
+__all__ = ["MAX_INDEX", "parse_index", "parse_short_field", "parse_short_value", "scan_number"]
 
 MAX_INDEX = 2**31 - 1
 
@@ -31,7 +31,8 @@ _TO_TOP = np.uint64(0x7676767676767676)  # added to a byte above 9, it sets the 
 _PAIRS = np.uint64(0x000000FF000000FF)
 _WEIGHTS_EVEN = np.uint64(0x000F424000000064)
 _WEIGHTS_ODD = np.uint64(0x0000271000000001)
-_TENS = 10.0 ** np.arange(8)  # exact doubles
+_TENS = 10.0 ** np.arange(16)  # exact doubles
+_POWERS = np.uint64(10) ** np.arange(8, dtype=np.uint64)
 
 
 @inlined
@@ -130,29 +131,95 @@ def parse_index(text: NDArray[np.uint8], p: int) -> Any:
 
 
 @inlined
-def parse_short_value(text: NDArray[np.uint8], start: int) -> Any:
-    """Return (end, value) of a plain decimal of up to seven characters and a sign; the end is -1 for others.
+def _without_point(word: np.uint64, point: int) -> np.uint64:
+    """Close the gap of the character at bit `point`; the last byte becomes zero."""
+    before = (np.uint64(1) << np.uint64(point)) - np.uint64(1)
+    return (word & before) | ((word >> np.uint64(8)) & ~before)
+
+
+@inlined
+def _token_bits(word: np.uint64) -> int:
+    """Return 8 x the number of characters before the first blank (64 when there is none)."""
+    return trailing_zeros((word - _ABOVE_SPACE) & ~word & _TOPS) & 120
+
+
+@inlined
+def _long_token(p: int, word: np.uint64, second: np.uint64) -> Any:
+    """Return (end, value) of the decimal of 8 to 15 characters at `p`, in `word` and `second`; else end -1."""
+    n_bits = _token_bits(second)
+    if n_bits == 64:
+        return -1, 0.0
+    after, n_digits, decimals = p + 8 + (n_bits >> 3), 8 + (n_bits >> 3), 0
+    point = _first_match(word ^ _POINTS)
+    if point < 64:
+        word = _without_point(word, point) | (second << np.uint64(56))
+        second >>= np.uint64(8)
+        n_digits -= 1
+        decimals = n_digits - (point >> 3)
+    else:
+        point = _first_match(second ^ _POINTS)
+        if point < n_bits:
+            second = _without_point(second, point)
+            n_digits -= 1
+            decimals = n_digits - 8 - (point >> 3)
+    if n_digits == 7:
+        valid, mantissa = _short_number(word, 56)
+    else:
+        # in two steps, since a word cannot be shifted by 64 bits
+        rest = ((second ^ _ZEROS) << np.uint64(120 - 8 * n_digits)) << np.uint64(8)
+        first = word ^ _ZEROS
+        valid = ((first | (first + _TO_TOP)) | (rest | (rest + _TO_TOP))) & _TOPS == np.uint64(0)
+        mantissa = _eight_digits(first) * _POWERS[n_digits - 8] + _eight_digits(rest)
+    return (after if valid else -1), np.float64(np.int64(mantissa)) / _TENS[decimals]
+
+
+@inlined
+def _short_token(p: int, word: np.uint64, second: np.uint64) -> Any:
+    """Return (end, value) of the plain decimal at `p`, in `word` and `second`; the end is -1 for others.
 
     Both the mantissa and the power of ten are exact doubles, so that one division rounds correctly.
     """
-    negative = text[start] == _MINUS
-    p = start + negative
-    word = load_word(text, p)
-    n_bits = trailing_zeros((word - _ABOVE_SPACE) & ~word & _TOPS) & 120
+    n_bits = _token_bits(word)
     if n_bits == 64:
-        return -1, 0.0
+        return _long_token(p, word, second)
     after = p + (n_bits >> 3)
     point = _first_match(word ^ _POINTS)
     decimals = 0
     if point < n_bits:
-        before = (np.uint64(1) << np.uint64(point)) - np.uint64(1)
-        word = (word & before) | ((word >> np.uint64(8)) & ~before)
+        word = _without_point(word, point)
         n_bits -= 8
         decimals = (n_bits - point) >> 3
     if n_bits == 0:
         return -1, 0.0
     valid, mantissa = _short_number(word, n_bits)
-    if not valid:
-        return -1, 0.0
-    value = np.float64(np.int64(mantissa)) / _TENS[decimals]
-    return after, (-value if negative else value)
+    return (after if valid else -1), np.float64(np.int64(mantissa)) / _TENS[decimals]
+
+
+@inlined
+def parse_short_value(text: NDArray[np.uint8], start: int) -> Any:
+    """Return (end, value) of a plain decimal of up to 15 characters and a sign; the end is -1 for others."""
+    negative = text[start] == _MINUS
+    p = start + negative
+    end, value = _short_token(p, load_word(text, p), load_word(text, p + 8))
+    return end, (-value if negative else value)
+
+
+@inlined
+def _ended_at(word: np.uint64, separators: np.uint64) -> np.uint64:
+    """Return a word with a zero byte for the first of its bytes that is the separator (what follows is void)."""
+    odd = word ^ separators
+    hits = (odd - _ONES) & ~odd & _TOPS
+    return word & ~((hits >> np.uint64(7)) * np.uint64(0xFF))
+
+
+@inlined
+def parse_short_field(text: NDArray[np.uint8], start: int, separators: np.uint64) -> Any:
+    """Do the same for a decimal that may also end at the byte that `separators` holds eight times."""
+    digit = np.int64(text[start]) - 48
+    if text[start + 1] == np.uint8(separators & np.uint64(0xFF)) and 0 <= digit <= 9:
+        return start + 1, np.float64(digit)
+    negative = text[start] == _MINUS
+    p = start + negative
+    word = _ended_at(load_word(text, p), separators)
+    end, value = _short_token(p, word, _ended_at(load_word(text, p + 8), separators))
+    return end, (-value if negative else value)

@@ -26,11 +26,13 @@ __all__ = [
     "count_columns",
     "gather_dense",
     "gather_pairs",
+    "is_repeated",
     "locate_records",
     "pack_pairs",
     "read_labels",
     "smallest_value",
     "sort_records",
+    "store_pair",
 ]
 
 
@@ -113,6 +115,28 @@ def read_labels(
             labels[n] = read_double(words, at + 2 * k)
             n += 1
     offsets[len(row_at)] = n
+
+
+@inlined
+def is_repeated(words: NDArray[np.uint32], at: int, n_before: int) -> bool:
+    """Tell whether the label at word `at` is one of the `n_before` before it."""
+    for before in range(at - 2 * n_before, at, 2):
+        if words[before] == words[at] and words[before + 1] == words[at + 1]:
+            return True
+    return False
+
+
+@inlined
+def store_pair(words: Any, floats: Any, at: int, index: int, value: float, wide: int) -> int:
+    """Write one pair at word `at` and return the next word; zeros are not kept."""
+    words[at] = np.uint32(index)
+    if wide:
+        write_double(words, at + 1, value)
+        return at + 3 if value != 0.0 else at
+    # rounded before the test: a value that underflows float32 would be a stored zero
+    rounded = np.float32(value)
+    floats[at + 1] = rounded
+    return at + 2 if rounded != np.float32(0.0) else at
 
 
 @inlined

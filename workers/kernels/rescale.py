@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from distls.workers.kernels._jit import kernel
 
-__all__ = ["normalise_rows", "scale_columns"]
+__all__ = ["keep_columns", "normalise_rows", "scale_columns"]
 
 
 @kernel
@@ -23,6 +23,23 @@ def normalise_rows(indptr: NDArray[np.int64], data: NDArray[Any]) -> None:
             norm = np.sqrt(square)
             for k in range(indptr[r], indptr[r + 1]):
                 data[k] = data[k] / norm
+
+
+@kernel
+def keep_columns(
+    indptr: NDArray[np.int64], indices: NDArray[Any], data: NDArray[Any], place: NDArray[np.int64]
+) -> None:
+    """Move each column c to place[c] and drop it where that is negative, in place; offsets are set anew."""
+    kept, start = 0, indptr[0]
+    for r in range(len(indptr) - 1):
+        stop = indptr[r + 1]
+        for k in range(start, stop):
+            column = place[indices[k]]
+            if column >= 0:
+                indices[kept] = column
+                data[kept] = data[k]
+                kept += 1
+        start, indptr[r + 1] = stop, kept
 
 
 @kernel

@@ -51,6 +51,7 @@ __all__ = [
     "mcid_settings",
     "new_clock",
     "weights_from",
+    "window_mean",
     "window_sum",
 ]
 
@@ -230,4 +231,11 @@ def window_sum(u: Floats, q: Floats, clock: NDArray[np.float64]) -> Floats:
     Divided by the number of steps in the window it is the averaged W; lanes' sums may be added first.
     """
     _window_sum(u.reshape(-1), q.reshape(-1), clock[H])
+    return q
+
+
+def window_mean(u: Floats, q: Floats, clock: NDArray[np.float64], steps: float) -> Floats:
+    """Overwrite Q by the mean of W over the window's `steps` > 0 iterates, and return it."""
+    window_sum(u, q, clock)
+    q *= q.dtype.type(1.0 / steps)
     return q

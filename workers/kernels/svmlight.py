@@ -16,8 +16,9 @@ from distls.workers.kernels._inlined import inlined
 from distls.workers.kernels._jit import kernel
 from distls.workers.kernels.decimal import write_double
 from distls.workers.kernels.numbers import MAX_INDEX, parse_index, parse_short_value, scan_number
+from distls.workers.kernels.records import is_repeated, store_pair
 
-__all__ = ["PADDING", "Code", "Mode", "State", "line_end", "parse_lines"]
+__all__ = ["PADDING", "Code", "Mode", "State", "line_end", "note_indices", "parse_lines"]
 
 PADDING = 16
 
@@ -131,15 +132,6 @@ def _parse_label(
     return Code.DONE, end, value + 0.0  # minus zero is zero
 
 
-@inlined
-def _is_repeated(words: NDArray[np.uint32], at: int, n_before: int) -> bool:
-    """Tell whether the label at word `at` equals one of the `n_before` before it."""
-    for before in range(at - 2 * n_before, at, 2):
-        if words[before] == words[at] and words[before + 1] == words[at + 1]:
-            return True
-    return False
-
-
 @kernel
 def _parse_labels(
     text: NDArray[np.uint8],
@@ -162,7 +154,7 @@ def _parse_labels(
         if code != Code.DONE:
             return code, token
         write_double(words, at, value)
-        if _is_repeated(words, at, row[_N_LABELS]):
+        if is_repeated(words, at, row[_N_LABELS]):
             return Code.REPEATED_LABEL, token
         at += 2
         row[_N_LABELS] += 1
@@ -212,19 +204,6 @@ def _parse_long_value(
 
 
 @inlined
-def _store_pair(words: Any, floats: Any, at: int, index: int, value: float, wide: int) -> int:
-    """Write one pair at word `at` and return the next word; zeros are not kept."""
-    words[at] = np.uint32(index)
-    if wide:
-        write_double(words, at + 1, value)
-        return at + 3 if value != 0.0 else at
-    # rounded before the test: a value that underflows float32 would be a stored zero
-    rounded = np.float32(value)
-    floats[at + 1] = rounded
-    return at + 2 if rounded != np.float32(0.0) else at
-
-
-@inlined
 def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of its own costs a quarter of the speed)
     text: NDArray[np.uint8],
     p: int,
@@ -267,10 +246,21 @@ def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of i
         if first < 0:
             first = index
         last = index
-        at = _store_pair(words, floats, at, index, value, wide)
+        at = store_pair(words, floats, at, index, value, wide)
     row[_NNZ] = (at - start_word) // (3 if wide else 2)
     row[_FIRST], row[_LAST] = first, last
     return code, token, at
+
+
+@inlined
+def note_indices(state: NDArray[np.int64], first: int, last: int) -> None:
+    """Note the extreme indices of the row at state[LINE], first <= last; -1: it has none."""
+    if first < 0:
+        return
+    if state[State.MIN_INDEX] < 0 or first < state[State.MIN_INDEX]:
+        state[State.MIN_INDEX], state[State.MIN_LINE] = first, state[State.LINE]
+    if last > state[State.MAX_INDEX]:
+        state[State.MAX_INDEX], state[State.MAX_LINE] = last, state[State.LINE]
 
 
 @inlined
@@ -280,12 +270,7 @@ def _finish_row(state: NDArray[np.int64], row: NDArray[np.int64]) -> None:
     state[State.ROWS] += 1
     state[State.SLOW] = row[_SLOW]
     state[State.QIDS] += row[_QIDS]
-    if row[_FIRST] < 0:
-        return
-    if state[State.MIN_INDEX] < 0 or row[_FIRST] < state[State.MIN_INDEX]:
-        state[State.MIN_INDEX], state[State.MIN_LINE] = row[_FIRST], state[State.LINE]
-    if row[_LAST] > state[State.MAX_INDEX]:
-        state[State.MAX_INDEX], state[State.MAX_LINE] = row[_LAST], state[State.LINE]
+    note_indices(state, row[_FIRST], row[_LAST])
 
 
 @kernel

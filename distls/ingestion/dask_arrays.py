@@ -1,0 +1,108 @@
+"""Dask arrays as sources: their chunks of rows are computed one at a time, by whatever scheduler is current."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import dask.array
+import numpy as np
+
+from distls.storage.errors import BadInputError
+
+__all__ = ["RowChunks"]
+
+
+class RowChunks:
+    """The chunks of rows of X, with those of y and the weights that belong to them.
+
+    Parameters
+    ----------
+    x : dask array of shape (n_rows, n_features)
+        Dense, or of blocks that are scipy.sparse matrices or have ``tocsr()``.
+    y, sample_weight : array or dask array of as many rows, or None
+
+    Raises
+    ------
+    BadInputError
+        The rows of these arrays do not go together.
+    """
+
+    def __init__(self, x: Any, y: Any, sample_weight: Any) -> None:
+        x = _lazy(x)
+        if x.ndim != 2 or x.dtype.kind not in "fiub" or np.isnan(x.shape[1]):
+            raise BadInputError(
+                f"X: a dask array of shape {x.shape} and type {x.dtype}; rows of real numbers are needed"
+            )
+        if any(value is not None and not _is_lazy(value) for value in (y, sample_weight)):
+            x = _with_known_chunks(x)
+        self.x = _in_rows(x)
+        self.y, self.sample_weight = (
+            _like_x(name, value, self.x) for name, value in (("y", y), ("sample_weight", sample_weight))
+        )
+
+    def __len__(self) -> int:
+        """Return the number of chunks."""
+        return int(self.x.numblocks[0])
+
+    @property
+    def n_features(self) -> int:
+        """Columns of X."""
+        return int(self.x.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        """Whether X is declared to have sparse blocks."""
+        return hasattr(self.x._meta, "tocsr")
+
+    @property
+    def rows(self) -> list[int] | None:
+        """Rows of each chunk, where they are known."""
+        sizes = self.x.chunks[0]
+        return None if np.isnan(sizes).any() else [int(size) for size in sizes]
+
+    @property
+    def names(self) -> list[str]:
+        """Dask's names of the arrays: they tell arrays of different content apart."""
+        return [array.name for array in (self.x, self.y, self.sample_weight) if array is not None]
+
+    def compute(self, number: int) -> tuple[Any, Any, Any]:
+        """Compute one chunk of X, y and weights, what they share once."""
+        lazy = (self.x, self.y, self.sample_weight)
+        parts = dask.compute(*(None if array is None else array.blocks[number] for array in lazy))
+        return parts[0], parts[1], parts[2]
+
+
+def _is_lazy(value: Any) -> bool:
+    return hasattr(value, "__dask_graph__")
+
+
+def _lazy(value: Any) -> Any:
+    """Return a dask DataFrame or Series as an array."""
+    return value.to_dask_array() if hasattr(value, "to_dask_array") else value
+
+
+def _with_known_chunks(x: Any) -> Any:
+    """Count the rows of all chunks, which computes them once, without a change to the user's array."""
+    x = dask.array.Array(x.dask, x.name, x.chunks, meta=x._meta)
+    return x.compute_chunk_sizes() if np.isnan(x.shape[0]) else x
+
+
+def _in_rows(x: Any) -> Any:
+    return x.rechunk({1: -1}) if x.ndim == 2 and x.numblocks[1] > 1 else x
+
+
+def _like_x(name: str, value: Any, x: Any) -> Any:
+    """Cut an array into the chunks of X."""
+    if value is None:
+        return None
+    value = _lazy(value) if _is_lazy(value) else dask.array.from_array(np.asarray(value))
+    unknown = np.isnan(x.shape[0]) or np.isnan(value.shape[0])
+    if not unknown and value.shape[0] != x.shape[0]:
+        raise BadInputError(f"{name}: shape {value.shape} does not go with the {x.shape[0]} rows of X")
+    if unknown and value.numblocks[0] != x.numblocks[0]:
+        raise BadInputError(
+            f"{name}: {value.numblocks[0]} chunks of rows, but X has {x.numblocks[0]} and their lengths are "
+            "not known; cut both in the same way, or call compute_chunk_sizes() on both"
+        )
+    return _in_rows(value if unknown else value.rechunk({0: x.chunks[0]}))

@@ -1,0 +1,79 @@
+"""What new data take over with ``like``: from a dataset, or from a model of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from distls.storage.dataset import Dataset, is_dataset, open_dataset
+from distls.storage.format import DatasetMeta
+from distls.storage.model import LinearModel, load_model
+
+__all__ = ["Like", "ModelLike", "like_model", "open_like"]
+
+
+@dataclass(frozen=True)
+class ModelLike:
+    """What a model knows of its training data: the part of a `Dataset` that other data take over.
+
+    Attributes
+    ----------
+    path : Path
+        Names it in messages.
+    meta : DatasetMeta
+        Classes, width, base, transforms, source; its counts of rows mean nothing.
+    fingerprint : str
+        Tells it from another.
+    arrays : dict of name -> array
+    """
+
+    path: Path
+    meta: DatasetMeta
+    fingerprint: str
+    arrays: dict[str, NDArray[Any]]
+
+    def features(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of ``features/``."""
+        return self.arrays
+
+
+Like = Dataset | ModelLike
+
+
+def open_like(like: str | Path | LinearModel | Like) -> Like:
+    """Open a dataset, run or model.
+
+    Raises
+    ------
+    FormatError, IncompleteError, CorruptDataError
+        It is none of them, unfinished or damaged.
+    """
+    if isinstance(like, (Dataset, ModelLike)):
+        return like
+    if isinstance(like, LinearModel):
+        return like_model(like, "the model")
+    path = Path(like)
+    if is_dataset(path) or not any((path / name).exists() for name in ("config.json", "bundle.json")):
+        return open_dataset(path)
+    return like_model(load_model(path), str(path))
+
+
+def like_model(model: LinearModel, name: str) -> ModelLike:
+    """Return what `model` knows of its training data; `name` is what messages call it."""
+    meta = DatasetMeta(
+        n_rows=0,
+        n_features=model.n_features,
+        nnz=0,
+        layout="csr",
+        dtype="float32",
+        target="class",
+        classes=model.classes,
+        transforms=model.transforms,
+        transforms_digest=model.transforms_digest,
+        zero_based=model.zero_based,
+        source=model.source,
+    )
+    return ModelLike(Path(name), meta, model.sha256, model.features)

@@ -1,0 +1,178 @@
+"""Stage 0 of an ingest of tables: what only the whole input shows of its columns, merged in the order of the items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from distls.ingestion.options import IngestOptions
+from distls.ingestion.tables import declared_columns
+from distls.storage.errors import BadInputError
+from distls.workers.columns import Feature, TableOptions, is_number
+from distls.workers.delimited import DelimitedOptions
+
+__all__ = ["SurveyRun", "surveyed_options"]
+
+# Different values of a column that was not declared to be a category.
+_MOST_GUESSED = 1000
+# Of one that was: each is a feature, and a text that every task gets.
+_MOST_DECLARED = 2**17
+
+# From a name, the most values of the columns to collect and the columns to check, to the results of all items.
+SurveyRun = Callable[[str, dict[int, int], tuple[int, ...]], Iterable[dict[str, Any]]]
+# From the lines of all items, one of them and a line in it, to FILE:LINE.
+Where = Callable[[Sequence[int], int, int], str]
+
+
+def surveyed_options(
+    read: TableOptions, options: IngestOptions, run: SurveyRun, where: Where
+) -> tuple[TableOptions, tuple[str, ...]]:
+    """Find out which columns are categories, their values, whether labels are words, how wide sparse rows are.
+
+    Parameters
+    ----------
+    read : TableOptions
+        ``categories=()`` of a feature says that it may be a category; where columns have types, that it is one.
+    run, where : callable
+
+    Returns
+    -------
+    read : TableOptions
+        Complete.
+    notices : tuple of str
+
+    Raises
+    ------
+    BadInputError
+        A column has too many categories, or a row too many features.
+    """
+    survey = _Survey(read, declared_columns(read, options), where)
+    survey.collect(run)
+    features = tuple(map(survey.feature, read.features))
+    read = replace(read, features=_with_width(features, options))
+    label_words = bool(read.label) and survey.place[read.label] in survey.words
+    return replace(read, label_words=label_words), survey.notices(features)
+
+
+def _with_width(features: tuple[Feature, ...], options: IngestOptions) -> tuple[Feature, ...]:
+    """Give sparse rows what is left of the width that was asked for."""
+    if options.n_features is None:
+        return features
+    found = sum(feature.size for feature in features)
+    if found > options.n_features:
+        raise BadInputError(f"rows of {found} features do not fit into n_features={options.n_features}")
+    spare = options.n_features - found
+    return tuple(replace(f, width=f.size + spare) if f.indices else f for f in features)
+
+
+@dataclass
+class _Survey:
+    """What is known of the columns, which are numbered.
+
+    Attributes
+    ----------
+    words : dict
+        The first value of a column that is no number, as (item, line, text).
+    values : dict
+        The different values of a column; None: too many.
+    largest : dict
+        The largest index of a column of indices.
+    lines : list of int
+        Of each item.
+    """
+
+    read: TableOptions
+    declared: Sequence[str]
+    where: Where
+    words: dict[int, tuple[int, int, str]] = field(default_factory=dict)
+    values: dict[int, set[str] | None] = field(default_factory=dict)
+    largest: dict[int, int] = field(default_factory=dict)
+    lines: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.place = {name: c for c, name in enumerate(self.read.columns)}
+        # columns of text have a type; others tell by their values
+        self.typed = not isinstance(self.read, DelimitedOptions)
+
+    def collect(self, run: SurveyRun) -> None:
+        """Look at all columns, and once more at those that turn out to be categories late."""
+        features = [(self.place[f.name], f) for f in self.read.features]
+        limits = {c: self._limit(f.name) for c, f in features if f.categories is not None}
+        numbers = [c for c, f in features if f.categories is None]
+        label = [self.place[self.read.label]] if self.read.label else []
+        self._add(run("survey", limits, (*numbers, *label)), limits)
+        late = {c: _MOST_GUESSED for c in numbers if c in self.words}
+        if late:
+            self._add(run("survey-late", late, ()), late)
+
+    def _limit(self, name: str) -> int:
+        return _MOST_DECLARED if name in self.declared else _MOST_GUESSED
+
+    def _add(self, results: Iterable[dict[str, Any]], limits: dict[int, int]) -> None:
+        self.lines = []
+        for item, result in enumerate(results):
+            self.lines.append(result["lines"])
+            for column, line, text in result["words"]:
+                self.words.setdefault(column, (item, line, text))
+            for column, values in result["values"]:
+                self._add_values(column, values, limits[column])
+            for column, index in result.get("largest", ()):
+                self.largest[column] = max(self.largest.get(column, -1), index)
+
+    def _add_values(self, column: int, values: list[str] | None, limit: int) -> None:
+        known = self.values.setdefault(column, set())
+        if known is not None and values is not None:
+            known.update(values)
+        if known is None or values is None or len(known) > limit:
+            self.values[column] = None
+
+    def feature(self, guess: Feature) -> Feature:
+        """Return a column as what it turned out to be."""
+        column = self.place[guess.name]
+        if guess.indices:
+            return replace(guess, width=max(self.largest[self.place[guess.indices]] + 1, 1))
+        if not self._is_category(guess):
+            return replace(guess, categories=None)
+        values = self.values[column]
+        if values is None:
+            raise BadInputError(self._too_many(guess.name))
+        return Feature(guess.name, tuple(sorted(values)))
+
+    def _is_category(self, guess: Feature) -> bool:
+        known = self.typed and guess.categories is not None
+        return known or guess.name in self.declared or self.place[guess.name] in self.words
+
+    def _first_word(self, name: str) -> tuple[str, str]:
+        item, line, text = self.words[self.place[name]]
+        return text, self.where(self.lines, item, line)
+
+    def _too_many(self, name: str) -> str:
+        if name in self.declared:
+            return f'column "{name}" has more than {_MOST_DECLARED} values; --ignore-columns "{name}" leaves it out'
+        if self.typed:
+            return (
+                f'column "{name}" has more than {_MOST_GUESSED} values; take them as categories with '
+                f'--categorical "{name}", or leave the column out with --ignore-columns "{name}"'
+            )
+        text, where = self._first_word(name)
+        return (
+            f'{where}: column "{name}": "{text}": not a number, and the column has more than {_MOST_GUESSED} values; '
+            f'correct it, or take them as categories with --categorical "{name}", or leave the column out with '
+            f'--ignore-columns "{name}"'
+        )
+
+    def notices(self, features: Sequence[Feature]) -> tuple[str, ...]:
+        """Say which columns became categories, and why where it may surprise."""
+        categories = [feature for feature in features if feature.categories is not None]
+        if not categories:
+            return ()
+        size = sum(feature.size for feature in categories)
+        several = len(categories) > 1
+        what = f"{len(categories)} columns are" if several else f'column "{categories[0].name}" is'
+        notices = [f"{what} {'categories' if several else 'a category'}: a feature for each of {size} values"]
+        guessed = (f for f in categories if f.name not in self.declared and not self.typed)
+        for name in (f.name for f in guessed if any(map(is_number, f.categories or ()))):
+            text, where = self._first_word(name)
+            notices.append(f'column "{name}" has numbers, but "{text}" ({where}) is none: it is a category')
+        return tuple(notices)

@@ -1,0 +1,101 @@
+"""Source files where a dataset is expected: ingested like the data of a model into a folder that is removed after."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from distls.storage.atomic import describe_os_error
+from distls.storage.dataset import Dataset, is_dataset, open_dataset
+from distls.storage.errors import ParameterError, StorageError
+from distls.storage.model import LinearModel
+
+__all__ = ["Scorable", "are_sources", "check_source_options", "opened_like"]
+
+Scorable = str | Path | Dataset | Sequence[str | Path]
+
+# Folders that hold data of other programs.
+_SOURCE_FOLDERS = (".zarr",)
+
+
+def are_sources(data: Scorable) -> bool:
+    """Tell whether `data` are files to ingest, not a dataset."""
+    if isinstance(data, Dataset):
+        return False
+    if not isinstance(data, (str, Path)):
+        return len(data) != 1 or are_sources(data[0])
+    path = Path(data)
+    return path.is_file() or (path.suffix in _SOURCE_FOLDERS and path.is_dir() and not is_dataset(path))
+
+
+def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
+    """Refuse options that say how source files are read where there are none.
+
+    Parameters
+    ----------
+    given : mapping of name -> whether it was given
+
+    Raises
+    ------
+    ParameterError
+    """
+    name = next((name for name, was_given in given.items() if was_given), None)
+    if name and not are_sources(data):
+        raise ParameterError(f"{name} is for source files; a data set says itself what is in it")
+
+
+@contextlib.contextmanager
+def opened_like(
+    model: LinearModel, data: Scorable, *, name: str, beside: Path, **options: Any
+) -> Iterator[Dataset]:
+    """Open a dataset, or make one of source files, in their order, for as long as the context lasts.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Gives recipe, classes, width and fitted transforms.
+    data : Dataset, its path, or paths of source files
+    name : str
+        What messages call the model.
+    beside : Path
+        The temporary dataset gets this name and an ending ``.partial``: workers must reach it.
+    **options
+        Of `distls.ingest`.
+
+    Raises
+    ------
+    BadInputError, MismatchError, ParameterError, StorageError
+        As `distls.ingest`.
+    """
+    if isinstance(data, Dataset):
+        yield data
+    elif not are_sources(data):
+        (path,) = [data] if isinstance(data, (str, Path)) else data
+        yield open_dataset(path)
+    else:
+        beside = beside.resolve()
+        temporary = beside.with_name(f"{beside.name}.{uuid.uuid4().hex[:8]}.partial")
+        try:
+            _ingest(data, temporary, model, name, options)
+            yield open_dataset(temporary)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _ingest(data: Scorable, temporary: Path, model: LinearModel, name: str, options: dict[str, Any]) -> None:
+    # most fits and scores have no use for the machinery of ingest
+    from distls.ingestion import ingest
+    from distls.ingestion.like import like_model
+
+    try:
+        ingest(data, temporary, like=like_model(model, name), shuffle=False, **options)
+    except StorageError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        doing = f"the sources could not be ingested into {temporary}"
+        remedy = f"make room there, or ingest them elsewhere with --like {name}"
+        raise describe_os_error(error.__cause__, doing, remedy) from None

@@ -1,0 +1,251 @@
+"""Read AnnData files, ``.zarr`` and ``.h5ad``, by blocks of rows: matrix, one column of labels, names of variables.
+
+The on-disk format is that of https://anndata.readthedocs.io (dataframe 0.1 and 0.2; stores of zarr 2 and 3). Groups and
+arrays of zarr and of h5py are alike enough to be read by the same code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import BadInputError
+
+__all__ = ["AnnDataStore", "is_store", "open_anndata"]
+
+_HDF5_START = b"\x89HDF\r\n\x1a\n"
+_ZARR_GROUPS = ("zarr.json", ".zgroup")
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError)
+
+
+def is_store(path: Path) -> bool:
+    """Tell whether `path` is an HDF5 file or a folder with a zarr group."""
+    if path.is_dir():
+        return any((path / name).exists() for name in _ZARR_GROUPS)
+    with path.open("rb") as file:
+        return file.read(len(_HDF5_START)) == _HDF5_START
+
+
+@contextlib.contextmanager
+def open_anndata(path: str | Path) -> Iterator[AnnDataStore]:
+    """Open a store for as long as the context lasts.
+
+    Raises
+    ------
+    BadInputError
+        It cannot be read, is of an older format, or its matrix is not stored by rows; h5py is not installed.
+    """
+    root, where = Path(path), str(path)
+    with contextlib.ExitStack() as stack:
+        with reading(where):
+            store = _open_zarr(where) if root.is_dir() else stack.enter_context(_open_hdf5(where))
+            opened = AnnDataStore(where, store, _matrix(store, where))
+        yield opened
+
+
+@contextlib.contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Turn what the libraries refuse into one line."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        if isinstance(error, BadInputError):
+            raise
+        text = " ".join(str(error).split())
+        raise BadInputError(f"{where}: not a readable AnnData store ({text})") from None
+
+
+def _open_zarr(path: str) -> Any:
+    import zarr
+
+    # what is there, not what the consolidated metadata say
+    return zarr.open_group(path, mode="r", use_consolidated=False)
+
+
+def _open_hdf5(path: str) -> Any:
+    try:
+        import h5py
+    except ImportError:
+        raise BadInputError(f"{path}: HDF5 files are read with h5py; pip install 'distls[anndata]'") from None
+    return h5py.File(path, "r")
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """X as it is stored: an array, or a CSR group."""
+
+    stored: Any
+    shape: tuple[int, int]
+    sparse: bool
+
+
+def _matrix(store: Any, where: str) -> _Matrix:
+    if "X" not in store or "obs" not in store or "var" not in store:
+        raise BadInputError(f"{where}: no AnnData store, which has X, obs and var")
+    stored = store["X"]
+    sparse = hasattr(stored, "keys")
+    if sparse:
+        attributes = dict(stored.attrs)
+        encoding = attributes.get(
+            "encoding-type", f"{_text(attributes.get('h5sparse_format', 'unknown'))}_matrix"
+        )
+        if encoding != "csr_matrix":
+            raise BadInputError(
+                f"{where}: X is stored as {encoding}; rows are needed: adata.X = adata.X.tocsr(), and write it again"
+            )
+        shape, dtype = attributes.get("shape", attributes.get("h5sparse_shape")), stored["data"].dtype
+        _check_whole(stored["data"])
+    else:
+        shape, dtype = stored.shape, stored.dtype
+    if shape is None or len(shape) != 2 or dtype.kind not in "fiub":
+        raise BadInputError(
+            f"{where}: X is of shape {shape} and type {dtype}; rows of real numbers are needed"
+        )
+    return _Matrix(stored, (int(shape[0]), int(shape[1])), sparse)
+
+
+@dataclass(frozen=True)
+class AnnDataStore:
+    """An open store.
+
+    Attributes
+    ----------
+    path : str
+    root : group of zarr or h5py
+    matrix : _Matrix
+    """
+
+    path: str
+    root: Any
+    matrix: _Matrix
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.matrix.shape
+
+    @property
+    def sparse(self) -> bool:
+        """Whether X is stored as CSR."""
+        return self.matrix.sparse
+
+    @property
+    def row_bytes(self) -> int:
+        """Mean bytes of a row of X, decoded."""
+        stored = self.matrix.stored
+        if not self.sparse:
+            return max(self.shape[1] * stored.dtype.itemsize, 1)
+        size = stored["data"].shape[0] * (stored["data"].dtype.itemsize + stored["indices"].dtype.itemsize)
+        return max(size // max(self.shape[0], 1), 8)
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of X that are stored together; 1 where that is not known."""
+        chunks = None if self.sparse else self.matrix.stored.chunks
+        return int(chunks[0]) if chunks else 1
+
+    def feature_names(self) -> tuple[str, ...]:
+        """Return the names of the variables."""
+        with reading(self.path):
+            var = _frame(self.root["var"], "var", self.path)
+            values = _column(var, _text(var.attrs["_index"]), 0, self.shape[1], self.path)
+        if len(values) != self.shape[1]:
+            raise BadInputError(f"{self.path}: var has {len(values)} rows for {self.shape[1]} columns of X")
+        return tuple(map(str, values.tolist()))
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns of ``obs``."""
+        with reading(self.path):
+            obs = _frame(self.root["obs"], "obs", self.path)
+            return [_text(name) for name in np.asarray(obs.attrs.get("column-order", [])).tolist()]
+
+    def column(self, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Return rows of a column of ``obs``: float64, NaN where a value is missing, or str, empty where one is."""
+        with reading(self.path):
+            return _column(_frame(self.root["obs"], "obs", self.path), name, start, stop, self.path)
+
+    def dense_rows(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows of a dense X, shape (stop - start, n_features)."""
+        with reading(self.path):
+            return np.asarray(self.matrix.stored[start:stop])
+
+    def row_ends(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return where rows start in a CSR X, and the end of the last; shape (stop - start + 1,)."""
+        with reading(self.path):
+            return np.asarray(self.matrix.stored["indptr"][start : stop + 1], dtype=np.int64)
+
+    def values(self, first: int, last: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return indices and data first, ..., last - 1 of a CSR X."""
+        with reading(self.path):
+            stored = self.matrix.stored
+            return np.asarray(stored["indices"][first:last]), np.asarray(stored["data"][first:last])
+
+
+# -- data frames -----------------------------------------------------------------------------------------
+
+
+def _frame(group: Any, name: str, path: str) -> Any:
+    if not hasattr(group, "keys"):
+        raise BadInputError(
+            f"{path}: {name} is stored as before anndata 0.7; read the file with anndata and write it again"
+        )
+    return group
+
+
+def _column(frame: Any, name: str, start: int, stop: int, path: str) -> NDArray[Any]:
+    if name not in frame:
+        raise BadInputError(f'{path}: no column "{name}"')
+    stored = frame[name]
+    if hasattr(stored, "keys"):
+        if "codes" in stored:
+            return _named(_plain(stored["categories"]), np.asarray(stored["codes"][start:stop]))
+        if "mask" in stored and "values" in stored:
+            missing = np.asarray(stored["mask"][start:stop], dtype=bool)
+            return _without(_plain(stored["values"], start, stop), missing)
+        raise BadInputError(f'{path}: column "{name}" is stored as {dict(stored.attrs).get("encoding-type")}')
+    if "__categories" in frame and name in frame["__categories"]:
+        # dataframe 0.1
+        return _named(_plain(frame["__categories"][name]), np.asarray(stored[start:stop]))
+    return _plain(stored, start, stop)
+
+
+def _plain(stored: Any, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+    """Return the entries of an array as float64 or str."""
+    strings = getattr(stored, "asstr", None)
+    if stored.dtype.kind in "fiub":
+        return np.asarray(stored[start:stop], dtype=np.float64)
+    # h5py gives bytes unless it is asked for text
+    values = strings()[start:stop] if strings is not None else stored[start:stop]
+    _check_whole(stored)
+    return np.array([_text(value) for value in np.asarray(values).tolist()], dtype=str)
+
+
+def _named(categories: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
+    """Return the category of each code; -1 is a missing value."""
+    if codes.size and not -1 <= int(codes.min()) <= int(codes.max()) < len(categories):
+        raise ValueError(f"codes of a categorical column outside 0..{len(categories) - 1}")
+    missing = codes < 0
+    if not len(categories):
+        return np.full(len(codes), "", dtype=str)
+    return _without(categories[np.where(missing, 0, codes)], missing)
+
+
+def _without(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
+    return np.where(missing, "" if values.dtype.kind == "U" else np.nan, values)
+
+
+def _check_whole(stored: Any) -> None:
+    """Refuse a zarr array of values or words without some of its chunks, which would read as zeros or empty."""
+    found = getattr(stored, "nchunks_initialized", None)
+    if found is not None and found < stored.nchunks:
+        raise ValueError(f"{stored.nchunks - found} of {stored.nchunks} chunks of {stored.path} are missing")
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

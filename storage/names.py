@@ -1,0 +1,48 @@
+"""Feature names as arrays of ``features/``: the UTF-8 bytes of all, and where each ends. No pickle, no string type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import CorruptDataError
+
+__all__ = ["NAME_ARRAYS", "pack_names", "unpack_names"]
+
+NAME_ARRAYS = ("name_bytes", "name_ends")
+
+
+def pack_names(names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return names as arrays.
+
+    Returns
+    -------
+    dict
+        ``name_bytes``: uint8 array of shape (n_bytes,); ``name_ends``: int64 array of shape (n_names,), name k is
+        ``name_bytes[name_ends[k - 1]:name_ends[k]]``, the first from 0.
+    """
+    encoded = [name.encode() for name in names]
+    return {
+        "name_bytes": np.frombuffer(b"".join(encoded), dtype=np.uint8),
+        "name_ends": np.cumsum([len(name) for name in encoded], dtype=np.int64),
+    }
+
+
+def unpack_names(arrays: Mapping[str, NDArray[Any]], where: str) -> list[str] | None:
+    """Return the names among the arrays of ``features/``; None when there are none.
+
+    Raises
+    ------
+    CorruptDataError
+        They are no names.
+    """
+    if "name_ends" not in arrays:
+        return None
+    try:
+        joined, ends = arrays["name_bytes"].tobytes(), arrays["name_ends"].tolist()
+        return [joined[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
+    except (KeyError, UnicodeDecodeError) as error:
+        raise CorruptDataError(f"{where}: the names of the features cannot be read ({error})") from None

@@ -1,0 +1,14 @@
+"""Imported once by the process that workers are forked from: what every worker would import and load itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import distls.workers.assembly
+import distls.workers.ingest
+import distls.workers.scoring
+import distls.workers.training  # noqa: F401
+from distls.workers.kernels.averaging import merge_mean
+
+# The first kernel that is called makes numba load its own library, a third of a second.
+merge_mean(np.zeros(1, np.float32), np.zeros(1, np.float32), 0.5)
