@@ -110,6 +110,9 @@ def our_rounds(executor: Executor, data: Path, params: dict[str, Any], *, cached
         memory=budget,
         callbacks=[history],
     )
+    read = sum(record["bytes_read"] for record in history.records[1:])
+    if bool(read) == cached:
+        raise RuntimeError(f"{read} bytes were read from {'caches' if cached else 'the store'}")
     seconds = [
         b["seconds"] - a["seconds"] for a, b in zip(history.records[1:], history.records[2:], strict=False)
     ]
@@ -250,17 +253,16 @@ def _distls(*arguments: object) -> None:
 PROGRAM = """
 import sys
 import distls
-from distls.execution.dask import start_local
-from distls.memory import MIB, MemoryBudget
+from distls.execution import ClusterOptions, open_executor
+from distls.memory import MIB
 
 if __name__ == "__main__":
     text, data, workers = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    cluster = start_local(workers)
+    cluster, memory = open_executor(ClusterOptions(workers=workers, memory_limit=2048 * MIB))
     distls.ingest(text, data, n_features=47_236, executor=cluster)
     lanes = min(workers, len(distls.open_dataset(data)))
     params = {"loss": "hinge", "alpha": 1e-6, "lanes": lanes}
-    budget = MemoryBudget(2048 * MIB, workers)
-    distls.fit("mcid", data, data + "-run", params=params, passes=1, eval_every=0, executor=cluster, memory=budget)
+    distls.fit("mcid", data, data + "-run", params=params, passes=1, eval_every=0, executor=cluster, memory=memory)
     cluster.close()
 """
 

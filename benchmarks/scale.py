@@ -52,7 +52,13 @@ class Watched:
     def _workers(self) -> list[int]:
         try:
             family = psutil.Process(self._process.pid).children(recursive=True)
-            return [p.pid for p in family if "spawn_main" in " ".join(p.cmdline())]
+            # workers are forked by a process that this command has started
+            servers = {
+                p.pid
+                for p in family
+                if "forkserver" in " ".join(p.cmdline()) and p.ppid() == self._process.pid
+            }
+            return [p.pid for p in family if p.ppid() in servers]
         except psutil.Error:
             return []
 
