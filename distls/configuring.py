@@ -56,7 +56,7 @@ def configure(
         "dataset": str(data.path.resolve()),
         "dataset_fingerprint": data.fingerprint,
         "seed": seed,
-        "passes": 10.0 if passes is None and tol is None and max_seconds is None else passes,
+        "passes": chosen.passes if passes is None and tol is None and max_seconds is None else passes,
         "tol": tol,
         "max_seconds": max_seconds,
         "eval": None if eval_data is None else str(_as_dataset(eval_data).path.resolve()),
@@ -155,10 +155,21 @@ def open_expected(config: dict[str, Any]) -> Dataset:
 
 
 def make_solver(
-    method: Method, problem: Problem, params: dict[str, Any], *, slots: int, memory: MemoryBudget | None
+    method: Method,
+    problem: Problem,
+    params: dict[str, Any],
+    *,
+    slots: int,
+    memory: MemoryBudget | None,
+    run: Path | None = None,
 ) -> Any:
-    """Build the method's solver, which plans its memory and refuses what cannot fit."""
+    """Build the method's solver, which plans its memory and refuses what cannot fit.
+
+    A method that keeps predictions does so in the folder ``state`` of `run`; without one it can be asked for its
+    plan, but not run.
+    """
     module, _, name = method.solver.partition(":")
     solver_type = getattr(importlib.import_module(module), name)
     initial = None if params.get("init") is None else load_model(params["init"])
-    return solver_type(problem, params, slots=slots, memory=memory, initial=initial)
+    rows = {"state": None if run is None else str(run.resolve() / "state")} if method.keeps_rows else {}
+    return solver_type(problem, params, slots=slots, memory=memory, initial=initial, **rows)

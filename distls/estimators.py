@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from distls.evaluation import check_scorable, reference
+from distls.evaluation import check_scorable, readout_of, reference
 from distls.execution.base import Executor
 from distls.fitting import fit
 from distls.methods import method_named
@@ -28,6 +28,7 @@ from distls.storage.model import LinearModel
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
 from distls.workers.kernels.linear import scores
 from distls.workers.losses import probabilities
+from distls.workers.readout import linear_view
 
 __all__ = ["MCIDClassifier"]
 
@@ -421,8 +422,8 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
-        weights, intercept = self.model_.weights, self.model_.intercept.astype(np.float64)
-        return scores(_rows_of(X), weights, intercept, np.empty((X.shape[0], len(intercept)), weights.dtype))
+        rows, weights, intercept = linear_view(readout_of(self.model_), _rows_of(X))
+        return scores(rows, weights, intercept, np.empty((X.shape[0], len(intercept)), weights.dtype))
 
     def _predict_dataset(self, dataset: Dataset) -> NDArray[Any]:
         from distls.execution.serial import SerialExecutor
@@ -438,9 +439,10 @@ class MCIDClassifier(ClassifierMixin, BaseEstimator):
             model_name="the model",
         )
         job = PredictJob(reference(dataset), self.model_.loss, 1, False)
-        start = (self.model_.weights, self.model_.intercept.astype(np.float64))
         executor = self._executor() or SerialExecutor()
-        blocks = executor.map(partial(predict_block, job), range(len(dataset)), shared=start)
+        blocks = executor.map(
+            partial(predict_block, job), range(len(dataset)), shared=readout_of(self.model_)
+        )
         codes = [block.codes[:, 0] for block in blocks]
         return self.classes_[np.concatenate(codes)] if codes else self.classes_[:0]
 

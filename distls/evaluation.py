@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
-from distls.problem import Problem
+from distls.problem import Problem, loss_of
 from distls.scorable import Scorable, check_source_options, opened_like
 from distls.solvers.base import Weights
 from distls.storage.dataset import Dataset, open_dataset
@@ -24,6 +24,7 @@ from distls.storage.format import Label
 from distls.storage.model import PROBABLE, LinearModel, load_model
 from distls.storage.names import unpack_names
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
+from distls.workers.readout import Readout
 from distls.workers.scoring import (
     GradientJob,
     ScoreJob,
@@ -43,6 +44,7 @@ __all__ = [
     "check_scorable",
     "class_codes",
     "evaluate",
+    "readout_of",
     "reference",
 ]
 
@@ -113,6 +115,11 @@ class Evaluation:
 def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
     """Return the reference to `dataset` that is sent to workers."""
     return DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, cache_bytes)
+
+
+def readout_of(model: LinearModel) -> Readout:
+    """Return what workers score rows with."""
+    return Readout(model.weights, model.intercept.astype(np.float64), model.recipe, model.arrays)
 
 
 def reading_lanes(dataset: Dataset) -> list[Lane]:
@@ -206,9 +213,8 @@ def score(
 ) -> ScoreSum:
     """Reduce the scores of all rows, exactly once each."""
     job = ScoreJob(reference(dataset, cache_bytes), loss, codes)
-    start = (weights.coefficients, weights.intercept.astype(np.float64))
     total = executor.reduce(
-        partial(score_lane, job), reading_lanes(dataset), merge=merge_scores, shared=start
+        partial(score_lane, job), reading_lanes(dataset), merge=merge_scores, shared=weights.readout()
     )
     assert sorted(total.blocks) == list(range(len(dataset)))
     assert total.n_rows == dataset.meta.n_rows
@@ -283,7 +289,7 @@ def evaluate(
             model_name=name,
         )
         codes = class_codes(data, fitted.classes, name, unknown_labels)
-        weights = Weights(fitted.weights, fitted.intercept)
+        weights = Weights(fitted.weights, fitted.intercept, fitted.recipe, fitted.arrays)
         total = score(executor or SerialExecutor(), data, weights, fitted.loss, codes)
         return _summary(total, data, fitted.classes, fitted.loss)
 
@@ -372,13 +378,14 @@ class Evaluator:
         problem = self._problem
         by_class = problem.row_weight_by_class
         plain = not problem.dataset.meta.weighted and bool(np.all(by_class == 1.0))
-        with_gradient = problem.loss != "perceptron"
+        with_gradient = problem.loss != "perceptron" and not weights.recipe
         job = GradientJob(self._data, problem.loss, None if plain else by_class, with_gradient)
-        start = (weights.coefficients, weights.intercept.astype(np.float64))
         lanes = reading_lanes(problem.dataset)
-        total = self._executor.reduce(partial(gradient_lane, job), lanes, merge=merge_gradients, shared=start)
+        total = self._executor.reduce(
+            partial(gradient_lane, job), lanes, merge=merge_gradients, shared=weights.readout()
+        )
         assert total.n_rows == problem.dataset.meta.n_rows
-        norm = float(np.square(weights.coefficients, dtype=np.float64).sum())
+        norm = float(np.square(weights.coefficients, dtype=np.float64).sum()) if with_gradient else 0.0
         value = total.loss_sum / total.weight_sum + 0.5 * problem.alpha * norm
         return {
             "objective": value,
@@ -388,24 +395,31 @@ class Evaluator:
 
 
 def certificate_kind(params: Mapping[str, Any]) -> str:
-    """Return the kind of certificate that a setting of loss and intercept has; see docs/notation.md."""
-    if params["loss"] == "perceptron":
+    """Return the kind of certificate that a setting has; see docs/notation.md."""
+    loss = loss_of(params)
+    if loss == "perceptron" or not is_linear(params):
         return "none"
-    if params["fit_intercept"]:
+    if params["fit_intercept"] or params["alpha"] == 0:
         return "gradient_norm"
-    return "strong_convexity" if params["loss"] in ("softmax", "ovr_log") else "duality_gap"
+    return "duality_gap" if loss in ("crammer_singer", "ovr_hinge") else "strong_convexity"
+
+
+def is_linear(params: Mapping[str, Any]) -> bool:
+    """Tell whether the model of a setting is plainly linear in the rows."""
+    return "powers" not in params and params.get("features", "original") == "original"
 
 
 def _certificate(problem: Problem, weights: Weights, total: Any, objective: float) -> dict[str, Any]:
-    kind = certificate_kind({"loss": problem.loss, "fit_intercept": problem.fit_intercept})
+    setting = {"loss": problem.loss, "fit_intercept": problem.fit_intercept, "alpha": problem.alpha}
+    kind = "none" if weights.recipe else certificate_kind(setting)
     if kind == "none":
         return {"kind": kind, "value": None}
     gradient = total.gradient
     gradient /= total.weight_sum
     gradient += problem.alpha * weights.coefficients.astype(np.float64)
     square = float(np.square(gradient).sum())
-    if problem.fit_intercept:
-        square += float(np.square(total.intercept_gradient / total.weight_sum).sum())
-        return {"kind": kind, "value": math.sqrt(square)}
+    if kind == "gradient_norm":
+        own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
+        return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}
     # losses are not negative, so neither is the optimum: the objective itself is a bound
     return {"kind": kind, "value": min(square / (2.0 * problem.alpha), objective)}

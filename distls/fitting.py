@@ -257,7 +257,9 @@ def _train(
         return _finished(run, status)
     chosen = method_named(config["method"])
     problem = Problem.of(data, params, config["seed"], chosen.targets)
-    solver = make_solver(chosen, problem, params, slots=options.executor.slots, memory=options.memory)
+    solver = make_solver(
+        chosen, problem, params, slots=options.executor.slots, memory=options.memory, run=run.path
+    )
     state, progress, best = _start(run, solver)
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds})
     evaluator = Evaluator(
@@ -309,7 +311,7 @@ def _start(run: Run, solver: Any) -> tuple[Any, Progress, Weights | None]:
     progress, best = Progress(**extra["progress"]), None
     if progress.best is not None and (run.path / "best").exists():
         model = load_model(run.path / "best")
-        best = Weights(model.weights, model.intercept.astype("float64"))
+        best = Weights(model.weights, model.intercept.astype("float64"), model.recipe, model.arrays)
     return state, progress, best
 
 
@@ -328,6 +330,8 @@ def _model(weights: Weights, problem: Problem, params: dict[str, Any], method: M
         zero_based=meta.zero_based,
         source=meta.source,
         features=problem.dataset.features(),
+        recipe=weights.recipe,
+        arrays=weights.arrays,
     )
 
 
@@ -347,6 +351,7 @@ def _conclude(
         record |= evaluator.selection(solution.weights)
         save_model(run.path / "model", model)
         run.clear_checkpoints()
+        run.clear_state()
         shutil.rmtree(run.path / "best", ignore_errors=True)
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}

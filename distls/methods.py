@@ -46,6 +46,10 @@ class Method:
     solver : str
         "module:class" of the solver, imported when used.
     targets : tuple of target kinds it accepts
+    passes : float or None
+        Limit where none is given; None: the method has an end of its own.
+    keeps_rows : bool
+        Whether it keeps predictions of every row in RUN/state.
     """
 
     name: str
@@ -55,6 +59,8 @@ class Method:
     parameters: tuple[Parameter, ...]
     solver: str
     targets: tuple[str, ...]
+    passes: float | None = 10.0
+    keeps_rows: bool = False
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Check and complete parameters.

@@ -6,6 +6,7 @@ A worker's memory is::
     + threads * 2 * partition  one being worked on, one being read (decoded and encoded bytes)
     + weights                  the received copy, and the results of the lanes a task holds
     + sample                   rows on which averaging is judged
+    + work                     what a task makes of a piece of its rows
     + cache                    decoded partitions kept between rounds: all that the limit leaves
 
 What cannot fit with no cache at all is refused before anything is read.
@@ -85,24 +86,27 @@ def make_plan(
     dataset: Dataset,
     *,
     weight_bytes: int,
-    result_copies: int,
+    result_copies: float,
     lanes: int,
     rounds_per_pass: int,
     sample_bytes: int,
     driver_copies: float,
     budget: MemoryBudget,
+    work_bytes: int = 0,
     passes: float | None = None,
 ) -> Plan:
-    """Plan a job of a stochastic solver.
+    """Plan a job.
 
     Parameters
     ----------
     weight_bytes : int
         Of one copy of the weights.
-    result_copies : int
+    result_copies : float
         Weight-sized arrays in one lane's result.
     driver_copies : float
         Weight-sized arrays that the driver's state holds.
+    work_bytes : int
+        Of a task at work, beside partitions and results.
 
     Raises
     ------
@@ -118,8 +122,9 @@ def make_plan(
         "base": BASE_BYTES + COMPILE_BYTES * budget.compiles,
         "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
         # the received copy, the one of the round before that is still being released, and one in transit
-        "weights": weight_bytes * (3 + budget.threads * live * result_copies),
+        "weights": int(weight_bytes * (3 + budget.threads * live * result_copies)),
         "sample": sample_bytes,
+        "work": work_bytes * budget.threads,
     }
     needed = sum(parts.values())
     limit = budget.worker_limit
@@ -142,7 +147,7 @@ def make_plan(
         passes=passes,
         rounds_per_pass=rounds_per_pass,
         lanes=lanes,
-        network_bytes_per_round=weight_bytes * (min(budget.workers, tasks) + tasks * result_copies),
+        network_bytes_per_round=int(weight_bytes * (min(budget.workers, tasks) + tasks * result_copies)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.evaluation import check_scorable, reference
+from distls.evaluation import check_scorable, readout_of, reference
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.scorable import Scorable, check_source_options, opened_like
@@ -101,8 +101,8 @@ def _write(
     progress: Callable[[int, int, str], None] | None,
 ) -> None:
     job = PredictJob(reference(data), fitted.loss, top, proba)
-    start = (fitted.weights, fitted.intercept.astype(np.float64))
-    blocks = executor.map(partial(predict_block, job), range(len(data)), shared=start)
+    readout = readout_of(fitted)
+    blocks = executor.map(partial(predict_block, job), range(len(data)), shared=readout)
     counted = _counted(blocks, len(data), progress)
     try:
         if target.suffix == ".csv":

@@ -13,6 +13,7 @@ contiguous rows of W; ``b`` (n_outputs,); scores ``X @ W + b`` (n_rows, n_output
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,24 @@ from numpy.typing import NDArray
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 
-__all__ = ["Problem", "class_weights"]
+__all__ = ["Problem", "class_weights", "loss_of"]
+
+# The losses whose slopes the links and inner updates of the least-squares methods have.
+_LOSSES = {
+    "identity": "squared",
+    "logit": "ovr_log",
+    "softmax": "softmax",
+    "linear": "squared",
+    "calibrated": "squared",
+    "logistic": "softmax",
+}
+
+
+def loss_of(params: Mapping[str, Any]) -> str:
+    """Return the full name of the loss that a setting trains with."""
+    if "loss" in params:
+        return str(params["loss"])
+    return _LOSSES[params.get("link") or params.get("inner") or "identity"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,7 @@ class Problem:
             raise ParameterError("the row weights sum to zero; give at least one class a positive weight")
         return cls(
             dataset=dataset,
-            loss=params["loss"],
+            loss=loss_of(params),
             alpha=params["alpha"],
             fit_intercept=params["fit_intercept"],
             class_weight=weight,

@@ -5,6 +5,7 @@
     RUN/config.json     what was asked, written first
     RUN/status.json     how it stands or ended
     RUN/events.jsonl    one line a round, append-only
+    RUN/state/          predictions of every row, while it runs; see distls.storage.rowstate
     RUN/checkpoints/    round-NNNNNN, whole or absent; the last two are kept
     RUN/model/          published last
     RUN/children/       with --select: one RUN a setting
@@ -164,6 +165,10 @@ class Run:
         attributes, arrays = read_bundle(found[-1], "checkpoint")
         scalars = attributes.pop("state")
         return state_type.join(scalars, arrays), attributes
+
+    def clear_state(self) -> None:
+        """Remove what a finished run kept for each row."""
+        shutil.rmtree(self.path / "state", ignore_errors=True)
 
     def clear_checkpoints(self) -> None:
         """Remove the checkpoints of a finished run; the model says it all."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from distls.storage.atomic import atomic_directory, canonical_json, read_json, write_json
 from distls.storage.errors import CorruptDataError, FormatError
 
-__all__ = ["read_bundle", "write_bundle"]
+__all__ = ["parse_npy", "read_bundle", "write_bundle"]
 
 _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -127,13 +127,13 @@ def _read_array(folder: Path, name: str, described: Any) -> NDArray[Any]:
     # the header is looked at only when the whole file is what was written
     checksum = google_crc32c.value(content) if content.size else None
     sound = isinstance(described, dict) and checksum == described.get("crc32c")
-    array = _parse_npy(content) if sound else None
+    array = parse_npy(content) if sound else None
     if array is None or _describe(array, checksum) != described:
         raise CorruptDataError(f"{path}: its bytes do not match bundle.json")
     return array
 
 
-def _parse_npy(content: NDArray[np.uint8]) -> NDArray[Any] | None:
+def parse_npy(content: NDArray[np.uint8]) -> NDArray[Any] | None:
     """Return the array in the bytes of an .npy file, sharing their memory; None unless it is one of numbers."""
     header = io.BytesIO(content[: npy.MAGIC_LEN + 2 + 2**16].tobytes())
     try:

@@ -11,6 +11,7 @@ __all__ = [
     "MemoryPlanError",
     "MismatchError",
     "ParameterError",
+    "StateLostError",
     "StorageError",
     "WorkerError",
 ]
@@ -46,6 +47,10 @@ class MismatchError(DistlsError, ValueError):
 
 class MemoryPlanError(DistlsError):
     """The job cannot fit in the memory it was given; the message carries the numbers and the remedy."""
+
+
+class StateLostError(DistlsError):
+    """What a solver kept for each row is gone or damaged; it is made anew from the weights."""
 
 
 class StorageError(DistlsError, OSError):

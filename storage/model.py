@@ -20,16 +20,20 @@ __all__ = ["PROBABLE", "LinearModel", "load_model", "save_model", "weights_sha25
 PROBABLE = ("softmax", "ovr_log")
 
 _FEATURES = "features_"
+_RECIPE = "recipe_"
 
 
 @dataclass(frozen=True)
 class LinearModel:
     """Scores of a row x are ``x @ weights + intercept``; the class is the highest score, ties the lowest code.
 
+    With a recipe they come from `weights` in another way, which distls.workers.readout knows.
+
     Attributes
     ----------
     weights : float32 or float64 array of shape (n_features, n_outputs)
     intercept : array of shape (n_outputs,), same dtype
+        Both of another shape where the recipe says so.
     classes : list of labels, sorted as in the training data
     method : str
     loss : str
@@ -46,6 +50,10 @@ class LinearModel:
         Format and recipe of that source: what else of its kind is read like it.
     features : dict of name -> array
         ``features/`` of the training data: what its transforms were fitted to.
+    recipe : dict
+        JSON values; empty for a plain linear model, else with ``n_features``, the width of the rows it scores.
+    arrays : dict of name -> array
+        What the recipe needs besides.
     """
 
     weights: NDArray[Any]
@@ -60,11 +68,13 @@ class LinearModel:
     zero_based: bool | None = None
     source: dict[str, Any] = field(default_factory=dict)
     features: dict[str, NDArray[Any]] = field(default_factory=dict)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def n_features(self) -> int:
         """Width of the rows it scores."""
-        return len(self.weights)
+        return int(self.recipe.get("n_features", len(self.weights)))
 
     @property
     def has_probabilities(self) -> bool:
@@ -73,15 +83,19 @@ class LinearModel:
 
     @property
     def sha256(self) -> str:
-        """Digest of the weights; see `weights_sha256`."""
-        return weights_sha256(self.weights, self.intercept)
+        """Digest of the weights, and of the recipe's arrays by name; see `weights_sha256`."""
+        return weights_sha256(
+            self.weights, self.intercept, *(self.arrays[name] for name in sorted(self.arrays))
+        )
 
 
-def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any]) -> str:
-    """Sha256 of the little-endian C-order bytes of the weights, then of the intercept in the same dtype."""
+def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDArray[Any]) -> str:
+    """Sha256 of the little-endian C-order bytes of the weights, the intercept in the same dtype, then the others."""
     little = weights.dtype.newbyteorder("<")
     digest = hashlib.sha256(np.ascontiguousarray(weights, dtype=little).tobytes())
     digest.update(np.ascontiguousarray(intercept, dtype=little).tobytes())
+    for array in others:
+        digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
     return digest.hexdigest()
 
 
@@ -97,10 +111,12 @@ def save_model(folder: Path, model: LinearModel) -> None:
         "dataset_fingerprint": model.dataset_fingerprint,
         "zero_based": model.zero_based,
         "source": model.source,
+        "recipe": model.recipe,
         "weights_sha256": model.sha256,
     }
     features = {f"{_FEATURES}{name}": array for name, array in model.features.items()}
-    arrays = {"weights": model.weights, "intercept": model.intercept, **features}
+    others = {f"{_RECIPE}{name}": array for name, array in model.arrays.items()}
+    arrays = {"weights": model.weights, "intercept": model.intercept, **features, **others}
     write_bundle(folder, "model", attributes, arrays)
 
 
@@ -124,15 +140,23 @@ def load_model(path: str | Path) -> LinearModel:
         raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
     attributes, arrays = read_bundle(folder, "model")
     recorded = attributes.pop("weights_sha256", None)
-    features = {n.removeprefix(_FEATURES): a for n, a in arrays.items() if n.startswith(_FEATURES)}
+    features, others = (
+        {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+        for start in (_FEATURES, _RECIPE)
+    )
     try:
         model = LinearModel(
-            weights=arrays["weights"], intercept=arrays["intercept"], features=features, **attributes
+            weights=arrays["weights"],
+            intercept=arrays["intercept"],
+            features=features,
+            arrays=others,
+            **attributes,
         )
     except (KeyError, TypeError) as error:
         raise FormatError(f"{folder}: incomplete model ({error})") from None
     weights, intercept = model.weights, model.intercept
-    if weights.ndim != 2 or intercept.shape != weights.shape[1:] or len(model.classes) != len(intercept):
+    fits = bool(model.recipe) or len(model.classes) == len(intercept)
+    if weights.ndim != 2 or intercept.shape != weights.shape[1:] or not fits:
         raise FormatError(f"{folder}: weights, intercept and classes have different sizes")
     if weights.dtype not in (np.float32, np.float64) or intercept.dtype != weights.dtype:
         raise FormatError(

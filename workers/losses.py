@@ -37,6 +37,7 @@ __all__ = [
     "OvrLog",
     "Perceptron",
     "Softmax",
+    "Squared",
     "add_slopes",
     "loss_slopes",
     "loss_values",
@@ -132,7 +133,21 @@ class NormalizedSigmoids(NamedTuple):
         return LOSSES["softmax"].values(logs, y)
 
 
-Loss = Softmax | CrammerSinger | Perceptron | OvrHinge | OvrLog
+class Squared(NamedTuple):
+    """Squared distance to the indicator of the row's class, ``1/2 sum_c (z_c - [c = y])^2``."""
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return 0.5 * np.square(self.slopes(scores, y)).sum(axis=1)
+
+    def slopes(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row: the scores, less 1 at the row's class."""
+        out = scores.copy()
+        out[np.arange(len(y)), y] -= 1.0
+        return out
+
+
+Loss = Softmax | CrammerSinger | Perceptron | OvrHinge | OvrLog | Squared
 
 LOSSES: dict[str, Loss] = {
     "softmax": Softmax(),
@@ -140,6 +155,7 @@ LOSSES: dict[str, Loss] = {
     "perceptron": Perceptron(),
     "ovr_hinge": OvrHinge(),
     "ovr_log": OvrLog(),
+    "squared": Squared(),
 }
 
 # What scores the probabilities of a model trained with a loss; a loss that is not here has none.
@@ -312,6 +328,23 @@ def _ovr_log_row(z, scale, y, g):
         g[c] = (g[c] if z[c] < 0 else one) / (one + g[c])
     g[y] -= one
     return value, SLOPES_IN_G, best
+
+
+@_row_of(Squared)
+def _squared_row(z, scale, y, g):
+    best, factor = _first_max(z), g.dtype.type(scale)
+    for c in range(len(g)):
+        g[c] = factor * z[c]
+    g[y] -= g.dtype.type(1.0)
+    return 0.5 * _sum_of_squares(g), SLOPES_IN_G, best
+
+
+@kernel
+def _sum_of_squares(g):
+    total = 0.0
+    for c in range(len(g)):
+        total += np.float64(g[c]) * np.float64(g[c])
+    return total
 
 
 @kernel

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from distls.storage.rows import n_rows_of
 from distls.workers.kernels.linear import scores
 from distls.workers.losses import probabilities
+from distls.workers.readout import Readout, linear_view
 from distls.workers.stream import DatasetRef, ReadStats, stream
 
 __all__ = ["PredictJob", "Predicted", "predict_block", "top_classes"]
@@ -52,17 +53,17 @@ class Predicted(NamedTuple):
     scores: NDArray[Any]
 
 
-def predict_block(job: PredictJob, start: tuple[NDArray[Any], NDArray[np.float64]], index: int) -> Predicted:
+def predict_block(job: PredictJob, readout: Readout, index: int) -> Predicted:
     """Predict partition `index`."""
-    weights, intercept = start
     ((_, part),) = stream(job.data, [index], ReadStats())
-    n_rows, k = n_rows_of(part.x), len(intercept)
+    x, weights, intercept = linear_view(readout, part.x)
+    n_rows, k = n_rows_of(x), len(intercept)
     codes = np.empty((n_rows, job.top), np.int32)
     best = np.empty((n_rows, job.top), weights.dtype)
     step = max(1, _CHUNK_BYTES // (k * weights.itemsize))
     for first in range(0, n_rows, step):
         rows = slice(first, min(first + step, n_rows))
-        chunk = scores(part.x, weights, intercept, np.empty((rows.stop - first, k), weights.dtype), first)
+        chunk = scores(x, weights, intercept, np.empty((rows.stop - first, k), weights.dtype), first)
         if job.proba:
             probabilities(job.loss, chunk)
         codes[rows], best[rows] = top_classes(chunk, job.top)

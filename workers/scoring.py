@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from distls.storage.rows import n_rows_of
 from distls.workers.kernels.linear import add_gradient, evaluate_rows
 from distls.workers.lanes import Lane
 from distls.workers.losses import LOG_LOSSES, LOSSES
+from distls.workers.readout import Readout, linear_view
 from distls.workers.stream import DatasetRef, ReadStats, stream
 from distls.workers.training import row_weights
 
@@ -25,8 +25,6 @@ __all__ = [
     "merge_scores",
     "score_lane",
 ]
-
-Start = tuple[NDArray[Any], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -74,16 +72,16 @@ class ScoreSum:
     reads: ReadStats
 
 
-def score_lane(job: ScoreJob, start: Start, lane: Lane) -> ScoreSum:
+def score_lane(job: ScoreJob, readout: Readout, lane: Lane) -> ScoreSum:
     """Score one lane's partitions: with the log loss where the model has probabilities."""
-    weights, intercept = start
     loss = LOG_LOSSES.get(job.loss, LOSSES[job.loss])
     reads, total = ReadStats(), None
     for index, part in stream(job.data, lane.blocks, reads):
-        count = n_rows_of(part.x)
+        x, weights, intercept = linear_view(readout, part.x)
+        count = n_rows_of(x)
         predicted = np.empty(count, np.int32)
         loss_sum, known, errors = evaluate_rows(
-            part.x, job.codes[part.y], np.empty(0), loss, weights, intercept, predicted
+            x, job.codes[part.y], np.empty(0), loss, weights, intercept, predicted
         )
         keys = part.y.astype(np.int64) * len(intercept) + predicted
         pairs, counts = np.unique(keys, return_counts=True)
@@ -155,15 +153,16 @@ class GradientSum:
     reads: ReadStats
 
 
-def gradient_lane(job: GradientJob, start: Start, lane: Lane) -> GradientSum:
-    """Sum loss and gradient over one lane's partitions."""
-    weights, intercept = start
-    gradient = np.zeros(weights.shape if job.with_gradient else (0, weights.shape[1]))
-    intercept_gradient = np.zeros(len(intercept))
+def gradient_lane(job: GradientJob, readout: Readout, lane: Lane) -> GradientSum:
+    """Sum loss and gradient over one lane's partitions; the gradient that of a plain linear model only."""
+    shape = readout.weights.shape
+    gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
+    intercept_gradient = np.zeros(shape[1])
     total = GradientSum(0.0, 0.0, gradient, intercept_gradient, 0, ReadStats())
     for _, part in stream(job.data, lane.blocks, total.reads):
+        x, weights, intercept = linear_view(readout, part.x)
         weight = row_weights(part, job.class_weight)
-        given = part.x, part.y, weight, LOSSES[job.loss], weights, intercept
+        given = x, part.y, weight, LOSSES[job.loss], weights, intercept
         sums = (
             add_gradient(*given, gradient, intercept_gradient)
             if job.with_gradient
@@ -171,7 +170,7 @@ def gradient_lane(job: GradientJob, start: Start, lane: Lane) -> GradientSum:
         )
         total.loss_sum += sums[0]
         total.weight_sum += sums[1]
-        total.n_rows += n_rows_of(part.x)
+        total.n_rows += n_rows_of(x)
     return total
 
 

@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     ROWS = 5  # (round, partition): the order of a partition's rows
     SAMPLE = 6  # (): the fixed sample on which averaging is judged
     PROBE = 7  # (): which partition `plan` times
+    FEATURES = 8  # (stage): random features
 
 
 def rng(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:

@@ -34,6 +34,7 @@ __all__ = [
     "LaneResult",
     "LaneStart",
     "StochasticJob",
+    "merge_by_key",
     "merge_lanes",
     "row_weights",
     "train_lane",
@@ -241,8 +242,8 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
         blocks=left.blocks + right.blocks,
         reads=left.reads.merge(right.reads),
         kernel_seconds=left.kernel_seconds + right.kernel_seconds,
-        busy=_merge_by_key(sum, left.busy, right.busy, {process_name(): time.perf_counter() - entered}),
-        peaks=_merge_by_key(max, left.peaks, right.peaks),
+        busy=merge_by_key(sum, left.busy, right.busy, {process_name(): time.perf_counter() - entered}),
+        peaks=merge_by_key(max, left.peaks, right.peaks),
     )
 
 
@@ -256,7 +257,8 @@ def _merge_tails(left: LaneResult, right: LaneResult) -> tuple[NDArray[Any], NDA
     return left.tail, left.tail_intercept
 
 
-def _merge_by_key(how: Callable[[list[N]], N], *tables: dict[str, N]) -> dict[str, N]:
+def merge_by_key(how: Callable[[list[N]], N], *tables: dict[str, N]) -> dict[str, N]:
+    """Return one table of what `how` makes of the values under each key."""
     keys = set().union(*tables)
     return {key: how([table[key] for table in tables if key in table]) for key in sorted(keys)}
 

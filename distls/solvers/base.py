@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.base import Executor
+from distls.workers.readout import Readout
 
 __all__ = ["RoundReport", "Solver", "State", "Status", "Weights"]
 
@@ -33,11 +34,20 @@ class Weights:
     Attributes
     ----------
     coefficients : float32 or float64 array of shape (n_features, n_outputs), C-ordered
+        Another shape where `recipe` says so.
     intercept : float64 array of shape (n_outputs,)
+    recipe, arrays : dicts
+        How scores come from them, where not by ``x @ W + b``: see `distls.workers.readout.Readout`.
     """
 
     coefficients: NDArray[Any]
     intercept: NDArray[np.float64]
+    recipe: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def readout(self) -> Readout:
+        """Return what workers score rows with."""
+        return Readout(self.coefficients, self.intercept.astype(np.float64), self.recipe, self.arrays)
 
 
 @dataclass
@@ -123,7 +133,7 @@ class Solver(Protocol[S]):
         ...
 
     def status(self, state: S) -> Status:
-        """Tell whether the state is usable: RUNNING or DIVERGED."""
+        """Tell whether there is more to do: RUNNING, CONVERGED where the method has an end of its own, or DIVERGED."""
         ...
 
     def weights(self, state: S) -> Weights:

@@ -112,6 +112,8 @@ def solve(
     progress = progress or Progress()
     record: dict[str, Any] = {}
     status = _limit_met(limits, state, progress, record)
+    if solver.status(state) == Status.CONVERGED:
+        status = Status.CONVERGED
     done = state, progress, record
     try:
         while status == Status.RUNNING:
@@ -122,7 +124,8 @@ def solve(
             record = _record(state, report, progress)
             status = Status.DIVERGED if _diverged(solver, state, report) else Status.RUNNING
             if status == Status.RUNNING:
-                last = _limit_met(limits, state, progress, record) != Status.RUNNING
+                ended = solver.status(state) == Status.CONVERGED
+                last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
                 due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
                 if limits.eval_every and (due or last):
                     progress.evaluated_at = state.passes
@@ -131,7 +134,7 @@ def solve(
                     if limits.patience is not None and _is_best(record, progress):
                         best_weights = weights
                         keep_best(weights)
-                status = _limit_met(limits, state, progress, record)
+                status = Status.CONVERGED if ended else _limit_met(limits, state, progress, record)
             for callback in callbacks:
                 callback.on_round(RoundEvent(record, state, asdict(progress)))
             done = state, progress, record

@@ -20,11 +20,12 @@ from distls.memory import MemoryBudget
 from distls.planning import Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.base import RoundReport, State, Status, Weights
-from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.solvers.blocks import lane_count
+from distls.storage.errors import DistlsError, MismatchError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.kernels.averaging import add_scaled
-from distls.workers.lanes import DEFAULT_LANES, Lane, deal, round_of_pass, rounds_in_pass
+from distls.workers.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.sample import SampleRef, mean_loss, sample_size
 from distls.workers.stream import DatasetRef
 from distls.workers.training import (
@@ -111,7 +112,7 @@ class Mcid:
         self.problem = problem
         self.params = params
         dataset = problem.dataset
-        n_lanes = _lane_count(params["lanes"], len(dataset))
+        n_lanes = lane_count(params["lanes"], len(dataset))
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         self.rounds_per_pass = rounds_in_pass(self.lanes, dataset.stored_bytes, params["round_bytes"])
         self.sample = SampleRef(sample_size(dataset, n_lanes), problem.seed) if n_lanes > 1 else None
@@ -336,17 +337,6 @@ class Mcid:
         mean = ((state.tail + state.before) / steps).astype(self.problem.dtype)
         intercept = (state.tail_intercept + state.before_intercept) / steps
         return Weights(mean, intercept if self.problem.fit_intercept else np.zeros_like(intercept))
-
-
-def _lane_count(asked: int | None, n_blocks: int) -> int:
-    if asked is None:
-        return max(1, min(DEFAULT_LANES, n_blocks))
-    if asked > n_blocks:
-        raise ParameterError(
-            f"lanes={asked}: the data set has only {n_blocks} partitions; "
-            "ingest it with a smaller --partition-size"
-        )
-    return asked
 
 
 def _check_cover(result: LaneResult, starts: list[LaneStart], problem: Problem) -> None:

@@ -218,7 +218,7 @@ def test_objective_and_certificate_are_the_documented_ones(
     ],
 )  # fmt: skip
 def test_kinds_of_certificates(dataset: Dataset, loss: str, intercept: bool, kind: str) -> None:
-    given = {"loss": loss, "fit_intercept": intercept}
+    given = {"loss": loss, "fit_intercept": intercept, "alpha": 0.1}
     assert certificate_kind(given) == kind
     certificate = _evaluated(dataset, random_model(loss=loss), **given)["certificate"]
     assert certificate["kind"] == kind

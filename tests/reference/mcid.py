@@ -56,12 +56,19 @@ def ovr_log(z: Array, y: int) -> tuple[float, Array]:
     return float(np.logaddexp(0.0, -t * z).sum()), -t / (1.0 + np.exp(t * z))
 
 
+def squared(z: Array, y: int) -> tuple[float, Array]:
+    """Half the squared distance of the scores to the indicator of the class."""
+    g = z - np.eye(len(z))[y]
+    return 0.5 * float(g @ g), g
+
+
 LOSSES: dict[str, Callable[[Array, int], tuple[float, Array]]] = {
     "softmax": softmax,
     "crammer_singer": crammer_singer,
     "perceptron": perceptron,
     "ovr_hinge": ovr_hinge,
     "ovr_log": ovr_log,
+    "squared": squared,
 }
 
 

@@ -1,0 +1,294 @@
+"""The task of the least-squares methods: one read of a lane's partitions, reduced to sufficient statistics.
+
+A round may first add the block fitted in the round before to the predictions that are kept per row, and then sums,
+for the block at hand: its Gram matrix, its products with the slopes of the loss, and sums.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
+from distls.storage.rowstate import RowState
+from distls.workers.features import Design, blocks
+from distls.workers.lanes import Lane
+from distls.workers.process import peak_rss, process_name
+from distls.workers.products import add_cross, add_gram, add_scores, column_sums
+from distls.workers.stream import DatasetRef, ReadStats, stream
+from distls.workers.targets import slopes_of
+from distls.workers.training import merge_by_key, row_weights
+
+__all__ = ["Block", "BlockJob", "BlockSums", "Moments", "block_lane", "fold_of", "merge_blocks"]
+
+
+class Block(NamedTuple):
+    """Weights on one block of features.
+
+    Attributes
+    ----------
+    design : Design
+    weights : array of shape (m, k)
+        m is the design's width, plus k where earlier predictions are columns of the block too.
+    intercept : float64 array of shape (k,)
+    """
+
+    design: Design
+    weights: NDArray[Any]
+    intercept: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BlockJob:
+    """What all lanes of a round share, but for weights.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+        Full loss name; its slopes at the predictions are what is multiplied with the features.
+    design : Design
+        Of the block at hand.
+    n_outputs : int
+    dtype : str
+        Of features, products and predictions.
+    class_weight : float64 array of shape (n_classes,) or None
+        As in `StochasticJob`.
+    with_gram : bool
+        Sum the Gram matrix too.
+    with_predictions : bool
+        Earlier predictions are k more columns of the block (the stagewise calibration).
+    folds : int
+        Sums are kept apart for so many consecutive slices of each partition's rows.
+    state : str or None
+        Folder of the predictions; None: they are all zero.
+    version : int
+        Of the predictions to read; 0: they are all zero.
+    """
+
+    data: DatasetRef
+    loss: str
+    design: Design
+    n_outputs: int
+    dtype: str
+    class_weight: NDArray[np.float64] | None = None
+    with_gram: bool = True
+    with_predictions: bool = False
+    folds: int = 1
+    state: str | None = None
+    version: int = 0
+
+
+@dataclass
+class Moments:
+    """Sums over the rows of one fold.
+
+    Attributes
+    ----------
+    gram : float64 array of shape (m, m), upper triangle only, or (0, 0)
+        ``sum_i s_i x_i x_i^T``.
+    sums : float64 array of shape (m,)
+        ``sum_i s_i x_i``; zero without the Gram matrix.
+    cross : float64 array of shape (m, k)
+        ``sum_i s_i x_i g_i^T``, g the slopes.
+    slopes : float64 array of shape (k,)
+        ``sum_i s_i g_i``.
+    squares : float64 array of shape (k,)
+        ``sum_i s_i g_i^2``.
+    loss_sum, weight_sum : float
+    errors, n_rows : int
+    """
+
+    gram: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    cross: NDArray[np.float64]
+    slopes: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    loss_sum: float = 0.0
+    weight_sum: float = 0.0
+    errors: int = 0
+    n_rows: int = 0
+
+    @classmethod
+    def zero(cls, m: int, k: int, *, with_gram: bool) -> Moments:
+        """Return the sums over no rows."""
+        gram = np.zeros((m, m) if with_gram else (0, 0))
+        return cls(gram, np.zeros(m), np.zeros((m, k)), np.zeros(k), np.zeros(k))
+
+    def add(self, other: Moments) -> None:
+        """Add the sums over other rows."""
+        for name in ("gram", "sums", "cross", "slopes", "squares"):
+            getattr(self, name).__iadd__(getattr(other, name))
+        self.loss_sum += other.loss_sum
+        self.weight_sum += other.weight_sum
+        self.errors += other.errors
+        self.n_rows += other.n_rows
+
+
+@dataclass
+class BlockSums:
+    """One lane's round, or the merged result of several.
+
+    Attributes
+    ----------
+    folds : list of Moments
+    blocks : list of int
+        Partitions worked through.
+    reads : ReadStats
+    kernel_seconds : float
+    busy : dict of process -> seconds
+    peaks : dict of process -> peak resident bytes
+    """
+
+    folds: list[Moments]
+    blocks: list[int]
+    reads: ReadStats
+    kernel_seconds: float
+    busy: dict[str, float] = field(default_factory=dict)
+    peaks: dict[str, int] = field(default_factory=dict)
+
+
+Start = tuple[Block | None, Block | None]
+
+
+def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
+    """Sum one lane's partitions.
+
+    Parameters
+    ----------
+    start : (Block or None, Block or None)
+        A fitted block to be added to the predictions, which are then kept as version + 1; and the weights of the
+        block at hand, at which the slopes are taken (None: zero).
+    """
+    entered = time.perf_counter()
+    added, current = start
+    total: list[Moments] = []
+    reads, seconds = ReadStats(), 0.0
+    for index, part in stream(job.data, lane.blocks, reads):
+        began = time.perf_counter()
+        predictions = _predictions(job, added, index, part)
+        if not total:
+            width = job.design.width(n_features_of(part.x, job.data)) + job.with_predictions * job.n_outputs
+            total = [Moments.zero(width, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
+        weight = row_weights(part, job.class_weight)
+        for fold, moments in enumerate(total):
+            rows = fold_of(n_rows_of(part.x), fold, job.folds)
+            _add_rows(job, current, _slice(part, rows), weight[rows], predictions[rows], moments)
+        seconds += time.perf_counter() - began
+    return BlockSums(
+        folds=total,
+        blocks=list(lane.blocks),
+        reads=reads,
+        kernel_seconds=seconds,
+        busy={process_name(): time.perf_counter() - entered},
+        peaks={process_name(): peak_rss()},
+    )
+
+
+def fold_of(n_rows: int, fold: int, folds: int) -> slice:
+    """Return the rows of a partition that are in a fold; rows were shuffled, so consecutive ones will do."""
+    return slice(n_rows * fold // folds, n_rows * (fold + 1) // folds)
+
+
+def n_features_of(x: Rows, data: DatasetRef) -> int:
+    """Return the width of rows; sparse ones do not know it themselves."""
+    from distls.workers.stream import open_ref
+
+    return x.values.shape[1] if isinstance(x, DenseRows) else open_ref(data).meta.n_features
+
+
+def _slice(part: Partition, rows: slice) -> Partition:
+    x = part.x
+    if isinstance(x, CsrRows):
+        first, last = x.indptr[rows.start], x.indptr[rows.stop]
+        indptr = x.indptr[rows.start : rows.stop + 1] - first
+        return Partition(CsrRows(indptr, x.indices[first:last], x.data[first:last]), part.y[rows])
+    return Partition(DenseRows(x.values[rows]), part.y[rows])
+
+
+def _predictions(job: BlockJob, added: Block | None, index: int, part: Partition) -> NDArray[Any]:
+    """Return the predictions of a partition's rows, after the fitted block was added and they were kept anew."""
+    kept = RowState(job.state) if job.state is not None else None
+    values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
+    if kept is not None and job.version:
+        values = kept.read(index, job.version)
+    if added is None or kept is None:
+        return values
+    values = predict_block(job, added, part.x, values)
+    kept.write(index, job.version + 1, values)
+    return values
+
+
+def predict_block(job: BlockJob, block: Block, x: Rows, before: NDArray[Any]) -> NDArray[Any]:
+    """Return the predictions after a block was added to those before it."""
+    values = before + block.intercept.astype(before.dtype)
+    width = len(block.weights) - job.with_predictions * job.n_outputs
+    weights = block.weights.astype(before.dtype, copy=False)
+    for rows, features in blocks(block.design, x, before.dtype):
+        add_scores(features, weights[:width], values[rows])
+    if job.with_predictions:
+        values += before @ weights[width:]
+    return values
+
+
+def _add_rows(
+    job: BlockJob,
+    current: Block | None,
+    part: Partition,
+    weight: NDArray[np.float64],
+    predictions: NDArray[Any],
+    moments: Moments,
+) -> None:
+    dtype = np.dtype(job.dtype)
+    for rows, features in blocks(job.design, part.x, dtype):
+        before = predictions[rows]
+        block = _with_columns(features, before) if job.with_predictions else features
+        values = before
+        if current is not None:
+            values = before + current.intercept.astype(dtype)
+            add_scores(block, current.weights.astype(dtype, copy=False), values)
+        s = weight[rows]
+        slopes = slopes_of(job.loss, values, part.y[rows], s)
+        add_cross(block, slopes.values, moments.cross)
+        moments.slopes += slopes.values.sum(axis=0)
+        moments.squares += _squares(slopes.values, s)
+        moments.loss_sum += slopes.loss_sum
+        moments.weight_sum += slopes.weight_sum
+        moments.errors += slopes.errors
+        moments.n_rows += len(values)
+        if job.with_gram:
+            given = s if len(s) else None
+            add_gram(block, given, moments.gram)
+            moments.sums += column_sums(block, given, len(moments.sums))
+
+
+def _squares(slopes: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``sum_i s_i g_i^2`` from the values ``s_i g_i``."""
+    if not len(weight):
+        return np.square(slopes).sum(axis=0)
+    positive = np.where(weight > 0.0, weight, 1.0)
+    return (np.square(slopes) / positive[:, None]).sum(axis=0)
+
+
+def _with_columns(block: Rows, columns: NDArray[Any]) -> DenseRows:
+    if isinstance(block, CsrRows):
+        raise TypeError("earlier predictions are columns of dense blocks only")
+    return DenseRows(np.concatenate([block.values, columns], axis=1))
+
+
+def merge_blocks(left: BlockSums, right: BlockSums) -> BlockSums:
+    """Add two results; reuses the memory of `left`."""
+    for mine, other in zip(left.folds, right.folds, strict=True):
+        mine.add(other)
+    return replace(
+        left,
+        blocks=left.blocks + right.blocks,
+        reads=left.reads.merge(right.reads),
+        kernel_seconds=left.kernel_seconds + right.kernel_seconds,
+        busy=merge_by_key(sum, left.busy, right.busy),
+        peaks=merge_by_key(max, left.peaks, right.peaks),
+    )
