@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CalibratedLeastSquaresClassifier": "distls.least_squares_estimators",
     "DistlsError": "distls.storage.errors",
+    "GeneralizedLeastSquaresClassifier": "distls.least_squares_estimators",
+    "GeneralizedLeastSquaresRegressor": "distls.regressors",
     "MCIDClassifier": "distls.estimators",
+    "StagewiseClassifier": "distls.least_squares_estimators",
     "evaluate": "distls.evaluation",
     "fit": "distls.fitting",
     "generate": "distls.generation",
@@ -33,7 +37,15 @@ if TYPE_CHECKING:
     from distls.fitting import resume as resume
     from distls.generation import generate as generate
     from distls.ingestion import ingest as ingest
+    from distls.least_squares_estimators import (
+        CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier,
+    )
+    from distls.least_squares_estimators import (
+        GeneralizedLeastSquaresClassifier as GeneralizedLeastSquaresClassifier,
+    )
+    from distls.least_squares_estimators import StagewiseClassifier as StagewiseClassifier
     from distls.prediction import predict as predict
+    from distls.regressors import GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor
     from distls.storage.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError
     from distls.storage.model import load_model as load_model

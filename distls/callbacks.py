@@ -159,11 +159,13 @@ class LineProgress(_Quiet):
 
 def describe_round(record: dict[str, Any]) -> str:
     """Return one round's record as a line."""
+    wrong = record.get("running_error")
+    error = "" if wrong is None else f" error {100 * wrong:.2f} %"
     parts = [
         f"round {record['round']}",
         f"{record['passes']:.2f} passes",
         f"{record['seconds']:.1f} s",
-        f"running loss {_number(record['running_loss'])} error {100 * record['running_error']:.2f} %",
+        f"running loss {_number(record['running_loss'])}{error}",
     ]
     if "objective" in record:
         certificate = record["certificate"]
@@ -175,9 +177,20 @@ def describe_round(record: dict[str, Any]) -> str:
         if certificate["value"] is not None:
             parts.append(f"{certificate['kind']} {certificate['value']:.2e}")
     if "eval_error" in record:
-        parts.append(f"eval error {100 * record['eval_error']:.2f} %")
+        parts.append(judged_text(record, "eval"))
     parts.append(f"read {record['bytes_read'] / 2**20:,.0f} MiB")
     return ", ".join(parts)
+
+
+def judged_text(record: dict[str, Any], name: str) -> str:
+    """Return the result on the evaluation ("eval") or selection ("select") data: an error, or the mse of numbers."""
+    if f"{name}_mse" in record:
+        return f"{name} mse {_significant(record[f'{name}_mse'])}"
+    return f"{name} error {100 * record[f'{name}_error']:.2f} %"
+
+
+def _significant(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.5g}"
 
 
 def _number(value: float | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from distls.evaluation import evaluate
+from distls.evaluation import Evaluation, evaluate
 from distls.execution import ClusterOptions, open_executor
 from distls.export import export_text
 from distls.fitting import FitResult, fit
@@ -121,6 +121,7 @@ def _train(console: Console, place: Path, options: ClusterOptions, plan: Plan) -
             return None
         console.rule("5  evaluate on unseen documents")
         evaluation = evaluate(run, test, executor=executor)
+        assert isinstance(evaluation, Evaluation)
     finally:
         executor.close()
     error = {"test error": f"{100 * evaluation.error:.2f} % of {evaluation.n_rows:,} rows"}

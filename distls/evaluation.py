@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,19 @@ from numpy.typing import NDArray
 
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
+from distls.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
 from distls.problem import Problem, loss_of
-from distls.scorable import Scorable, check_source_options, opened_like
+from distls.scorable import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.solvers.base import Weights
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError
-from distls.storage.format import Label
-from distls.storage.model import PROBABLE, LinearModel, load_model
+from distls.storage.format import Label, TargetKind
+from distls.storage.model import PROBABLE, WITH_PROBABILITIES, LinearModel, load_model, scored_as
 from distls.storage.names import unpack_names
+from distls.workers.label_scores import LabelJob, LabelSum, label_lane, merge_labels
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
 from distls.workers.readout import Readout
+from distls.workers.residuals import merge_residuals, residual_lane
 from distls.workers.scoring import (
     GradientJob,
     ScoreJob,
@@ -37,8 +40,11 @@ from distls.workers.scoring import (
 from distls.workers.stream import DatasetRef
 
 __all__ = [
+    "AnyEvaluation",
     "Evaluation",
     "Evaluator",
+    "LabelEvaluation",
+    "RegressionEvaluation",
     "certificate_kind",
     "check_evaluable",
     "check_scorable",
@@ -47,69 +53,6 @@ __all__ = [
     "readout_of",
     "reference",
 ]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How a model does on labelled data.
-
-    Attributes
-    ----------
-    n_rows : int
-    error : float
-        Fraction of rows whose predicted class is wrong; rows with labels unknown to the model are wrong.
-    log_loss : float or None
-        Mean negative log probability over the rows with known labels; None without probabilities.
-    unknown : int
-        Rows with labels unknown to the model.
-    classes : list of labels of the data
-    predicted_classes : list of labels of the model
-    confusion : int64 array of shape (m, 3)
-        Rows (class of the data, predicted class, how often), as places in the two lists.
-    """
-
-    n_rows: int
-    error: float
-    log_loss: float | None
-    unknown: int
-    classes: list[Label]
-    predicted_classes: list[Label]
-    confusion: NDArray[np.int64]
-
-    def per_class(self) -> list[dict[str, Any]]:
-        """Return rows, recall and precision of each class of the data."""
-        true, predicted, counts = self.confusion.T
-        place = {label: i for i, label in enumerate(self.predicted_classes)}
-        table = []
-        for code, label in enumerate(self.classes):
-            rows = int(counts[true == code].sum())
-            guessed = predicted == place.get(label, -1)
-            right = int(counts[(true == code) & guessed].sum())
-            total = int(counts[guessed].sum())
-            table.append(
-                {
-                    "class": label,
-                    "n_rows": rows,
-                    "recall": right / rows if rows else None,
-                    "precision": right / total if total else None,
-                }
-            )
-        return table
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the evaluation as JSON values."""
-        named = [
-            {"class": self.classes[t], "predicted": self.predicted_classes[p], "count": int(c)}
-            for t, p, c in self.confusion
-        ]
-        return {
-            "n_rows": self.n_rows,
-            "error": self.error,
-            "log_loss": self.log_loss,
-            "unknown_labels": self.unknown,
-            "per_class": self.per_class(),
-            "confusion": named,
-        }
 
 
 def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
@@ -172,20 +115,40 @@ def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str)
             )
 
 
-def class_codes(
-    dataset: Dataset, classes: Sequence[Label], model_name: str, unknown: str
-) -> NDArray[np.int32]:
-    """Return the model's code of each class of the data, -1 for unknown ones.
+_PREDICTED = {"class": "classes", "multilabel": "sets of labels", "continuous": "numbers"}
+
+
+def check_targets(dataset: Dataset, target: TargetKind, n_outputs: int, model_name: str) -> None:
+    """Check that predictions can be compared with the targets of `dataset`.
 
     Raises
     ------
     MismatchError
-        Rows have labels unknown to the model and `unknown` is "error"; or the data have no class labels.
+        There are none, or of another kind or number.
     """
     meta = dataset.meta
-    if meta.target != "class":
+    if meta.target != target:
         kind = {"none": "no labels"}.get(meta.target, f"{meta.target} targets")
-        raise MismatchError(f"{dataset.path} has {kind}, {model_name} predicts classes")
+        raise MismatchError(f"{dataset.path} has {kind}, {model_name} predicts {_PREDICTED[target]}")
+    if target == "continuous" and meta.n_targets != n_outputs:
+        raise MismatchError(
+            f"{dataset.path} has {meta.n_targets} targets a row, {model_name} predicts {n_outputs}"
+        )
+    if not meta.n_rows:
+        raise MismatchError(f"{dataset.path} has no rows to score")
+
+
+def class_codes(
+    dataset: Dataset, classes: Sequence[Label], model_name: str, unknown: str
+) -> NDArray[np.int32]:
+    """Return the model's code of each class or label of the data, -1 for unknown ones.
+
+    Raises
+    ------
+    MismatchError
+        Rows have labels unknown to the model and `unknown` is "error".
+    """
+    meta = dataset.meta
     place = {label: code for code, label in enumerate(classes)}
     codes = np.array([place.get(label, -1) for label in meta.classes], dtype=np.int32)
     strange = [
@@ -195,9 +158,10 @@ def class_codes(
     ]
     if strange and unknown == "error":
         named = ", ".join(str(label) for label, _ in strange[:5]) + (", ..." if len(strange) > 5 else "")
-        rows = sum(count for _, count in strange)
+        uses = sum(count for _, count in strange)
+        what, often = ("classes", "rows") if meta.target == "class" else ("labels", "uses")
         raise MismatchError(
-            f"{dataset.path} has {len(strange)} classes ({named}; {rows} rows) that are not among the "
+            f"{dataset.path} has {len(strange)} {what} ({named}; {uses} {often}) that are not among the "
             f"{len(classes)} of {model_name}; --unknown-labels count counts them as errors"
         )
     return codes
@@ -211,24 +175,74 @@ def score(
     codes: NDArray[np.int32],
     cache_bytes: int = 0,
 ) -> ScoreSum:
-    """Reduce the scores of all rows, exactly once each."""
+    """Reduce the scores of all rows with classes, exactly once each."""
     job = ScoreJob(reference(dataset, cache_bytes), loss, codes)
-    total = executor.reduce(
-        partial(score_lane, job), reading_lanes(dataset), merge=merge_scores, shared=weights.readout()
-    )
+    total: ScoreSum = _reduced(executor, dataset, weights, partial(score_lane, job), merge_scores)
+    return total
+
+
+def _reduced(
+    executor: Executor,
+    dataset: Dataset,
+    weights: Weights,
+    lane: Callable[..., Any],
+    merge: Callable[..., Any],
+) -> Any:
+    total = executor.reduce(lane, reading_lanes(dataset), merge=merge, shared=weights.readout())
     assert sorted(total.blocks) == list(range(len(dataset)))
     assert total.n_rows == dataset.meta.n_rows
     return total
 
 
+def _evaluated(
+    executor: Executor,
+    dataset: Dataset,
+    weights: Weights,
+    loss: str,
+    classes: list[Label],
+    codes: NDArray[np.int32],
+) -> AnyEvaluation:
+    """Compare the predictions for all rows with their targets; `codes` as `class_codes` returns them."""
+    if dataset.meta.target == "continuous":
+        lane = partial(residual_lane, reference(dataset))
+        total = _reduced(executor, dataset, weights, lane, merge_residuals)
+        return RegressionEvaluation(total.n_rows, total.squares / total.n_rows, total.spread / total.n_rows)
+    if dataset.meta.target == "multilabel":
+        return _label_evaluation(executor, dataset, weights, loss, classes, codes)
+    loss = scored_as(loss, weights.recipe)
+    return _summary(score(executor, dataset, weights, loss, codes), dataset, classes, loss)
+
+
+def _label_evaluation(
+    executor: Executor,
+    dataset: Dataset,
+    weights: Weights,
+    loss: str,
+    classes: list[Label],
+    codes: NDArray[np.int32],
+) -> LabelEvaluation:
+    known = codes >= 0
+    places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
+    strange = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
+    job = LabelJob(reference(dataset), loss, places, len(classes) + len(strange))
+    total: LabelSum = _reduced(executor, dataset, weights, partial(label_lane, job), merge_labels)
+    return LabelEvaluation(
+        n_rows=total.n_rows,
+        error=total.errors / total.n_rows,
+        log_loss=total.loss_sum / total.known if loss in PROBABLE and total.known else None,
+        unknown=total.n_rows - total.known,
+        classes=[*classes, *strange],
+        counts=total.counts,
+    )
+
+
 def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str) -> Evaluation:
     n_outputs = max(len(classes), 1)
     confusion = np.stack([total.pairs // n_outputs, total.pairs % n_outputs, total.pair_counts], axis=1)
-    probable = loss in PROBABLE and total.known > 0
     return Evaluation(
         n_rows=total.n_rows,
-        error=total.errors / total.n_rows if total.n_rows else math.nan,
-        log_loss=total.loss_sum / total.known if probable else None,
+        error=total.errors / total.n_rows,
+        log_loss=total.loss_sum / total.known if loss in WITH_PROBABILITIES and total.known > 0 else None,
         unknown=total.n_rows - int(total.known),
         classes=dataset.meta.classes,
         predicted_classes=classes,
@@ -246,7 +260,8 @@ def evaluate(
     beside: str | Path | None = None,
     executor: Executor | None = None,
     name: str | None = None,
-) -> Evaluation:
+    notify: Notify | None = None,
+) -> AnyEvaluation:
     """Score a model on labelled data.
 
     Parameters
@@ -265,6 +280,13 @@ def evaluate(
         Default: this process.
     name : str, optional
         What errors call the model.
+    notify : callable, optional
+        Called with each notice about source files, one line of text. Default: they become a UserWarning each.
+
+    Returns
+    -------
+    Evaluation, LabelEvaluation or RegressionEvaluation
+        Of a model of classes, of sets of labels, of numbers: see `distls.metrics`.
 
     Raises
     ------
@@ -279,7 +301,7 @@ def evaluate(
     check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
     options = {"format": format, "labels": labels, "executor": executor}
     place = Path(beside or path or Path(tempfile.gettempdir()) / "distls-evaluate")
-    with opened_like(fitted, dataset, name=name, beside=place, **options) as data:
+    with opened_like(fitted, dataset, name=name, beside=place, **options) as (data, notices):
         check_scorable(
             data,
             n_features=fitted.n_features,
@@ -288,10 +310,11 @@ def evaluate(
             features=fitted.features,
             model_name=name,
         )
+        check_targets(data, fitted.target, fitted.n_outputs, name)
         codes = class_codes(data, fitted.classes, name, unknown_labels)
+        pass_on(notices, notify)
         weights = Weights(fitted.weights, fitted.intercept, fitted.recipe, fitted.arrays)
-        total = score(executor or SerialExecutor(), data, weights, fitted.loss, codes)
-        return _summary(total, data, fitted.classes, fitted.loss)
+        return _evaluated(executor or SerialExecutor(), data, weights, fitted.loss, fitted.classes, codes)
 
 
 def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
@@ -310,6 +333,7 @@ def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
         features=problem.dataset.features(),
         model_name=name,
     )
+    check_targets(dataset, meta.target, problem.shape[1], name)
     return class_codes(dataset, meta.classes, name, "error")
 
 
@@ -351,22 +375,26 @@ class Evaluator:
 
     def __call__(self, weights: Weights) -> dict[str, Any]:
         """Return objective, certificate, what reading cost, and the error on the evaluation data."""
-        result = self.objective(weights)
-        if self._eval is not None:
-            evaluation = self._score(weights, *self._eval)
-            result |= {"eval_error": evaluation.error, "eval_log_loss": evaluation.log_loss}
-        return result
+        return self.objective(weights) | self._scored("eval", weights, self._eval)
 
     def selection(self, weights: Weights) -> dict[str, Any]:
         """Return the error on the selection data, if there are any."""
-        if self._select is None:
-            return {}
-        evaluation = self._score(weights, *self._select)
-        return {"select_error": evaluation.error, "select_log_loss": evaluation.log_loss}
+        return self._scored("select", weights, self._select)
 
-    def _score(self, weights: Weights, dataset: Dataset, codes: NDArray[np.int32]) -> Evaluation:
-        total = score(self._executor, dataset, weights, self._problem.loss, codes)
-        return _summary(total, dataset, self._problem.dataset.meta.classes, self._problem.loss)
+    def _scored(
+        self, name: str, weights: Weights, opened: tuple[Dataset, NDArray[np.int32]] | None
+    ) -> dict[str, Any]:
+        """Return what is to be small as ``NAME_error``: the error, of numbers the mean squared one or None."""
+        if opened is None:
+            return {}
+        problem = self._problem
+        dataset, codes = opened
+        classes = problem.dataset.meta.classes
+        evaluation = _evaluated(self._executor, dataset, weights, problem.loss, classes, codes)
+        criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
+        if isinstance(evaluation, RegressionEvaluation):
+            return {f"{name}_error": criterion, f"{name}_mse": criterion, f"{name}_log_loss": None}
+        return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss}
 
     def objective(self, weights: Weights) -> dict[str, Any]:
         """Return F(W, b) and the certificate; one read of the training data.
@@ -376,6 +404,8 @@ class Evaluator:
         intercept the bound would need it minimised out, so the gradient's norm is reported instead.
         """
         problem = self._problem
+        if weights.alpha is not None:
+            problem = replace(problem, alpha=weights.alpha)
         by_class = problem.row_weight_by_class
         plain = not problem.dataset.meta.weighted and bool(np.all(by_class == 1.0))
         with_gradient = problem.loss != "perceptron" and not weights.recipe
@@ -406,7 +436,7 @@ def certificate_kind(params: Mapping[str, Any]) -> str:
 
 def is_linear(params: Mapping[str, Any]) -> bool:
     """Tell whether the model of a setting is plainly linear in the rows."""
-    return "powers" not in params and params.get("features", "original") == "original"
+    return "basis" not in params and params.get("features", "original") == "original"
 
 
 def _certificate(problem: Problem, weights: Weights, total: Any, objective: float) -> dict[str, Any]:

@@ -228,10 +228,11 @@ def _train_children(run: Run, config: dict[str, Any], data: Dataset, options: _O
         if result.status == Status.INTERRUPTED:
             run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
             return replace(result, run=run.path, passes=passes, seconds=seconds)
-        error = result.record.get("select_error", math.inf)
-        results.append(
-            {"params": setting, "status": result.status, "error": None if error == math.inf else error}
-        )
+        judged = result.record.get("select_error")
+        error = math.inf if judged is None else judged
+        results.append({"params": setting, "status": result.status, "error": judged})
+        if "select_mse" in result.record:
+            results[-1]["mse"] = judged
         if result.model is not None and (best is None or error < best[0]):
             best = (error, result, setting)
     if best is None:
@@ -323,7 +324,7 @@ def _model(weights: Weights, problem: Problem, params: dict[str, Any], method: M
         classes=meta.classes,
         method=method.name,
         loss=problem.loss,
-        params=params,
+        params=params if weights.alpha is None else {**params, "alpha": weights.alpha},
         transforms=meta.transforms,
         transforms_digest=meta.transforms_digest,
         dataset_fingerprint=problem.dataset.fingerprint,
@@ -332,6 +333,7 @@ def _model(weights: Weights, problem: Problem, params: dict[str, Any], method: M
         features=problem.dataset.features(),
         recipe=weights.recipe,
         arrays=weights.arrays,
+        target=problem.target,
     )
 
 

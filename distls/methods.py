@@ -200,6 +200,93 @@ _MCID_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
 _MCID_PAPER = "Chen, Chen, Yang 2011, Characterizing Inverse Time Dependency in Multi-class Learning"
 
 
+def powers(value: Any) -> str:
+    """Parse the number of powers, or a list of them such as 1+2+3; return the list in that form."""
+    try:
+        if isinstance(value, (list, tuple)):
+            listed = [int(power) for power in value]
+        elif isinstance(value, str) and "+" in value:
+            listed = [int(power) for power in value.split("+")]
+        else:
+            listed = list(range(1, int(value) + 1))
+    except (TypeError, ValueError):
+        raise ValueError("expected a number of powers, or powers such as 1+2+3") from None
+    if not listed or listed != sorted(set(listed)) or listed[0] != 1 or listed[-1] > _MOST_POWERS:
+        raise ValueError(f"expected increasing powers from 1 to at most {_MOST_POWERS}, 1 among them")
+    return "+".join(str(power) for power in listed)
+
+
+# Predictions may leave [0, 1] before they are calibrated; their higher powers say nothing but that.
+_MOST_POWERS = 12
+
+_LEAST_SQUARES_PAPER = "Agarwal, Kakade, Karampatziakis, Song, Valiant 2014, Least Squares Revisited"
+
+
+def _or(parse: Callable[[Any], Any], *words: str) -> Callable[[Any], Any]:
+    """Return a parser of one of `words`, or of what `parse` takes."""
+
+    def either(value: Any) -> Any:
+        if value in words:
+            return value
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, or one of {', '.join(words)}") from None
+
+    return either
+
+
+def _colon_list(value: Any) -> str:
+    """Check numbers above 0 with colons between them."""
+    try:
+        for each in str(value).split(":"):
+            number(above=0.0)(each)
+    except ValueError:
+        raise ValueError(
+            "expected numbers greater than 0 with colons between them, such as 1:0.1:0.01"
+        ) from None
+    return str(value)
+
+
+_GENERATORS = (
+    Parameter(
+        "features",
+        "original",
+        one_of("original", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"),
+        "of a block: original ones, random Fourier features, logits or low-degree polynomials, or images' "
+        "convolutions with masks",
+    ),
+    Parameter(
+        "order",
+        None,
+        one_of("random", "replacement", "frequency", "gradient"),
+        "of original features: random (default), drawn with replacement, by rows that have them, or by the "
+        "gradient's magnitude, anew in each pass over them",
+    ),
+    Parameter(
+        "pca", None, integer(1), "project rows onto so many principal components before random features"
+    ),
+    Parameter(
+        "bandwidth",
+        None,
+        _or(number(above=0.0), "median"),
+        "s of the kernel exp(-|x - x'|^2 / s); median: the median squared distance of rows (default, but for "
+        "polynomials, whose mean square is made 1)",
+    ),
+    Parameter("degree", None, integer(1, 9), "of random polynomials; default 2"),
+    Parameter(
+        "image", None, text, "of a row, HEIGHTxWIDTHxCHANNELS; default: square, 3 channels if that fits"
+    ),
+    Parameter("mask_side", None, integer(1), "pixels of a mask's side; default 6"),
+    Parameter("pool", None, integer(1), "convolutions are averaged over pool x pool regions; default 2"),
+    Parameter("rectify", None, one_of("two-sided", "absolute"), "of convolutions; default two-sided"),
+    Parameter("threshold", None, number(0.0), "what a mask's response must exceed; default 0"),
+    Parameter(
+        "contrast", None, boolean, "normalise the contrast of patches before convolutions; default false"
+    ),
+)
+
+
 def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
     """Return a comparator of MCID: a binary model a class, all of them trained in one pass."""
     parse = one_of(loss, **{alias: loss})
@@ -241,6 +328,125 @@ METHODS: dict[str, Method] = {
         ),
         _one_versus_rest(
             "ovr-logistic", "one-versus-rest logistic regression, step 1/(alpha t)", "log", "ovr_log"
+        ),
+        Method(
+            name="gls",
+            summary="generalized least squares: steps in the metric of the second moments; squared, logistic, softmax",
+            paper=f"{_LEAST_SQUARES_PAPER}, Algorithm 1",
+            aliases={},
+            parameters=(
+                Parameter(
+                    "link",
+                    "softmax",
+                    one_of("identity", "logit", "softmax"),
+                    "squared loss (solved in one read), one logistic loss an output, or multi-class logistic",
+                ),
+                Parameter(
+                    "alpha",
+                    1e-5,
+                    _or(number(0.0), "path"),
+                    "L2 strength, 0 or more; path (identity): of many, the best in cross-validation, in the same read",
+                ),
+                Parameter("folds", None, integer(2, 1000), "of alpha=path; default 5"),
+                Parameter(
+                    "alphas",
+                    None,
+                    _colon_list,
+                    "of alpha=path, such as 1:0.1:0.01; default 20, from 10 to 1e-6 times the mean square of a feature",
+                ),
+                Parameter(
+                    "lipschitz",
+                    None,
+                    _or(number(above=0.0), "adaptive", "sharp", "paper"),
+                    "L: sharp (1/2 softmax, 1/4 logit), paper (1), where to start, or adaptive (default): from sharp/8 "
+                    "on; below sharp it is raised when needed",
+                ),
+                Parameter(
+                    "accelerate", None, one_of("none", "nesterov"), "steps; default nesterov but for identity"
+                ),
+                Parameter("fit_intercept", True, boolean, "an unpenalised intercept"),
+                Parameter(
+                    "class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'
+                ),
+                Parameter(
+                    "lanes", None, integer(1, 4096), "chains read in parallel; default min(8, partitions)"
+                ),
+                Parameter("dtype", "float64", one_of("float32", "float64"), "of products and weights"),
+                Parameter("init", None, text, "a run or model to start from; not with link=identity"),
+            ),
+            solver="distls.solvers.gls:GeneralizedLeastSquares",
+            targets=("class", "multilabel", "continuous"),
+            passes=100.0,
+        ),
+        Method(
+            name="cls",
+            summary="calibrated least squares: residual fits and calibrations of the predictions in turns",
+            paper=f"{_LEAST_SQUARES_PAPER}, Algorithm 2",
+            aliases={},
+            parameters=(
+                Parameter(
+                    "basis",
+                    "1+2+3",
+                    powers,
+                    "powers of the predictions that calibrate them: how many, or a list such as 1+2+3 (no commas)",
+                ),
+                Parameter("rounds", 20, integer(1, 10_000), "of the algorithm, two reads of the data each"),
+                Parameter("alpha", 1e-4, number(0.0), "ridge on each round's weights, in mean form"),
+                Parameter("fit_intercept", True, boolean, "an unpenalised intercept in each round's fit"),
+                Parameter(
+                    "class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'
+                ),
+                Parameter(
+                    "lanes", None, integer(1, 4096), "chains read in parallel; default min(8, partitions)"
+                ),
+                Parameter("dtype", "float64", one_of("float32", "float64"), "of weights and products"),
+            ),
+            solver="distls.solvers.cls:Cls",
+            targets=("class", "multilabel"),
+            passes=None,
+            keeps_rows=True,
+        ),
+        Method(
+            name="stagewise",
+            summary="blocks of features fitted to residuals one after the other: linear, calibrated or logistic",
+            paper=f"{_LEAST_SQUARES_PAPER}, Algorithm 3",
+            aliases={},
+            parameters=(
+                Parameter(
+                    "inner",
+                    "linear",
+                    one_of("linear", "calibrated", "logistic"),
+                    "how a block is fitted: least squares, with the predictions so far as features too, or softmax",
+                ),
+                Parameter(
+                    "stages", None, integer(1), "default: one pass over original features, else 16 blocks"
+                ),
+                Parameter("block_size", 1024, integer(1), "features of a block, the paper's p"),
+                *_GENERATORS,
+                Parameter("alpha", 1e-3, number(0.0), "ridge on each block's weights, in mean form"),
+                Parameter("inner_rounds", None, integer(1), "reads of a logistic stage; default 50"),
+                Parameter(
+                    "accelerate",
+                    None,
+                    one_of("none", "nesterov"),
+                    "steps of a logistic stage: none (default) or nesterov",
+                ),
+                Parameter("models", None, integer(1), "models averaged, of random features each; default 1"),
+                Parameter("fit_intercept", True, boolean, "an unpenalised intercept in each block"),
+                Parameter(
+                    "class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'
+                ),
+                Parameter(
+                    "lanes", None, integer(1, 4096), "chains read in parallel; default min(8, partitions)"
+                ),
+                Parameter(
+                    "dtype", "float32", one_of("float32", "float64"), "of features, products and weights"
+                ),
+            ),
+            solver="distls.solvers.stagewise:Stagewise",
+            targets=("class", "multilabel", "continuous"),
+            passes=None,
+            keeps_rows=True,
         ),
     )
 }

@@ -1,22 +1,23 @@
-"""`predict`: classes and scores of every row, streamed partition by partition."""
+"""`predict`: classes, sets of labels or numbers of every row, streamed partition by partition."""
 
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import os
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.evaluation import check_scorable, readout_of, reference
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
-from distls.scorable import Scorable, check_source_options, opened_like
+from distls.scorable import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.storage.atomic import describe_os_error
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
@@ -38,6 +39,7 @@ def predict(
     format: str = "auto",
     executor: Executor | None = None,
     progress: Callable[[int, int, str], None] | None = None,
+    notify: Notify | None = None,
 ) -> int:
     """Write the predictions of a model; no (n_rows, n_classes) array is ever held.
 
@@ -49,9 +51,11 @@ def predict(
         `out` that is removed after.
     out : path
         ``.csv``: row, label, score, and label_2, score_2, ... with `top`. ``.zarr``: arrays ``label`` (codes into
-        the attribute ``classes``) and ``score``, both of shape (n_rows, top).
+        the attribute ``classes``) and ``score``, both of shape (n_rows, top). A model of sets of labels adds the
+        sets: a column ``labels``, separated by commas, or a group ``labels``. One of numbers gives ``prediction``
+        instead: columns prediction, prediction_2, ..., or an array of shape (n_rows, n_outputs).
     top : int
-        How many of the best classes a row gets.
+        How many of the best classes, or labels, a row gets.
     proba : bool
         Probabilities instead of scores.
     labelled : bool
@@ -60,6 +64,8 @@ def predict(
         Of the source files; see `distls.ingest`.
     executor : Executor, optional
     progress : callable, optional
+    notify : callable, optional
+        Called with each notice about source files, one line of text. Default: they become a UserWarning each.
 
     Returns
     -------
@@ -78,7 +84,7 @@ def predict(
     _check_asked(fitted, name, target, top, proba)
     check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
     options = {"unlabelled": not labelled, "format": format, "executor": executor, "progress": progress}
-    with opened_like(fitted, dataset, name=name, beside=target, **options) as data:
+    with opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_scorable(
             data,
             n_features=fitted.n_features,
@@ -87,6 +93,7 @@ def predict(
             features=fitted.features,
             model_name=name,
         )
+        pass_on(notices, notify)
         _write(fitted, data, target, top, proba, executor or SerialExecutor(), progress)
         return data.meta.n_rows
 
@@ -100,13 +107,13 @@ def _write(
     executor: Executor,
     progress: Callable[[int, int, str], None] | None,
 ) -> None:
-    job = PredictJob(reference(data), fitted.loss, top, proba)
+    job = PredictJob(reference(data), fitted.scored_as, top, proba, fitted.target)
     readout = readout_of(fitted)
     blocks = executor.map(partial(predict_block, job), range(len(data)), shared=readout)
     counted = _counted(blocks, len(data), progress)
     try:
         if target.suffix == ".csv":
-            _write_csv(target, counted, fitted.classes, top, proba)
+            _write_csv(target, counted, fitted, _header(fitted, top, proba))
         else:
             _write_zarr(target, counted, fitted, data.meta.n_rows, top)
     except OSError as error:
@@ -121,12 +128,16 @@ def _check_asked(model: LinearModel, name: str, out: Path, top: int, proba: bool
         raise StorageError(f"{out}: there is no folder {out.parent}; make it first")
     if out.exists():
         raise MismatchError(f"{out} exists already; remove it or choose another name")
-    if not 1 <= top <= len(model.classes):
-        raise ParameterError(f"--top {top}: the model has {len(model.classes)} classes")
+    if model.target == "continuous" and (top != 1 or proba):
+        asked = "--proba" if proba else f"--top {top}"
+        raise ParameterError(f"{asked}: {name} predicts numbers, all of which are written; leave it out")
+    if not 1 <= top <= model.n_outputs:
+        what = "labels" if model.target == "multilabel" else "classes"
+        raise ParameterError(f"--top {top}: the model has {len(model.classes)} {what}")
     if proba and not model.has_probabilities:
         raise ParameterError(
             f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; "
-            f"train with {' or '.join(PROBABLE)}"
+            f"train with {'ovr_log' if model.target == 'multilabel' else ' or '.join(PROBABLE)}"
         )
 
 
@@ -139,18 +150,25 @@ def _counted(
         yield block
 
 
-def _write_csv(target: Path, blocks: Iterator[Predicted], classes: list[Any], top: int, proba: bool) -> None:
+def _header(model: LinearModel, top: int, proba: bool) -> list[str]:
+    if model.target == "continuous":
+        return ["row", "prediction", *(f"prediction_{i}" for i in range(2, model.n_outputs + 1))]
+    sets = ["labels"] if model.target == "multilabel" else []
+    header = ["row", *sets, "label", "probability" if proba else "score"]
+    return header + [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", header[-1])]
+
+
+def _write_csv(target: Path, blocks: Iterator[Predicted], model: LinearModel, header: list[str]) -> None:
     temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
-    names = np.array([str(label) for label in classes], dtype=object)
-    value = "probability" if proba else "score"
-    header = ["row", "label", value]
-    header += [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", value)]
+    columns_of = _number_columns if model.target == "continuous" else _LabelColumns(model.classes)
     try:
         with temporary.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerow(header)
-            row = 0
+            writer, row = csv.writer(file), 0
+            writer.writerow(header)
             for block in blocks:
-                row = _write_block(file, names, block, row)
+                n_rows = len(block.scores)
+                writer.writerows(zip(range(row, row + n_rows), *columns_of(block), strict=True))
+                row += n_rows
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -159,16 +177,47 @@ def _write_csv(target: Path, blocks: Iterator[Predicted], classes: list[Any], to
         raise
 
 
-def _write_block(file: TextIO, names: NDArray[Any], block: Predicted, row: int) -> int:
-    labels = names[block.codes]
-    columns: list[Any] = [range(row, row + len(labels))]
-    for place in range(labels.shape[1]):
-        columns += [labels[:, place], [f"{score:.7g}" for score in block.scores[:, place]]]
-    csv.writer(file).writerows(zip(*columns, strict=True))
-    return row + len(labels)
+def _number_columns(block: Predicted) -> list[Any]:
+    """Return the numbers of each output, as short as they can be read back."""
+    return [map(str, column) for column in block.scores.T]
+
+
+class _LabelColumns:
+    """Makes the columns of a block: the sets of labels where there are any, then the best labels and their scores."""
+
+    def __init__(self, classes: list[Any]) -> None:
+        self._names = np.array([str(label) for label in classes], dtype=object)
+        # a label with a comma is quoted, as in a file of one line
+        self._quoted = [_csv_field(name) for name in self._names]
+
+    def __call__(self, block: Predicted) -> list[Any]:
+        labels = self._names[block.codes]
+        columns: list[Any] = [] if block.indptr is None else [self._sets(block)]
+        for place in range(labels.shape[1]):
+            columns += [labels[:, place], [f"{score:.7g}" for score in block.scores[:, place]]]
+        return columns
+
+    def _sets(self, block: Predicted) -> list[str]:
+        assert block.indptr is not None
+        assert block.labels is not None
+        codes, bounds = block.labels.tolist(), block.indptr.tolist()
+        return [
+            ",".join([self._quoted[code] for code in codes[first:last]])
+            for first, last in itertools.pairwise(bounds)
+        ]
+
+
+def _csv_field(text: str) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="").writerow([text])
+    return buffer.getvalue()
 
 
 def _write_zarr(target: Path, blocks: Iterator[Predicted], model: LinearModel, n_rows: int, top: int) -> None:
-    with PredictionArrays(target, n_rows, top, model.classes, model.weights.dtype) as arrays:
+    width = model.n_outputs if model.target == "continuous" else top
+    dtype = model.weights.dtype
+    with PredictionArrays(target, n_rows, width, model.classes, dtype, model.target) as arrays:
         for block in blocks:
-            arrays.append(block.codes, block.scores)
+            if block.indptr is not None and block.labels is not None:
+                arrays.append_sets(block.indptr, block.labels)
+            arrays.append(*([block.scores] if model.target == "continuous" else [block.codes, block.scores]))

@@ -50,7 +50,7 @@ def plan_fit(
     options = cluster or ClusterOptions()
     budget = _budget(options)
     solver = make_solver(chosen, problem, resolved, slots=budget.workers * budget.threads, memory=budget)
-    plan: Plan = replace(solver.plan, passes=passes)
+    plan: Plan = replace(solver.plan, passes=_fewest(passes, solver.plan.passes) or chosen.passes)
     if not probe:
         return plan
     block = int(rng(seed, Purpose.PROBE).integers(len(data)))
@@ -62,6 +62,12 @@ def plan_fit(
     share = float(data.decoded_bytes[block] / data.decoded_bytes.sum())
     slots = min(budget.workers * budget.threads, len(solver.lanes))
     return replace(plan, seconds_per_pass=seconds / share / slots)
+
+
+def _fewest(asked: float | None, own: float | None) -> float | None:
+    """Return the passes that end a fit: those asked for, or where the method ends by itself."""
+    given = [passes for passes in (asked, own) if passes is not None]
+    return min(given, default=None)
 
 
 def _budget(options: ClusterOptions) -> MemoryBudget:

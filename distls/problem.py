@@ -4,15 +4,18 @@ Objective::
 
     F(W, b) = (1 / sum_i s_i) * sum_i s_i * loss(y_i, W.T x_i + b) + alpha * R(W)
 
-with the mean loss over rows, ``alpha`` > 0 the papers' lambda, ``R(W) = 1/2 ||W||_F^2`` for ``l2``, and row
-weights ``s_i`` = sample weight times class weight (1 where none are given). The intercept ``b`` is not penalised.
+with the mean loss over rows, ``alpha`` >= 0 the papers' lambda (methods that divide by it want more than 0),
+``R(W) = 1/2 ||W||_F^2`` for ``l2``, and row weights ``s_i`` = sample weight times class weight (1 where none are
+given). The intercept ``b`` is not penalised.
 
 Shapes: ``X`` (n_rows, n_features); ``W`` (n_features, n_outputs), C-ordered, so that a row of X touches
-contiguous rows of W; ``b`` (n_outputs,); scores ``X @ W + b`` (n_rows, n_outputs). Class code c is column c.
+contiguous rows of W; ``b`` (n_outputs,); scores ``X @ W + b`` (n_rows, n_outputs). A column is an output: class code
+c of class targets, label code c of sets of labels (``multilabel``), target number c of numbers (``continuous``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +25,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.format import TargetKind
 
 __all__ = ["Problem", "class_weights", "loss_of"]
 
@@ -34,6 +38,8 @@ _LOSSES = {
     "calibrated": "squared",
     "logistic": "softmax",
 }
+# The losses that make sense of targets other than classes.
+_SUITABLE = {"multilabel": ("squared", "ovr_log"), "continuous": ("squared",)}
 
 
 def loss_of(params: Mapping[str, Any]) -> str:
@@ -53,8 +59,9 @@ class Problem:
     loss : str
         Full loss name.
     alpha : float
+        NaN where the method is to choose it: the weights then carry it.
     fit_intercept : bool
-    class_weight : float64 array of shape (n_classes,)
+    class_weight : float64 array of shape (n_classes,), or (1,) where targets are not classes: one
         Multiplies the sample weights.
     weight_scale : float
         n_rows / sum_i s_i: row weights times this have mean one.
@@ -78,7 +85,9 @@ class Problem:
         Raises
         ------
         MismatchError
-            The data have another kind of target, or no rows, or fewer than two classes.
+            The data have another kind of target, or no rows, or fewer than two classes, or no labels.
+        ParameterError
+            A parameter has no meaning for such targets.
         """
         meta = dataset.meta
         if meta.target not in targets:
@@ -92,14 +101,18 @@ class Problem:
             raise MismatchError(
                 f"{dataset.path} has rows of only one class; at least two are needed to learn from"
             )
+        if meta.target == "multilabel" and not sum(meta.label_counts):
+            raise MismatchError(f"no row of {dataset.path} has a label; at least one is needed to learn from")
+        _check_loss(dataset, params)
         weight = class_weights(params.get("class_weight"), dataset)
-        total = float(np.dot(weight, meta.label_weights))
+        total = float(np.dot(weight, meta.label_weights)) if meta.target == "class" else meta.weight_sum
         if not total > 0:
-            raise ParameterError("the row weights sum to zero; give at least one class a positive weight")
+            remedy = "; give at least one class a positive weight" if meta.target == "class" else ""
+            raise ParameterError(f"the row weights sum to zero{remedy}")
         return cls(
             dataset=dataset,
             loss=loss_of(params),
-            alpha=params["alpha"],
+            alpha=math.nan if params["alpha"] == "path" else params["alpha"],
             fit_intercept=params["fit_intercept"],
             class_weight=weight,
             weight_scale=meta.n_rows / total,
@@ -110,16 +123,39 @@ class Problem:
     @property
     def shape(self) -> tuple[int, int]:
         """Shape of the weights, (n_features, n_outputs)."""
-        return self.dataset.meta.n_features, len(self.dataset.meta.classes)
+        meta = self.dataset.meta
+        return meta.n_features, len(meta.classes) or meta.n_targets
+
+    @property
+    def target(self) -> TargetKind:
+        """Kind of the targets: "class", "multilabel" or "continuous"."""
+        return self.dataset.meta.target
 
     @property
     def row_weight_by_class(self) -> NDArray[np.float64]:
-        """Normalised weight of a row of each class with sample weight one, shape (n_classes,)."""
+        """Normalised weight of a row of each class with sample weight one, shape (n_classes,) or (1,)."""
         return self.class_weight * self.weight_scale
 
 
+def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
+    """Refuse a loss that makes no sense of the targets, naming the values of its parameter that do."""
+    suitable = _SUITABLE.get(dataset.meta.target)
+    if suitable is None or loss_of(params) in suitable:
+        return
+    name = next(name for name in ("loss", "link", "inner") if params.get(name))
+    values = {
+        "loss": suitable,
+        "link": tuple(link for link in ("identity", "logit", "softmax") if _LOSSES[link] in suitable),
+        "inner": tuple(inner for inner in ("linear", "calibrated", "logistic") if _LOSSES[inner] in suitable),
+    }[name]
+    named = " or ".join(f"{name}={value}" for value in values)
+    raise ParameterError(
+        f"{name}={params[name]}: {dataset.path} has {dataset.meta.target} targets; they need {named}"
+    )
+
+
 def class_weights(given: Any, dataset: Dataset) -> NDArray[np.float64]:
-    """Return one weight a class.
+    """Return one weight a class, or a single one where rows have no class.
 
     Parameters
     ----------
@@ -129,9 +165,16 @@ def class_weights(given: Any, dataset: Dataset) -> NDArray[np.float64]:
     Raises
     ------
     ParameterError
-        A label is not a class of the dataset.
+        A label is not a class of the dataset, or rows have no class.
     """
     meta = dataset.meta
+    if meta.target != "class":
+        if given is not None:
+            raise ParameterError(
+                f"class_weight: the rows of {dataset.path} have {meta.target} targets, not one class each; "
+                "give the rows weights at ingest"
+            )
+        return np.ones(1)
     counts = np.array(meta.label_weights, dtype=np.float64)
     if given is None:
         return np.ones(len(meta.classes))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from distls.callbacks import Callback, FitStart, LineProgress, RoundEvent
+from distls.callbacks import Callback, FitStart, LineProgress, RoundEvent, judged_text
 from distls.memory import human
 from distls.solvers.base import State, Status
 
@@ -58,14 +58,16 @@ class BarProgress:
         self._bytes += record["bytes_read"]
         facts = [
             "loss not finite" if record["running_loss"] is None else f"loss {record['running_loss']:.4f}",
-            f"error {100 * record['running_error']:.2f} %",
         ]
+        if record.get("running_error") is not None:
+            facts.append(f"error {100 * record['running_error']:.2f} %")
         if record.get("objective") is not None:
             facts.append(f"objective {record['objective']:.5f}")
             if record["certificate"]["value"] is not None:
                 facts.append(f"{record['certificate']['kind']} {record['certificate']['value']:.1e}")
         if record.get("eval_error") is not None:
-            facts.append(f"eval {100 * record['eval_error']:.2f} %")
+            text = judged_text(record, "eval")
+            facts.append(text.replace("eval error", "eval"))
         facts.append(f"read {human(self._bytes)}")
         self._bar.update(
             self._task, completed=record["passes"], passes=f"{record['passes']:g}", facts=", ".join(facts)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from distls.evaluation import Evaluation
+from distls.callbacks import judged_text
 from distls.fitting import FitResult
 from distls.memory import human
+from distls.metrics import AnyEvaluation, LabelEvaluation, RegressionEvaluation
 from distls.planning import Plan
 from distls.runs import Run, is_run
 from distls.storage.dataset import Dataset, is_dataset, open_dataset
@@ -31,10 +32,9 @@ def dataset_line(dataset: Dataset) -> str:
     """Return a dataset's size on one line."""
     meta = dataset.meta
     density = f", {meta.nnz / max(meta.n_rows, 1):.1f} non-zeros a row" if meta.layout == "csr" else ""
+    what = "labels" if meta.target == "multilabel" else "classes"
     kind = (
-        f"{len(meta.classes)} classes"
-        if meta.classes
-        else {"none": "no labels"}.get(meta.target, meta.target)
+        f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
     )
     return (
         f"{dataset.path}: {meta.n_rows:,} rows x {meta.n_features:,} features{density}, {kind}, "
@@ -103,7 +103,15 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "seed": config["seed"],
         **{
             name: status[name]
-            for name in ("eval_error", "select_error", "averaging", "children")
+            for name in (
+                "eval_error",
+                "eval_mse",
+                "select_error",
+                "select_mse",
+                "averaging",
+                "children",
+                "notes",
+            )
             if name in status
         },
     }
@@ -115,6 +123,7 @@ def _describe_model(model: LinearModel) -> dict[str, Any]:
         "method": model.method,
         "loss": model.loss,
         "params": model.params,
+        "target": model.target,
         "n_features": model.n_features,
         "classes": model.classes,
         "dtype": model.weights.dtype.name,
@@ -151,13 +160,15 @@ def result_lines(result: FitResult) -> list[str]:
     lines = [f"{result.status}: {result.passes:g} passes, {result.seconds:.1f} s of training"]
     if result.selected is not None:
         chosen = ", ".join(f"{name}={value}" for name, value in result.selected.items() if value is not None)
-        lines.append(f"selected {chosen}, error {100 * record['select_error']:.2f} % on the selection data")
+        result_text = judged_text(record, "select").removeprefix("select ")
+        lines.append(f"selected {chosen}, {result_text} on the selection data")
     if record.get("objective") is not None:
         lines.append(f"objective {record['objective']:.6f}{_certificate_text(record)}")
     if record.get("eval_error") is not None:
-        lines.append(f"eval error {100 * record['eval_error']:.2f} %")
+        lines.append(judged_text(record, "eval"))
     if record.get("averaging"):
         lines.append(averaging_text(record["averaging"]))
+    lines += [f"note: {text}" for text in record.get("notes", [])]
     if result.run is not None:
         lines.append(f"model in {result.run}")
     return lines
@@ -180,23 +191,53 @@ def averaging_text(averaging: dict[str, float]) -> str:
     )
 
 
-def evaluation_lines(evaluation: Evaluation) -> list[str]:
-    """Return an evaluation as lines: totals, then classes."""
+def evaluation_lines(evaluation: AnyEvaluation) -> list[str]:
+    """Return an evaluation as lines: totals, then classes, labels or outputs."""
+    if isinstance(evaluation, RegressionEvaluation):
+        return _regression_lines(evaluation)
     lines = [f"{evaluation.n_rows:,} rows, error {100 * evaluation.error:.2f} %"]
+    if isinstance(evaluation, LabelEvaluation):
+        lines[0] += f", hamming loss {evaluation.hamming_loss:.4f}"
     if evaluation.log_loss is not None:
         lines[0] += f", log loss {evaluation.log_loss:.4f}"
+    if isinstance(evaluation, LabelEvaluation):
+        lines.append("an error is a row whose predicted set of labels is not exactly its own")
+        lines.append(f"F1 {evaluation.micro_f1:.4f} micro, {evaluation.macro_f1:.4f} macro")
     if evaluation.unknown:
         lines.append(f"{evaluation.unknown:,} rows have labels the model does not know, counted as errors")
-    table = evaluation.per_class()
+    what = "label" if isinstance(evaluation, LabelEvaluation) else "class"
+    return lines + _class_lines(evaluation.per_class(), what)
+
+
+def _regression_lines(evaluation: RegressionEvaluation) -> list[str]:
+    outputs = list(zip(evaluation.mse_by_output.tolist(), evaluation.r2_by_output, strict=True))
+    lines = [f"{evaluation.n_rows:,} rows, mse {evaluation.mse:.6g}, r2 {_r2_text(evaluation.r2)}"]
+    if len(outputs) == 1:
+        return lines
+    lines.append(f"{'output':>12} {'mse':>12} {'r2':>8}")
+    lines += [
+        f"{i:>12} {mse:>12.6g} {_r2_text(r2):>8}" for i, (mse, r2) in enumerate(outputs[:_SHOWN_CLASSES])
+    ]
+    if len(outputs) > _SHOWN_CLASSES:
+        lines.append(f"... and {len(outputs) - _SHOWN_CLASSES} more outputs; --json has them all")
+    return lines
+
+
+def _r2_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _class_lines(table: list[dict[str, Any]], what: str) -> list[str]:
     width = max([12, *(len(str(row["class"])) for row in table[:_SHOWN_CLASSES])])
-    lines.append(f"{'class':>{width}} {'rows':>9} {'recall':>8} {'precision':>10}")
+    lines = [f"{what:>{width}} {'rows':>9} {'recall':>8} {'precision':>10}"]
     for row in table[:_SHOWN_CLASSES]:
         recall, precision = (
             f"{100 * v:.1f} %" if v is not None else "-" for v in (row["recall"], row["precision"])
         )
         lines.append(f"{row['class']!s:>{width}} {row['n_rows']:>9,} {recall:>8} {precision:>10}")
     if len(table) > _SHOWN_CLASSES:
-        lines.append(f"... and {len(table) - _SHOWN_CLASSES} more classes; --json has them all")
+        plural = {"class": "classes"}.get(what, f"{what}s")
+        lines.append(f"... and {len(table) - _SHOWN_CLASSES} more {plural}; --json has them all")
     return lines
 
 
@@ -224,49 +265,51 @@ def run_lines(path: Path) -> list[str]:
     )
     if status.get("objective") is not None:
         lines.append(f"objective {status['objective']:.6f}{_certificate_text(status)}")
-    return lines
+    return lines + [f"note: {text}" for text in status.get("notes", [])]
 
 
 def _child_line(child: dict[str, Any]) -> str:
     params = ", ".join(
         f"{name}={child['params'][name]}" for name in ("loss", "alpha") if name in child["params"]
     )
-    error = "diverged" if child["error"] is None else f"error {100 * child['error']:.2f} %"
+    given = {f"select_{name}": child[name] for name in ("error", "mse") if name in child}
+    error = "diverged" if child["error"] is None else judged_text(given, "select").removeprefix("select ")
     return f"  {params}: {error} ({child['status']})"
 
 
 def _event_table(events: list[dict[str, Any]]) -> list[str]:
-    widths = {
-        "round": 6,
-        "passes": 7,
-        "seconds": 8,
-        "loss": 9,
-        "error %": 8,
-        "eval %": 7,
-        "objective": 10,
-        "read": 9,
-    }
-    rows = [" ".join(name.rjust(width) for name, width in widths.items())]
+    cells = _NUMBER_CELLS if any("running_error" not in event for event in events) else _CELLS
+    rows = [" ".join([*(title.rjust(_width(form)) for title, _, form in cells), f"{'read':>9}"])]
     for event in events:
-        shown = [_cell(event.get(name), form) for name, form in _CELLS]
+        shown = [_cell(event.get(name), form) for _, name, form in cells]
         rows.append(" ".join([*shown, f"{human(event['bytes_read']):>9}"]))
     return rows
 
 
-_CELLS = (
-    ("round", "{:>6}"),
-    ("passes", "{:>7.2f}"),
-    ("seconds", "{:>8.1f}"),
-    ("running_loss", "{:>9.5f}"),
-    ("running_error", "{:>8.2%}"),
-    ("eval_error", "{:>7.2%}"),
-    ("objective", "{:>10.6f}"),
+# Title, field of the event, and how it is written.
+_FIRST_CELLS = (
+    ("round", "round", "{:>6}"),
+    ("passes", "passes", "{:>7.2f}"),
+    ("seconds", "seconds", "{:>8.1f}"),
+    ("loss", "running_loss", "{:>9.5f}"),
 )
+_OBJECTIVE_CELL = ("objective", "objective", "{:>10.6f}")
+_CELLS = (
+    *_FIRST_CELLS,
+    ("error %", "running_error", "{:>8.2%}"),
+    ("eval %", "eval_error", "{:>7.2%}"),
+    _OBJECTIVE_CELL,
+)
+_NUMBER_CELLS = (*_FIRST_CELLS, ("eval mse", "eval_mse", "{:>11.5g}"), _OBJECTIVE_CELL)
+
+
+def _width(form: str) -> int:
+    return int(form.split(">")[1].split(".")[0].rstrip("}"))
 
 
 def _cell(value: Any, form: str) -> str:
-    width = int(form.split(">")[1].split(".")[0].rstrip("}"))
-    return " " * (width - 1) + "-" if value is None else form.format(value).replace("%", "").rjust(width)
+    text = "-" if value is None else form.format(value).replace("%", "")
+    return text.rjust(_width(form))
 
 
 def _totals(events: list[dict[str, Any]]) -> list[str]:

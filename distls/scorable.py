@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from distls.storage.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import ParameterError, StorageError
 from distls.storage.model import LinearModel
 
-__all__ = ["Scorable", "are_sources", "check_source_options", "opened_like"]
+__all__ = ["Notify", "Scorable", "are_sources", "check_source_options", "opened_like", "pass_on"]
 
 Scorable = str | Path | Dataset | Sequence[str | Path]
+Notify = Callable[[str], None]
 
 # Folders that hold data of other programs.
 _SOURCE_FOLDERS = (".zarr",)
@@ -51,7 +53,7 @@ def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
 @contextlib.contextmanager
 def opened_like(
     model: LinearModel, data: Scorable, *, name: str, beside: Path, **options: Any
-) -> Iterator[Dataset]:
+) -> Iterator[tuple[Dataset, tuple[str, ...]]]:
     """Open a dataset, or make one of source files, in their order, for as long as the context lasts.
 
     Parameters
@@ -66,36 +68,56 @@ def opened_like(
     **options
         Of `distls.ingest`.
 
+    Yields
+    ------
+    dataset : Dataset
+    notices : tuple of str
+        What the ingest says of the source files; for `pass_on`.
+
     Raises
     ------
     BadInputError, MismatchError, ParameterError, StorageError
         As `distls.ingest`.
     """
     if isinstance(data, Dataset):
-        yield data
+        yield data, ()
     elif not are_sources(data):
         (path,) = [data] if isinstance(data, (str, Path)) else data
-        yield open_dataset(path)
+        yield open_dataset(path), ()
     else:
         beside = beside.resolve()
         temporary = beside.with_name(f"{beside.name}.{uuid.uuid4().hex[:8]}.partial")
         try:
-            _ingest(data, temporary, model, name, options)
-            yield open_dataset(temporary)
+            notices = _ingest(data, temporary, model, name, options)
+            yield open_dataset(temporary), notices
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _ingest(data: Scorable, temporary: Path, model: LinearModel, name: str, options: dict[str, Any]) -> None:
+def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
+    """Give notices to `notify`; without it they become UserWarnings of the line that called our caller."""
+    for notice in notices:
+        if notify is None:
+            warnings.warn(notice, UserWarning, stacklevel=3)
+        else:
+            notify(notice)
+
+
+def _ingest(
+    data: Scorable, temporary: Path, model: LinearModel, name: str, options: dict[str, Any]
+) -> tuple[str, ...]:
     # most fits and scores have no use for the machinery of ingest
     from distls.ingestion import ingest
     from distls.ingestion.like import like_model
 
+    if model.target == "multilabel" and not options.get("unlabelled"):
+        options = {**options, "multilabel": True}
     try:
-        ingest(data, temporary, like=like_model(model, name), shuffle=False, **options)
+        report = ingest(data, temporary, like=like_model(model, name), shuffle=False, **options)
     except StorageError as error:
         if not isinstance(error.__cause__, OSError):
             raise
         doing = f"the sources could not be ingested into {temporary}"
         remedy = f"make room there, or ingest them elsewhere with --like {name}"
         raise describe_os_error(error.__cause__, doing, remedy) from None
+    return report.notices

@@ -44,12 +44,13 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
-def write_bytes(path: Path, payload: bytes, *, sync: bool = True) -> None:
-    """Write `payload` to `path` through a temporary name, so that `path` is either old or whole."""
+def write_bytes(path: Path, *parts: bytes | memoryview, sync: bool = True) -> None:
+    """Write `parts`, one after the other, to `path` through a temporary name: `path` is either old or whole."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         with temporary.open("wb") as file:
-            file.write(payload)
+            for part in parts:
+                file.write(part)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())

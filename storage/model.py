@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,23 @@ from numpy.typing import NDArray
 
 from distls.storage.bundle import read_bundle, write_bundle
 from distls.storage.errors import CorruptDataError, FormatError
-from distls.storage.format import Label
+from distls.storage.format import Label, TargetKind
 
-__all__ = ["PROBABLE", "LinearModel", "load_model", "save_model", "weights_sha256"]
+__all__ = [
+    "PROBABLE",
+    "WITH_PROBABILITIES",
+    "LinearModel",
+    "load_model",
+    "save_model",
+    "scored_as",
+    "weights_sha256",
+]
 
-# Losses whose scores give probabilities.
+# Losses whose scores give probabilities; and with those of `scored_as` that are no losses.
 PROBABLE = ("softmax", "ovr_log")
+WITH_PROBABILITIES = (*PROBABLE, "simplex")
+
+_TARGETS = ("class", "multilabel", "continuous")
 
 _FEATURES = "features_"
 _RECIPE = "recipe_"
@@ -27,14 +39,15 @@ _RECIPE = "recipe_"
 class LinearModel:
     """Scores of a row x are ``x @ weights + intercept``; the class is the highest score, ties the lowest code.
 
-    With a recipe they come from `weights` in another way, which distls.workers.readout knows.
+    With a recipe they come from `weights` in another way, which distls.workers.readout knows. What is predicted may
+    also be a set of labels, those whose scores are above a threshold, or the scores themselves: see `target`.
 
     Attributes
     ----------
     weights : float32 or float64 array of shape (n_features, n_outputs)
     intercept : array of shape (n_outputs,), same dtype
         Both of another shape where the recipe says so.
-    classes : list of labels, sorted as in the training data
+    classes : list of labels, sorted as in the training data; empty where the target is continuous
     method : str
     loss : str
         Full loss name.
@@ -54,6 +67,8 @@ class LinearModel:
         JSON values; empty for a plain linear model, else with ``n_features``, the width of the rows it scores.
     arrays : dict of name -> array
         What the recipe needs besides.
+    target : {"class", "multilabel", "continuous"}
+        What is predicted: a class, a set of labels, or a number for each output.
     """
 
     weights: NDArray[Any]
@@ -70,6 +85,7 @@ class LinearModel:
     features: dict[str, NDArray[Any]] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    target: TargetKind = "class"
 
     @property
     def n_features(self) -> int:
@@ -77,9 +93,19 @@ class LinearModel:
         return int(self.recipe.get("n_features", len(self.weights)))
 
     @property
+    def n_outputs(self) -> int:
+        """Classes, labels or numbers that it predicts."""
+        return len(self.classes) or len(self.intercept)
+
+    @property
     def has_probabilities(self) -> bool:
-        """Whether the scores give probabilities: their softmax, or their sigmoids divided by the sigmoids' sum."""
-        return self.loss in PROBABLE
+        """Whether the scores give probabilities: their softmax, or their sigmoids (of classes divided by their sum)."""
+        return self.scored_as in WITH_PROBABILITIES
+
+    @property
+    def scored_as(self) -> str:
+        """What workers score rows as: the loss, or "simplex" where scores are probabilities already."""
+        return scored_as(self.loss, self.recipe)
 
     @property
     def sha256(self) -> str:
@@ -87,6 +113,12 @@ class LinearModel:
         return weights_sha256(
             self.weights, self.intercept, *(self.arrays[name] for name in sorted(self.arrays))
         )
+
+
+def scored_as(loss: str, recipe: Mapping[str, Any]) -> str:
+    """Return "simplex" for a recipe whose scores are probabilities, else the loss."""
+    calibrated = recipe.get("calibration", {}).get("onto") == "simplex"
+    return "simplex" if calibrated else loss
 
 
 def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDArray[Any]) -> str:
@@ -112,6 +144,7 @@ def save_model(folder: Path, model: LinearModel) -> None:
         "zero_based": model.zero_based,
         "source": model.source,
         "recipe": model.recipe,
+        "target": model.target,
         "weights_sha256": model.sha256,
     }
     features = {f"{_FEATURES}{name}": array for name, array in model.features.items()}
@@ -155,7 +188,11 @@ def load_model(path: str | Path) -> LinearModel:
     except (KeyError, TypeError) as error:
         raise FormatError(f"{folder}: incomplete model ({error})") from None
     weights, intercept = model.weights, model.intercept
-    fits = bool(model.recipe) or len(model.classes) == len(intercept)
+    if model.target not in _TARGETS:
+        raise FormatError(f"{folder}: its target is {model.target!r}, expected {', '.join(_TARGETS)}")
+    if bool(model.classes) == (model.target == "continuous"):
+        raise FormatError(f"{folder}: a model of {model.target} targets with {len(model.classes)} classes")
+    fits = bool(model.recipe) or model.n_outputs == len(intercept)
     if weights.ndim != 2 or intercept.shape != weights.shape[1:] or not fits:
         raise FormatError(f"{folder}: weights, intercept and classes have different sizes")
     if weights.dtype not in (np.float32, np.float64) or intercept.dtype != weights.dtype:

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from distls.storage.format import Label
+from distls.storage.format import Label, TargetKind
 
 __all__ = ["PredictionArrays"]
 
@@ -20,35 +20,56 @@ _CHUNK_ROWS = 65_536
 
 
 class PredictionArrays:
-    """A zarr group with arrays ``label`` (codes into the attribute ``classes``) and ``score``.
+    """A zarr group of predictions.
+
+    By the kind of target it holds for
+
+    * classes: arrays ``label`` (codes into the attribute ``classes``) and ``score``, both of shape (n_rows, width);
+    * sets of labels: these, and a group ``labels``, a valid AnnData `csr_matrix` whose row i has a 1 for each label;
+    * numbers: an array ``prediction`` of shape (n_rows, width).
 
     Parameters
     ----------
     target : Path
         Appears when the context ends without error.
-    n_rows, top : int
-        Shape of both arrays.
+    n_rows, width : int
     classes : list of labels
-    dtype : of the scores
+    dtype : of the scores or numbers
+    kind : {"class", "multilabel", "continuous"}
     """
 
     def __init__(
-        self, target: Path, n_rows: int, top: int, classes: list[Label], dtype: np.dtype[Any]
+        self,
+        target: Path,
+        n_rows: int,
+        width: int,
+        classes: list[Label],
+        dtype: np.dtype[Any],
+        kind: TargetKind = "class",
     ) -> None:
         self._target = target
         self._temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
         self._row = 0
-        group = zarr.create_group(str(self._temporary), attributes={"classes": classes})
-        shape, chunks = (n_rows, top), (max(1, min(n_rows, _CHUNK_ROWS)), top)
-        self._label = group.create_array("label", shape=shape, chunks=chunks, dtype=np.int32)
-        self._score = group.create_array("score", shape=shape, chunks=chunks, dtype=dtype)
+        attributes = {} if kind == "continuous" else {"classes": classes}
+        group = zarr.create_group(str(self._temporary), attributes=attributes)
+        names = {"prediction": dtype} if kind == "continuous" else {"label": np.int32, "score": dtype}
+        shape, chunks = (n_rows, width), (max(1, min(n_rows, _CHUNK_ROWS)), width)
+        self._arrays = [
+            group.create_array(name, shape=shape, chunks=chunks, dtype=each) for name, each in names.items()
+        ]
+        self._sets = _Sets(group, n_rows, len(classes)) if kind == "multilabel" else None
 
-    def append(self, codes: NDArray[np.int32], scores: NDArray[Any]) -> None:
-        """Write the next rows."""
-        rows = slice(self._row, self._row + len(codes))
-        self._label[rows] = codes
-        self._score[rows] = scores
+    def append(self, *values: NDArray[Any]) -> None:
+        """Write the next rows: codes and scores, or numbers."""
+        rows = slice(self._row, self._row + len(values[0]))
+        for array, block in zip(self._arrays, values, strict=True):
+            array[rows] = block
         self._row = rows.stop
+
+    def append_sets(self, indptr: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
+        """Write the sets of labels of the next rows."""
+        assert self._sets is not None
+        self._sets.append(indptr, labels)
 
     def __enter__(self) -> PredictionArrays:
         return self
@@ -60,3 +81,27 @@ class PredictionArrays:
             self._temporary.rename(self._target)
         else:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+class _Sets:
+    """The group ``labels``: how many there will be is not known before the end."""
+
+    def __init__(self, group: Any, n_rows: int, n_labels: int) -> None:
+        attributes = {
+            "encoding-type": "csr_matrix",
+            "encoding-version": "0.1.0",
+            "shape": [n_rows, n_labels],
+        }
+        sets = group.create_group("labels", attributes=attributes)
+        chunks = (_CHUNK_ROWS,)
+        self._indptr = sets.create_array("indptr", shape=(n_rows + 1,), chunks=chunks, dtype=np.int64)
+        self._indices = sets.create_array("indices", shape=(0,), chunks=chunks, dtype=np.int64)
+        self._data = sets.create_array("data", shape=(0,), chunks=chunks, dtype=np.float32)
+        self._row, self._size = 0, 0
+
+    def append(self, indptr: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
+        self._indptr[self._row : self._row + len(indptr)] = indptr + self._size
+        self._indices.append(labels.astype(np.int64))
+        self._data.append(np.ones(len(labels), np.float32))
+        self._row += len(indptr) - 1
+        self._size += len(labels)

@@ -40,17 +40,21 @@ class RowState:
         return self.folder / f"{index:08d}-{version:06d}.npy"
 
     def write(self, index: int, version: int, array: NDArray[Any]) -> None:
-        """Keep the array of partition `index` as `version`, and forget all but the version before it."""
-        buffer = io.BytesIO()
-        np.lib.format.write_array(buffer, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
-        payload = buffer.getvalue()
+        """Keep the array of partition `index` as `version`, and forget all but the version before it.
+
+        Needs no memory beside a C-ordered array.
+        """
+        array = np.ascontiguousarray(array)
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+        body = array.reshape(-1).view(np.uint8)
         self.folder.mkdir(parents=True, exist_ok=True)
-        checksum = google_crc32c.value(payload).to_bytes(_CHECKSUM_BYTES, "little")
-        write_bytes(self._path(index, version), payload + checksum, sync=False)
+        checksum = _extended(google_crc32c.value(header.getvalue()), body).to_bytes(_CHECKSUM_BYTES, "little")
+        write_bytes(self._path(index, version), header.getvalue(), body.data, checksum, sync=False)
         self._path(index, version - _KEPT_VERSIONS).unlink(missing_ok=True)
 
     def read(self, index: int, version: int) -> NDArray[Any]:
-        """Return the array of partition `index` that was kept as `version`.
+        """Return the array of partition `index` that was kept as `version`, the reader's own to change.
 
         Raises
         ------
@@ -63,10 +67,20 @@ class RowState:
         except FileNotFoundError:
             raise StateLostError(f"{path}: missing") from None
         payload, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
-        sound = (
-            google_crc32c.value(payload.tobytes()).to_bytes(_CHECKSUM_BYTES, "little") == checksum.tobytes()
-        )
+        sound = _extended(0, payload).to_bytes(_CHECKSUM_BYTES, "little") == checksum.tobytes()
         array = parse_npy(payload) if sound else None
         if array is None:
             raise StateLostError(f"{path}: its bytes do not match its checksum")
         return array
+
+    def holds(self, index: int, version: int) -> bool:
+        """Tell whether the array of partition `index` is there as it was written."""
+        try:
+            self.read(index, version)
+        except StateLostError:
+            return False
+        return True
+
+
+def _extended(checksum: int, content: NDArray[np.uint8]) -> int:
+    return google_crc32c.extend(checksum, content) if content.size else checksum

@@ -9,11 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from distls.storage.dataset import Dataset, publish
 from distls.storage.format import DatasetMeta
 from distls.storage.partition import write_partition
 from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
+
+# A loaded machine must not fail a test: no clocks. The same examples in each run, so that what fails, fails again;
+# `--hypothesis-profile=explore` draws others.
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeatable", derandomize=True, **UNTIMED)
+settings.register_profile("explore", **UNTIMED)
+settings.load_profile("repeatable")
 
 
 class Written(NamedTuple):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,17 @@ from distls.storage.dataset import Dataset, publish
 from distls.storage.format import DatasetMeta
 from distls.storage.partition import write_partition
 from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
+
+# After this much time a command hangs, however slow and busy the machine.
+SECONDS = 240
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until `condition()`."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
 
 
 def labelled_rows(
@@ -86,7 +100,21 @@ def workers_of(driver: int) -> list[psutil.Process]:
     """Return the worker processes of a local cluster, those forked by the process that the driver has started."""
     try:
         family = psutil.Process(driver).children(recursive=True)
-        forking = {p.pid for p in family if p.ppid() == driver and "forkserver" in " ".join(p.cmdline())}
-        return [p for p in family if p.ppid() in forking]
     except psutil.Error:
         return []
+    parents = {process.pid: _parent(process) for process in family}
+    forking = {process.pid for process in family if parents[process.pid] == driver and _forks(process)}
+    return [process for process in family if parents[process.pid] in forking]
+
+
+def _parent(process: psutil.Process) -> int:
+    """Return the parent's number, 0 when the process has just ended."""
+    with contextlib.suppress(psutil.Error):
+        return process.ppid()
+    return 0
+
+
+def _forks(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return "forkserver" in " ".join(process.cmdline())
+    return False

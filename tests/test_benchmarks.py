@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import kernels, peers, real, scale, table
+from benchmarks import gram, kernels, peers, real, scale, table
 from benchmarks.papers import mcid
 from distls.export import export_text
 from distls.generation import generate
@@ -35,6 +35,17 @@ def test_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "mcid", "mcid tail", "mcid r=10", "scores", "evaluate", "gradient"
     }  # fmt: skip
     assert capsys.readouterr().out.count("\n") == 2 + len(report["results"])
+
+
+def test_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = gram.main(["--tiny", "--repeats", "1", "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == report
+    assert [row["rows"] for row in report["fourier"]] == [name for name, _, _ in gram.KINDS]
+    assert all(min(row["ratio"], row["fused_gflops"]) > 0 for row in report["fourier"])
+    assert capsys.readouterr().out.count("\n") == 1 + len(report["fourier"])
+    sparse = gram.main(["--tiny", "--repeats", "1", "--sparse"])["sparse"]
+    assert [row["per_row"] for row in sparse] == [2, 8]
+    assert all(row["break_even"] > 0 for row in sparse)
 
 
 @pytest.fixture

@@ -23,9 +23,15 @@ PLACES = {
     "pyarrow": ("workers/parquet.py",),
     "llvmlite": ("workers/",),
     # the executor, and the ingest of what are Dask's own arrays
-    "dask": ("distls/execution/dask.py", "distls/ingestion/dask_arrays.py"),
-    "distributed": ("distls/execution/dask.py",),
-    "sklearn": ("distls/estimators.py", "workers/documents.py"),
+    "dask": ("distls/execution/dask.py", "distls/execution/remote.py", "distls/ingestion/dask_arrays.py"),
+    "distributed": ("distls/execution/dask.py", "distls/execution/remote.py"),
+    "sklearn": (
+        "distls/estimator_base.py",
+        "distls/estimators.py",
+        "distls/least_squares_estimators.py",
+        "distls/regressors.py",
+        "workers/documents.py",
+    ),
 }
 
 

@@ -8,12 +8,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["basis", "project", "replay"]
+__all__ = ["basis", "calibrate", "project", "replay"]
 
 
-def basis(values: NDArray[Any], powers: Sequence[float]) -> NDArray[Any]:
-    """Return G(y): the elementwise powers of predictions (n, k), side by side, shape (n, len(powers) * k)."""
-    return np.concatenate([values**power if power != 1 else values for power in powers], axis=1)
+def basis(values: NDArray[Any], powers: Sequence[int]) -> NDArray[Any]:
+    """Return G(y): the elementwise powers of predictions (n, k), side by side, shape (n, len(powers) * k).
+
+    Powers are products, not calls of `pow`, whose last bits may depend on where in memory a value lies.
+
+    Parameters
+    ----------
+    powers : increasing positive whole numbers
+    """
+    n, k = values.shape
+    out = np.empty((n, len(powers) * k), values.dtype)
+    power, reached = values, 1
+    for place, wanted in enumerate(powers):
+        for _ in range(reached, wanted):
+            power = power * values
+        reached = wanted
+        out[:, place * k : (place + 1) * k] = power
+    return out
 
 
 def project(values: NDArray[Any], onto: str) -> NDArray[Any]:
@@ -26,32 +41,47 @@ def project(values: NDArray[Any], onto: str) -> NDArray[Any]:
 
     Notes
     -----
-    Sort-based, O(k log k): Duchi et al. 2008, Figure 1.
+    Onto the simplex: max(v - u, 0), with the u for which that sums to one. Sort-based, O(k log k).
     """
     if onto == "cube":
         return np.clip(values, 0.0, 1.0)
-    descending = -np.sort(-values, axis=1)
+    # shifting a row does not move its projection, and keeps what is added up small
+    shifted = values - values.max(axis=1, keepdims=True)
+    descending = -np.sort(-shifted, axis=1)
     above = np.cumsum(descending, axis=1) - 1.0
     counts = np.arange(1, values.shape[1] + 1)
-    kept = (descending - above / counts > 0.0).sum(axis=1)
+    kept = np.maximum((descending * counts > above).sum(axis=1), 1)
     shift = above[np.arange(len(values)), kept - 1] / kept
-    return np.maximum(values - shift[:, None].astype(values.dtype), 0.0)
+    return np.maximum(shifted - shift[:, None].astype(values.dtype), 0.0)
 
 
-def replay(recipe: dict[str, Any], calibration: NDArray[Any], fits: NDArray[Any]) -> NDArray[Any]:
-    """Return the predictions of calibrated least squares.
+def calibrate(
+    values: NDArray[np.float64], weights: NDArray[np.float64], powers: Sequence[int], onto: str
+) -> NDArray[np.float64]:
+    """Return the calibrated predictions ``clip(G(values) @ weights)`` (Eq. 19), shape (n, k).
 
     Parameters
     ----------
-    recipe : {"powers": list, "onto": str}
-    calibration : array of shape (n_rounds, len(powers) * k, k)
+    values : float64 array of shape (n, k)
+    weights : float64 array of shape (len(powers) * k, k)
+    """
+    return project(basis(values, powers) @ weights, onto)
+
+
+def replay(
+    powers: Sequence[int], onto: str, calibration: NDArray[np.float64], fits: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Return the predictions of calibrated least squares: all rounds, one after the other.
+
+    Parameters
+    ----------
+    calibration : float64 array of shape (n_rounds, len(powers) * k, k)
         The calibration weights of each round.
     fits : array of shape (n, n_rounds * k)
         ``x @ W_t + b_t`` of each round, side by side.
     """
     k = calibration.shape[2]
-    values = np.zeros((len(fits), k), fits.dtype)
+    values = np.zeros((len(fits), k))
     for number, weights in enumerate(calibration):
-        values = values + fits[:, number * k : (number + 1) * k]
-        values = project(basis(values, recipe["powers"]) @ weights.astype(fits.dtype), recipe["onto"])
+        values = calibrate(values + fits[:, number * k : (number + 1) * k], weights, powers, onto)
     return values

@@ -49,12 +49,18 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
     """
     totals = np.zeros(n_lanes, dtype=np.int64)
     lanes: list[list[int]] = [[] for _ in range(n_lanes)]
-    # largest first; ties go to the lower partition number and the lower lane
+    # neighbouring lanes share a worker: what cannot be dealt evenly goes to lanes far from each other
+    place = {lane: rank for rank, lane in enumerate(sorted(range(n_lanes), key=_reversed_bits))}
+    # largest first; ties go to the lower partition number
     for block in np.argsort(-sizes, kind="stable"):
-        lane = min(range(n_lanes), key=lambda i: (totals[i], len(lanes[i]), i))
+        lane = min(range(n_lanes), key=lambda i: (totals[i], len(lanes[i]), place[i]))
         lanes[lane].append(int(block))
         totals[lane] += sizes[block]
     return [tuple(sorted(lane)) for lane in lanes]
+
+
+def _reversed_bits(number: int) -> str:
+    return f"{number:032b}"[::-1]
 
 
 def rounds_in_pass(lanes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64], round_bytes: int) -> int:

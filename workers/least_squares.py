@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
+from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.storage.rowstate import RowState
-from distls.workers.features import Design, blocks
+from distls.workers.features import Design, blocks, project_once
 from distls.workers.lanes import Lane
 from distls.workers.process import peak_rss, process_name
-from distls.workers.products import add_cross, add_gram, add_scores, column_sums
+from distls.workers.products import GramSum, add_cross, add_scores, column_sums
 from distls.workers.stream import DatasetRef, ReadStats, stream
-from distls.workers.targets import slopes_of
+from distls.workers.targets import slice_rows, slopes_of
 from distls.workers.training import merge_by_key, row_weights
 
-__all__ = ["Block", "BlockJob", "BlockSums", "Moments", "block_lane", "fold_of", "merge_blocks"]
+__all__ = ["Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "fold_of", "merge_blocks"]
 
 
 class Block(NamedTuple):
@@ -68,6 +68,8 @@ class BlockJob:
         Folder of the predictions; None: they are all zero.
     version : int
         Of the predictions to read; 0: they are all zero.
+    afresh : bool
+        Do not read them but start from zero again, and keep that as version + 1.
     """
 
     data: DatasetRef
@@ -81,6 +83,7 @@ class BlockJob:
     folds: int = 1
     state: str | None = None
     version: int = 0
+    afresh: bool = False
 
 
 @dataclass
@@ -101,6 +104,7 @@ class Moments:
         ``sum_i s_i g_i^2``.
     loss_sum, weight_sum : float
     errors, n_rows : int
+        Rows predicted wrong (see `distls.workers.targets.Slopes`), and rows.
     """
 
     gram: NDArray[np.float64]
@@ -165,20 +169,26 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
         block at hand, at which the slopes are taken (None: zero).
     """
     entered = time.perf_counter()
-    added, current = start
+    current = start[1]
     total: list[Moments] = []
     reads, seconds = ReadStats(), 0.0
+    pending = [GramSum(np.dtype(job.dtype)) for _ in range(job.folds)]
     for index, part in stream(job.data, lane.blocks, reads):
         began = time.perf_counter()
-        predictions = _predictions(job, added, index, part)
+        own, part, added = _projected_once(job, start[0], part)
+        predictions = _predictions(own, added, index, part)
         if not total:
             width = job.design.width(n_features_of(part.x, job.data)) + job.with_predictions * job.n_outputs
             total = [Moments.zero(width, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
         weight = row_weights(part, job.class_weight)
         for fold, moments in enumerate(total):
             rows = fold_of(n_rows_of(part.x), fold, job.folds)
-            _add_rows(job, current, _slice(part, rows), weight[rows], predictions[rows], moments)
+            add_rows(
+                own, current, _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
+            )
         seconds += time.perf_counter() - began
+    for grams in pending:
+        grams.flush()
     return BlockSums(
         folds=total,
         blocks=list(lane.blocks),
@@ -187,6 +197,16 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
         busy={process_name(): time.perf_counter() - entered},
         peaks={process_name(): peak_rss()},
     )
+
+
+def _projected_once(
+    job: BlockJob, added: Block | None, part: Partition
+) -> tuple[BlockJob, Partition, Block | None]:
+    """Return job, rows and added block with the projection of both blocks' rows done already."""
+    if added is None:
+        return job, part, None
+    x, designs = project_once([job.design, added.design], part.x, np.dtype(job.dtype))
+    return replace(job, design=designs[0]), part._replace(x=x), added._replace(design=designs[1])
 
 
 def fold_of(n_rows: int, fold: int, folds: int) -> slice:
@@ -202,68 +222,106 @@ def n_features_of(x: Rows, data: DatasetRef) -> int:
 
 
 def _slice(part: Partition, rows: slice) -> Partition:
-    x = part.x
-    if isinstance(x, CsrRows):
-        first, last = x.indptr[rows.start], x.indptr[rows.stop]
-        indptr = x.indptr[rows.start : rows.stop + 1] - first
-        return Partition(CsrRows(indptr, x.indices[first:last], x.data[first:last]), part.y[rows])
-    return Partition(DenseRows(x.values[rows]), part.y[rows])
+    return Partition(slice_rows(part.x, rows), slice_rows(part.y, rows))
 
 
 def _predictions(job: BlockJob, added: Block | None, index: int, part: Partition) -> NDArray[Any]:
     """Return the predictions of a partition's rows, after the fitted block was added and they were kept anew."""
     kept = RowState(job.state) if job.state is not None else None
     values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
-    if kept is not None and job.version:
+    if kept is not None and job.version and not job.afresh:
         values = kept.read(index, job.version)
-    if added is None or kept is None:
-        return values
-    values = predict_block(job, added, part.x, values)
-    kept.write(index, job.version + 1, values)
+    if added is not None:
+        values = predict_block(added, part.x, values, n_features_of(part.x, job.data))
+    if kept is not None and (added is not None or job.afresh):
+        kept.write(index, job.version + 1, values)
     return values
 
 
-def predict_block(job: BlockJob, block: Block, x: Rows, before: NDArray[Any]) -> NDArray[Any]:
-    """Return the predictions after a block was added to those before it."""
+def predict_block(block: Block, x: Rows, before: NDArray[Any], n_features: int) -> NDArray[Any]:
+    """Return the predictions after a block was added to those before it.
+
+    Weights beyond the width of the block's design are those on the predictions before it.
+    """
     values = before + block.intercept.astype(before.dtype)
-    width = len(block.weights) - job.with_predictions * job.n_outputs
+    width = block.design.width(n_features)
     weights = block.weights.astype(before.dtype, copy=False)
     for rows, features in blocks(block.design, x, before.dtype):
         add_scores(features, weights[:width], values[rows])
-    if job.with_predictions:
+    if width < len(weights):
         values += before @ weights[width:]
     return values
 
 
-def _add_rows(
+def add_rows(
     job: BlockJob,
     current: Block | None,
     part: Partition,
     weight: NDArray[np.float64],
     predictions: NDArray[Any],
     moments: Moments,
+    pending: GramSum | None = None,
 ) -> None:
+    """Add what rows contribute to a fold: the slopes at `current` on top of `predictions`, and their products.
+
+    Parameters
+    ----------
+    pending : GramSum, optional
+        Of the fold, which the caller flushes at the end; without one the Gram matrix is complete on return.
+    """
     dtype = np.dtype(job.dtype)
+    grams = pending or GramSum(dtype)
     for rows, features in blocks(job.design, part.x, dtype):
-        before = predictions[rows]
-        block = _with_columns(features, before) if job.with_predictions else features
-        values = before
+        values = predictions[rows]
         if current is not None:
-            values = before + current.intercept.astype(dtype)
-            add_scores(block, current.weights.astype(dtype, copy=False), values)
+            values = values + current.intercept.astype(dtype)
+            add_scores(features, current.weights.astype(dtype, copy=False), values)
         s = weight[rows]
-        slopes = slopes_of(job.loss, values, part.y[rows], s)
-        add_cross(block, slopes.values, moments.cross)
+        slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), s)
+        columns = predictions[rows] if job.with_predictions else None
+        _add_products(job, features, columns, s, slopes.values, moments, grams)
         moments.slopes += slopes.values.sum(axis=0)
         moments.squares += _squares(slopes.values, s)
         moments.loss_sum += slopes.loss_sum
         moments.weight_sum += slopes.weight_sum
         moments.errors += slopes.errors
         moments.n_rows += len(values)
+    if pending is None:
+        grams.flush()
+
+
+def _add_products(
+    job: BlockJob,
+    block: Rows,
+    columns: NDArray[Any] | None,
+    weight: NDArray[np.float64],
+    slopes: NDArray[np.float64],
+    moments: Moments,
+    grams: GramSum,
+) -> None:
+    """Add the products of features, and of the predictions beside them, with themselves and with the slopes."""
+    given = weight if len(weight) else None
+    if columns is None:
+        add_cross(block, slopes, moments.cross)
         if job.with_gram:
-            given = s if len(s) else None
-            add_gram(block, given, moments.gram)
+            grams.add(block, given, moments.gram)
             moments.sums += column_sums(block, given, len(moments.sums))
+        return
+    k = columns.shape[1]
+    width = len(moments.cross) - k
+    values = columns.astype(np.float64)
+    weighted = values if given is None else values * given[:, None]
+    # features are read once for both products
+    products = np.zeros((width, 2 * k))
+    add_cross(block, np.concatenate([slopes, weighted], axis=1), products)
+    moments.cross[:width] += products[:, :k]
+    moments.cross[width:] += values.T @ slopes
+    if job.with_gram:
+        grams.add(block, given, moments.gram[:width, :width])
+        moments.gram[:width, width:] += products[:, k:]
+        moments.gram[width:, width:] += values.T @ weighted
+        moments.sums[:width] += column_sums(block, given, width)
+        moments.sums[width:] += weighted.sum(axis=0)
 
 
 def _squares(slopes: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -272,12 +330,6 @@ def _squares(slopes: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArra
         return np.square(slopes).sum(axis=0)
     positive = np.where(weight > 0.0, weight, 1.0)
     return (np.square(slopes) / positive[:, None]).sum(axis=0)
-
-
-def _with_columns(block: Rows, columns: NDArray[Any]) -> DenseRows:
-    if isinstance(block, CsrRows):
-        raise TypeError("earlier predictions are columns of dense blocks only")
-    return DenseRows(np.concatenate([block.values, columns], axis=1))
 
 
 def merge_blocks(left: BlockSums, right: BlockSums) -> BlockSums:

@@ -31,6 +31,7 @@ __all__ = [
     "LOSSES",
     "SLOPES_IN_G",
     "CrammerSinger",
+    "LogOfProbability",
     "Loss",
     "NormalizedSigmoids",
     "OvrHinge",
@@ -133,6 +134,18 @@ class NormalizedSigmoids(NamedTuple):
         return LOSSES["softmax"].values(logs, y)
 
 
+class LogOfProbability(NamedTuple):
+    """``-log z_y`` for scores that are probabilities already, infinite where that is zero.
+
+    How models that end in a projection onto the simplex are scored. Nothing is trained with it: it has no slopes.
+    """
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the log loss of each row."""
+        with np.errstate(divide="ignore"):
+            return -np.log(_of_class(scores, y))
+
+
 class Squared(NamedTuple):
     """Squared distance to the indicator of the row's class, ``1/2 sum_c (z_c - [c = y])^2``."""
 
@@ -158,18 +171,31 @@ LOSSES: dict[str, Loss] = {
     "squared": Squared(),
 }
 
-# What scores the probabilities of a model trained with a loss; a loss that is not here has none.
-LOG_LOSSES: dict[str, Softmax | NormalizedSigmoids] = {"softmax": Softmax(), "ovr_log": NormalizedSigmoids()}
+# What scores the probabilities of a model trained with a loss; a loss that is not here has none. "simplex" is no
+# loss but says that scores are probabilities.
+LOG_LOSSES: dict[str, Softmax | NormalizedSigmoids | LogOfProbability] = {
+    "softmax": Softmax(),
+    "ovr_log": NormalizedSigmoids(),
+    "simplex": LogOfProbability(),
+}
 
 
 def probabilities(loss: str, scores: Floats) -> Floats:
     """Overwrite scores (n, k) by the class probabilities of a model trained with `loss`, and return them.
 
+    Parameters
+    ----------
+    loss : a name in `LOG_LOSSES`
+
+    Notes
+    -----
     The softmax of the scores; for ``ovr_log`` that of the sigmoids' logarithms, which are the sigmoids divided by
     their sum even where all of them are too small to be written.
     """
     if loss not in LOG_LOSSES:
         raise ValueError(f"{loss} has no probabilities")
+    if loss == "simplex":
+        return scores
     if loss == "ovr_log":
         np.negative(np.logaddexp(0.0, -scores), out=scores)
     scores -= scores.max(axis=1, keepdims=True)
@@ -384,6 +410,12 @@ def _normalized_sigmoids_row(z, scale, y, g):
         total += math.exp(below - floor) / (1.0 + math.exp(-abs(score)))
     value = floor + math.log(total) + math.log1p(math.exp(-abs(own))) - (0.0 if own > 0.0 else own)
     return value, y, best
+
+
+@_row_of(LogOfProbability)
+def _log_of_probability_row(z, scale, y, g):
+    own = scale * np.float64(z[y])
+    return np.inf if own <= 0.0 else -math.log(own), y, _first_max(z)
 
 
 @kernel

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
+
 import numpy as np
 
 import distls.workers.assembly
@@ -12,3 +15,6 @@ from distls.workers.kernels.averaging import merge_mean
 
 # The first kernel that is called makes numba load its own library, a third of a second.
 merge_mean(np.zeros(1, np.float32), np.zeros(1, np.float32), 0.5)
+
+# At its end the process would search all this for garbage, while it still holds the driver's stderr open.
+atexit.register(gc.freeze)

@@ -12,30 +12,118 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from distls.storage.rows import DenseRows, Rows
-from distls.workers.kernels.gram import add_cross_csr, add_gram_csr
+from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
+from distls.workers.kernels.features import fill_dense
+from distls.workers.kernels.gram import add_cross_csr, add_gram_csr, add_upper, count_pairs
 from distls.workers.kernels.linear import scores
 
-__all__ = ["add_cross", "add_gram", "add_scores", "column_sums"]
+__all__ = ["GramSum", "add_cross", "add_gram", "add_scores", "column_sums", "gram_work_bytes"]
+
+# Rows whose float32 products are summed in float32, and then in float64: part of the promise of equal bits.
+_FLUSH_ROWS = 4096
+# What a product of two non-zeros of a sparse row costs, in products of a dense one, where the Gram matrix fits in a
+# core's own cache and where it does not (benchmarks/gram.py). The choice is by counts, the same everywhere.
+_PAIR_COST = (160, 350)
+_CACHE_BYTES = 2**21
+# Rows that are made dense at a time.
+_DENSE_ROWS = 512
 
 
-def add_gram(block: Rows, weight: NDArray[np.float64] | None, gram: NDArray[np.float64]) -> None:
-    """Add ``sum_i s_i x_i x_i^T`` to `gram`, its upper triangle only.
+class GramSum:
+    """A Gram matrix under way: its dense float32 products are summed apart, until `flush` adds them in float64.
+
+    Adding up a product of few rows costs as much as making it, so many are added up in float32 first.
 
     Parameters
     ----------
-    weight : float64 array of shape (n_rows,) or None (all ones)
-    gram : float64 array of shape (m, m), C-ordered
+    dtype : dtype, optional
+        Of products of sparse rows that are made dense; the rows' own by default.
     """
-    if not isinstance(block, DenseRows):
-        add_gram_csr(block.indptr, block.indices, block.data, np.empty(0) if weight is None else weight, gram)
-        return
-    values = (
-        block.values if weight is None else block.values * np.sqrt(weight)[:, None].astype(block.values.dtype)
-    )
-    syrk = blas.ssyrk if values.dtype == np.float32 else blas.dsyrk
-    # in Fortran's eyes C-ordered rows are columns; its lower triangle is C's upper one
-    gram += syrk(1.0, values.T, lower=1).T
+
+    def __init__(self, dtype: np.dtype[Any] | None = None) -> None:
+        self._dtype = dtype
+        self._product = np.empty((0, 0), np.float32)
+        self._gram: NDArray[np.float64] | None = None
+        self._rows = 0
+
+    def add(self, block: Rows, weight: NDArray[np.float64] | None, gram: NDArray[np.float64]) -> None:
+        """Add ``sum_i s_i x_i x_i^T`` to `gram`, its upper triangle only; always the same one between flushes.
+
+        Parameters
+        ----------
+        weight : float64 array of shape (n_rows,) or None (all ones)
+        gram : float64 array of shape (m, m)
+        """
+        if isinstance(block, DenseRows):
+            self._add_dense(block.values, weight, gram)
+        elif _few_pairs(block, len(gram)):
+            add_gram_csr(block.indptr, block.indices, block.data, _or_none(weight), gram)
+        else:
+            self._add_filled(block, weight, gram)
+
+    def flush(self) -> None:
+        """Add what is summed in float32 to the matrix it is meant for."""
+        if self._gram is not None:
+            add_upper(self._product, self._gram)
+        self._gram, self._rows = None, 0
+
+    def _add_dense(
+        self, values: NDArray[Any], weight: NDArray[np.float64] | None, gram: NDArray[np.float64]
+    ) -> None:
+        if weight is not None:
+            values = values * np.sqrt(weight)[:, None].astype(values.dtype)
+        if values.dtype == np.float64:
+            _add_in_float64(values, gram)
+            return
+        if self._product.shape != gram.shape:
+            self._product = np.empty(gram.shape, np.float32)
+        # in Fortran's eyes C-ordered rows are columns; its lower triangle is C's upper one
+        blas.ssyrk(1.0, values.T, beta=float(self._rows > 0), c=self._product.T, overwrite_c=1, lower=1)
+        self._gram, self._rows = gram, self._rows + len(values)
+        if self._rows >= _FLUSH_ROWS:
+            self.flush()
+
+    def _add_filled(
+        self, block: CsrRows, weight: NDArray[np.float64] | None, gram: NDArray[np.float64]
+    ) -> None:
+        n_rows = n_rows_of(block)
+        values = np.empty((min(n_rows, _DENSE_ROWS), len(gram)), self._dtype or block.data.dtype)
+        for first in range(0, n_rows, _DENSE_ROWS):
+            piece = values[: n_rows - first]
+            fill_dense(block.indptr, block.indices, block.data, first, piece)
+            own = None if weight is None else weight[first : first + _DENSE_ROWS]
+            self._add_dense(piece, own, gram)
+
+
+def _few_pairs(block: CsrRows, m: int) -> bool:
+    """Tell whether the products of a block's non-zeros cost less than those of its rows made dense."""
+    cost = _PAIR_COST[8 * m * m > _CACHE_BYTES]
+    return bool(count_pairs(block.indptr) * cost < n_rows_of(block) * m * m)
+
+
+def _add_in_float64(values: NDArray[np.float64], gram: NDArray[np.float64]) -> None:
+    if gram.flags.c_contiguous:
+        blas.dsyrk(1.0, values.T, beta=1.0, c=gram.T, overwrite_c=1, lower=1)
+    else:
+        gram += blas.dsyrk(1.0, values.T, lower=1).T
+
+
+def gram_work_bytes(m: int, dtype: np.dtype[Any]) -> int:
+    """Return what a `GramSum` of m columns holds besides the Gram matrix and a block."""
+    product = 4 * m * m if dtype == np.float32 else 0
+    # rows that are made dense, or weighted
+    return product + 2 * _DENSE_ROWS * m * dtype.itemsize
+
+
+def add_gram(block: Rows, weight: NDArray[np.float64] | None, gram: NDArray[np.float64]) -> None:
+    """Add ``sum_i s_i x_i x_i^T`` to `gram`, its upper triangle only: a `GramSum` of one block."""
+    pending = GramSum()
+    pending.add(block, weight, gram)
+    pending.flush()
+
+
+def _or_none(weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    return np.empty(0) if weight is None else weight
 
 
 def add_cross(block: Rows, residual: NDArray[Any], cross: NDArray[np.float64]) -> None:
@@ -57,8 +145,9 @@ def add_scores(block: Rows, weights: NDArray[Any], out: NDArray[Any]) -> None:
 def column_sums(block: Rows, weight: NDArray[np.float64] | None, n_columns: int) -> NDArray[np.float64]:
     """Return ``sum_i s_i x_i``, shape (n_columns,)."""
     if isinstance(block, DenseRows):
-        ones = np.ones(len(block.values)) if weight is None else weight
-        return ones @ block.values
+        dtype = block.values.dtype
+        ones = np.ones(len(block.values), dtype) if weight is None else weight.astype(dtype)
+        return np.asarray(ones @ block.values, np.float64)
     per_value = block.data.astype(np.float64)
     if weight is not None:
         per_value *= np.repeat(weight, np.diff(block.indptr))

@@ -6,18 +6,24 @@ problem, so that its kernels know linear models only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import DenseRows, Rows
+from distls.storage.rows import DenseRows, Rows, n_rows_of
 from distls.workers.calibration import replay
 from distls.workers.features import Design, blocks, design_of
+from distls.workers.kernels.linear import scores
 from distls.workers.products import add_scores
+from distls.workers.targets import slice_rows
 
-__all__ = ["Readout", "linear_view"]
+__all__ = ["PIECE_BYTES", "Readout", "linear_view", "score_pieces"]
+
+# Scores of this many bytes at a time, whatever the number of outputs; with recipes that of the weights' columns.
+PIECE_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +37,9 @@ class Readout:
     recipe : dict
         ``{}``: scores are ``x @ weights + intercept``. Else with ``n_features``, the width of rows, and
         ``{"features": ...}``: `weights` stack the blocks of a
-        design (see `distls.workers.features.design_of`). ``{"calibration": ...}``: columns are the residual fits
-        of all rounds, replayed by `distls.workers.calibration.replay`. JSON values only.
+        design (see `distls.workers.features.design_of`). ``{"calibration": {"powers", "onto"}}``: columns are the
+        residual fits of all rounds, replayed with the array ``calibration`` by
+        `distls.workers.calibration.replay`. JSON values only.
     arrays : dict of name -> array
         What the recipe needs besides.
     """
@@ -50,15 +57,34 @@ def linear_view(readout: Readout, x: Rows) -> tuple[Rows, NDArray[Any], NDArray[
     """
     if not readout.recipe:
         return x, readout.weights, readout.intercept
-    values = _scores(readout, x)
+    pieces = [values for _, values in score_pieces(readout, x)]
+    values = np.concatenate(pieces) if pieces else _scores(readout, x)
     k = values.shape[1]
     return DenseRows(values), np.eye(k, dtype=values.dtype), np.zeros(k)
 
 
-def _scores(readout: Readout, x: Rows) -> NDArray[Any]:
-    n_rows = len(x.indptr) - 1 if not isinstance(x, DenseRows) else len(x.values)
+def score_pieces(readout: Readout, x: Rows) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Yield (rows, their scores) for consecutive pieces of a block, so that few scores are held at a time."""
     dtype = readout.weights.dtype
-    values = np.tile(readout.intercept.astype(dtype), (n_rows, 1))
+    for rows in _row_pieces(n_rows_of(x), readout.weights.shape[1] * dtype.itemsize):
+        if readout.recipe:
+            yield rows, _scores(readout, slice_rows(x, rows))
+        else:
+            out = np.empty((rows.stop - rows.start, len(readout.intercept)), dtype)
+            yield rows, scores(x, readout.weights, readout.intercept, out, rows.start)
+
+
+def _row_pieces(n_rows: int, row_bytes: int) -> Iterator[slice]:
+    """Yield consecutive rows whose columns fill a piece; what a model's columns are is no more than `row_bytes`."""
+    step = max(1, PIECE_BYTES // row_bytes) if row_bytes else max(n_rows, 1)
+    for first in range(0, n_rows, step):
+        yield slice(first, min(first + step, n_rows))
+
+
+def _scores(readout: Readout, x: Rows) -> NDArray[Any]:
+    """Return the scores of rows that are few enough for all columns of the weights."""
+    dtype = readout.weights.dtype
+    values = np.tile(readout.intercept.astype(dtype), (n_rows_of(x), 1))
     features = readout.recipe.get("features")
     designs = [Design()] if features is None else design_of(features, readout.arrays)
     first = 0
@@ -69,4 +95,6 @@ def _scores(readout: Readout, x: Rows) -> NDArray[Any]:
             add_scores(block, weights, values[rows])
         first += width
     calibration = readout.recipe.get("calibration")
-    return values if calibration is None else replay(calibration, readout.arrays["calibration"], values)
+    if calibration is None:
+        return values
+    return replay(calibration["powers"], calibration["onto"], readout.arrays["calibration"], values)

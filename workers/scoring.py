@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import n_rows_of
+from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.workers.kernels.linear import add_gradient, evaluate_rows
 from distls.workers.lanes import Lane
 from distls.workers.losses import LOG_LOSSES, LOSSES
-from distls.workers.readout import Readout, linear_view
+from distls.workers.products import add_cross
+from distls.workers.readout import Readout, linear_view, score_pieces
 from distls.workers.stream import DatasetRef, ReadStats, stream
+from distls.workers.targets import is_codes, slice_rows, slopes_of
 from distls.workers.training import row_weights
 
 __all__ = [
@@ -26,10 +28,15 @@ __all__ = [
     "score_lane",
 ]
 
+# Dense rows that are copied to float64 at a time.
+_PRODUCT_ROWS = 1024
+
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """Evaluate a model on labelled rows, each weighing one.
+    """Evaluate a model on rows with classes, each weighing one.
+
+    For other targets see `distls.workers.label_scores` and `distls.workers.residuals`.
 
     Attributes
     ----------
@@ -74,7 +81,7 @@ class ScoreSum:
 
 def score_lane(job: ScoreJob, readout: Readout, lane: Lane) -> ScoreSum:
     """Score one lane's partitions: with the log loss where the model has probabilities."""
-    loss = LOG_LOSSES.get(job.loss, LOSSES[job.loss])
+    loss = LOG_LOSSES[job.loss] if job.loss in LOG_LOSSES else LOSSES[job.loss]
     reads, total = ReadStats(), None
     for index, part in stream(job.data, lane.blocks, reads):
         x, weights, intercept = linear_view(readout, part.x)
@@ -160,18 +167,52 @@ def gradient_lane(job: GradientJob, readout: Readout, lane: Lane) -> GradientSum
     intercept_gradient = np.zeros(shape[1])
     total = GradientSum(0.0, 0.0, gradient, intercept_gradient, 0, ReadStats())
     for _, part in stream(job.data, lane.blocks, total.reads):
-        x, weights, intercept = linear_view(readout, part.x)
         weight = row_weights(part, job.class_weight)
-        given = x, part.y, weight, LOSSES[job.loss], weights, intercept
-        sums = (
-            add_gradient(*given, gradient, intercept_gradient)
-            if job.with_gradient
-            else evaluate_rows(*given, np.empty(0, np.int32))
-        )
-        total.loss_sum += sums[0]
-        total.weight_sum += sums[1]
-        total.n_rows += n_rows_of(x)
+        add = _add_classes if is_codes(part.y) else _add_others
+        loss_sum, weight_sum = add(job, readout, part, weight, total)
+        total.loss_sum += loss_sum
+        total.weight_sum += weight_sum
+        total.n_rows += n_rows_of(part.x)
     return total
+
+
+def _add_classes(
+    job: GradientJob, readout: Readout, part: Partition, weight: NDArray[np.float64], total: GradientSum
+) -> tuple[float, float]:
+    """Add the gradient of rows with classes, where asked for; return the sums of losses and of weights."""
+    x, weights, intercept = linear_view(readout, part.x)
+    given = x, part.y, weight, LOSSES[job.loss], weights, intercept
+    sums = (
+        add_gradient(*given, total.gradient, total.intercept_gradient)
+        if job.with_gradient
+        else evaluate_rows(*given, np.empty(0, np.int32))
+    )
+    return sums[0], sums[1]
+
+
+def _add_others(
+    job: GradientJob, readout: Readout, part: Partition, weight: NDArray[np.float64], total: GradientSum
+) -> tuple[float, float]:
+    """Do the same for rows with sets of labels or with numbers, piece by piece."""
+    loss_sum, weight_sum = 0.0, 0.0
+    for rows, values in score_pieces(readout, part.x):
+        slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), weight[rows])
+        loss_sum += slopes.loss_sum
+        weight_sum += slopes.weight_sum
+        if job.with_gradient:
+            _add_products(slice_rows(part.x, rows), slopes.values, total.gradient)
+            total.intercept_gradient += slopes.values.sum(axis=0)
+    return loss_sum, weight_sum
+
+
+def _add_products(x: Rows, slopes: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
+    """Add ``sum_i x_i g_i^T`` in float64: near the optimum the products cancel."""
+    if not isinstance(x, DenseRows):
+        add_cross(x, slopes, gradient)
+        return
+    for first in range(0, len(x.values), _PRODUCT_ROWS):
+        rows = slice(first, first + _PRODUCT_ROWS)
+        add_cross(DenseRows(x.values[rows].astype(np.float64, copy=False)), slopes[rows], gradient)
 
 
 def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:

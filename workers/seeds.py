@@ -21,6 +21,8 @@ class Purpose(IntEnum):
     SAMPLE = 6  # (): the fixed sample on which averaging is judged
     PROBE = 7  # (): which partition `plan` times
     FEATURES = 8  # (stage): random features
+    COLUMNS = 9  # (pass) or (stage): a random order, or a random choice, of original features
+    PREPARE = 10  # (what): samples of rows and patches that features are fitted to, and their first masks
 
 
 def rng(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:

@@ -1,4 +1,8 @@
-"""Targets of a block of rows against scores: slopes, loss sums and errors, for every kind of target."""
+"""Targets of a block of rows against scores: slopes, loss sums and errors, for every kind of target.
+
+A row's target is a class (int32 codes), a set of labels (a `CsrRows` of codes) or numbers (float64, a column an
+output). Classes and sets are predicted through their indicators: 1 at the row's class, or at each of its labels.
+"""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -8,11 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.kernels._jit import kernel
 from distls.workers.kernels.linear import row_weight
 from distls.workers.losses import LOSSES, SLOPES_IN_G, add_slopes, row_slopes
 
-__all__ = ["Slopes", "slopes_of"]
+__all__ = ["THRESHOLDS", "Slopes", "indicators", "is_codes", "slice_rows", "slopes_of"]
+
+# A label is predicted where its score is greater: half-way between the indicator's values, or probability 1/2.
+THRESHOLDS = {"squared": 0.5, "ovr_log": 0.0}
 
 
 class Slopes(NamedTuple):
@@ -25,7 +33,8 @@ class Slopes(NamedTuple):
     loss_sum, weight_sum : float
         Sums of s_i * loss_i and of s_i.
     errors : int
-        Rows whose highest score is not their class's.
+        Rows whose highest score is not their class's, or whose scores above the threshold are not just those of
+        their labels; 0 for numbers, which are not right or wrong.
     """
 
     values: NDArray[np.float64]
@@ -40,12 +49,75 @@ def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float6
     Parameters
     ----------
     loss : str
-        Full loss name.
-    y : int32 array of shape (n_rows,)
+        Full loss name: any for classes, ``squared`` or ``ovr_log`` for sets of labels, ``squared`` for numbers.
+    y : int32 array of shape (n_rows,), CsrRows of label codes, or float64 array of shape (n_rows, k)
     weight : float64 array of shape (n_rows,), or (0,) for all ones
+
+    Raises
+    ------
+    ValueError
+        The loss is for other targets.
     """
-    out = np.zeros(scores.shape)
-    return Slopes(out, *_class_slopes(scores, y, weight, LOSSES[loss], out))
+    if is_codes(y):
+        out = np.zeros(scores.shape)
+        return Slopes(out, *_class_slopes(scores, y, weight, LOSSES[loss], out))
+    if isinstance(y, CsrRows):
+        wanted = indicators(y, scores.shape[1])
+        wrong = ((scores > THRESHOLDS[loss]) != wanted).any(axis=1)
+        return _weighted(*_indicator_slopes(loss, scores, wanted), weight, int(np.count_nonzero(wrong)))
+    if loss != "squared":
+        raise ValueError(f"{loss} is no loss of numbers")
+    return _weighted(*_squared(scores, y), weight, 0)
+
+
+def is_codes(y: Any) -> bool:
+    """Tell whether targets are classes, one a row."""
+    return isinstance(y, np.ndarray) and y.ndim == 1
+
+
+def indicators(y: CsrRows, k: int) -> NDArray[np.bool_]:
+    """Return whether row i has label c, shape (n_rows, k)."""
+    out = np.zeros((len(y.indptr) - 1, k), dtype=bool)
+    out[np.repeat(np.arange(len(out)), np.diff(y.indptr)), y.indices] = True
+    return out
+
+
+def slice_rows(block: Any, rows: slice) -> Any:
+    """Return consecutive rows of a block of features or of targets, sharing its memory."""
+    if isinstance(block, CsrRows):
+        start, stop = rows.start, rows.stop
+        first, last = block.indptr[start], block.indptr[stop]
+        return CsrRows(
+            block.indptr[start : stop + 1] - first, block.indices[first:last], block.data[first:last]
+        )
+    return DenseRows(block.values[rows]) if isinstance(block, DenseRows) else block[rows]
+
+
+Values = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def _indicator_slopes(loss: str, scores: NDArray[Any], wanted: NDArray[np.bool_]) -> Values:
+    """Return slopes (n, k) and losses (n,) of a loss that is a sum over labels."""
+    if loss == "squared":
+        return _squared(scores, wanted)
+    z = scores.astype(np.float64)
+    values = np.logaddexp(0.0, np.where(wanted, -z, z)).sum(axis=1)
+    return np.exp(-np.logaddexp(0.0, -z)) - wanted, values
+
+
+def _squared(scores: NDArray[Any], wanted: NDArray[Any]) -> Values:
+    """Return slopes and losses of ``1/2 sum_c (z_c - wanted_c)^2``."""
+    slopes = np.subtract(scores, wanted, dtype=np.float64)
+    return slopes, 0.5 * np.square(slopes).sum(axis=1)
+
+
+def _weighted(
+    slopes: NDArray[np.float64], values: NDArray[np.float64], weight: NDArray[np.float64], errors: int
+) -> Slopes:
+    if not len(weight):
+        return Slopes(slopes, float(values.sum()), float(len(values)), errors)
+    slopes *= weight[:, None]
+    return Slopes(slopes, float((weight * values).sum()), float(weight.sum()), errors)
 
 
 @kernel

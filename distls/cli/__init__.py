@@ -9,6 +9,7 @@ from typing import NoReturn
 
 # importing a module of commands adds them to the group
 from distls.cli import data, scoring, training  # noqa: F401
+from distls.cli.interrupts import refuse_interrupts
 from distls.cli.support import cli
 
 __all__ = ["cli", "main"]
@@ -16,5 +17,8 @@ __all__ = ["cli", "main"]
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
-    cli(prog_name="distls")
+    try:
+        cli(prog_name="distls")
+    finally:
+        refuse_interrupts()
     raise AssertionError("unreachable: click exits")

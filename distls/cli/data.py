@@ -17,6 +17,7 @@ from distls.cli.support import (
     cluster_options,
     common_options,
     debug_option,
+    note,
     print_json,
 )
 
@@ -88,7 +89,7 @@ def ingest(sources: tuple[str, ...], dataset: Path, quiet: bool, debug: bool, **
             **options,
         )
     for notice in report.notices:
-        click.echo(f"note: {notice}", err=True)
+        note(notice)
     for path in report.paths:
         _describe_dataset(Path(path))
 

@@ -16,7 +16,9 @@ from distls.cli.support import (
     common_options,
     debug_option,
     in_process_if_small,
+    note,
     print_json,
+    silent,
 )
 
 data_argument = click.argument(
@@ -39,7 +41,7 @@ format_option = click.option(
 def evaluate(
     run: Path, data: tuple[Path, ...], as_json: bool, unknown_labels: str, debug: bool, **options: Any
 ) -> None:
-    """Score a model on labelled data: error, log loss, classes, confusion.
+    """Score a model on labelled data: error, log loss, classes, confusion; of numbers the mean squared error.
 
     Source files are ingested like the data of the model first, into a folder that is removed after.
     """
@@ -56,6 +58,7 @@ def evaluate(
             executor=executor,
             name=str(run),
             beside=run,
+            notify=note,
             **options,
         )
     if as_json:
@@ -68,14 +71,16 @@ def evaluate(
 @click.argument("run", type=click.Path(path_type=Path))
 @data_argument
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--top", type=click.IntRange(1), default=1, show_default=True, help="Best classes a row.")
+@click.option(
+    "--top", type=click.IntRange(1), default=1, show_default=True, help="Best classes or labels a row."
+)
 @click.option("--proba", is_flag=True, help="Probabilities instead of scores.")
 @format_option
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
 @cluster_options
 @common_options
 def predict(run: Path, data: tuple[Path, ...], out: Path, quiet: bool, debug: bool, **options: Any) -> None:
-    """Write every row's best classes to OUT, a .csv or .zarr.
+    """Write every row's best classes, its set of labels or its numbers to OUT, a .csv or .zarr.
 
     Source files are ingested like the data of the model first, into a folder beside OUT that is removed after.
     """
@@ -86,7 +91,9 @@ def predict(run: Path, data: tuple[Path, ...], out: Path, quiet: bool, debug: bo
         Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _),
         work_progress(quiet) as progress,
     ):
-        n_rows = run_predict(run, data, out, executor=executor, progress=progress, **options)
+        n_rows = run_predict(
+            run, data, out, executor=executor, progress=progress, notify=silent if quiet else note, **options
+        )
     if not quiet:
         click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
 

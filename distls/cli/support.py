@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distls import __version__
+from distls.cli.interrupts import Interrupts, forget_interrupts
 from distls.storage.errors import DistlsError, ParameterError
 
 if TYPE_CHECKING:
@@ -33,12 +32,10 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its number, if it returns one, is the exit code."""
-        before = _handle_terminate()
-        try:
+        with Interrupts():
             code = self._guarded(ctx)
-        finally:
-            if before is not None:
-                signal.signal(signal.SIGTERM, before)
+        if code == INTERRUPTED:
+            forget_interrupts()
         if code:
             raise click.exceptions.Exit(code)
 
@@ -66,22 +63,19 @@ def _note_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> boo
     return value
 
 
-def _handle_terminate() -> Any:
-    """Treat SIGTERM like Ctrl-C; return the handler to restore, or None outside the main thread."""
-    try:
-        return signal.signal(signal.SIGTERM, _interrupt)
-    except ValueError:
-        return None
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def say(text: str, code: int) -> int:
     """Print one line on stderr and return `code`."""
     click.echo(text.replace("\n", " "), err=True)
     return code
+
+
+def note(text: str) -> None:
+    """Print a notice on stderr."""
+    click.echo(f"note: {text}", err=True)
+
+
+def silent(_text: str) -> None:
+    """Print nothing."""
 
 
 @click.group("distls", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -49,7 +49,7 @@ def methods(method: str | None) -> None:
 @click.argument("method")
 @click.argument("dataset", type=click.Path(path_type=Path))
 @click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the method.")
-@click.option("--passes", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True)
+@click.option("--passes", type=click.FloatRange(0, min_open=True), help="Default: the method's own.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--no-probe", is_flag=True, help="Metadata only: do not time a partition.")

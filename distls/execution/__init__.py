@@ -64,14 +64,15 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
     # at its end the interpreter would search all that numba and Dask hold for garbage, for 0.4 s
     atexit.register(gc.freeze)
     own = (options.workers, options.threads_per_worker)
+    level = logging.WARNING if options.debug else logging.CRITICAL
     if options.scheduler is not None:
         if options.executor == "serial" or options.memory_limit is not None or any(own):
             raise ParameterError(
                 "--scheduler uses the cluster's own workers and limits; drop the other cluster options"
             )
-        from distls.execution.dask import connect
+        from distls.execution.remote import connect
 
-        remote = connect(options.scheduler)
+        remote = connect(options.scheduler, log_level=level)
         return remote, remote.budget()
     if options.executor == "serial":
         if any(own):
@@ -84,7 +85,6 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
     from distls.execution.dask import start_local
 
     budget = options.budget()
-    level = logging.WARNING if options.debug else logging.CRITICAL
     return start_local(budget.workers, budget.threads, options.memory_limit, log_level=level), budget
 
 
@@ -92,6 +92,6 @@ def current_dask_executor() -> Executor | None:
     """Return an executor on the Dask client that is active in this process, or None."""
     if "distributed" not in sys.modules:
         return None
-    from distls.execution.dask import of_current_client
+    from distls.execution.remote import of_current_client
 
     return of_current_client()

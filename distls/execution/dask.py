@@ -1,4 +1,4 @@
-"""The Dask executor: the only module that knows Dask.
+"""The Dask executor, and clusters on this machine: with `remote.py` all that knows Dask.
 
 A call owns (items, shared value), never a worker's address: workers may join, leave or die within and between
 calls. `shared` is scattered by the driver for each call, so that the scheduler never keeps a chain of rounds;
@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import logging
 import pickle
-import re
 import time
 import uuid
 from collections import deque
@@ -21,27 +20,28 @@ from typing import Any
 
 import dask
 import distributed.utils
-from distributed import Client, Future, KilledWorker, LocalCluster, as_completed, get_client
+from distributed import Client, Future, KilledWorker, LocalCluster, Nanny, as_completed
 from distributed.client import FutureCancelledError
-from distributed.security import Security
 
 from distls.execution.base import Item, Result, run_group
 from distls.execution.forking import SINGLE_THREADED, interrupts_held, start_fork_server
 from distls.memory import MemoryBudget
-from distls.storage.errors import DistlsError, ParameterError, WorkerError
+from distls.storage.errors import DistlsError, WorkerError
 from distls.workers.process import single_threaded_blas
 from distls.workers.reduction import ReductionTree
 
-__all__ = ["DaskExecutor", "connect", "of_current_client", "start_local"]
+__all__ = ["DaskExecutor", "set_log_level", "start_local"]
 
 # Lost data, closed connections and dead workers are redone this often before the job gives up.
 _ATTEMPTS = 5
-_CONNECT_SECONDS = 20
-_ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 # Bytes of a shared value that travels with each task.
 _SMALL = 2**16
 # A nanny starts its worker anew within seconds; an operator needs longer.
 _RETURN_SECONDS = 120
+# Workers that do not end by then are killed as this process ends.
+_CLOSE_SECONDS = 10
+# Between the death of a worker and the start of its successor.
+_PAUSE_SECONDS = 0.5
 
 # Decoded partitions are not Dask data, so Dask must not spill, pause early or move work away from warm caches.
 _CONFIG: dict[str, Any] = {
@@ -79,8 +79,12 @@ class DaskExecutor:
         self.client = client
         self._cluster = cluster
         self._owns_client = owns_client
-        if owns_client:
-            client.loop.asyncio_loop.set_exception_handler(_report)
+        self._watch_loop(_report)
+
+    def _watch_loop(self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]) -> None:
+        """Have `handler` told what goes wrong in the client's and the local cluster's event loop."""
+        if self._owns_client:
+            self.client.loop.asyncio_loop.set_exception_handler(handler)
 
     @property
     def slots(self) -> int:
@@ -114,8 +118,8 @@ class DaskExecutor:
         waiting: deque[tuple[Item, Future]] = deque()
         source = iter(items)
         token = uuid.uuid4().hex[:8]
-        sent = self._send(shared)
         try:
+            sent = self._send(shared)
             while True:
                 for item in itertools.islice(source, max(2 * self.slots - len(waiting), 0)):
                     waiting.append((item, self._submit(token, _call, function, sent, item)))
@@ -127,6 +131,9 @@ class DaskExecutor:
                     return self._submit(token, _call, function, self._send(shared), item)
 
                 yield self._result_of(future, again)
+        except KeyboardInterrupt:
+            self._end_restarts()
+            raise
         finally:
             _release(future for _, future in waiting)
 
@@ -225,6 +232,9 @@ class DaskExecutor:
                         raise
                     cause = error
                     lost.append(pending[future])
+        except KeyboardInterrupt:
+            self._end_restarts()
+            raise
         finally:
             _release(pending)
         return sorted(lost), cause
@@ -241,19 +251,45 @@ class DaskExecutor:
         return self.client.run(function, item)
 
     def close(self) -> None:
-        """Close the client and the local cluster, if they are this executor's own."""
-        if self._owns_client:
-            with contextlib.suppress(Exception):
-                self.client.close()
+        """Close the client and the local cluster, if they are this executor's own; an interrupt cuts it short."""
+        self._watch_loop(_ignore)
+        self._end_restarts()
+        mine = (self.client if self._owns_client else None, self._cluster)
+        with contextlib.suppress(KeyboardInterrupt):
+            for each in mine:
+                with contextlib.suppress(Exception):
+                    if each is not None:
+                        each.close(timeout=_CLOSE_SECONDS)
         if self._cluster is not None:
-            with contextlib.suppress(Exception):
-                self._cluster.close(timeout=10)
+            # or Dask would wait once more when the process ends
+            self._cluster.shutdown_on_close = False
+
+    def _end_restarts(self) -> None:
+        """Start no worker anew: `close` would have to wait for it."""
+        workers = {} if self._cluster is None else self._cluster.workers
+        for nanny in workers.values():
+            nanny.restarts = False
+
+
+class _Nanny(Nanny):  # type: ignore[misc]
+    """Pauses before it starts a worker anew: what ended the worker may just have been sent to the driver too."""
+
+    restarts = True
+
+    async def _on_worker_exit(self, exitcode: int) -> None:
+        await asyncio.sleep(_PAUSE_SECONDS)
+        if self.restarts:
+            await super()._on_worker_exit(exitcode)
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Report what went wrong in nobody's call, except connections that an interrupt or `close` cut."""
     if not isinstance(context.get("exception"), _LOST):
         loop.default_exception_handler(context)
+
+
+def _ignore(_loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -> None:
+    pass
 
 
 def _pickled_bytes(value: Any) -> int:
@@ -333,86 +369,32 @@ def start_local(
     log_level : int
         Of the cluster's own messages: workers that die or restart are this module's to report.
     """
-    logging.getLogger("distributed").setLevel(log_level)
-    with dask.config.set(_CONFIG), interrupts_held():
-        if processes:
-            start_fork_server()
-            # or Dask would have this process import pandas, only to have the fork server import it too
-            distributed.utils._forkserver_preload_set = True
-        cluster = LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=threads_per_worker,
-            memory_limit=memory_limit or 0,
-            processes=processes,
-            host="127.0.0.1" if processes else None,
-            dashboard_address="127.0.0.1:0",
-            silence_logs=log_level,
-        )
-        # weights go straight between this process and the workers, not through the scheduler
-        client = Client(cluster, set_as_default=False, direct_to_workers=processes)
-        return DaskExecutor(client, cluster)
-
-
-def of_current_client() -> DaskExecutor | None:
-    """Return an executor on the client that is active in this process, which stays open; or None."""
-    try:
-        return DaskExecutor(get_client(), owns_client=False)
-    except ValueError:
-        return None
-
-
-def connect(address: str, *, min_workers: int = 1) -> DaskExecutor:
-    """Connect to a running scheduler.
-
-    Raises
-    ------
-    ParameterError
-        `address` is not one.
-    WorkerError
-        It cannot be reached within 20 s, has no workers, or runs other versions of the libraries.
-    """
-    if not _ADDRESS.fullmatch(address):
-        raise ParameterError(f"--scheduler {address}: expected an address like tcp://host:8786")
-    try:
-        if address.startswith("tls") and Security().get_connection_args("client").get("ssl_context") is None:
-            raise ValueError("TLS needs a certificate, and Dask's configuration here has none")
-        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise WorkerError(
-            f"no Dask scheduler at {address}: {error}; is it running, is the address right?"
-        ) from None
-    try:
-        client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
-        _check_versions(client, address)
-    except TimeoutError:
-        client.close()
-        raise WorkerError(
-            f"the scheduler at {address} has no workers; start some with `dask worker {address}`"
-        ) from None
-    except WorkerError:
-        client.close()
-        raise
-    return DaskExecutor(client)
-
-
-def _check_versions(client: Client, address: str) -> None:
-    """Refuse a cluster whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
-    mine = _versions()
-    for worker, theirs in client.run(_versions).items():
-        differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
-        if differing:
-            text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())
-            raise WorkerError(
-                f"worker {worker} of {address} runs other versions: {text}; install the same ones"
+    set_log_level(log_level)
+    with contextlib.ExitStack() as undo:
+        with dask.config.set(_CONFIG), interrupts_held():
+            if processes:
+                start_fork_server()
+                # or Dask would have this process import pandas, only to have the fork server import it too
+                distributed.utils._forkserver_preload_set = True
+            cluster = LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=threads_per_worker,
+                memory_limit=memory_limit or 0,
+                processes=processes,
+                worker_class=_Nanny if processes else None,
+                host="127.0.0.1" if processes else None,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=log_level,
             )
+            # weights go straight between this process and the workers, not through the scheduler
+            client = Client(cluster, set_as_default=False, direct_to_workers=processes)
+            executor = DaskExecutor(client, cluster)
+            undo.callback(executor.close)  # if an interrupt was held
+        undo.pop_all()
+    return executor
 
 
-def _versions() -> dict[str, str]:
-    import platform
-    from importlib.metadata import version
-
-    names = ("distributed", "numpy", "numba", "zarr", "distls")
-    return {
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        **{name: version(name) for name in names},
-    }
+def set_log_level(level: int) -> None:
+    """Let Dask's own messages of `level` and above through, and those of the event loop that it runs on."""
+    for name in ("distributed", "tornado.application"):
+        logging.getLogger(name).setLevel(level)

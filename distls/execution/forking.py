@@ -48,16 +48,34 @@ def _preload() -> None:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Start threads and processes that Ctrl-C does not reach: it is the driver's to handle.
+    """Start threads and processes that Ctrl-C does not reach: it is the driver's to handle, and when all are started.
 
     They inherit the mask of the thread that starts them, and so does a worker that is started anew later.
     """
     resource_tracker.ensure_running()  # starting it later would lift the mask of the thread that does
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _handlers_held():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _handlers_held() -> Iterator[None]:
+    """Call this process's own handlers of Ctrl-C and SIGTERM at the end: other threads may have taken the signals."""
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    handlers = {number: signal.getsignal(number) for number in numbers if callable(signal.getsignal(number))}
+    came: list[int] = []
+    for number in handlers:
+        signal.signal(number, lambda came_now, _frame: came.append(came_now))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 @contextlib.contextmanager

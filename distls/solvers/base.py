@@ -38,12 +38,15 @@ class Weights:
     intercept : float64 array of shape (n_outputs,)
     recipe, arrays : dicts
         How scores come from them, where not by ``x @ W + b``: see `distls.workers.readout.Readout`.
+    alpha : float or None
+        The strength they were fitted with, where the method has chosen it itself.
     """
 
     coefficients: NDArray[Any]
     intercept: NDArray[np.float64]
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    alpha: float | None = None
 
     def readout(self) -> Readout:
         """Return what workers score rows with."""
@@ -84,8 +87,10 @@ class RoundReport:
 
     Attributes
     ----------
-    running_loss, running_error : float
-        Mean loss and error rate over the rows just read, each scored before it was learned from.
+    running_loss : float
+        Mean loss over the rows just read, each scored before it was learned from.
+    running_error : float or None
+        Fraction of them that were predicted wrong; None for numbers, which are not right or wrong.
     n_rows : int
         Rows read.
     bytes_read, cached_bytes : int
@@ -98,10 +103,14 @@ class RoundReport:
         Each process's time in tasks; the driver's own merging is under its name.
     worker_peaks : dict of worker -> bytes
         Highest resident size of each worker process so far.
+    details : dict or None
+        What the method alone can tell of the round: JSON values.
+    notes : list of str or None
+        What whoever reads the report should know, a line each; every later round has them too.
     """
 
     running_loss: float
-    running_error: float
+    running_error: float | None
     n_rows: int
     bytes_read: int
     cached_bytes: int
@@ -110,6 +119,8 @@ class RoundReport:
     averaging: dict[str, float] | None = None
     worker_seconds: dict[str, float] = field(default_factory=dict)
     worker_peaks: dict[str, int] = field(default_factory=dict)
+    details: dict[str, Any] | None = None
+    notes: list[str] | None = None
 
 
 S = TypeVar("S", bound=State)
@@ -133,7 +144,7 @@ class Solver(Protocol[S]):
         ...
 
     def status(self, state: S) -> Status:
-        """Tell whether there is more to do: RUNNING, CONVERGED where the method has an end of its own, or DIVERGED."""
+        """Tell whether there is more to do: RUNNING, DIVERGED, or CONVERGED or MAX_PASSES at the method's own end."""
         ...
 
     def weights(self, state: S) -> Weights:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -102,16 +103,25 @@ class BlockReader:
         rebuild : callable, optional
             Makes the kept predictions anew when a worker does not find them; the read is then done again.
         """
+        return self.reduce(executor, partial(block_lane, job), (added, current), rebuild=rebuild)
+
+    def reduce(
+        self,
+        executor: Executor,
+        task: Callable[[Any, Lane], BlockSums],
+        shared: Any,
+        *,
+        rebuild: Callable[[], None] | None = None,
+    ) -> BlockSums:
+        """Do one read of the data by a task of any kind; as `read`."""
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
         try:
-            result = executor.reduce(
-                partial(block_lane, job), lanes, merge=merge_blocks, shared=(added, current)
-            )
+            result = executor.reduce(task, lanes, merge=merge_blocks, shared=shared)
         except StateLostError:
             if rebuild is None:
                 raise
             rebuild()
-            return self.read(executor, job, added, current)
+            return self.reduce(executor, task, shared)
         self._check_cover(result)
         return result
 
@@ -130,7 +140,9 @@ class BlockReader:
         n_rows = sum(fold.n_rows for fold in result.folds)
         return RoundReport(
             running_loss=sum(fold.loss_sum for fold in result.folds) / n_rows,
-            running_error=sum(fold.errors for fold in result.folds) / n_rows,
+            running_error=None
+            if self.problem.target == "continuous"
+            else sum(fold.errors for fold in result.folds) / n_rows,
             n_rows=n_rows,
             bytes_read=result.reads.bytes_read,
             cached_bytes=result.reads.cached_bytes,

@@ -14,6 +14,8 @@ from distls.solvers.base import RoundReport, Solver, State, Status, Weights
 
 __all__ = ["Limits", "Progress", "Solution", "solve"]
 
+# How a solver can say that a method has come to its own end.
+_OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
 # Passes are sums of fractions.
 _ROUNDING = 1e-9
 
@@ -112,8 +114,8 @@ def solve(
     progress = progress or Progress()
     record: dict[str, Any] = {}
     status = _limit_met(limits, state, progress, record)
-    if solver.status(state) == Status.CONVERGED:
-        status = Status.CONVERGED
+    if solver.status(state) in _OWN_ENDS:
+        status = solver.status(state)
     done = state, progress, record
     try:
         while status == Status.RUNNING:
@@ -124,7 +126,8 @@ def solve(
             record = _record(state, report, progress)
             status = Status.DIVERGED if _diverged(solver, state, report) else Status.RUNNING
             if status == Status.RUNNING:
-                ended = solver.status(state) == Status.CONVERGED
+                own = solver.status(state)
+                ended = own in _OWN_ENDS
                 last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
                 due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
                 if limits.eval_every and (due or last):
@@ -134,7 +137,7 @@ def solve(
                     if limits.patience is not None and _is_best(record, progress):
                         best_weights = weights
                         keep_best(weights)
-                status = Status.CONVERGED if ended else _limit_met(limits, state, progress, record)
+                status = own if ended else _limit_met(limits, state, progress, record)
             for callback in callbacks:
                 callback.on_round(RoundEvent(record, state, asdict(progress)))
             done = state, progress, record
@@ -200,7 +203,7 @@ def _evaluate(evaluate: Evaluate, weights: Weights, record: dict[str, Any], prog
 
 
 def _is_best(record: dict[str, Any], progress: Progress) -> bool:
-    best, error = progress.best, record["eval_error"]
+    best, error = progress.best, math.inf if record["eval_error"] is None else record["eval_error"]
     if best is None or error < best["error"]:
         progress.best = {"error": error, "round": record["round"], "misses": 0}
     else:

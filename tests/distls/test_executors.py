@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+from distributed import LocalCluster, Nanny, Status
+from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
+from helpers import wait_until
 
+from distls.execution import dask as dask_module
+from distls.execution import remote
 from distls.execution.base import Executor
-from distls.execution.dask import start_local
+from distls.execution.dask import DaskExecutor, start_local
+from distls.execution.forking import interrupts_held
 from distls.execution.serial import SerialExecutor
-from distls.storage.errors import BadInputError
+from distls.storage.errors import BadInputError, WorkerError
 
 
 def _add_item(offset: int, shared: np.ndarray | None, item: int) -> float:
@@ -42,6 +54,10 @@ def _fail(shared: None, item: int) -> int:
 
 def _pid(item: object) -> int:
     return os.getpid()
+
+
+def _n_tasks(dask_scheduler: Any) -> int:
+    return len(dask_scheduler.tasks)
 
 
 class ExecutorSuite:
@@ -102,22 +118,166 @@ class _Dask(ExecutorSuite):
         made.close()
 
     def test_nothing_is_left_on_the_scheduler(self, executor: Executor) -> None:
-        import gc
-        import time
-
         for _ in range(3):
             executor.reduce(_words, range(8), merge=_join)
         gc.collect()
-        deadline = time.monotonic() + 10
-        left = 1
-        while left and time.monotonic() < deadline:
-            left = executor.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-            time.sleep(0.05)
-        assert left == 0
+        wait_until(lambda: executor.client.run_on_scheduler(_n_tasks) == 0)
 
 
 class TestTwoProcesses(_Dask):
-    pass
+    def test_errors_that_nobody_asks_for_are_reported_but_for_cut_connections(
+        self, executor: Executor, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        loop = executor.client.loop.asyncio_loop
+
+        async def fail(error: Exception) -> None:
+            raise error
+
+        def abandon(error: Exception) -> None:
+            loop.create_task(fail(error))
+
+        for error in (
+            CommClosedError("severed"),
+            FutureCancelledError("key", "mislaid"),
+            ValueError("a defect"),
+        ):
+            loop.call_soon_threadsafe(abandon, error)
+        wait_until(lambda: "a defect" in caplog.text)
+        assert "severed" not in caplog.text
+        assert "mislaid" not in caplog.text
+
+
+class TestEnds:
+    """Workers that die, and clusters that are closed."""
+
+    @pytest.fixture
+    def starts(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Names of the workers that are started from now on."""
+        started: list[str] = []
+        instantiate = Nanny.instantiate
+
+        async def noted(nanny: Nanny) -> object:
+            started.append(nanny.name)
+            return await instantiate(nanny)
+
+        monkeypatch.setattr(Nanny, "instantiate", noted)
+        return started
+
+    def test_a_dead_worker_is_started_anew(self, starts: list[str]) -> None:
+        executor = start_local(1)
+        try:
+            first = _kill_worker(executor)
+            assert list(executor.map(_words, [7])) == ["7"]
+            assert set(executor.each_worker(_pid, None).values()) != {first}
+            assert len(starts) == 2
+        finally:
+            executor.close()
+
+    @pytest.mark.parametrize("call", ["map", "reduce"])
+    def test_but_not_after_an_interrupt(
+        self, starts: list[str], monkeypatch: pytest.MonkeyPatch, call: str
+    ) -> None:
+        executor = start_local(1)
+
+        def interrupted(shared: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(executor, "_send", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(executor.map(_words, [7])) if call == "map" else executor.reduce(_words, [7], merge=_join)
+        _kill_worker(executor)
+        wait_until(lambda: not executor.client.nthreads())
+        time.sleep(3 * dask_module._PAUSE_SECONDS)
+        executor.close()
+        assert len(starts) == 1
+
+    def test_an_interrupt_while_it_starts_waits_until_it_can_be_closed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[DaskExecutor] = []
+
+        def interrupted(*given: Any, **options: Any) -> LocalCluster:
+            signal.raise_signal(signal.SIGINT)
+            return LocalCluster(*given, **options)
+
+        def noted(client: Any, cluster: Any) -> DaskExecutor:
+            made.append(DaskExecutor(client, cluster))
+            return made[0]
+
+        monkeypatch.setattr(dask_module, "LocalCluster", interrupted)
+        monkeypatch.setattr(dask_module, "DaskExecutor", noted)
+        with pytest.raises(KeyboardInterrupt):
+            start_local(1, processes=False)
+        assert made[0]._cluster.status == Status.closed
+
+    def test_an_interrupt_cuts_closing_short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        executor = start_local(1, processes=False)
+        close = executor.client.close
+
+        def interrupted(timeout: float) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(executor.client, "close", interrupted)
+        executor.close()
+        assert executor._cluster.status == Status.running
+        assert not executor._cluster.shutdown_on_close
+        close()
+        executor._cluster.close()
+
+
+def test_interrupts_are_held_and_then_handled_once() -> None:
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers]
+    try:
+        with interrupts_held():
+            with interrupts_held():
+                signal.raise_signal(signal.SIGTERM)
+                # as if another thread had taken it, which has it not blocked
+                signal.getsignal(signal.SIGINT)(signal.SIGINT, None)
+            assert came == []
+        assert came == [signal.SIGTERM]
+        signal.raise_signal(signal.SIGINT)
+        assert came == [signal.SIGTERM, signal.SIGINT]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def test_other_threads_hold_nothing() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        handlers = pool.submit(_handlers_while_held).result()
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def _handlers_while_held() -> list[Any]:
+    with interrupts_held():
+        return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("tcp://127.0.0.1:9", "no Dask scheduler at {0}: "),
+        (None, "the scheduler at {0} has no workers; start some with `dask worker {0}`"),
+    ],
+)
+def test_who_does_not_answer_is_given_up_in_time(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, message: str
+) -> None:
+    assert remote._CONNECT_SECONDS <= 20, "within 30 s, start included"
+    monkeypatch.setattr(remote, "_CONNECT_SECONDS", 0.5)
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as nobody:
+        asked = address or nobody.scheduler_address
+        with pytest.raises(WorkerError) as caught:
+            remote.connect(asked)
+    assert str(caught.value).startswith(message.format(asked))
+
+
+def _kill_worker(executor: DaskExecutor) -> int:
+    (number,) = executor.each_worker(_pid, None).values()
+    os.kill(number, signal.SIGKILL)
+    return number
 
 
 class TestThreadsInOneProcess(_Dask):

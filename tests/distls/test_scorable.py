@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -153,8 +154,86 @@ def test_labels_the_model_does_not_know(place, tmp_path):
     with pytest.raises(MismatchError) as caught:
         distls.evaluate(place / "run", tmp_path / "a.tsv")
     assert "has 1 classes (surprise; 1 rows) that are not among the 3 of" in str(caught.value)
-    found = distls.evaluate(place / "run", tmp_path / "a.tsv", unknown_labels="count")
+    with pytest.warns(UserWarning) as noted:
+        found = distls.evaluate(place / "run", tmp_path / "a.tsv", unknown_labels="count")
     assert (found.n_rows, found.unknown) == (2, 1)
+    assert texts_of(noted) == [f"1 label not in {place}/run appended: surprise"]
+
+
+def texts_of(noted):
+    # of the line that called, not of one inside the package
+    assert {warning.filename for warning in noted} == {__file__}
+    return [str(warning.message) for warning in noted]
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory):
+    """A folder with a model of rows that have a qid, standardized, and two files to score, the second without any."""
+    root = tmp_path_factory.mktemp("ranked")
+    lines = make_text(120).splitlines()
+    with_qid = [line.replace(" ", f" qid:{number // 4} ", 1) for number, line in enumerate(lines)]
+    (root / "train.svm").write_text("\n".join(with_qid))
+    (root / "test.svm").write_text("\n".join(with_qid[:30]))
+    (root / "plain.svm").write_text("\n".join(lines[:30]))
+    distls.ingest(root / "train.svm", root / "train", transform="standardize")
+    distls.ingest(root / "test.svm", root / "test", like=root / "train", shuffle=False)
+    distls.fit("mcid", root / "train", root / "run", params=PARAMS, passes=1)
+    return root
+
+
+SPARSE = "standardize divides sparse rows by the deviations, without centring them"
+QIDS = "qid ignored in 30 rows"
+
+
+def test_notices_of_the_ingest_are_warnings(ranked, tmp_path):
+    with pytest.warns(UserWarning) as noted:
+        distls.evaluate(ranked / "run", ranked / "test.svm")
+    assert texts_of(noted) == [QIDS, SPARSE]
+    with pytest.warns(UserWarning) as noted:
+        distls.predict(distls.load_model(ranked / "run"), ranked / "test.svm", tmp_path / "a.csv", labelled=True)
+    assert texts_of(noted) == [QIDS, SPARSE]
+    with pytest.warns(UserWarning) as noted:
+        distls.evaluate(ranked / "run", ranked / "plain.svm")
+    assert texts_of(noted) == [SPARSE]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        distls.evaluate(ranked / "run", ranked / "test")
+        taken = []
+        distls.evaluate(ranked / "run", ranked / "test.svm", notify=taken.append)
+        distls.predict(
+            ranked / "run", ranked / "test.svm", tmp_path / "b.csv", labelled=True, notify=taken.append
+        )
+        assert taken == [QIDS, SPARSE] * 2
+        with pytest.raises(UserWarning, match=QIDS):
+            distls.predict(ranked / "run", ranked / "test.svm", tmp_path / "c.csv", labelled=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
+    assert not list(ranked.glob("*.partial"))
+
+
+def test_notices_of_the_ingest_are_lines_on_stderr(ranked, tmp_path):
+    def run(*arguments):
+        ran = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+        assert (ran.exit_code, ran.exception) == (0, None)
+        return ran.stdout, ran.stderr
+
+    notes = f"note: {QIDS}\nnote: {SPARSE}\n"
+    expected, error = run("evaluate", ranked / "run", ranked / "test", "--json")
+    assert error == ""
+    assert run("evaluate", ranked / "run", ranked / "test.svm", "--json") == (expected, notes)
+    out = tmp_path / "a.csv"
+    printed, error = run("predict", ranked / "run", ranked / "test.svm", out, "--labelled")
+    lines = error.splitlines()
+    assert (printed, lines[-1]) == ("", f"30 rows predicted into {out}")
+    assert [line for line in lines if line.startswith("note: ")] == notes.splitlines()
+    quiet = ("--labelled", "--quiet")
+    assert run("predict", ranked / "run", ranked / "test.svm", tmp_path / "b.csv", *quiet) == ("", "")
+
+
+def test_a_refusal_is_one_line_without_notices(ranked, tmp_path):
+    (tmp_path / "a.svm").write_text("1 qid:1 1:1\n77 qid:1 2:1\n")
+    ran = CliRunner().invoke(cli, ["evaluate", str(ranked / "run"), str(tmp_path / "a.svm")])
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert "has 1 classes (77; 1 rows) that are not among the" in ran.stderr
 
 
 def test_refusals(place, tmp_path):

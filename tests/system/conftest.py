@@ -1,8 +1,12 @@
-"""Real processes: a small dataset, and the command line started as a user starts it."""
+"""Real processes: a small dataset, and the command line started as a user starts it.
+
+Deadlines are there to end what hangs, and nothing is measured with a clock: the machine may be slow and busy.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,9 +15,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from helpers import workers_of
+from helpers import SECONDS, workers_of
 
 from distls.generation import generate
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder time for several commands."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(4 * SECONDS))
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +39,9 @@ class Command:
     """A `distls` command running as a process group of its own, as under a shell."""
 
     def __init__(self, *arguments: object) -> None:
+        # a shell that starts the tests in the background has them ignore Ctrl-C, and what they start too
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "distls", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -40,9 +54,9 @@ class Command:
         """Return the worker processes that have been started so far."""
         return workers_of(self.process.pid)
 
-    def when(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+    def when(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition()`, failing when the command ends first."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + SECONDS
         while not condition():
             assert self.process.poll() is None, f"ended early: {self.process.communicate()}"
             assert time.monotonic() < deadline, "waited too long"
@@ -52,9 +66,9 @@ class Command:
         """Send a signal to the whole process group, as a terminal does."""
         os.killpg(self.process.pid, number)
 
-    def end(self, seconds: float = 120) -> tuple[int, str, str]:
+    def end(self) -> tuple[int, str, str]:
         """Wait for the end; return exit code, stdout, stderr."""
-        out, err = self.process.communicate(timeout=seconds)
+        out, err = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, out, err
 
 

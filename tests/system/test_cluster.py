@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from distributed import Client
+from distributed.security import Security
+from helpers import SECONDS
 
 from distls.fitting import fit
 
@@ -35,8 +37,7 @@ class Cluster:
         self._started: list[subprocess.Popen[bytes]] = []
         self._file = folder / "scheduler.json"
         self._start("scheduler", "--host", "127.0.0.1", "--port", "0", *options)
-        self._wait(self._file.exists)
-        self.address = str(json.loads(self._file.read_text())["address"])
+        self.address = self._wait_for_address()
 
     def _start(self, *arguments: str) -> None:
         command = [
@@ -57,13 +58,20 @@ class Cluster:
         """Start a worker of one thread."""
         self._start("worker", "--no-nanny", "--nthreads", "1", "--memory-limit", "1GiB", *options)
 
-    def _wait(self, condition: object) -> None:
-        deadline = time.monotonic() + 30
-        while not condition():  # type: ignore[operator]
+    def wait_for_workers(self, number: int, security: Security | None = None) -> None:
+        """Wait until the scheduler knows so many workers."""
+        with Client(self.address, timeout=SECONDS, security=security, set_as_default=False) as client:
+            client.wait_for_workers(number, timeout=SECONDS)
+
+    def _wait_for_address(self) -> str:
+        deadline = time.monotonic() + SECONDS
+        while True:
+            # the file is written in place
+            with contextlib.suppress(OSError, ValueError):
+                return str(json.loads(self._file.read_text())["address"])
             assert time.monotonic() < deadline, "the scheduler did not start"
             assert all(process.poll() is None for process in self._started)
             time.sleep(0.05)
-        time.sleep(0.1)  # the file is written in place
 
     def close(self) -> None:
         """Kill everything."""
@@ -81,32 +89,31 @@ def cluster(folder: Path, *options: str, environment: dict[str, str] | None = No
         made.close()
 
 
-class Timed:
-    """A `distls` command in the background, with the seconds it took."""
+class Started:
+    """A `distls` command in the background."""
 
     def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
-        self._command = [sys.executable, "-m", "distls", *map(str, arguments)]
-        self._environment = {**os.environ, **(environment or {})}
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        started = time.monotonic()
-        self._ended = subprocess.run(
-            self._command, env=self._environment, capture_output=True, text=True, timeout=90
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "distls", *map(str, arguments)],
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        self.seconds = time.monotonic() - started
 
     def end(self) -> tuple[int, str, str]:
         """Wait; return exit code, stdout, stderr."""
-        self._thread.join()
-        return self._ended.returncode, self._ended.stdout, self._ended.stderr
+        try:
+            out, error = self._process.communicate(timeout=SECONDS)
+        finally:
+            self._process.kill()
+        return self._process.returncode, out, error
 
 
-def _fit(documents: Path, run: Path, address: str, **options: dict[str, str]) -> Timed:
+def _fit(documents: Path, run: Path, address: str, **options: dict[str, str]) -> Started:
     pairs = [part for name, value in PARAMS.items() for part in ("-p", f"{name}={value}")]
     limits = ("--passes", PASSES, "--eval-every", 0, "--quiet")
-    return Timed("fit", "mcid", documents, run, "--scheduler", address, *pairs, *limits, **options)
+    return Started("fit", "mcid", documents, run, "--scheduler", address, *pairs, *limits, **options)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +126,7 @@ def undisturbed(documents: Path) -> str:
 @pytest.fixture(scope="module")
 def unanswered(
     documents: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, tuple[Timed, str]]]:
+) -> Iterator[dict[str, tuple[Started, str]]]:
     """Fits that can only wait, started first and collected last."""
     folder = tmp_path_factory.mktemp("empty")
     with cluster(folder) as empty:
@@ -141,21 +148,19 @@ def test_same_bits_and_blind_workers_are_named(documents: Path, tmp_path: Path, 
     with cluster(tmp_path) as made:
         made.add_worker()
         made.add_worker()
+        made.wait_for_workers(2)
         code, out, error = _fit(documents, tmp_path / "run", made.address).end()
         assert (code, error) == (0, "")
         assert out.startswith("MAX_PASSES: 3 passes, ")
         assert json.loads((tmp_path / "run" / "status.json").read_text())["weights_sha256"] == undisturbed
-        code, out, error = Timed(
+        code, out, error = Started(
             "plan", "mcid", documents, "--json", "--no-probe", "--scheduler", made.address
         ).end()
         assert (code, error) == (0, "")
         assert json.loads(out)["worker_limit"] == 2**30
         made.add_worker("--name", "blind", "--preload", str(tmp_path / "blind.py"))
-        deadline = time.monotonic() + 20
-        while True:
-            code, out, error = _fit(documents, tmp_path / f"blind{time.time_ns()}", made.address).end()
-            if code or time.monotonic() > deadline:
-                break
+        made.wait_for_workers(3)
+        code, out, error = _fit(documents, tmp_path / "blind", made.address).end()
     assert (code, out, error.count("\n")) == (1, "", 1)
     assert error.startswith("distls: worker tcp://127.0.0.1:")
     assert error.endswith(f": {documents}: no such data set\n")
@@ -188,6 +193,11 @@ def _certificate(folder: Path) -> None:
     )
 
 
+def _security(folder: Path) -> Security:
+    files = {"tls_ca_file": "cert.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
+    return Security(require_encryption=True, **{name: str(folder / file) for name, file in files.items()})
+
+
 @pytest.mark.usefixtures("unanswered")
 def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undisturbed: str) -> None:
     (tmp_path / "config").mkdir()
@@ -203,6 +213,7 @@ def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undistu
         assert made.address.startswith("tls://127.0.0.1:")
         made.add_worker()
         made.add_worker()
+        made.wait_for_workers(2, _security(tmp_path))
         plain = _fit(documents, tmp_path / "plain", made.address.replace("tls", "tcp"))
         keyless = _fit(documents, tmp_path / "keyless", made.address)
         trusted = _fit(documents, tmp_path / "run", made.address, environment=secure)
@@ -212,7 +223,6 @@ def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undistu
             code, out, error = refused.end()
             assert (code, out, error.count("\n")) == (1, "", 1), error
             assert error.startswith(f"distls: no Dask scheduler at {made.address.replace('tls', protocol)}: ")
-            assert refused.seconds < 30
     assert not (tmp_path / "plain").exists()
 
 
@@ -223,11 +233,8 @@ def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undistu
         ("no workers", "distls: the scheduler at {0} has no workers; start some with `dask worker {0}`\n"),
     ],
 )
-def test_no_answer_is_one_line_within_thirty_seconds(
-    unanswered: dict[str, tuple[Timed, str]], who: str, message: str
-) -> None:
+def test_no_answer_is_one_line(unanswered: dict[str, tuple[Started, str]], who: str, message: str) -> None:
     started, address = unanswered[who]
     code, out, error = started.end()
     assert (code, out, error.count("\n")) == (1, "", 1), error
     assert error.startswith(message.format(address))
-    assert started.seconds < 30

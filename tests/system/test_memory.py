@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import workers_of
+from helpers import SECONDS, workers_of
 
 from distls.generation import generate
 from distls.memory import parse_bytes
@@ -39,8 +39,11 @@ class Watched:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         watcher = threading.Thread(target=self._watch, daemon=True)
         watcher.start()
-        self.out, self.error = self._process.communicate(timeout=120)
-        watcher.join()
+        try:
+            self.out, self.error = self._process.communicate(timeout=SECONDS)
+        finally:
+            self._process.kill()
+            watcher.join()
         self.code = self._process.returncode
 
     def _watch(self) -> None:

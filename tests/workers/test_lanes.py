@@ -42,9 +42,16 @@ def test_lanes_are_balanced(problem):
 
 def test_known_lanes():
     assert deal(np.array([5, 4, 3, 3, 3]), 2) == [(0, 3), (1, 2, 4)]
-    assert deal(np.full(7, 9), 3) == [(0, 3, 6), (1, 4), (2, 5)]
+    assert deal(np.full(7, 9), 3) == [(0, 3, 6), (2, 5), (1, 4)]
     assert deal(np.zeros(4, np.int64), 2) == [(0, 2), (1, 3)]
     assert deal(np.array([1, 2, 3]), 1) == [(0, 1, 2)]
+
+
+def test_neighbouring_lanes_are_not_the_heavier_ones():
+    """Workers take lanes next to each other: what cannot be dealt evenly is spread over all of them."""
+    lanes = deal(np.full(12, 9), 8)
+    assert [sum(map(len, lanes[i : i + 4])) for i in (0, 4)] == [6, 6]
+    assert [sum(map(len, lanes[i : i + 2])) for i in (0, 2, 4, 6)] == [3, 3, 3, 3]
 
 
 @settings(max_examples=300)

@@ -6,12 +6,13 @@ import sys
 import numpy as np
 import pytest
 
-from distls.storage.model import PROBABLE
+from distls.storage.model import WITH_PROBABILITIES
 from distls.workers import losses
 from distls.workers.losses import (
     LOG_LOSSES,
     LOSSES,
     SLOPES_IN_G,
+    LogOfProbability,
     NormalizedSigmoids,
     loss_slopes,
     loss_values,
@@ -156,6 +157,20 @@ def test_normalized_sigmoids_are_scored_even_where_all_of_them_vanish(dtype, shi
         probabilities("perceptron", z)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_that_are_probabilities(dtype):
+    p, y = np.array([[0.25, 0.75], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype), np.array([0, 0, 0, 1])
+    expected = [np.log(4.0), 0.0, np.inf, 0.0]
+    np.testing.assert_allclose(LogOfProbability().values(p, y), expected, rtol=1e-6)
+    rows = [row_slopes(LogOfProbability(), row, 1.0, c, row) for row, c in zip(p, y, strict=True)]
+    np.testing.assert_allclose([value for value, _, _ in rows], expected, rtol=1e-6)
+    assert [(rival == c, best) for (_, rival, best), c in zip(rows, y, strict=True)] == [
+        (True, 1), (True, 0), (True, 1), (True, 1)
+    ]  # fmt: skip
+    again = probabilities("simplex", p.copy())
+    assert np.array_equal(again, p)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_nan_scores_are_not_hidden(name, dtype):
@@ -174,7 +189,7 @@ def test_losses_pickle_and_are_named_once():
     assert set(mcid.LOSSES) == set(LOSSES)
     scored = [*LOSSES.values(), *LOG_LOSSES.values()]
     assert set(losses._ROW_FUNCTIONS) == {type(loss) for loss in scored}
-    assert set(LOG_LOSSES) == set(PROBABLE)
+    assert set(LOG_LOSSES) == set(WITH_PROBABILITIES)
 
 
 def test_kernels_with_a_loss_come_from_the_disk_cache_in_a_new_process(tmp_path):

@@ -17,12 +17,14 @@ import numba
 
 from distls.storage import rows
 
-__all__ = ["kernel"]
+__all__ = ["elementwise", "kernel"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # NaN and infinity must survive (divergence is detected by them), so `nnan` and `ninf` stay out.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
+# Without "reassoc", which would undo the reduction of an argument by adding and subtracting a constant.
+ELEMENTWISE = {"contract", "nsz"}
 
 
 def _sources_digest() -> str:
@@ -54,10 +56,19 @@ _CACHE_DIR = _cache_dir() if os.environ.get("DISTLS_NUMBA_CACHE", "1") != "0" el
 
 def kernel(function: F) -> F:
     """Compile `function` without the GIL, with division by zero as in NumPy, cached on disk when possible."""
+    return _compiled(function, FASTMATH)
+
+
+def elementwise(function: F) -> F:
+    """Compile as `kernel` does, but for sums, which keep the order they are written in."""
+    return _compiled(function, ELEMENTWISE)
+
+
+def _compiled(function: F, fastmath: set[str]) -> F:
     previous = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = _CACHE_DIR or previous
     try:
-        return numba.njit(nogil=True, cache=_CACHE_DIR is not None, fastmath=FASTMATH, error_model="numpy")(
+        return numba.njit(nogil=True, cache=_CACHE_DIR is not None, fastmath=fastmath, error_model="numpy")(
             function
         )
     finally:

@@ -13,9 +13,13 @@ __all__ = ["columns_of_csr"]
 
 
 def columns_of_csr(x: CsrRows, columns: NDArray[np.int64]) -> CsrRows:
-    """Return rows that hold the given columns only, numbered by their place in `columns`."""
-    n_features = max(int(columns.max(initial=0)), int(x.indices.max(initial=0))) + 1
-    place = np.full(n_features, -1, np.int64)
+    """Return rows that hold the given columns only, numbered by their place in `columns`.
+
+    Parameters
+    ----------
+    columns : int64 array of shape (m,), increasing
+    """
+    place = np.full(int(columns.max(initial=-1)) + 1, -1, np.int64)
     place[columns] = np.arange(len(columns))
     indptr = np.zeros(len(x.indptr), np.int64)
     _count(x.indptr, x.indices, place, indptr)
@@ -31,7 +35,7 @@ def _count(indptr, source, place, counts):
     for i in range(len(indptr) - 1):
         found = 0
         for p in range(indptr[i], indptr[i + 1]):
-            found += place[source[p]] >= 0
+            found += source[p] < len(place) and place[source[p]] >= 0
         counts[i + 1] = found
 
 
@@ -40,7 +44,7 @@ def _select(indptr, source, values, place, out_indptr, indices, data):
     for i in range(len(indptr) - 1):
         q = out_indptr[i]
         for p in range(indptr[i], indptr[i + 1]):
-            at = place[source[p]]
+            at = place[source[p]] if source[p] < len(place) else -1
             if at >= 0:
                 indices[q] = at
                 data[q] = values[p]

@@ -1,0 +1,182 @@
+"""Speed of Gram matrices of random Fourier features, beside bare `syrk` calls of the same type and size.
+
+    python benchmarks/gram.py [--tiny] [--processes N] [--repeats N] [--widths M,M,...] [--sparse] [--out FILE.json]
+
+Each of N processes (two by default), of one thread, alternates between bare calls of `ssyrk` on the same rows of
+ready features, a piece of 4096 rows at a time, into a matrix that is there already, and what a task does: features
+of those rows, made anew, their products summed in float32 and then in float64. Both are counted as n m^2 operations.
+The rate is that of CPU time, the median over the repeats; read ratios within a run, since a core that is shared with
+others has less cache. With --sparse: both ways to the Gram matrix of sparse rows, by density.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+from scipy.linalg import blas
+
+from distls.storage.rows import CsrRows, DenseRows
+from distls.workers.features import Design, Projection, blocks
+from distls.workers.kernels.gram import add_gram_csr, count_pairs
+from distls.workers.process import peak_rss, resident_bytes, single_threaded_blas
+from distls.workers.products import GramSum
+
+FLOAT32 = np.dtype(np.float32)
+SYRK_ROWS = 4096
+# Name, width of rows, principal components.
+KINDS = (("50 features", 50, None), ("784 features, PCA to 50", 784, 50))
+
+
+def rows_of(n: int, n_features: int) -> DenseRows:
+    """Return random rows whose squared norm is about 1."""
+    values = np.random.default_rng(n_features).standard_normal((n, n_features), dtype=np.float32)
+    return DenseRows(values / np.float32(np.sqrt(n_features)))
+
+
+def design_of_width(m: int, n_features: int, pca: int | None) -> Design:
+    """Return a block of m random Fourier features."""
+    projection = None
+    if pca is not None:
+        components = np.linalg.qr(np.random.default_rng(0).standard_normal((n_features, pca)))[0]
+        projection = Projection(np.zeros(n_features), components)
+    return Design("fourier", m, seed=1, bandwidth=1.0, projection=projection, n_features=n_features)
+
+
+def bare(features: NDArray[np.float32], n: int) -> Callable[[], None]:
+    """Return syrk calls over n rows; `features` is one piece of them, used again and again."""
+    product = np.zeros((features.shape[1], features.shape[1]), np.float32)
+
+    def run() -> None:
+        for first in range(0, n, len(features)):
+            piece = features[: n - first]
+            blas.ssyrk(1.0, piece.T, beta=0.0, c=product.T, overwrite_c=1, lower=1)
+
+    return run
+
+
+def fused(design: Design, x: DenseRows, gram: NDArray[np.float64]) -> Callable[[], None]:
+    """Return the accumulation that a task does."""
+
+    def run() -> None:
+        pending = GramSum(FLOAT32)
+        for _, piece in blocks(design, x, FLOAT32):
+            pending.add(piece, None, gram)
+        pending.flush()
+
+    return run
+
+
+def measure_pair(first: Callable[[], None], second: Callable[[], None], repeats: int) -> list[float]:
+    """Return the median CPU seconds of each, called in turns."""
+    seconds: list[list[float]] = [[], []]
+    for run in (first, second):
+        run()
+    for _ in range(repeats):
+        for place, run in enumerate((first, second)):
+            start = time.thread_time()
+            run()
+            seconds[place].append(time.thread_time() - start)
+    return [float(np.median(own)) for own in seconds]
+
+
+def measure(task: tuple[str, int, int | None, int, int, int]) -> dict[str, Any]:
+    """Measure one line of the table in this process."""
+    name, n_features, pca, m, n, repeats = task
+    x, design = rows_of(n, n_features), design_of_width(m, n_features, pca)
+    ready = np.concatenate(
+        [piece.values.copy() for _, piece in blocks(design, DenseRows(x.values[:SYRK_ROWS]), FLOAT32)]
+    )
+    gram = np.zeros((m, m))
+    with single_threaded_blas():
+        before = resident_bytes()
+        seconds = measure_pair(bare(ready, n), fused(design, x, gram), repeats)
+    rates = [n * m * m / own / 1e9 for own in seconds]
+    grown = max(0, peak_rss() - before)
+    return {"rows": name, "m": m, "syrk_gflops": rates[0], "fused_gflops": rates[1], "grown_bytes": grown}
+
+
+def fourier_table(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure all lines, each in all processes at once."""
+    widths = [int(m) for m in options.widths.split(",")]
+    if options.tiny:
+        widths = [64]
+    results = []
+    print(f"{'rows':24} {'m':>5} {'syrk':>7} {'fused':>7} {'ratio':>6}   (10^9 n m^2 / s, a process)")
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        for name, n_features, pca in KINDS:
+            for m in widths:
+                n = 600 if options.tiny else 4 * SYRK_ROWS
+                tasks = [(name, n_features, pca, m, n, options.repeats)] * options.processes
+                found = pool.map(measure, tasks, chunksize=1)
+                row = {**found[0], **{key: float(np.mean([own[key] for own in found])) for key in _RATES}}
+                row["ratio"] = row["fused_gflops"] / row["syrk_gflops"]
+                results.append(row)
+                print(
+                    f"{name:24} {m:5} {row['syrk_gflops']:7.1f} {row['fused_gflops']:7.1f} {row['ratio']:6.3f}"
+                )
+    return results
+
+
+_RATES = ("syrk_gflops", "fused_gflops")
+
+
+def sparse_table(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure the two ways to the Gram matrix of sparse rows: products of non-zeros, and rows made dense."""
+    results = []
+    print(f"{'m':>5} {'non-zeros a row':>15} {'pairs s':>9} {'dense s':>9} {'break-even cost':>15}")
+    for m in (64,) if options.tiny else (500, 1000, 2000, 4000):
+        for per_row in (2, 8) if options.tiny else (4, 10, 25, 50, 100, 200):
+            n = 200 if options.tiny else 3000
+            drawn = sp.random(n, m, per_row / m, "csr", np.float32, random_state=np.random.default_rng(0))
+            drawn.sort_indices()
+            x = CsrRows(drawn.indptr.astype(np.int64), drawn.indices.astype(np.uint16), drawn.data)
+            gram = np.zeros((m, m))
+            pairs, dense = _sparse_pair(x, gram, options.repeats)
+            cost = (pairs / count_pairs(x.indptr)) / (dense / (n * m * m))
+            results.append(
+                {"m": m, "per_row": per_row, "pairs_s": pairs, "dense_s": dense, "break_even": cost}
+            )
+            print(f"{m:5} {per_row:15} {pairs:9.5f} {dense:9.5f} {cost:15.0f}")
+    return results
+
+
+def _sparse_pair(x: CsrRows, gram: NDArray[np.float64], repeats: int) -> list[float]:
+    def products() -> None:
+        add_gram_csr(x.indptr, x.indices, x.data, np.empty(0), gram)
+
+    def filled() -> None:
+        pending = GramSum()
+        pending._add_filled(x, None, gram)
+        pending.flush()
+
+    with single_threaded_blas():
+        return measure_pair(products, filled, repeats)
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Print the tables, write them as JSON where asked, and return them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--tiny", action="store_true", help="few rows: for tests that the script still works")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--widths", default="1024,2048,4096")
+    parser.add_argument("--sparse", action="store_true", help="the two ways for sparse rows instead")
+    parser.add_argument("--out", type=Path, help="write the results here as JSON")
+    options = parser.parse_args(argv)
+    report = {"sparse": sparse_table(options)} if options.sparse else {"fourier": fourier_table(options)}
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
+    return report
+
+
+if __name__ == "__main__":
+    main()

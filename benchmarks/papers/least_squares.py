@@ -1,0 +1,482 @@
+"""The experiments of "Least Squares Revisited" (Agarwal, Kakade, Karampatziakis, Song, Valiant 2014).
+
+    DISTLS_DATA=FOLDER python -m benchmarks.papers.least_squares [--table 1,2] [--figure 1,2,3]
+        [--also stages,conditioning,path,spectrum] [--seeds 3] [--share 1] [--directory FOLDER] [--out FILE]
+
+--table 1: MNIST, linear, logistic and calibrated least squares on pixels and on random Fourier features, means over
+seeds. --table 2: 20 Newsgroups (split at random and by date) and RCV1-4, stagewise in the order of the gradient, beside
+LIBLINEAR and Vowpal Wabbit. --figure 1: MNIST, error against seconds for blocks of several sizes and three inner
+updates. --figure 2: that beside LIBLINEAR's six solvers, scikit-learn's LogisticRegression and Vowpal Wabbit on
+precomputed features of the same kind. --figure 3: CIFAR-10, convolutional features. `spectrum`: Figure 1(b) and the
+ratios of section 3.3. `stages`: 200 calibrated stages of 1024 features beside 200 bare syrk calls of that size.
+`conditioning`: objectives on X and on X A, beside first-order methods. `path`: twenty strengths by five folds in one
+read, beside one fit.
+
+DISTLS_DATA holds the public sets under their usual names. Seconds are those of training, evaluation not counted, on two
+processes of one thread where nothing else is said. --share makes everything smaller, to try the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+import distls
+from benchmarks.papers import images, opponents
+from benchmarks.real import arrays_of
+from distls.execution import ClusterOptions, open_executor
+from distls.execution.base import Executor
+
+Numbers = dict[str, Any]
+
+FOURIER = {"features": "fourier", "pca": 50}
+# Published, then what a plain implementation of the equations measured: the errors of Table 1.
+TABLE_1 = {
+    "pixels": {"linear": (14.1, 13.97), "logistic": (7.8, 7.4), "calibrated": (8.1, 8.4)},
+    "4000 features": {"linear": (1.83, 2.0), "logistic": (1.48, 1.48), "calibrated": (1.54, 1.6)},
+    "8000 features": {"linear": (1.48, 1.55), "logistic": (1.33, 1.45), "calibrated": (1.36, 1.45)},
+}
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where data sets are and what runs the fits.
+
+    Attributes
+    ----------
+    source, place : Path
+        The public sets, and datasets made of them.
+    executor : Executor
+    seeds : int
+    share : float
+        Of rows, stages and features, less than 1 for a try.
+    """
+
+    source: Path
+    place: Path
+    executor: Executor
+    seeds: int
+    share: float
+
+    def fit(self, method: str, data: Path, params: Mapping[str, Any], **options: Any) -> Any:
+        """Train on the benchmark's executor."""
+        options = {"eval_every": 0, "executor": self.executor, **options}
+        return distls.fit(method, data, params=dict(params), **options)
+
+    def error(self, model: Any, test: Path) -> float:
+        """Return the test error in %."""
+        return 100 * distls.evaluate(model, test, executor=self.executor).error
+
+    def scaled(self, number: int) -> int:
+        """Return `number`, or less of it in a try."""
+        return max(int(number * self.share), 2)
+
+    def set_of(self, name: str, make: Callable[[Path], Any]) -> Path:
+        """Return the dataset `name`, made when it is first asked for."""
+        path = self.place / name
+        if not path.exists():
+            make(path)
+        return path
+
+
+def mnist(lab: Lab) -> Path:
+    """Ingest MNIST: mnist and mnist-test, and the training rows split for validation, mnist-part and mnist-part-val."""
+    folder = lab.source / "mnist"
+
+    def make(path: Path) -> None:
+        for out, split in ((path, ()), (path.with_name("mnist-part"), ("val=0.2",))):
+            distls.ingest(
+                str(folder / "train-images-idx3-ubyte.gz"),
+                out,
+                labels=folder / "train-labels-idx1-ubyte.gz",
+                transform=("scale=255",),
+                split=split,
+            )
+        labels = folder / "t10k-labels-idx1-ubyte.gz"
+        images_of_test = str(folder / "t10k-images-idx3-ubyte.gz")
+        distls.ingest(images_of_test, path.with_name("mnist-test"), labels=labels, like=path)
+
+    return lab.set_of("mnist", make)
+
+
+# -- Table 1 ---------------------------------------------------------------------------------------------
+
+
+def table_1(lab: Lab) -> list[Numbers]:
+    """Measure Table 1: mean test error, with the bandwidth at its rule and as chosen on a validation split."""
+    rows = []
+    data = mnist(lab)
+    for features in TABLE_1:
+        for variant in TABLE_1[features]:
+            published, plain = TABLE_1[features][variant]
+            method, params, passes = _variant(features, variant, lab)
+            seeds = 1 if features == "pixels" else lab.seeds
+            errors, seconds = _mean_error(lab, data, method, params, passes, seeds)
+            row = {"features": features, "variant": variant, "published": published, "plain": plain,
+                   "error": errors, "seconds": seconds}  # fmt: skip
+            if features != "pixels":
+                row |= _tuned(lab, method, params, passes)
+            rows.append(row)
+            print(_line_1(row), flush=True)
+    return rows
+
+
+def _variant(features: str, variant: str, lab: Lab) -> tuple[str, Numbers, float | None]:
+    """Return method, parameters and passes of one cell of the table."""
+    if features == "pixels":
+        return {
+            "linear": ("gls", {"link": "identity", "alpha": 1e-5}, None),
+            "logistic": ("gls", {"link": "softmax", "alpha": 1e-5}, 100.0),
+            "calibrated": ("cls", {"alpha": 1e-5}, 200.0),
+        }[variant]
+    block: Numbers = {**FOURIER, "block_size": lab.scaled(int(features.split()[0])), "lanes": 2}
+    return {
+        "linear": ("stagewise", {**block, "stages": 1, "inner": "linear", "alpha": 1e-4}, None),
+        "logistic": (
+            "stagewise",
+            {**block, "stages": 1, "inner": "logistic", "inner_rounds": 30, "alpha": 1e-4},
+            None,
+        ),
+        "calibrated": ("cls", {**block, "alpha": 1e-4}, 8.0),
+    }[variant]
+
+
+def _mean_error(
+    lab: Lab, data: Path, method: str, params: Numbers, passes: float | None, seeds: int
+) -> tuple[float, float]:
+    test = data.with_name(f"{data.name}-test")
+    fits = [lab.fit(method, data, params, passes=passes, seed=seed) for seed in range(seeds)]
+    errors = [lab.error(fit.model, test) for fit in fits]
+    return float(np.mean(errors)), float(np.mean([fit.seconds for fit in fits]))
+
+
+def _tuned(lab: Lab, method: str, params: Numbers, passes: float | None) -> Numbers:
+    """Choose the bandwidth among multiples of the rule's on the validation split; return it and the test error."""
+    part, held = lab.place / "mnist-part", lab.place / "mnist-part-val"
+    middle = _bandwidth(lab, part)
+    grid = {**params, "bandwidth": [factor * middle for factor in (0.5, 1.0, 2.0)]}
+    chosen = lab.fit(method, part, grid, passes=passes, select=held).selected
+    error, _ = _mean_error(lab, lab.place / "mnist", method, chosen, passes, lab.seeds)
+    return {"tuned": error, "bandwidth": chosen["bandwidth"], "median": middle}
+
+
+def _bandwidth(lab: Lab, data: Path) -> float:
+    """Return the bandwidth that the median trick finds, from the model of a small fit."""
+    model = lab.fit("stagewise", data, {**FOURIER, "block_size": 8, "stages": 1, "inner": "linear"}).model
+    return float(model.recipe["features"]["bandwidth"])
+
+
+def _line_1(row: Numbers) -> str:
+    tuned = f"  {row['tuned']:6.2f} at s = {row['bandwidth']:.1f}" if "tuned" in row else ""
+    return (
+        f"{row['features']:14} {row['variant']:11} published {row['published']:5.2f}  plain {row['plain']:5.2f}  "
+        f"distls {row['error']:5.2f} %  {row['seconds']:7.1f} s{tuned}"
+    )
+
+
+# -- Figure 1 --------------------------------------------------------------------------------------------
+
+
+def figure_1(lab: Lab) -> list[Numbers]:
+    """Measure Figure 1(a): test error against seconds of training, by block size and inner update."""
+    data = mnist(lab)
+    curves = []
+    plans = {"linear": 64, "calibrated": 64, "logistic": 8}
+    for size in (300, 512, 1024):
+        for inner, stages in plans.items():
+            params = {**FOURIER, "block_size": lab.scaled(size), "inner": inner, "alpha": 1e-3}
+            params["stages"] = lab.scaled(stages * 512 // size)
+            if inner == "logistic":
+                params["inner_rounds"] = 25
+            curve = _curve(lab, data, params, points=8)
+            curves.append({"block": size, "inner": inner, "points": curve})
+            shown = ", ".join(f"{s:.1f} s {e:.2f} %" for s, e in curve)
+            print(f"block {size:5}  {inner:10}  {shown}", flush=True)
+    return curves
+
+
+def _curve(lab: Lab, data: Path, params: Numbers, points: int) -> list[tuple[float, float]]:
+    """Return (seconds, test error %) along a fit."""
+    reads = params["stages"] * params.get("inner_rounds", 1)
+    run = Path(tempfile.mkdtemp(dir=lab.place)) / "run"
+    lab.fit(
+        "stagewise",
+        data,
+        params,
+        run=run,
+        eval_data=data.with_name(f"{data.name}-test"),
+        eval_every=max(reads // points, 1),
+    )
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [(e["seconds"], 100 * e["eval_error"]) for e in events if "eval_error" in e]
+
+
+def spectrum(lab: Lab) -> list[Numbers]:
+    """Measure Figure 1(b): the share of the largest 1000 singular values, and s_2 / s_1000 (section 3.3)."""
+    published = {"20news": 19.8, "rcv1-4": 14.0, "mnist": 72000.0}
+    rows = []
+    for name, matrix in (("mnist", _fourier(lab, 3000)), ("20news", _documents(lab)), ("rcv1-4", _rcv1(lab))):
+        values = opponents.singular_values(matrix, min(1000, min(matrix.shape) - 1))
+        share = np.cumsum(values) / values.sum()
+        ratio = float(values[1] / values[-1])
+        rows.append({"set": name, "ratio": ratio, "published": published[name], "share": share.tolist()})
+        print(f"{name:8} s_2 / s_{len(values)} = {ratio:9.1f}  published {published[name]:g}", flush=True)
+    return rows
+
+
+def _fourier(lab: Lab, size: int, test: bool = False) -> NDArray[np.float32]:
+    """Return MNIST as random Fourier features in memory, for the others: the features that `stagewise` would have."""
+    data = mnist(lab)
+    params = {**FOURIER, "block_size": size, "stages": 1, "inner": "linear", "lanes": 1}
+    model = lab.fit("stagewise", data, params).model
+    x, _ = arrays_of(data.with_name("mnist-test") if test else data)
+    return opponents.features_of(model, x)
+
+
+def _documents(lab: Lab) -> sp.csr_matrix:
+    return arrays_of(_news(lab, "by date")[0])[0]
+
+
+def _rcv1(lab: Lab) -> sp.csr_matrix:
+    data = lab.set_of("rcv1-4-part", lambda path: distls.generate("rcv1-4", path, rows=lab.scaled(60_000)))
+    return arrays_of(data)[0]
+
+
+# -- Figure 2 --------------------------------------------------------------------------------------------
+
+
+def figure_2(lab: Lab) -> Numbers:
+    """Measure Figure 2: time to equal test error, distls and others on features of the same kind."""
+    data, size = mnist(lab), lab.scaled(2048)
+    ours = {}
+    for inner in ("linear", "calibrated"):
+        params = {**FOURIER, "block_size": lab.scaled(512), "inner": inner, "alpha": 1e-3}
+        ours[inner] = _curve(lab, data, {**params, "stages": lab.scaled(64)}, points=32)
+    labels = arrays_of(data)[1]
+    test_y = arrays_of(data.with_name("mnist-test"))[1]
+    rivals = opponents.on_features(
+        _fourier(lab, size), labels, _fourier(lab, size, test=True), test_y, limit=600 * lab.share
+    )
+    for row in rivals:
+        row["times faster"] = {name: _times_faster(row, curve) for name, curve in ours.items()}
+        print(opponents.line(row), flush=True)
+    return {"features": size, "distls": ours, "rivals": rivals}
+
+
+def _times_faster(row: Numbers, curve: Sequence[tuple[float, float]]) -> float | None:
+    """Return how many times less time a curve takes to a rival's error; None where it does not get there."""
+    reached = [seconds for seconds, error in curve if error <= row.get("error", 0.0)]
+    return row["seconds"] / reached[0] if reached and "seconds" in row else None
+
+
+# -- Table 2 ---------------------------------------------------------------------------------------------
+
+
+def table_2(lab: Lab) -> list[Numbers]:
+    """Measure Table 2: stagewise in the order of the gradient, LIBLINEAR and Vowpal Wabbit on the same rows."""
+    rows = []
+    sets: dict[str, Any] = {
+        "20news, random split": (_news(lab, "random"), 500, 2, 30.0),
+        "20news, by date": (_news(lab, "by date"), 500, 2, 30.0),
+        "rcv1-4": (_rcv1_sets(lab), 2000, 1, 1.0),
+    }
+    for name, ((train, test), size, passes, strength) in sets.items():
+        meta = distls.open_dataset(train).meta
+        # the paper's lambda is that of a sum over rows
+        params = {"features": "gradient", "block_size": lab.scaled(size), "alpha": strength / meta.n_rows,
+                  "inner": "linear", "fit_intercept": False}  # fmt: skip
+        blocks = -(-meta.n_features // params["block_size"])
+        params["stages"] = passes * blocks if name != "rcv1-4" else lab.scaled(10)
+        fitted = lab.fit("stagewise", train, params)
+        error = lab.error(fitted.model, test)
+        own = {"system": "distls stagewise", "error": error, "seconds": fitted.seconds}
+        for row in [own, *opponents.on_documents(train, test, name)]:
+            rows.append({"set": name, **row})
+            print(f"{name:22} {row['system']:18} {row['error']:6.2f} % {row['seconds']:8.1f} s", flush=True)
+    return rows
+
+
+def _news(lab: Lab, split: str) -> tuple[Path, Path]:
+    """Ingest 20 Newsgroups, log(1 + count), words in at least three documents, split as asked."""
+    folder = lab.source / "20news"
+    train, test = (str(folder / f"20news-counts.{part}.svm.gz") for part in ("train", "test"))
+    common: Numbers = {"transform": ("log1p",), "min_count": 3, "partition_size": 2**19}
+
+    def by_date(path: Path) -> None:
+        distls.ingest(train, path, **common)
+        distls.ingest(test, path.with_name(f"{path.name}-test"), like=path)
+
+    def random(path: Path) -> None:
+        distls.ingest([train, test], path, split=("test=0.2041",), **common)
+
+    path = lab.set_of(f"news-{split.replace(' ', '-')}", by_date if split == "by date" else random)
+    return path, path.with_name(f"{path.name}-test")
+
+
+def _rcv1_sets(lab: Lab) -> tuple[Path, Path]:
+    rows = None if lab.share == 1 else lab.scaled(665_265)
+    path = lab.set_of("rcv1-4", lambda path: distls.generate("rcv1-4", path, rows=rows))
+    return path, path.with_name("rcv1-4-test")
+
+
+# -- Figure 3 --------------------------------------------------------------------------------------------
+
+
+def figure_3(lab: Lab) -> list[Numbers]:
+    """Measure Figure 3: CIFAR-10 with convolutional features from random and from k-means masks, and averages."""
+    train, test = images.cifar(lab.source, lab.place)
+    rows = []
+    common = {"inner": "calibrated", "alpha": 1e-3, "block_size": lab.scaled(1600), "image": "32x32x3"}
+    for masks in ("random-masks", "kmeans-masks"):
+        for stages, models in ((1, 1), (4, 1), (4, 4)):
+            params = {**common, "features": masks, "stages": stages, "models": models}
+            fitted = lab.fit("stagewise", train, params)
+            accuracy = 100 - lab.error(fitted.model, test)
+            rows.append({**params, "accuracy": accuracy, "seconds": fitted.seconds})
+            print(
+                f"{masks:14} {stages} stages, {models} models: {accuracy:.2f} % in {fitted.seconds:.0f} s",
+                flush=True,
+            )
+    return rows
+
+
+# -- claims ----------------------------------------------------------------------------------------------
+
+
+def stages(lab: Lab) -> Numbers:
+    """Measure 200 calibrated stages of 1024 features on MNIST, and as many bare syrk calls of that size."""
+    data = mnist(lab)
+    count, size = lab.scaled(200), lab.scaled(1024)
+    params = {**FOURIER, "block_size": size, "inner": "calibrated", "alpha": 1e-3, "stages": count}
+    fitted = lab.fit("stagewise", data, params)
+    error = lab.error(fitted.model, data.with_name("mnist-test"))
+    bare = opponents.syrk_seconds(distls.open_dataset(data).meta.n_rows, size + 10, processes=2) * count
+    ratio = fitted.seconds / bare
+    print(
+        f"{count} stages of {size}: {error:.2f} %, {fitted.seconds:.1f} s, bare syrk {bare:.1f} s, ratio {ratio:.2f}"
+    )
+    return {
+        "stages": count,
+        "block": size,
+        "error": error,
+        "seconds": fitted.seconds,
+        "syrk": bare,
+        "ratio": ratio,
+    }
+
+
+def conditioning(lab: Lab) -> list[Numbers]:
+    """Measure the objective after each of 100 rounds on X and on X A, and that of L-BFGS and SAGA."""
+    rng = np.random.default_rng(0)
+    n, d, k = lab.scaled(5000), 20, 4
+    x = rng.standard_normal((n, d))
+    y = (x @ rng.standard_normal((d, k)) + rng.gumbel(size=(n, k))).argmax(axis=1)
+    rows = []
+    for condition in (1.0, 1e2, 1e8):
+        left, right = (np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(2))
+        a = left * np.geomspace(1.0, 1.0 / condition, d) @ right
+        row = {"condition": condition, "gls": _objectives(lab, x @ a, y)}
+        row |= opponents.first_order(x @ a, y, rounds=100)
+        rows.append(row)
+    for row in rows:
+        first, own = np.array(rows[0]["gls"]), np.array(row["gls"])
+        row["difference"] = float(np.abs(own / first - 1).max())
+        others = "  ".join(f"{name} {row[name]:.6f}" for name in ("L-BFGS", "SAGA"))
+        print(
+            f"condition {row['condition']:7.0e}  gls {own[-1]:.6f} (largest relative difference "
+            f"{row['difference']:.1e})  {others}",
+            flush=True,
+        )
+    return rows
+
+
+def _objectives(lab: Lab, x: NDArray[np.float64], y: NDArray[Any]) -> list[float]:
+    place = Path(tempfile.mkdtemp(dir=lab.place))
+    distls.ingest(x, place / "data", y=y, dtype="float64", shuffle=False)
+    params = {"link": "softmax", "alpha": 0.0, "accelerate": "none", "lipschitz": "sharp"}
+    lab.fit("gls", place / "data", params, run=place / "run", passes=100)
+    events = [json.loads(line) for line in (place / "run" / "events.jsonl").read_text().splitlines()]
+    return [event["running_loss"] for event in events]
+
+
+def path_cost(lab: Lab) -> Numbers:
+    """Measure one read for twenty strengths by five folds beside one fit, at 2000 features."""
+    rng = np.random.default_rng(0)
+    n, d = lab.scaled(40_000), lab.scaled(2000)
+    x = rng.standard_normal((n, d)).astype(np.float32)
+    y = (x[:, :10] + rng.standard_normal((n, 10))).argmax(axis=1)
+    data = lab.set_of("path", lambda path: distls.ingest(x, path, y=y))
+    seconds: dict[str, list[float]] = {"one": [], "path": []}
+    for _ in range(3):
+        for name, params in (("one", {"alpha": 1e-3}), ("path", {"alpha": "path", "folds": 5})):
+            fitted = lab.fit("gls", data, {"link": "identity", **params})
+            seconds[name].append(fitted.seconds)
+    one, path = (float(np.median(seconds[name])) for name in ("one", "path"))
+    print(f"one fit {one:.2f} s, path of folds {path:.2f} s, ratio {path / one:.2f}", flush=True)
+    return {"one": one, "path": path, "ratio": path / one}
+
+
+# -- command ---------------------------------------------------------------------------------------------
+
+PARTS: dict[str, dict[str, Callable[[Lab], Any]]] = {
+    "table": {"1": table_1, "2": table_2},
+    "figure": {"1": figure_1, "2": figure_2, "3": figure_3},
+    "also": {"spectrum": spectrum, "stages": stages, "conditioning": conditioning, "path": path_cost},
+}
+
+
+def main(argv: Sequence[str] | None = None) -> Numbers:
+    """Measure the tables, figures and claims asked for, print them, write JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
+    for part, table in PARTS.items():
+        parser.add_argument(f"--{part}", default="", help=f"some of {','.join(table)}")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--directory", type=Path, help="where datasets are kept; default a temporary folder")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(argv)
+    asked = [(part, name) for part in PARTS for name in getattr(options, part).split(",") if name]
+    unknown = [f"--{part} {name}" for part, name in asked if name not in PARTS[part]]
+    if unknown or not asked:
+        parser.error(
+            f"unknown: {', '.join(unknown)}" if unknown else "nothing asked for: --table 1, for example"
+        )
+    if options.data is None and any(name not in ("conditioning", "path") for _, name in asked):
+        sys.exit("set DISTLS_DATA to the folder of the data sets")
+    results: Numbers = {"cpus": os.cpu_count()}
+    executor, _ = open_executor(ClusterOptions(workers=options.workers))
+    with tempfile.TemporaryDirectory(prefix="distls-lsr-") as folder:
+        place = options.directory or Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        lab = Lab(options.data or place, place, executor, options.seeds, options.share)
+        try:
+            for part, name in asked:
+                print(f"-- {part} {name}", flush=True)
+                began = time.perf_counter()
+                results[f"{part} {name}"] = PARTS[part][name](lab)
+                results[f"{part} {name} took"] = time.perf_counter() - began
+        finally:
+            executor.close()
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1))
+    return results
+
+
+if __name__ == "__main__":
+    main()

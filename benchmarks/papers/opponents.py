@@ -1,0 +1,198 @@
+"""What the least-squares methods are compared with: LIBLINEAR, scikit-learn, Vowpal Wabbit, scipy and bare BLAS."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+import distls
+from benchmarks.peers import run_vw, vw_error
+from benchmarks.real import arrays_of
+from distls.export import export_text
+from distls.storage.model import LinearModel
+from distls.storage.rows import DenseRows
+from distls.workers.features import blocks, design_of
+
+Numbers = dict[str, Any]
+
+
+def features_of(model: LinearModel, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the random features that a model of one stage has, for rows in memory."""
+    (design,) = design_of(model.recipe["features"], model.arrays)
+    out = np.empty((len(x), design.size), np.float32)
+    for rows, block in blocks(design, DenseRows(x), np.dtype(np.float32)):
+        assert isinstance(block, DenseRows)
+        out[rows] = block.values
+    return out
+
+
+def singular_values(matrix: Any, count: int) -> NDArray[np.float64]:
+    """Return the largest singular values, descending."""
+    if sp.issparse(matrix):
+        from scipy.sparse.linalg import svds
+
+        return np.sort(svds(matrix.astype(np.float64), k=count, return_singular_vectors=False))[::-1]
+    gram = matrix.T.astype(np.float64) @ matrix
+    return np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1][:count], 0.0))
+
+
+# -- on precomputed features (Figure 2) ------------------------------------------------------------------
+
+
+def _solvers() -> dict[str, Callable[[], Any]]:
+    """Return LIBLINEAR's six solvers of the paper's Figure 2 and scikit-learn's logistic regression."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
+    return {
+        "LIBLINEAR L2 logistic": lambda: LogisticRegression(solver="liblinear", C=10.0),
+        "LIBLINEAR L2 L2-SVC dual": lambda: LinearSVC(C=1.0, dual=True),
+        "LIBLINEAR L2 L2-SVC primal": lambda: LinearSVC(C=1.0, dual=False),
+        "LIBLINEAR L2 L1-SVC dual": lambda: LinearSVC(C=1.0, loss="hinge", dual=True),
+        "LIBLINEAR Crammer-Singer": lambda: LinearSVC(C=0.1, multi_class="crammer_singer"),
+        "LIBLINEAR L1 L2-SVC": lambda: LinearSVC(C=1.0, penalty="l1", dual=False),
+        "LogisticRegression lbfgs": lambda: LogisticRegression(C=10.0, max_iter=200),
+    }
+
+
+def on_features(
+    x: NDArray[np.float32], y: NDArray[Any], test_x: NDArray[np.float32], test_y: NDArray[Any], limit: float
+) -> list[Numbers]:
+    """Train every rival on features in memory, each in a process of its own that is ended after `limit` seconds."""
+    rows = []
+    for name, make in _solvers().items():
+        rows.append({"system": name, **_limited(_fit_and_score, (make, x, y, test_x, test_y), limit)})
+    rows.append({"system": "Vowpal Wabbit logistic", **_vw(x, y, test_x, test_y)})
+    return rows
+
+
+def _limited(function: Callable[..., Numbers], arguments: tuple[Any, ...], limit: float) -> Numbers:
+    context = multiprocessing.get_context("fork")  # shares the features
+    answers: Any = context.SimpleQueue()
+    process = context.Process(target=lambda: answers.put(function(*arguments)))
+    process.start()
+    process.join(limit)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return {"failed": f"over {limit:.0f} s"}
+    return dict(answers.get()) if process.exitcode == 0 else {"failed": f"exit code {process.exitcode}"}
+
+
+def _fit_and_score(make: Callable[[], Any], x: Any, y: Any, test_x: Any, test_y: Any) -> Numbers:
+    import warnings
+
+    warnings.simplefilter("ignore")  # not all converge in the iterations they are given
+    model = make()
+    started = time.perf_counter()
+    model.fit(x, y)
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "error": 100 * float(np.mean(model.predict(test_x) != test_y))}
+
+
+def _vw(x: Any, y: Any, test_x: Any, test_y: Any) -> Numbers:
+    """Train Vowpal Wabbit from its cache, so that parsing text is not counted."""
+    if importlib.util.find_spec("vowpalwabbit") is None:
+        return {"failed": "not installed"}
+    classes = np.unique(y)
+    with tempfile.TemporaryDirectory(prefix="distls-vw-") as folder:
+        place = Path(folder)
+        for name, rows, labels in (("train", x, y), ("test", test_x, test_y)):
+            codes = np.searchsorted(classes, labels)
+            data = distls.ingest(sp.csr_matrix(rows), place / name, y=codes, shuffle=False)
+            export_text(data, place / f"{name}.vw", style="vw")
+        common = (
+            "--oaa",
+            len(classes),
+            "--loss_function",
+            "logistic",
+            "-b",
+            18,
+            "-d",
+            place / "train.vw",
+            "-c",
+        )
+        run_vw(*common)  # writes the cache
+        seconds = run_vw(*common, "--passes", 10, "-f", place / "model")["wall"]
+        return {"seconds": seconds, "error": vw_error(place / "model", place / "test.vw", place)}
+
+
+def line(row: Numbers) -> str:
+    """Write one rival's row."""
+    if "failed" in row:
+        return f"{row['system']:28} {row['failed']}"
+    faster = ", ".join(
+        f"{name} {'-' if ratio is None else f'{ratio:.1f}'}" for name, ratio in row["times faster"].items()
+    )
+    return f"{row['system']:28} {row['error']:6.2f} % {row['seconds']:8.1f} s; distls times faster: {faster}"
+
+
+# -- on documents (Table 2) ------------------------------------------------------------------------------
+
+
+def on_documents(train: Path, test: Path, name: str) -> list[Numbers]:
+    """Train LIBLINEAR (best of three strengths on the test set, which favours it) and Vowpal Wabbit."""
+    from sklearn.svm import LinearSVC
+
+    x, y = arrays_of(train)
+    test_x, test_y = arrays_of(test)
+    best: Numbers = {"error": 100.0}
+    for strength in (0.003, 0.03, 0.3):
+        found = _fit_and_score(lambda c=strength: LinearSVC(C=c), x, y, test_x, test_y)
+        best = found if found["error"] < best["error"] else best
+    rows = [{"system": "LIBLINEAR", **best}]
+    found = _vw(x, y, test_x, test_y)
+    return rows if "failed" in found else [*rows, {"system": "Vowpal Wabbit", **found}]
+
+
+# -- first-order methods, and BLAS -----------------------------------------------------------------------
+
+
+def first_order(x: NDArray[np.float64], y: NDArray[Any], rounds: int) -> Numbers:
+    """Return the mean softmax loss after `rounds` gradients of L-BFGS and of passes of SAGA, unpenalised."""
+    import warnings
+
+    from sklearn.linear_model import LogisticRegression
+
+    warnings.simplefilter("ignore")
+    scale = np.abs(x).max()
+    found = {}
+    for name, solver in (("L-BFGS", "lbfgs"), ("SAGA", "saga")):
+        model = LogisticRegression(solver=solver, C=np.inf, max_iter=rounds, tol=1e-14)
+        model.fit(x / scale, y)
+        p = model.predict_proba(x / scale)[np.arange(len(y)), y]
+        found[name] = float(-np.log(np.maximum(p, 1e-300)).mean())
+    return found
+
+
+def syrk_seconds(n_rows: int, size: int, processes: int, repeats: int = 3) -> float:
+    """Return the median seconds of one float32 syrk over `n_rows` rows, shared by processes of one thread."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes) as pool:
+        share = -(-n_rows // processes)
+        pool.starmap(_syrk, [(64, 64)] * processes)  # starts the processes
+        return float(
+            np.median([max(pool.starmap(_syrk, [(share, size)] * processes)) for _ in range(repeats)])
+        )
+
+
+def _syrk(n_rows: int, size: int) -> float:
+    from scipy.linalg import blas
+
+    from distls.workers.process import single_threaded_blas
+
+    values = np.random.default_rng(0).standard_normal((n_rows, size), dtype=np.float32)
+    with single_threaded_blas():
+        blas.ssyrk(1.0, values[:256].T, lower=1)
+        started = time.perf_counter()
+        blas.ssyrk(1.0, values.T, lower=1)
+        return time.perf_counter() - started

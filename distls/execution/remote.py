@@ -1,0 +1,91 @@
+"""Running clusters: the one that is active in this process, and others to connect to."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from distributed import Client, get_client
+from distributed.security import Security
+
+from distls.execution.dask import DaskExecutor, set_log_level
+from distls.storage.errors import ParameterError, WorkerError
+
+__all__ = ["connect", "of_current_client"]
+
+_CONNECT_SECONDS = 20
+_ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
+
+
+def of_current_client() -> DaskExecutor | None:
+    """Return an executor on the client that is active in this process, which stays open; or None."""
+    try:
+        return DaskExecutor(get_client(), owns_client=False)
+    except ValueError:
+        return None
+
+
+def connect(address: str, *, min_workers: int = 1, log_level: int = logging.CRITICAL) -> DaskExecutor:
+    """Connect to a running scheduler.
+
+    Parameters
+    ----------
+    address : str
+    min_workers : int
+        So many must be there.
+    log_level : int
+        See `distls.execution.dask.start_local`.
+
+    Raises
+    ------
+    ParameterError
+        `address` is not one.
+    WorkerError
+        It cannot be reached within 20 s, has no workers, or runs other versions of the libraries.
+    """
+    if not _ADDRESS.fullmatch(address):
+        raise ParameterError(f"--scheduler {address}: expected an address like tcp://host:8786")
+    set_log_level(log_level)
+    try:
+        if address.startswith("tls") and Security().get_connection_args("client").get("ssl_context") is None:
+            raise ValueError("TLS needs a certificate, and Dask's configuration here has none")
+        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise WorkerError(
+            f"no Dask scheduler at {address}: {error}; is it running, is the address right?"
+        ) from None
+    try:
+        client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
+        _check_versions(client, address)
+    except TimeoutError:
+        client.close()
+        raise WorkerError(
+            f"the scheduler at {address} has no workers; start some with `dask worker {address}`"
+        ) from None
+    except WorkerError:
+        client.close()
+        raise
+    return DaskExecutor(client)
+
+
+def _check_versions(client: Client, address: str) -> None:
+    """Refuse a cluster whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
+    mine = _versions()
+    for worker, theirs in client.run(_versions).items():
+        differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
+        if differing:
+            text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())
+            raise WorkerError(
+                f"worker {worker} of {address} runs other versions: {text}; install the same ones"
+            )
+
+
+def _versions() -> dict[str, str]:
+    import platform
+    from importlib.metadata import version
+
+    names = ("distributed", "numpy", "numba", "zarr", "distls")
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        **{name: version(name) for name in names},
+    }

@@ -1,0 +1,196 @@
+"""What stagewise regression has fitted so far: its state, its blocks one by one, and the model that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.solvers.base import State, Weights
+from distls.solvers.generators import design_at
+from distls.workers.features import Design, design_of, recipe_of
+from distls.workers.least_squares import Block
+
+__all__ = ["StagewiseState", "append_block", "assemble", "block_of"]
+
+Array = NDArray[np.float64]
+
+_DESIGN = "design_"
+
+
+def _nothing() -> Any:
+    return np.empty((0, 0))
+
+
+def _no_columns() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+@dataclass
+class StagewiseState(State):
+    """Everything a round starts from, but for the predictions in RUN/state, which follow from it.
+
+    Attributes
+    ----------
+    stage : int
+        Blocks fitted.
+    version : int
+        Of the kept predictions: those after so many blocks.
+    orders : int
+        Orders made of the original features, one a pass over them.
+    order : int64 array of shape (n_features,)
+        The newest of them.
+    widths : int64 array of shape (stage,)
+        Features of each block.
+    columns : int64 array of shape (sum of widths,)
+        Original features of all blocks; empty for random ones.
+    coefficients : array of shape (sum of widths, k)
+        Weights of all blocks, in the order of their stages.
+    intercepts : float64 array of shape (stage, k)
+    calibrations : array of shape (stage, k, k)
+        Weights on the predictions before each block; (0, k, k) without calibration.
+    recipe, arrays : dicts
+        Of the features: `distls.workers.features.recipe_of`.
+    singular : int
+        Blocks whose Sigma was singular.
+    inner : int
+        Rounds done of the stage under way, where a stage takes several; the arrays that follow are its own.
+    sigma : float64 array of shape (m, m)
+        As `distls.solvers.metric.assemble` returns it: with an intercept, the constant column is the first.
+    iterate : float64 array of shape (m, k)
+        Weights, the intercept in front where there is one.
+    point : float64 array of shape (m, k)
+        Where the next gradient is taken.
+    """
+
+    stage: int = 0
+    version: int = 0
+    orders: int = 0
+    order: NDArray[np.int64] = field(default_factory=_no_columns)
+    widths: NDArray[np.int64] = field(default_factory=_no_columns)
+    columns: NDArray[np.int64] = field(default_factory=_no_columns)
+    coefficients: NDArray[Any] = field(default_factory=_nothing)
+    intercepts: NDArray[np.float64] = field(default_factory=_nothing)
+    calibrations: NDArray[Any] = field(default_factory=_nothing)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    singular: int = 0
+    inner: int = 0
+    sigma: NDArray[np.float64] = field(default_factory=_nothing)
+    iterate: NDArray[np.float64] = field(default_factory=_nothing)
+    point: NDArray[np.float64] = field(default_factory=_nothing)
+
+    def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """See `State.split`; the arrays of the features are arrays of their own."""
+        scalars, arrays = super().split()
+        own = {f"{_DESIGN}{name}": array for name, array in scalars.pop("arrays").items()}
+        return scalars, arrays | own
+
+    @classmethod
+    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """See `State.join`."""
+        own = {name: array for name, array in arrays.items() if name.startswith(_DESIGN)}
+        others = {name: array for name, array in arrays.items() if name not in own}
+        inside = {name.removeprefix(_DESIGN): array for name, array in own.items()}
+        return super().join(scalars | {"arrays": inside}, others)
+
+    @property
+    def design(self) -> Design:
+        """The design of stage 0, from which those of all stages follow."""
+        if self.recipe["kind"] != "columns":
+            return design_of(self.recipe, self.arrays)[0]
+        return Design(**{name: self.recipe[name] for name in ("kind", "size", "seed", "n_features")})
+
+    def with_design(self, design: Design) -> Self:
+        """Return the state with features of this design."""
+        recipe, arrays = recipe_of(design, 1)
+        return replace(self, recipe=recipe, arrays=arrays)
+
+
+def block_of(state: StagewiseState, stage: int) -> Block:
+    """Return the block that was fitted in a stage: weights on its features, then on the predictions before it."""
+    first = int(state.widths[:stage].sum())
+    rows = slice(first, first + int(state.widths[stage]))
+    if len(state.columns):
+        design = replace(state.design, stage=stage, size=rows.stop - rows.start, columns=state.columns[rows])
+    else:
+        design = design_at(state.design, stage, _no_columns())
+    parts = [state.coefficients[rows], *state.calibrations[stage : stage + 1]]
+    return Block(design, np.concatenate(parts), state.intercepts[stage])
+
+
+def append_block(
+    state: StagewiseState, design: Design, width: int, weights: Array, intercept: Array
+) -> StagewiseState:
+    """Return the state after one more stage.
+
+    Parameters
+    ----------
+    width : int
+        Features of the block.
+    weights : float64 array of shape (width, k) or (width + k, k)
+        What is below the features are weights on the predictions before the block.
+    intercept : float64 array of shape (k,)
+    """
+    k = len(intercept)
+    weights = weights.astype(state.coefficients.dtype)
+    calibrations = state.calibrations
+    if calibrations.shape[1:] == (k, k):
+        own = weights[width:] if len(weights) > width else np.zeros((k, k), weights.dtype)
+        calibrations = np.concatenate([calibrations, own[None]])
+    columns = state.columns if design.columns is None else np.append(state.columns, design.columns)
+    return replace(
+        state,
+        stage=state.stage + 1,
+        widths=np.append(state.widths, width),
+        columns=columns,
+        coefficients=np.concatenate([state.coefficients, weights[:width]]),
+        intercepts=np.concatenate([state.intercepts, intercept[None]]),
+        calibrations=calibrations,
+        inner=0,
+        sigma=np.empty((0, 0)),
+        iterate=np.empty((0, 0)),
+        point=np.empty((0, 0)),
+    )
+
+
+def assemble(state: StagewiseState, n_features: int, per_model: int) -> Weights:
+    """Return the model of all complete models' blocks, or of the only one's that is under way.
+
+    Calibrations are multiplied out: ``V_t = W_t (I + C_t+1) ... (I + C_T)`` makes scores linear in all features.
+
+    Parameters
+    ----------
+    per_model : int
+        Stages of a model; scores are the mean over models.
+    """
+    n_stages = max(state.stage // per_model * per_model, min(state.stage, per_model))
+    n_models = max(1, n_stages // per_model)
+    ends = np.cumsum(state.widths)[:n_stages]
+    total = np.empty((int(ends[-1]) if n_stages else 0, state.coefficients.shape[1]))
+    intercept = np.zeros(total.shape[1])
+    for stage in reversed(range(n_stages)):
+        if (stage + 1) % per_model == 0 or stage == n_stages - 1:
+            later = np.eye(total.shape[1])
+        rows = slice(int(ends[stage] - state.widths[stage]), int(ends[stage]))
+        total[rows] = state.coefficients[rows].astype(np.float64) @ later
+        intercept += state.intercepts[stage] @ later
+        if len(state.calibrations):
+            later = later + state.calibrations[stage].astype(np.float64) @ later
+    return _weights(state, total / n_models, intercept / n_models, n_features, n_stages)
+
+
+def _weights(
+    state: StagewiseState, total: Array, intercept: Array, n_features: int, n_stages: int
+) -> Weights:
+    dtype = state.coefficients.dtype
+    if len(state.columns):
+        plain = np.zeros((n_features, total.shape[1]))
+        np.add.at(plain, state.columns[: len(total)], total)
+        return Weights(plain.astype(dtype), intercept)
+    if not n_stages:
+        return Weights(np.zeros((n_features, total.shape[1]), dtype), intercept)
+    recipe, arrays = recipe_of(state.design, n_stages)
+    return Weights(total.astype(dtype), intercept, {"n_features": n_features, "features": recipe}, arrays)

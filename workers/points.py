@@ -1,0 +1,238 @@
+"""Tasks of generalized least squares: several weight matrices at one read, and the Gram matrix in another basis.
+
+Reading and decoding cost more than products with a few more columns, so a round that wants to know the loss at one
+point and the gradient at the next has both from one read, and so have all the points of a path.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
+from distls.workers.features import PIECE_ROWS, Design, blocks
+from distls.workers.kernels.linear import add_gradient, evaluate_rows
+from distls.workers.lanes import Lane
+from distls.workers.least_squares import BlockSums, Moments, fold_of, n_features_of
+from distls.workers.losses import LOSSES
+from distls.workers.process import peak_rss, process_name
+from distls.workers.products import add_cross, add_gram, add_scores
+from distls.workers.stream import DatasetRef, ReadStats, stream
+from distls.workers.targets import Slopes, slice_rows, slopes_of
+from distls.workers.training import KernelTypes, row_weights
+
+__all__ = ["PointJob", "PointMoments", "Points", "basis_lane", "point_lane", "warm_up_products"]
+
+
+@dataclass(frozen=True)
+class PointJob:
+    """What all lanes of a round share, but for weights.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+        Full loss name.
+    n_outputs : int
+    dtype : str
+        Of features, products and scores.
+    class_weight : float64 array of shape (n_classes,) or None
+        As in `StochasticJob`.
+    folds : int
+        Sums are kept apart for so many consecutive slices of each partition's rows.
+    """
+
+    data: DatasetRef
+    loss: str
+    n_outputs: int
+    dtype: str
+    class_weight: NDArray[np.float64] | None = None
+    folds: int = 1
+
+
+class Points(NamedTuple):
+    """Weight matrices, side by side.
+
+    Attributes
+    ----------
+    weights : float64 array of shape (n_features, p * k)
+        With a basis (m, k), the constant column's weights first where there is one.
+    intercept : float64 array of shape (p * k,)
+        Zero with a basis.
+    basis : float64 array of shape (m, m), upper triangular, or None
+        Rows, a one in front where m is n_features + 1, are taken times its inverse.
+    """
+
+    weights: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    basis: NDArray[np.float64] | None = None
+
+
+@dataclass
+class PointMoments(Moments):
+    """Sums at p points: products and slopes of all of them side by side, loss and errors of the first.
+
+    Attributes
+    ----------
+    losses : float64 array of shape (p,)
+        ``sum_i s_i loss_i`` at each point.
+    wrong : int64 array of shape (p,)
+        Rows predicted wrong.
+    """
+
+    losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    wrong: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    def add(self, other: Moments) -> None:
+        """Add the sums over other rows."""
+        assert isinstance(other, PointMoments)
+        super().add(other)
+        self.losses += other.losses
+        self.wrong += other.wrong
+
+
+def point_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+    """Sum loss and gradient at all points over one lane's partitions: `PointMoments` for each fold."""
+
+    def start(width: int) -> list[Moments]:
+        return [_zero_points(width, points.weights.shape[1], job) for _ in range(job.folds)]
+
+    dtype = np.dtype(job.dtype)
+    sent = Points(points.weights.astype(dtype), points.intercept.astype(dtype))
+
+    def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
+        for fold, moments in enumerate(total):
+            rows = fold_of(n_rows_of(part.x), fold, job.folds)
+            x, y, s = slice_rows(part.x, rows), slice_rows(part.y, rows), weight[rows]
+            for piece, features in blocks(Design(), x, dtype):
+                _add_points(job, sent, features, slice_rows(y, piece), s[piece], moments)
+
+    return _reduced(job, lane, start, add)
+
+
+def basis_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+    """Sum the Gram matrix and the gradient in the points' basis, whatever `dtype` says in float64."""
+    assert points.basis is not None
+    basis = points.basis
+
+    def start(width: int) -> list[Moments]:
+        return [Moments.zero(len(basis), job.n_outputs, with_gram=True)]
+
+    def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
+        for piece, rows in _transformed(part.x, basis, n_features_of(part.x, job.data)):
+            s, (moments,) = weight[piece], total
+            slopes = slopes_of(job.loss, rows.values @ points.weights, slice_rows(part.y, piece), s)
+            add_cross(rows, slopes.values, moments.cross)
+            add_gram(rows, s if len(s) else None, moments.gram)
+            _add_totals(slopes, n_rows_of(rows), moments)
+
+    return _reduced(job, lane, start, add)
+
+
+def _reduced(
+    job: PointJob,
+    lane: Lane,
+    start: Callable[[int], list[Moments]],
+    add: Callable[[Partition, NDArray[np.float64], list[Moments]], None],
+) -> BlockSums:
+    """Read a lane's partitions once and add each to the sums that `start` makes for rows of a width."""
+    entered = time.perf_counter()
+    total: list[Moments] = []
+    reads, seconds = ReadStats(), 0.0
+    for _, part in stream(job.data, lane.blocks, reads):
+        began = time.perf_counter()
+        total = total or start(n_features_of(part.x, job.data))
+        add(part, row_weights(part, job.class_weight), total)
+        seconds += time.perf_counter() - began
+    return BlockSums(
+        folds=total,
+        blocks=list(lane.blocks),
+        reads=reads,
+        kernel_seconds=seconds,
+        busy={process_name(): time.perf_counter() - entered},
+        peaks={process_name(): peak_rss()},
+    )
+
+
+def _zero_points(width: int, n_columns: int, job: PointJob) -> PointMoments:
+    n_points = n_columns // job.n_outputs
+    zero = Moments.zero(width, n_columns, with_gram=False)
+    return PointMoments(**vars(zero) | {"losses": np.zeros(n_points), "wrong": np.zeros(n_points, np.int64)})
+
+
+def _add_points(
+    job: PointJob, points: Points, features: Rows, y: Any, weight: NDArray[np.float64], moments: Moments
+) -> None:
+    """Add a piece's sums: one product with all weights, slopes point by point, one product with all slopes."""
+    assert isinstance(moments, PointMoments)
+    scores = np.tile(points.intercept, (n_rows_of(features), 1))
+    add_scores(features, points.weights, scores)
+    slopes = np.empty(scores.shape)
+    for point in range(len(moments.losses)):
+        own = slice(point * job.n_outputs, (point + 1) * job.n_outputs)
+        here = slopes_of(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
+        slopes[:, own] = here.values
+        moments.losses[point] += here.loss_sum
+        moments.wrong[point] += here.errors
+        if point == 0:
+            _add_totals(here, len(scores), moments)
+    add_cross(features, slopes, moments.cross)
+    moments.slopes += slopes.sum(axis=0)
+
+
+def _add_totals(slopes: Slopes, n_rows: int, moments: Moments) -> None:
+    moments.loss_sum += slopes.loss_sum
+    moments.weight_sum += slopes.weight_sum
+    moments.errors += slopes.errors
+    moments.n_rows += n_rows
+
+
+def _transformed(x: Rows, basis: NDArray[np.float64], n_features: int) -> Iterator[tuple[slice, DenseRows]]:
+    """Yield pieces of rows, a one in front where the basis is wider than they are, times the basis's inverse."""
+    for first in range(0, n_rows_of(x), PIECE_ROWS):
+        piece = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
+        rows = np.zeros((piece.stop - piece.start, len(basis)))
+        rows[:, : len(basis) - n_features] = 1.0
+        _copy(slice_rows(x, piece), rows[:, len(basis) - n_features :])
+        # q = B^-T z for each row z; the transpose is how BLAS sees rows, so that it solves in place
+        solved = solve_triangular(basis, rows.T, trans="T", overwrite_b=True, check_finite=False)
+        yield piece, DenseRows(np.ascontiguousarray(solved.T))
+
+
+def _copy(x: Rows, out: NDArray[np.float64]) -> None:
+    """Write rows to zeros of shape (n_rows, n_features)."""
+    if isinstance(x, DenseRows):
+        out[...] = x.values
+    else:
+        out[np.repeat(np.arange(len(out)), np.diff(x.indptr)), x.indices] = x.data
+
+
+def warm_up_products(types: KernelTypes) -> None:
+    """Compile the kernels of a job, or load them from the disk cache, on one row of nothing.
+
+    Parameters
+    ----------
+    types : KernelTypes
+        Its weights' type is that of the features too.
+    """
+    dtype = np.dtype(types.weights)
+    stored = np.ones(1, types.data)
+    csr = CsrRows(np.array([0, 1], np.int64), np.zeros(1, types.indices), stored)
+    x: Rows = csr if types.layout == "csr" else DenseRows(stored[None])
+    y, weights, none = np.zeros(1, np.int32), np.zeros((1, 2), dtype), np.empty(0)
+    for _, features in blocks(Design(), x, dtype):
+        scores = np.zeros((1, 2), dtype)
+        add_scores(features, weights, scores)
+        slopes = slopes_of(types.loss, scores, y, none).values
+        add_cross(features, slopes, np.zeros((1, 2)))
+        add_gram(features, np.ones(1), np.zeros((1, 1)))
+    slopes_of(types.loss, np.zeros((1, 2)), y, np.ones(1))
+    given = x, y, np.ones(1), LOSSES[types.loss], weights, np.zeros(2)
+    add_gradient(*given, np.zeros((1, 2)), np.zeros(2))
+    evaluate_rows(*given, np.empty(0, np.int32))
