@@ -45,8 +45,9 @@ class Watched:
 
     def _watch(self) -> None:
         while self._process.poll() is None:
-            for pid in self._workers():
-                self.peaks[pid] = max(self.peaks.get(pid, 0), high_water(pid))
+            for pid, peak in [(pid, high_water(pid)) for pid in self._workers()]:
+                if peak:  # not one that has just ended
+                    self.peaks[pid] = peak
             time.sleep(0.1)
 
     def _workers(self) -> list[int]:

@@ -25,7 +25,7 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
     link : {"softmax", "logit", "identity"}
         Multi-class logistic, one logistic loss a class, or the squared loss of the indicators of classes.
     alpha : float or "path"
-        L2 strength, the papers' lambda; "path" (identity): of many, the best in cross-validation.
+        L2 strength, the papers' lambda; "path": of many, the best in cross-validation.
     folds : int or None
         Of ``alpha="path"``.
     alphas : str or None
@@ -119,12 +119,18 @@ class CalibratedLeastSquaresClassifier(DatasetClassifier):
         At most; two reads of the data each.
     alpha : float
         Ridge on each round's weights: 1/2 mean |r - W'x - b|^2 + alpha/2 |W|^2.
+    features : {"none", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"}
+        Of a row: its own, or generated ones.
+    block_size, pca, bandwidth, degree, image, mask_side, pool, rectify, threshold, contrast, expand
+        Of generated features; see ``distls methods cls``.
     fit_intercept : bool
     class_weight : dict of label -> weight, "balanced" or None
     lanes : int or None
         Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
     dtype : {"float32", "float64"}
-        Of weights and of products of rows.
+        Of features, products and weights.
+    random_state : int
+        Of generated features.
     executor : Executor or None
         Where to run; None uses the current Dask client if there is one, else this process.
 
@@ -146,19 +152,45 @@ class CalibratedLeastSquaresClassifier(DatasetClassifier):
         *,
         rounds: int = 20,
         alpha: float = 1e-4,
+        features: str = "none",
+        block_size: int | None = None,
+        pca: int | None = None,
+        bandwidth: Any = None,
+        degree: int | None = None,
+        image: str | None = None,
+        mask_side: int | None = None,
+        pool: int | None = None,
+        rectify: str | None = None,
+        threshold: float | None = None,
+        contrast: bool | None = None,
+        expand: int | None = None,
         fit_intercept: bool = True,
         class_weight: Any = None,
         lanes: int | None = None,
         dtype: str = "float64",
+        random_state: int = 0,
         executor: Executor | None = None,
     ) -> None:
         self.basis = basis
         self.rounds = rounds
         self.alpha = alpha
+        self.features = features
+        self.block_size = block_size
+        self.pca = pca
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.image = image
+        self.mask_side = mask_side
+        self.pool = pool
+        self.rectify = rectify
+        self.threshold = threshold
+        self.contrast = contrast
+        self.expand = expand
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.lanes = lanes
         self.dtype = dtype
+        self.random_state = random_state
         self.executor = executor
 
 
@@ -174,7 +206,7 @@ class StagewiseClassifier(DatasetClassifier):
     block_size : int
         Features of a block, the paper's p.
     features : {"original", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"}
-    order, pca, bandwidth, degree, image, mask_side, pool, rectify, threshold, contrast
+    order, pca, bandwidth, degree, image, mask_side, pool, rectify, threshold, contrast, expand
         Of the features; see ``distls methods stagewise``.
     alpha : float
         Ridge on each block's weights, in mean form.
@@ -224,6 +256,7 @@ class StagewiseClassifier(DatasetClassifier):
         rectify: str | None = None,
         threshold: float | None = None,
         contrast: bool | None = None,
+        expand: int | None = None,
         alpha: float = 1e-3,
         inner_rounds: int | None = None,
         accelerate: bool | None = None,
@@ -249,6 +282,7 @@ class StagewiseClassifier(DatasetClassifier):
         self.rectify = rectify
         self.threshold = threshold
         self.contrast = contrast
+        self.expand = expand
         self.alpha = alpha
         self.inner_rounds = inner_rounds
         self.accelerate = accelerate

@@ -284,6 +284,26 @@ _GENERATORS = (
     Parameter(
         "contrast", None, boolean, "normalise the contrast of patches before convolutions; default false"
     ),
+    Parameter(
+        "expand",
+        None,
+        integer(1),
+        "with masks: so many of a block's features are random polynomials of the others; default none",
+    ),
+)
+
+
+# Of a method that has one block of features.
+_ONE_BLOCK = (
+    Parameter(
+        "features",
+        "none",
+        one_of("none", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"),
+        "none: the row's own; else random Fourier features, logits or low-degree polynomials of it, or images' "
+        "convolutions with masks",
+    ),
+    Parameter("block_size", None, integer(1), "generated features; default 1024"),
+    *(parameter for parameter in _GENERATORS if parameter.name not in ("features", "order")),
 )
 
 
@@ -345,7 +365,7 @@ METHODS: dict[str, Method] = {
                     "alpha",
                     1e-5,
                     _or(number(0.0), "path"),
-                    "L2 strength, 0 or more; path (identity): of many, the best in cross-validation, in the same read",
+                    "L2 strength, 0 or more; path: of many, the best in cross-validation, all of them at each read",
                 ),
                 Parameter("folds", None, integer(2, 1000), "of alpha=path; default 5"),
                 Parameter(
@@ -391,6 +411,7 @@ METHODS: dict[str, Method] = {
                     "powers of the predictions that calibrate them: how many, or a list such as 1+2+3 (no commas)",
                 ),
                 Parameter("rounds", 20, integer(1, 10_000), "of the algorithm, two reads of the data each"),
+                *_ONE_BLOCK,
                 Parameter("alpha", 1e-4, number(0.0), "ridge on each round's weights, in mean form"),
                 Parameter("fit_intercept", True, boolean, "an unpenalised intercept in each round's fit"),
                 Parameter(
@@ -399,7 +420,9 @@ METHODS: dict[str, Method] = {
                 Parameter(
                     "lanes", None, integer(1, 4096), "chains read in parallel; default min(8, partitions)"
                 ),
-                Parameter("dtype", "float64", one_of("float32", "float64"), "of weights and products"),
+                Parameter(
+                    "dtype", "float64", one_of("float32", "float64"), "of features, products and weights"
+                ),
             ),
             solver="distls.solvers.cls:Cls",
             targets=("class", "multilabel"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import threading
 import tokenize
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ __all__ = ["parse_npy", "read_bundle", "write_bundle"]
 _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 _NUMBERS = "biufc"
+# A header is a Python literal, and the parser of CPython 3.11 fails now and then when threads call it at once
+# (SystemError: AST constructor recursion depth mismatch).
+_ONE_PARSER = threading.Lock()
 
 
 def write_bundle(
@@ -139,7 +143,8 @@ def parse_npy(content: NDArray[np.uint8]) -> NDArray[Any] | None:
     try:
         if npy.read_magic(header) != (1, 0):
             return None
-        shape, fortran, dtype = npy.read_array_header_1_0(header)
+        with _ONE_PARSER:
+            shape, fortran, dtype = npy.read_array_header_1_0(header)
     except (ValueError, SyntaxError, tokenize.TokenError):  # all three come from headers that are no literals
         return None
     payload = content[header.tell() :]

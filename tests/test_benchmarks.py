@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import io
 import json
 import math
+import struct
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import numpy as np
 import pytest
 
 from benchmarks import gram, kernels, peers, real, scale, table
-from benchmarks.papers import mcid
+from benchmarks.papers import least_squares, mcid
 from distls.export import export_text
 from distls.generation import generate
 from distls.ingestion import ingest
@@ -194,3 +197,136 @@ def test_mcid_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = (tmp_path / "out" / "figure1.png").exists()
     assert drawn == (importlib.util.find_spec("matplotlib") is not None)
     assert ("no plots" in capsys.readouterr().out) != drawn
+
+
+# ---------------------------------------------------------------- least squares revisited
+
+
+def test_least_squares_paper_without_data_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--directory", str(tmp_path / "sets"), "--out", str(tmp_path / "out.json")]
+    results = least_squares.main(
+        [*options, "--also", "conditioning,path", "--share", "0.02", "--workers", "1"]
+    )
+    assert _read(tmp_path / "out.json") == results
+    for row, condition in zip(results["also conditioning"], (1.0, 1e2, 1e8), strict=True):
+        assert row["condition"] == condition
+        # the paper's claim, step by step
+        assert row["steps"] == len(row["gls"]) == 100
+        assert row["difference"] < 1e-6
+        assert min(row["L-BFGS"], row["SAGA"]) >= 0
+        assert np.all(np.diff(row["gls"]) < 0)
+    assert all(row["wall one"] > 0 and row["wall path"] > 0 for row in results["also path"])
+    assert capsys.readouterr().out.count("\n") == 5 + len(results["also path"])
+
+
+def test_least_squares_paper_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DISTLS_DATA", raising=False)
+    with pytest.raises(SystemExit, match="set DISTLS_DATA to the folder of the data sets"):
+        least_squares.main(["--table", "1"])
+    for arguments, message in (
+        (["--table", "3"], "unknown: --table 3"),
+        ([], "nothing asked for: --table 1"),
+    ):
+        with pytest.raises(SystemExit):
+            least_squares.main(arguments)
+        assert message in capsys.readouterr().err
+
+
+def _write_digits(folder: Path, name: str, rows: int, seed: int) -> None:
+    """Write images of 8 x 8 pixels in ten classes, each around a pattern of its own, as MNIST's files."""
+    rng = np.random.default_rng(seed)
+    labels = (np.arange(rows) % 10).astype(np.uint8)
+    patterns = np.random.default_rng(0).integers(0, 200, (10, 64))
+    pixels = (patterns[labels] + rng.integers(0, 56, (rows, 64))).astype(np.uint8)
+    folder.mkdir(exist_ok=True)
+    with gzip.open(folder / f"{name}-images-idx3-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">4i", 0x803, rows, 8, 8) + pixels.tobytes())
+    with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">2i", 0x801, rows) + labels.tobytes())
+
+
+def _write_pictures(folder: Path) -> None:
+    """Write pictures of 32 x 32 pixels, dark ones and light ones, as the archive of CIFAR-10."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    with tarfile.open(folder / "cifar10_jpegs.tar.xz", "w:xz") as archive:
+        for part, count in (("train", 30), ("test", 10)):
+            for number in range(count):
+                label, content = ("dark", "light")[number % 2], io.BytesIO()
+                pixels = rng.integers(0, 128, (32, 32, 3)) * (1 + number % 2)
+                Image.fromarray(pixels.astype(np.uint8)).save(content, "JPEG")
+                member = tarfile.TarInfo(f"cifar10/{part}/{label}/{number}.jpg")
+                member.size = len(content.getvalue())
+                content.seek(0)
+                archive.addfile(member, content)
+
+
+@pytest.fixture(scope="module")
+def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stand-ins for MNIST, 20 Newsgroups and CIFAR-10, in their files' formats."""
+    place = tmp_path_factory.mktemp("sets")
+    _write_digits(place / "mnist", "train", 1000, 1)
+    _write_digits(place / "mnist", "t10k", 100, 2)
+    _write_documents(place / "20news" / "20news-counts.train.svm.gz", 600, 0)
+    _write_documents(place / "20news" / "20news-counts.test.svm.gz", 90, 1)
+    if importlib.util.find_spec("PIL") is not None:
+        _write_pictures(place / "cifar10-jpeg")
+    return place
+
+
+def _paper(small_sets: Path, tmp_path: Path, *asked: str, share: str = "0.005") -> Any:
+    options = ["--data", str(small_sets), "--directory", str(small_sets / "made"), "--share", share]
+    out = ["--out", str(tmp_path / "out.json"), "--workers", "1"]
+    results = least_squares.main([*asked, *options, *out])
+    assert _read(tmp_path / "out.json") == json.loads(json.dumps(results))
+    return results
+
+
+def test_least_squares_paper_tables(small_sets: Path, tmp_path: Path) -> None:
+    results = _paper(small_sets, tmp_path, "--table", "1,2", "--seeds", "2", "--also", "logits")
+    rows = results["table 1"]
+    assert [(row["features"], row["variant"]) for row in rows] == [
+        (features, variant) for features, variants in least_squares.TABLE_1.items() for variant in variants
+    ]
+    for row in rows:
+        assert row["seconds"] > 0
+        assert row["error"] < (20 if row["features"] == "pixels" else 60)
+        assert ("tuned" in row) == ("bandwidth" in row) == (row["features"] != "pixels")
+    # chosen once
+    assert len({row["bandwidth"] for row in rows if row["variant"] == "linear" and "tuned" in row}) == 1
+    for row in results["table 2"]:
+        assert 0 <= row["error"] < (10 if row["set"].startswith("20news") else 76)
+    assert {row["system"] for row in results["table 2"]} >= {"distls stagewise", "LIBLINEAR"}
+    assert [row["size"] for row in results["also logits"]] == [1000, 2000, 4000]
+
+
+def test_least_squares_paper_figures(small_sets: Path, tmp_path: Path) -> None:
+    results = _paper(small_sets, tmp_path, "--figure", "1,2", "--also", "stages,spectrum")
+    curves = results["figure 1"]
+    assert [(curve["block"], curve["inner"]) for curve in curves] == [
+        (block, inner) for block in (300, 512, 1024) for inner in ("linear", "calibrated", "logistic")
+    ]
+    for curve in curves:
+        assert all(seconds > 0 and 0 <= error <= 100 for seconds, error in curve["points"])
+        assert curve["points"]
+    rivals = {row["system"]: row for row in results["figure 2"]["rivals"]}
+    assert len(rivals) == 8
+    for row in rivals.values():
+        assert ("failed" in row) or 0 <= row["error"] < 95
+        assert set(row["times faster"]) == {"linear", "calibrated"}
+    assert results["also stages"]["ratio"] > 0
+    for row in results["also spectrum"]:
+        assert row["ratio"] >= 1
+        assert row["share"][-1] == pytest.approx(1.0)
+
+
+def test_least_squares_paper_on_pictures(small_sets: Path, tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="pictures are decoded with Pillow: pip install '.[bench]'")
+    rows = _paper(small_sets, tmp_path, "--figure", "3")["figure 3"]
+    assert len(rows) == 2 * len(least_squares.CIFAR)
+    assert all(0 <= row["accuracy"] <= 100 and row["seconds"] > 0 for row in rows)
+    assert max(row["accuracy"] for row in rows) > 70

@@ -39,8 +39,8 @@ class Convolution:
     threshold : float
     contrast : float
         Patches are centred and divided by the root of their variance plus this; 0: they are left as they are.
-    gain : float
-        Factor of all features.
+    means, scales : float64 arrays of shape (per_mask, n_masks), or None
+        Subtracted from features, and what they are multiplied by then; None: features are left as they are.
     """
 
     shape: tuple[int, int, int]
@@ -51,7 +51,8 @@ class Convolution:
     rectify: str = "two-sided"
     threshold: float = 0.0
     contrast: float = 0.0
-    gain: float = 1.0
+    means: NDArray[np.float64] | None = None
+    scales: NDArray[np.float64] | None = None
 
     @property
     def n_inputs(self) -> int:
@@ -77,7 +78,10 @@ class Convolution:
     def part(self, number: int, n_masks: int) -> Convolution:
         """Return the one with the masks ``number * n_masks`` to ``(number + 1) * n_masks - 1`` alone."""
         chosen = slice(number * n_masks, (number + 1) * n_masks)
-        return replace(self, masks=self.masks[chosen], offsets=self.offsets[chosen])
+        means, scales = (None if own is None else own[:, chosen] for own in (self.means, self.scales))
+        return replace(
+            self, masks=self.masks[chosen], offsets=self.offsets[chosen], means=means, scales=scales
+        )
 
     def work_bytes(self, itemsize: int) -> int:
         """Return what `convolve` needs besides rows and features."""
@@ -115,6 +119,9 @@ def convolve(
     two_sided = convolution.rectify == "two-sided"
     pooled: Any = pool_two_sided if two_sided else pool_absolute
     form = (convolution.pool**2, 2, n_masks) if two_sided else (convolution.pool**2, n_masks)
+    means, scales = (
+        None if own is None else own.astype(dtype).ravel() for own in (convolution.means, convolution.scales)
+    )
     for first in range(0, len(values), step):
         images = values[first : first + step]
         shape = (len(images) * n_patches, size)
@@ -127,6 +134,9 @@ def convolve(
             responses.reshape(len(images), n_patches, n_masks), offsets, threshold, cells,
             weights.astype(dtype), out[first : first + step].reshape(len(images), *form),
         )  # fmt: skip
+        if means is not None and scales is not None:
+            out[first : first + step] -= means
+            out[first : first + step] *= scales
     return out
 
 
@@ -143,4 +153,4 @@ def _regions(convolution: Convolution) -> tuple[NDArray[np.int64], NDArray[np.fl
     rows, columns = (np.arange(n - convolution.side + 1) for n in (height, width))
     cells = (rows * pool // len(rows))[:, None] * pool + (columns * pool // len(columns))[None, :]
     counts = np.bincount(cells.ravel(), minlength=pool**2)
-    return cells.ravel().astype(np.int64), convolution.gain / counts
+    return cells.ravel().astype(np.int64), 1.0 / counts

@@ -7,6 +7,7 @@ pieces of a fixed number of rows, so that products over it are the same everywhe
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +27,8 @@ from distls.workers.kernels.linear import scores
 from distls.workers.seeds import Purpose, rng
 
 __all__ = [
-    "KINDS", "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "design_of", "project_once",
-    "recipe_of",
+    "KINDS", "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "design_of", "project",
+    "recipe_of", "shared_projection",
 ]  # fmt: skip
 
 # Rows of a piece: part of the promise of equal bits, because sums in another order have other last bits.
@@ -55,6 +56,11 @@ class Projection:
     mean: NDArray[np.float64]
     components: NDArray[np.float64]
 
+    @functools.cached_property
+    def digest(self) -> str:
+        """Name of this projection among others."""
+        return hashlib.sha256(self.mean.tobytes() + self.components.tobytes()).hexdigest()[:16]
+
 
 @dataclass(frozen=True, eq=False)
 class Design:
@@ -80,6 +86,8 @@ class Design:
         Of "polynomials".
     convolution : Convolution or None
         For "masks" that of all stages, or of this one alone.
+    expand : int
+        Of "masks": so many of the block's features, the last ones, are random polynomials of the others.
     n_features : int
         Width of rows; sparse ones do not know it themselves. 0: of dense rows only.
     """
@@ -94,6 +102,7 @@ class Design:
     degree: int = 2
     convolution: Convolution | None = None
     n_features: int = 0
+    expand: int = 0
 
     def width(self, n_features: int) -> int:
         """Return the features of the block, for rows of `n_features`."""
@@ -110,9 +119,10 @@ class Design:
         return replace(self, stage=stage, convolution=replace(self, stage=stage)._own_convolution())
 
     def _own_convolution(self) -> Convolution | None:
-        if self.kind != "masks" or self.convolution is None or self.convolution.width == self.size:
+        width = self.size - self.expand
+        if self.kind != "masks" or self.convolution is None or self.convolution.width == width:
             return self.convolution
-        return self.convolution.part(self.stage, self.size // self.convolution.per_mask)
+        return self.convolution.part(self.stage, width // self.convolution.per_mask)
 
     def work_bytes(self, n_features: int, dtype: np.dtype[Any]) -> int:
         """Return what `blocks` holds besides the rows themselves."""
@@ -120,12 +130,18 @@ class Design:
         values = PIECE_ROWS * (n_features + inputs + 2 * width)
         own = self._own_convolution()
         convolved = 0 if own is None else own.work_bytes(size) + PIECE_ROWS * own.width * size
-        drawn = 0
-        if self.kind in RANDOM:
-            factors = self.degree if self.kind == "polynomials" else 1
-            # of two stages: the one that is added to the predictions, and the one at hand
-            drawn = 2 * factors * (inputs + 1) * width * size + _DRAWN_AT_ONCE * 8
-        return values * size + convolved + drawn
+        if self.expand and own is not None:
+            values += PIECE_ROWS * self.expand
+            return values * size + convolved + _drawn_bytes(self.degree, own.width, self.expand, size)
+        if self.kind not in RANDOM:
+            return values * size + convolved
+        factors = self.degree if self.kind == "polynomials" else 1
+        return values * size + convolved + _drawn_bytes(factors, inputs, width, size)
+
+
+def _drawn_bytes(factors: int, inputs: int, width: int, itemsize: int) -> int:
+    """Return the bytes of two stages' directions: of the one that is added to the predictions and the one at hand."""
+    return 2 * factors * (inputs + 1) * width * itemsize + _DRAWN_AT_ONCE * 8
 
 
 def blocks(design: Design, x: Rows, dtype: np.dtype[Any]) -> Iterator[tuple[slice, Rows]]:
@@ -145,20 +161,26 @@ def blocks(design: Design, x: Rows, dtype: np.dtype[Any]) -> Iterator[tuple[slic
             yield rows, DenseRows(maker.features(rows))
 
 
-def project_once(designs: Sequence[Design], x: Rows, dtype: np.dtype[Any]) -> tuple[Rows, list[Design]]:
-    """Return rows after the projection that all designs share, and designs of those, with the same features.
+def shared_projection(designs: Sequence[Design]) -> tuple[Design | None, list[Design]]:
+    """Return the projection that all designs share, as a design, and designs of projected rows.
 
-    The rows and designs as they are, where there is no such projection; the bits of the features are the same.
+    None and the designs as they are, where there is no such projection; the bits of the features are the same.
     """
     projections = [design.projection for design in designs if design.convolution is None]
     first = projections[0] if len(projections) == len(designs) else None
     if first is None or not all(_same(first, other) for other in projections):
-        return x, list(designs)
-    out = np.empty((n_rows_of(x), first.components.shape[1]), dtype)
-    for rows, piece in blocks(Design(projection=first, n_features=designs[0].n_features), x, dtype):
+        return None, list(designs)
+    width = first.components.shape[1]
+    rest = [replace(design, projection=None, n_features=width) for design in designs]
+    return Design(projection=first, n_features=designs[0].n_features), rest
+
+
+def project(design: Design, x: Rows, dtype: np.dtype[Any]) -> DenseRows:
+    """Return all rows after the projection of `shared_projection`, in memory of their own."""
+    out = np.empty((n_rows_of(x), design.width(design.n_features)), dtype)
+    for rows, piece in blocks(design, x, dtype):
         out[rows] = piece[0]
-    width = out.shape[1]
-    return DenseRows(out), [replace(design, projection=None, n_features=width) for design in designs]
+    return DenseRows(out)
 
 
 def _same(one: Projection, other: Projection | None) -> bool:
@@ -183,6 +205,8 @@ class _Maker:
         """Return the features of some rows, shape (n, width)."""
         design, n = self._design, rows.stop - rows.start
         values = self._mapped(rows)
+        if design.expand and values is not None:
+            return self._expanded(values)
         if design.kind in ("all", "masks"):
             return self._dense(rows) if values is None else values
         if design.kind == "columns":
@@ -199,6 +223,18 @@ class _Maker:
         out += factors[0][1]
         for directions, offsets in factors[1:]:
             times_shifted(out, self._times(values, rows, directions, "factor"), offsets)
+        return out
+
+    def _expanded(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return features of masks, and random polynomials of them beside."""
+        design, n, width = self._design, len(values), values.shape[1]
+        own = Design(
+            "polynomials", design.expand, design.seed, design.stage, design.bandwidth, degree=design.degree
+        )
+        out = self._take("expanded", n, design.size)
+        out[:, :width] = values
+        for _, polynomials in blocks(own, DenseRows(values), self._dtype):
+            out[:, width:] = polynomials[0]
         return out
 
     def _mapped(self, rows: slice) -> NDArray[Any] | None:
@@ -302,8 +338,12 @@ def _normal(
     return out
 
 
-_SCALARS = ("kind", "size", "seed", "bandwidth", "degree", "n_features")
-_CONVOLUTION_SCALARS = ("shape", "side", "pool", "rectify", "threshold", "contrast", "gain")
+_SCALARS = ("kind", "size", "seed", "bandwidth", "degree", "n_features", "expand")
+_CONVOLUTION_SCALARS = ("shape", "side", "pool", "rectify", "threshold", "contrast")
+# Arrays of a convolution, and what a model calls them.
+_CONVOLUTION_ARRAYS = {
+    "masks": "masks", "offsets": "mask_offsets", "means": "mask_means", "scales": "mask_scales"
+}  # fmt: skip
 
 
 def recipe_of(design: Design, n_stages: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -324,7 +364,8 @@ def recipe_of(design: Design, n_stages: int) -> tuple[dict[str, Any], dict[str, 
         own = design.convolution
         recipe["convolution"] = {name: getattr(own, name) for name in _CONVOLUTION_SCALARS}
         recipe["convolution"]["shape"] = list(own.shape)
-        arrays |= {"masks": own.masks, "mask_offsets": own.offsets}
+        found = {name: getattr(own, field) for field, name in _CONVOLUTION_ARRAYS.items()}
+        arrays |= {name: array for name, array in found.items() if array is not None}
     return recipe, arrays
 
 
@@ -338,7 +379,7 @@ def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[D
     """
     _check(set(recipe) - {"convolution"} == {*_SCALARS, "first_stage", "n_stages"}, "its entries")
     _check(recipe["kind"] in KINDS, f"kind {recipe['kind']!r}")
-    for name in ("size", "seed", "degree", "n_features", "first_stage", "n_stages"):
+    for name in ("size", "seed", "degree", "n_features", "expand", "first_stage", "n_stages"):
         _check(type(recipe[name]) is int and recipe[name] >= 0, f"{name}={recipe[name]!r}")
     _check(_positive(recipe["bandwidth"]), f"bandwidth={recipe['bandwidth']!r}")
     first = Design(
@@ -382,19 +423,26 @@ def _read_projection(arrays: dict[str, NDArray[Any]]) -> Projection | None:
 
 
 def _read_convolution(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Convolution | None:
-    given, masks, offsets = recipe.get("convolution"), arrays.get("masks"), arrays.get("mask_offsets")
+    given = recipe.get("convolution")
+    found = {field: arrays.get(name) for field, name in _CONVOLUTION_ARRAYS.items()}
+    masks, offsets = found["masks"], found["offsets"]
     if given is None or masks is None or offsets is None:
-        _check(given is masks is offsets, "masks")
+        _check(given is None and all(array is None for array in found.values()), "masks")
         return None
     _check(isinstance(given, dict) and set(given) == set(_CONVOLUTION_SCALARS), "masks")
     shape = given["shape"]
     sizes = [given["side"], given["pool"], *(shape if isinstance(shape, list) else [])]
     _check(len(sizes) == 5 and all(type(size) is int and size > 0 for size in sizes), "sizes of masks")
-    _check(given["rectify"] in RECTIFIERS and _positive(given["gain"]), "masks")
+    _check(given["rectify"] in RECTIFIERS, "masks")
     _check(all(given[name] == 0 or _positive(given[name]) for name in ("threshold", "contrast")), "masks")
-    own = Convolution(**given | {"shape": tuple(shape)}, masks=masks, offsets=offsets)
+    own = Convolution(**given | {"shape": tuple(shape)} | found)
     fits = masks.dtype == offsets.dtype == np.float64 and offsets.shape == masks.shape[:1]
     _check(fits and masks.shape[1:] == own.patches[1:], "masks")
+    for array in (own.means, own.scales):
+        _check(
+            array is None or (array.dtype, array.shape) == (np.float64, (own.per_mask, len(masks))), "masks"
+        )
+    _check((own.means is None) == (own.scales is None), "masks")
     _check(min(shape[1:]) - own.side + 1 >= own.pool, "sizes of masks")
     return own
 
@@ -410,13 +458,15 @@ def _chained(design: Design, n_stages: int) -> bool:
         return False
     if design.kind == "masks":
         return own is not None and projection is None and _enough_masks(own, design, n_stages)
+    if design.expand:
+        return False
     if design.columns is not None and design.inputs(design.n_features):
         return bool(design.columns.max(initial=-1) < design.inputs(design.n_features))
     return design.kind == "all" or design.size > 0
 
 
 def _enough_masks(convolution: Convolution, design: Design, n_stages: int) -> bool:
-    size, last = design.size, design.stage + n_stages
+    size, last = design.size - design.expand, design.stage + n_stages
     if size <= 0 or size % convolution.per_mask:
         return False
     return (convolution.width == size and n_stages <= 1) or last * size <= convolution.width

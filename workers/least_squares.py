@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.storage.rowstate import RowState
-from distls.workers.features import Design, blocks, project_once
+from distls.workers.features import Design, blocks, project, shared_projection
 from distls.workers.lanes import Lane
 from distls.workers.process import peak_rss, process_name
-from distls.workers.products import GramSum, add_cross, add_scores, column_sums
-from distls.workers.stream import DatasetRef, ReadStats, stream
+from distls.workers.products import GramSum, add_cross, add_scores
+from distls.workers.stream import DatasetRef, Form, ReadStats, stream
 from distls.workers.targets import slice_rows, slopes_of
 from distls.workers.training import merge_by_key, row_weights
 
@@ -173,9 +174,9 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
     total: list[Moments] = []
     reads, seconds = ReadStats(), 0.0
     pending = [GramSum(np.dtype(job.dtype)) for _ in range(job.folds)]
-    for index, part in stream(job.data, lane.blocks, reads):
+    own, added, form = _on_projected_rows(job, start[0])
+    for index, part in stream(job.data, lane.blocks, reads, form):
         began = time.perf_counter()
-        own, part, added = _projected_once(job, start[0], part)
         predictions = _predictions(own, added, index, part)
         if not total:
             width = job.design.width(n_features_of(part.x, job.data)) + job.with_predictions * job.n_outputs
@@ -199,14 +200,27 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
     )
 
 
-def _projected_once(
-    job: BlockJob, added: Block | None, part: Partition
-) -> tuple[BlockJob, Partition, Block | None]:
-    """Return job, rows and added block with the projection of both blocks' rows done already."""
-    if added is None:
-        return job, part, None
-    x, designs = project_once([job.design, added.design], part.x, np.dtype(job.dtype))
-    return replace(job, design=designs[0]), part._replace(x=x), added._replace(design=designs[1])
+def _on_projected_rows(job: BlockJob, added: Block | None) -> tuple[BlockJob, Block | None, Form | None]:
+    """Return job and added block for rows whose projection is done already, and the form of such partitions.
+
+    They are made once and kept instead of the partitions, which they are far smaller than.
+    """
+    designs = [job.design] if added is None else [job.design, added.design]
+    projection, rest = shared_projection(designs)
+    if projection is None or projection.projection is None:
+        return job, added, None
+    form = Form(
+        f"{projection.projection.digest} {job.dtype}", partial(_projected, projection, np.dtype(job.dtype))
+    )
+    return replace(job, design=rest[0]), added and added._replace(design=rest[1]), form
+
+
+def _projected(projection: Design, dtype: np.dtype[Any], part: Partition) -> Partition:
+    """Return a partition with projected rows; its targets are copied."""
+    y = part.y
+    y = type(y)(*(array.copy() for array in y)) if isinstance(y, tuple) else y.copy()
+    weight = None if part.sample_weight is None else part.sample_weight.copy()
+    return Partition(project(projection, part.x, dtype), y, weight)
 
 
 def fold_of(n_rows: int, fold: int, folds: int) -> slice:
@@ -269,8 +283,10 @@ def add_rows(
     pending : GramSum, optional
         Of the fold, which the caller flushes at the end; without one the Gram matrix is complete on return.
     """
-    dtype = np.dtype(job.dtype)
+    dtype, k = np.dtype(job.dtype), job.n_outputs
+    width = len(moments.cross) - job.with_predictions * k
     grams = pending or GramSum(dtype)
+    beside = np.zeros((width, k + job.with_gram * (1 + job.with_predictions * k)))
     for rows, features in blocks(job.design, part.x, dtype):
         values = predictions[rows]
         if current is not None:
@@ -278,49 +294,52 @@ def add_rows(
             add_scores(features, current.weights.astype(dtype, copy=False), values)
         s = weight[rows]
         slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), s)
-        columns = predictions[rows] if job.with_predictions else None
-        _add_products(job, features, columns, s, slopes.values, moments, grams)
+        columns = predictions[rows].astype(np.float64) if job.with_predictions else None
+        add_cross(features, _right_hand(job, slopes.values, columns, s), beside)
+        if job.with_gram:
+            grams.add(features, s if len(s) else None, moments.gram[:width, :width])
+        if columns is not None:
+            _add_columns(job, columns, slopes.values, s, moments)
         moments.slopes += slopes.values.sum(axis=0)
         moments.squares += _squares(slopes.values, s)
         moments.loss_sum += slopes.loss_sum
         moments.weight_sum += slopes.weight_sum
         moments.errors += slopes.errors
         moments.n_rows += len(values)
+    moments.cross[:width] += beside[:, :k]
+    if job.with_gram:
+        moments.sums[:width] += beside[:, k]
+        moments.gram[:width, width:] += beside[:, k + 1 :]
     if pending is None:
         grams.flush()
 
 
-def _add_products(
+def _right_hand(
     job: BlockJob,
-    block: Rows,
-    columns: NDArray[Any] | None,
-    weight: NDArray[np.float64],
     slopes: NDArray[np.float64],
+    columns: NDArray[np.float64] | None,
+    weight: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return all that features are multiplied with, side by side so that they are read once."""
+    if not job.with_gram:
+        return slopes
+    s = weight[:, None] if len(weight) else np.ones((len(slopes), 1))
+    return np.concatenate([slopes, s] if columns is None else [slopes, s, columns * s], axis=1)
+
+
+def _add_columns(
+    job: BlockJob,
+    columns: NDArray[np.float64],
+    slopes: NDArray[np.float64],
+    weight: NDArray[np.float64],
     moments: Moments,
-    grams: GramSum,
 ) -> None:
-    """Add the products of features, and of the predictions beside them, with themselves and with the slopes."""
-    given = weight if len(weight) else None
-    if columns is None:
-        add_cross(block, slopes, moments.cross)
-        if job.with_gram:
-            grams.add(block, given, moments.gram)
-            moments.sums += column_sums(block, given, len(moments.sums))
-        return
-    k = columns.shape[1]
-    width = len(moments.cross) - k
-    values = columns.astype(np.float64)
-    weighted = values if given is None else values * given[:, None]
-    # features are read once for both products
-    products = np.zeros((width, 2 * k))
-    add_cross(block, np.concatenate([slopes, weighted], axis=1), products)
-    moments.cross[:width] += products[:, :k]
-    moments.cross[width:] += values.T @ slopes
+    """Add the products of predictions, which are the last columns of the block, with themselves and the slopes."""
+    width = len(moments.cross) - columns.shape[1]
+    moments.cross[width:] += columns.T @ slopes
     if job.with_gram:
-        grams.add(block, given, moments.gram[:width, :width])
-        moments.gram[:width, width:] += products[:, k:]
-        moments.gram[width:, width:] += values.T @ weighted
-        moments.sums[:width] += column_sums(block, given, width)
+        weighted = columns * weight[:, None] if len(weight) else columns
+        moments.gram[width:, width:] += columns.T @ weighted
         moments.sums[width:] += weighted.sum(axis=0)
 
 

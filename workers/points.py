@@ -27,7 +27,10 @@ from distls.workers.stream import DatasetRef, ReadStats, stream
 from distls.workers.targets import Slopes, slice_rows, slopes_of
 from distls.workers.training import KernelTypes, row_weights
 
-__all__ = ["PointJob", "PointMoments", "Points", "basis_lane", "point_lane", "warm_up_products"]
+__all__ = ["SCORES", "PointJob", "PointMoments", "Points", "basis_lane", "point_lane", "warm_up_products"]
+
+# Scores of rows at all points that are made at a time, in pieces of at least PIECE_ROWS rows.
+SCORES = 2**21
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class PointJob:
     class_weight : float64 array of shape (n_classes,) or None
         As in `StochasticJob`.
     folds : int
-        Sums are kept apart for so many consecutive slices of each partition's rows.
+        Consecutive slices of each partition's rows, of which a point may leave out one.
     """
 
     data: DatasetRef
@@ -67,53 +70,70 @@ class Points(NamedTuple):
         Zero with a basis.
     basis : float64 array of shape (m, m), upper triangular, or None
         Rows, a one in front where m is n_features + 1, are taken times its inverse.
+    held : tuple of int, one for each of the p
+        The fold that is held out: it is no part of the loss and the gradient but judges the point. -1: none.
     """
 
     weights: NDArray[np.float64]
     intercept: NDArray[np.float64]
     basis: NDArray[np.float64] | None = None
+    held: tuple[int, ...] = ()
 
 
 @dataclass
 class PointMoments(Moments):
-    """Sums at p points: products and slopes of all of them side by side, loss and errors of the first.
+    """Sums at p points: products and slopes of all of them side by side; rows, errors and loss of the first.
 
     Attributes
     ----------
     losses : float64 array of shape (p,)
-        ``sum_i s_i loss_i`` at each point.
+        ``sum_i s_i loss_i`` at each point, without its held-out fold.
+    held_losses : float64 array of shape (p,)
+        The same over the held-out fold.
     wrong : int64 array of shape (p,)
-        Rows predicted wrong.
+        Rows of the held-out fold that are predicted wrong.
+    fold_weights : float64 array of shape (folds,)
+        ``sum_i s_i`` of each fold.
     """
 
     losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    held_losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     wrong: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    fold_weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def add(self, other: Moments) -> None:
         """Add the sums over other rows."""
         assert isinstance(other, PointMoments)
         super().add(other)
-        self.losses += other.losses
-        self.wrong += other.wrong
+        for name in ("losses", "held_losses", "wrong", "fold_weights"):
+            getattr(self, name).__iadd__(getattr(other, name))
 
 
 def point_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
-    """Sum loss and gradient at all points over one lane's partitions: `PointMoments` for each fold."""
+    """Sum loss and gradient at all points over one lane's partitions, as `PointMoments`."""
 
     def start(width: int) -> list[Moments]:
-        return [_zero_points(width, points.weights.shape[1], job) for _ in range(job.folds)]
+        return [_zero_points(width, points.weights.shape[1], job)]
 
     dtype = np.dtype(job.dtype)
-    sent = Points(points.weights.astype(dtype), points.intercept.astype(dtype))
+    sent = points._replace(weights=points.weights.astype(dtype), intercept=points.intercept.astype(dtype))
 
     def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
-        for fold, moments in enumerate(total):
-            rows = fold_of(n_rows_of(part.x), fold, job.folds)
+        for fold, rows in _pieces(n_rows_of(part.x), job.folds, points.weights.shape[1]):
             x, y, s = slice_rows(part.x, rows), slice_rows(part.y, rows), weight[rows]
             for piece, features in blocks(Design(), x, dtype):
-                _add_points(job, sent, features, slice_rows(y, piece), s[piece], moments)
+                _add_points(job, sent, fold, features, slice_rows(y, piece), s[piece], total[0])
 
     return _reduced(job, lane, start, add)
+
+
+def _pieces(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slice]]:
+    """Yield (fold, rows) so that the scores of a piece are not too many."""
+    step = max(SCORES // (n_columns * PIECE_ROWS), 1) * PIECE_ROWS
+    for fold in range(folds):
+        rows = fold_of(n_rows, fold, folds)
+        for first in range(rows.start, rows.stop, step):
+            yield fold, slice(first, min(first + step, rows.stop))
 
 
 def basis_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
@@ -161,27 +181,38 @@ def _reduced(
 
 
 def _zero_points(width: int, n_columns: int, job: PointJob) -> PointMoments:
-    n_points = n_columns // job.n_outputs
+    p = n_columns // job.n_outputs
     zero = Moments.zero(width, n_columns, with_gram=False)
-    return PointMoments(**vars(zero) | {"losses": np.zeros(n_points), "wrong": np.zeros(n_points, np.int64)})
+    own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
+    return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(job.folds)})
 
 
 def _add_points(
-    job: PointJob, points: Points, features: Rows, y: Any, weight: NDArray[np.float64], moments: Moments
+    job: PointJob,
+    points: Points,
+    fold: int,
+    features: Rows,
+    y: Any,
+    weight: NDArray[np.float64],
+    moments: Moments,
 ) -> None:
     """Add a piece's sums: one product with all weights, slopes point by point, one product with all slopes."""
     assert isinstance(moments, PointMoments)
     scores = np.tile(points.intercept, (n_rows_of(features), 1))
     add_scores(features, points.weights, scores)
-    slopes = np.empty(scores.shape)
+    slopes = np.zeros(scores.shape)
     for point in range(len(moments.losses)):
         own = slice(point * job.n_outputs, (point + 1) * job.n_outputs)
         here = slopes_of(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
-        slopes[:, own] = here.values
-        moments.losses[point] += here.loss_sum
-        moments.wrong[point] += here.errors
+        if points.held and points.held[point] == fold:
+            moments.held_losses[point] += here.loss_sum
+            moments.wrong[point] += here.errors
+        else:
+            slopes[:, own] = here.values
+            moments.losses[point] += here.loss_sum
         if point == 0:
             _add_totals(here, len(scores), moments)
+            moments.fold_weights[fold] += here.weight_sum
     add_cross(features, slopes, moments.cross)
     moments.slopes += slopes.sum(axis=0)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.errors import FormatError
 from distls.storage.rows import DenseRows, Rows, n_rows_of
 from distls.workers.calibration import replay
 from distls.workers.features import Design, blocks, design_of
@@ -39,7 +40,8 @@ class Readout:
         ``{"features": ...}``: `weights` stack the blocks of a
         design (see `distls.workers.features.design_of`). ``{"calibration": {"powers", "onto"}}``: columns are the
         residual fits of all rounds, replayed with the array ``calibration`` by
-        `distls.workers.calibration.replay`. JSON values only.
+        `distls.workers.calibration.replay`; with ``features`` beside it they are fits of the one block that those
+        have. JSON values only.
     arrays : dict of name -> array
         What the recipe needs besides.
     """
@@ -85,10 +87,8 @@ def _scores(readout: Readout, x: Rows) -> NDArray[Any]:
     """Return the scores of rows that are few enough for all columns of the weights."""
     dtype = readout.weights.dtype
     values = np.tile(readout.intercept.astype(dtype), (n_rows_of(x), 1))
-    features = readout.recipe.get("features")
-    designs = [Design()] if features is None else design_of(features, readout.arrays)
     first = 0
-    for design in designs:
+    for design in _designs(readout):
         width = design.width(len(readout.weights))
         weights = readout.weights[first : first + width]
         for rows, block in blocks(design, x, dtype):
@@ -98,3 +98,22 @@ def _scores(readout: Readout, x: Rows) -> NDArray[Any]:
     if calibration is None:
         return values
     return replay(calibration["powers"], calibration["onto"], readout.arrays["calibration"], values)
+
+
+def _designs(readout: Readout) -> list[Design]:
+    """Return the features of the blocks that the weights stack.
+
+    Raises
+    ------
+    FormatError
+        Fits that are calibrated are of several blocks.
+    """
+    features = readout.recipe.get("features")
+    if features is None:
+        return [Design()]
+    designs = design_of(features, readout.arrays)
+    if "calibration" in readout.recipe and len(designs) != 1:
+        raise FormatError(
+            f"this model's recipe was not written by distls: a calibration of {len(designs)} blocks, not of one"
+        )
+    return designs

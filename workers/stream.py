@@ -11,17 +11,18 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from distls.storage.chunks import BufferPool, KeptBuffers
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError
 from distls.storage.rows import Partition
 
-__all__ = ["DatasetRef", "ReadStats", "cached_bytes", "clear_cache", "open_ref", "stream"]
+__all__ = ["DatasetRef", "Form", "ReadStats", "cached_bytes", "clear_cache", "open_ref", "stream"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,21 @@ class ReadStats:
             self.cached_bytes + other.cached_bytes,
             self.wait_seconds + other.wait_seconds,
         )
+
+
+class Form(NamedTuple):
+    """Another form of partitions, such as fewer columns, made when one is read and kept instead of it.
+
+    Attributes
+    ----------
+    name : str
+        Tells forms of one dataset apart.
+    make : callable
+        Takes a partition and returns its form, which shares no memory with it.
+    """
+
+    name: str
+    make: Callable[[Partition], Partition]
 
 
 Key = tuple[str, int]
@@ -174,12 +190,19 @@ def _open(path: str, _fingerprint: str) -> Dataset:
     return open_dataset(Path(path))
 
 
-def _load(dataset: Dataset, ref: DatasetRef, index: int, pool: BufferPool) -> tuple[Partition, bool]:
+def _load(
+    dataset: Dataset, ref: DatasetRef, index: int, pool: BufferPool, form: Form | None
+) -> tuple[Partition, bool]:
     """Return a partition and whether it came from the cache."""
-    cache, key = _CACHE, (ref.fingerprint, index)
+    cache, key = _CACHE, _key(ref, index, form)
     kept = cache.kept.get(key)
     if kept is not None:
         return kept, True
+    if form is not None:
+        made = form.make(dataset.read(index, pool))
+        if ref.cache_bytes and cache.claim(key, _bytes_of(made), ref.cache_bytes):
+            cache.put(key, made)
+        return made, False
     if ref.cache_bytes and cache.claim(key, int(dataset.decoded_bytes[index]), ref.cache_bytes):
         try:
             partition = dataset.read(index, KeptBuffers(scratch=pool))
@@ -189,6 +212,15 @@ def _load(dataset: Dataset, ref: DatasetRef, index: int, pool: BufferPool) -> tu
         cache.put(key, partition)
         return partition, False
     return dataset.read(index, pool), False
+
+
+def _key(ref: DatasetRef, index: int, form: Form | None) -> Key:
+    return ref.fingerprint if form is None else f"{ref.fingerprint} {form.name}", index
+
+
+def _bytes_of(part: Partition) -> int:
+    targets = part.y if isinstance(part.y, tuple) else (part.y,)
+    return sum(array.nbytes for array in (*part.x, *targets, part.sample_weight) if array is not None)
 
 
 @contextlib.contextmanager
@@ -201,20 +233,23 @@ def _borrowed_pools() -> Iterator[tuple[BufferPool, BufferPool]]:
         _LOCAL.pools = pools
 
 
-def stream(ref: DatasetRef, indices: Sequence[int], stats: ReadStats) -> Iterator[tuple[int, Partition]]:
+def stream(
+    ref: DatasetRef, indices: Sequence[int], stats: ReadStats, form: Form | None = None
+) -> Iterator[tuple[int, Partition]]:
     """Yield (index, partition) in the order of `indices`, reading ahead by one.
 
-    A partition's arrays are valid until the next one is asked for, when they are filled anew.
+    A partition's arrays are valid until the next one is asked for, when they are filled anew. With a `form` it is
+    that of the partitions.
     """
     dataset = open_ref(ref)
     if ref.cache_bytes:
-        _CACHE.start(ref.fingerprint, ref.cache_bytes)
+        _CACHE.start(_key(ref, 0, form)[0], ref.cache_bytes)
     with _borrowed_pools() as pools, ThreadPoolExecutor(1, thread_name_prefix="distls-read") as reader:
         ahead: Future[tuple[Partition, bool]] | None = None
         for place, index in enumerate(indices):
             started = time.perf_counter()
             partition, hit = (
-                ahead.result() if ahead is not None else _load(dataset, ref, index, pools[place % 2])
+                ahead.result() if ahead is not None else _load(dataset, ref, index, pools[place % 2], form)
             )
             stats.wait_seconds += time.perf_counter() - started
             size = int(dataset.stored_bytes[index])
@@ -222,6 +257,6 @@ def stream(ref: DatasetRef, indices: Sequence[int], stats: ReadStats) -> Iterato
             stats.bytes_read += size * (not hit)
             following = indices[place + 1] if place + 1 < len(indices) else None
             ahead = None
-            if ref.prefetch and following is not None and (ref.fingerprint, following) not in _CACHE.kept:
-                ahead = reader.submit(_load, dataset, ref, following, pools[(place + 1) % 2])
+            if ref.prefetch and following is not None and _key(ref, following, form) not in _CACHE.kept:
+                ahead = reader.submit(_load, dataset, ref, following, pools[(place + 1) % 2], form)
             yield index, partition

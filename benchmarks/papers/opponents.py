@@ -51,10 +51,11 @@ def singular_values(matrix: Any, count: int) -> NDArray[np.float64]:
 def _solvers() -> dict[str, Callable[[], Any]]:
     """Return LIBLINEAR's six solvers of the paper's Figure 2 and scikit-learn's logistic regression."""
     from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
 
     return {
-        "LIBLINEAR L2 logistic": lambda: LogisticRegression(solver="liblinear", C=10.0),
+        "LIBLINEAR L2 logistic": lambda: OneVsRestClassifier(LogisticRegression(solver="liblinear", C=10.0)),
         "LIBLINEAR L2 L2-SVC dual": lambda: LinearSVC(C=1.0, dual=True),
         "LIBLINEAR L2 L2-SVC primal": lambda: LinearSVC(C=1.0, dual=False),
         "LIBLINEAR L2 L1-SVC dual": lambda: LinearSVC(C=1.0, loss="hinge", dual=True),
@@ -107,16 +108,17 @@ def _vw(x: Any, y: Any, test_x: Any, test_y: Any) -> Numbers:
     with tempfile.TemporaryDirectory(prefix="distls-vw-") as folder:
         place = Path(folder)
         for name, rows, labels in (("train", x, y), ("test", test_x, test_y)):
-            codes = np.searchsorted(classes, labels)
-            data = distls.ingest(sp.csr_matrix(rows), place / name, y=codes, shuffle=False)
-            export_text(data, place / f"{name}.vw", style="vw")
+            codes = np.searchsorted(classes, labels) + 1
+            distls.ingest(sp.csr_matrix(rows), place / name, y=codes, shuffle=False)
+            export_text(place / name, place / f"{name}.vw", style="vw")
+        # room for a weight of each feature and class
         common = (
             "--oaa",
             len(classes),
             "--loss_function",
             "logistic",
             "-b",
-            18,
+            22,
             "-d",
             place / "train.vw",
             "-c",

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from distls.execution.base import Executor
-from distls.execution.forking import start_fork_server
+from distls.execution.forking import start_fork_server, started
 from distls.execution.serial import SerialExecutor
 from distls.memory import MemoryBudget
 from distls.storage.errors import ParameterError
@@ -80,12 +80,16 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
                 "--executor serial has no workers; drop --workers and --threads-per-worker, or use --executor dask"
             )
         return SerialExecutor(), options.budget()
-    # before Dask is imported, which takes as long as the server does
-    start_fork_server()
-    from distls.execution.dask import start_local
-
     budget = options.budget()
-    return start_local(budget.workers, budget.threads, options.memory_limit, log_level=level), budget
+
+    def start() -> Executor:
+        # before Dask is imported, which takes as long as the server does
+        start_fork_server()
+        from distls.execution.dask import start_local
+
+        return start_local(budget.workers, budget.threads, options.memory_limit, log_level=level)
+
+    return started(start), budget
 
 
 def current_dask_executor() -> Executor | None:

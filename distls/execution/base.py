@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from distls.workers.reduction import ReductionTree
 
-__all__ = ["Executor", "run_group"]
+__all__ = ["Executor", "Group", "group_items", "move_groups", "run_group"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Node = tuple[int, int, Any]
+Group = tuple[int, int, str]
 
 
 class Executor(Protocol):
@@ -50,6 +52,19 @@ class Executor(Protocol):
     def close(self) -> None:
         """Release workers that this executor started."""
         ...
+
+
+def group_items(n_items: int, places: Sequence[str]) -> list[Group]:
+    """Cut items into neighbouring groups, one a place, as equal as possible: (start, stop, place)."""
+    n_groups = min(n_items, len(places))
+    bounds = [n_items * g // n_groups for g in range(n_groups + 1)]
+    return [(a, b, place) for a, b, place in zip(bounds, bounds[1:], places, strict=False)]
+
+
+def move_groups(groups: Sequence[Group], places: Sequence[str]) -> list[Group]:
+    """Give groups to other places by turns."""
+    turns = itertools.cycle(places)
+    return [(start, stop, next(turns)) for start, stop, _ in groups]
 
 
 def run_group(

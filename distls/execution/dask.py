@@ -23,8 +23,8 @@ import distributed.utils
 from distributed import Client, Future, KilledWorker, LocalCluster, Nanny, as_completed
 from distributed.client import FutureCancelledError
 
-from distls.execution.base import Item, Result, run_group
-from distls.execution.forking import SINGLE_THREADED, interrupts_held, start_fork_server
+from distls.execution.base import Group, Item, Result, group_items, move_groups, run_group
+from distls.execution.forking import SINGLE_THREADED, start_fork_server, started
 from distls.memory import MemoryBudget
 from distls.storage.errors import DistlsError, WorkerError
 from distls.workers.process import single_threaded_blas
@@ -189,7 +189,7 @@ class DaskExecutor:
     ) -> Result:
         """See `Executor.reduce`."""
         tree: ReductionTree[Result] = ReductionTree(len(items), merge)
-        groups = _group(len(items), self._places())
+        groups = group_items(len(items), self._places())
         for attempt in range(_ATTEMPTS):
             groups, error = self._run_groups(groups, function, items, merge, shared, tree)
             if not groups:
@@ -197,22 +197,22 @@ class DaskExecutor:
             if attempt == _ATTEMPTS - 1:
                 raise _lost(error)
             time.sleep(0.25 * 2**attempt)  # for the scheduler to notice who is gone
-            groups = _replace(groups, self._places())
+            groups = move_groups(groups, self._places())
         raise AssertionError("unreachable")
 
     def _run_groups(
         self,
-        groups: list[tuple[int, int, str]],
+        groups: list[Group],
         function: Callable[[Any, Item], Result],
         items: Sequence[Item],
         merge: Callable[[Result, Result], Result],
         shared: Any,
         tree: ReductionTree[Result],
-    ) -> tuple[list[tuple[int, int, str]], BaseException | None]:
+    ) -> tuple[list[Group], BaseException | None]:
         """Run one task a group; return the groups whose workers or inputs were lost, to be redone."""
         token = uuid.uuid4().hex[:8]
-        pending: dict[Future, tuple[int, int, str]] = {}
-        lost: list[tuple[int, int, str]] = []
+        pending: dict[Future, Group] = {}
+        lost: list[Group] = []
         cause: BaseException | None = None
         try:
             sent = self._send(shared)
@@ -321,18 +321,6 @@ def _call_group(*call: Any) -> Any:
         return run_group(*call)
 
 
-def _group(n_items: int, places: list[str]) -> list[tuple[int, int, str]]:
-    """Cut items into neighbouring groups, one a place, as equal as possible: (start, stop, worker)."""
-    n_groups = min(n_items, len(places))
-    bounds = [n_items * g // n_groups for g in range(n_groups + 1)]
-    return [(a, b, place) for a, b, place in zip(bounds, bounds[1:], places, strict=False)]
-
-
-def _replace(groups: list[tuple[int, int, str]], places: list[str]) -> list[tuple[int, int, str]]:
-    turns = itertools.cycle(places)
-    return [(start, stop, next(turns)) for start, stop, _ in groups]
-
-
 def _is_task_error(future: Future) -> bool:
     """Tell an OSError that the task itself raised from a lost connection."""
     return future.status == "error" and not isinstance(future.exception(), FutureCancelledError)
@@ -370,28 +358,33 @@ def start_local(
         Of the cluster's own messages: workers that die or restart are this module's to report.
     """
     set_log_level(log_level)
-    with contextlib.ExitStack() as undo:
-        with dask.config.set(_CONFIG), interrupts_held():
-            if processes:
-                start_fork_server()
-                # or Dask would have this process import pandas, only to have the fork server import it too
-                distributed.utils._forkserver_preload_set = True
-            cluster = LocalCluster(
-                n_workers=n_workers,
-                threads_per_worker=threads_per_worker,
-                memory_limit=memory_limit or 0,
-                processes=processes,
-                worker_class=_Nanny if processes else None,
-                host="127.0.0.1" if processes else None,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=log_level,
-            )
-            # weights go straight between this process and the workers, not through the scheduler
-            client = Client(cluster, set_as_default=False, direct_to_workers=processes)
-            executor = DaskExecutor(client, cluster)
-            undo.callback(executor.close)  # if an interrupt was held
-        undo.pop_all()
-    return executor
+
+    def start() -> DaskExecutor:
+        cluster = LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=threads_per_worker,
+            memory_limit=memory_limit or 0,
+            processes=processes,
+            worker_class=_Nanny if processes else None,
+            host="127.0.0.1" if processes else None,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=log_level,
+            preload=_preloads() if processes and log_level > logging.WARNING else None,
+        )
+        # weights go straight between this process and the workers, not through the scheduler
+        client = Client(cluster, set_as_default=False, direct_to_workers=processes)
+        return DaskExecutor(client, cluster)
+
+    if processes:
+        start_fork_server()
+        # or Dask would have this process import pandas, only to have the fork server import it too
+        distributed.utils._forkserver_preload_set = True
+    with dask.config.set(_CONFIG):
+        return started(start)
+
+
+def _preloads() -> list[str]:
+    return [*dask.config.get("distributed.worker.preload"), "distls.workers.quiet"]
 
 
 def set_log_level(level: int) -> None:

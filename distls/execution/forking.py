@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import multiprocessing
@@ -9,10 +10,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, resource_tracker
+from types import FrameType
+from typing import Protocol, TypeVar
 
-__all__ = ["SINGLE_THREADED", "interrupts_held", "start_fork_server"]
+__all__ = ["SINGLE_THREADED", "interrupts_held", "start_fork_server", "started"]
+
+Made = TypeVar("Made", bound="Closable")
 
 SINGLE_THREADED = {
     "OMP_NUM_THREADS": "1",
@@ -22,6 +28,11 @@ SINGLE_THREADED = {
 }
 
 _PRELOAD = "distls.workers.preload"
+_JOIN_SECONDS = 10
+_PATIENCE_SECONDS = 10.0
+
+# Handlers of this module that are in place.
+_HOLDING: list[Callable[[int, FrameType | None], None]] = []
 
 
 def start_fork_server() -> None:
@@ -37,13 +48,33 @@ def start_fork_server() -> None:
     with interrupts_held(), _environment(SINGLE_THREADED | {"PYTHONPATH": path}):
         forkserver.ensure_running()
     if _PRELOAD not in sys.modules:
-        threading.Thread(target=_preload).start()
+        thread = threading.Thread(target=_preload, daemon=True)
+        thread.start()
+        # it must not be cut off in the midst of a library, nor wait for ever for an import that was interrupted
+        atexit.register(thread.join, _JOIN_SECONDS)
 
 
 def _preload() -> None:
     # what cannot be imported is reported by whoever needs it
     with contextlib.suppress(Exception):
         importlib.import_module(_PRELOAD)
+
+
+class Closable(Protocol):
+    """What is started and closed."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+def started(start: Callable[[], Made]) -> Made:
+    """Return what `start` starts; an interrupt meanwhile is raised when it is started, and closed again."""
+    with contextlib.ExitStack() as undo:
+        with interrupts_held():
+            made = start()
+            undo.callback(made.close)
+        undo.pop_all()
+    return made
 
 
 @contextlib.contextmanager
@@ -63,19 +94,31 @@ def interrupts_held() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handlers_held() -> Iterator[None]:
-    """Call this process's own handlers of Ctrl-C and SIGTERM at the end: other threads may have taken the signals."""
+    """Call this process's own handlers of Ctrl-C and SIGTERM at the end: other threads may have taken the signals.
+
+    Who asks again after a while is heard at once: what is started may hang.
+    """
     numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    handlers = {number: signal.getsignal(number) for number in numbers if callable(signal.getsignal(number))}
-    came: list[int] = []
-    for number in handlers:
-        signal.signal(number, lambda came_now, _frame: came.append(came_now))
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    held = {n: handler for n, handler in handlers.items() if callable(handler) and handler not in _HOLDING}
+    came: list[tuple[int, float]] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        came.append((number, time.monotonic()))
+        if came[-1][1] - came[0][1] >= _PATIENCE_SECONDS:
+            held[signal.Signals(number)](number, frame)
+
+    _HOLDING.append(hold)
+    for number in held:
+        signal.signal(number, hold)
     try:
         yield
     finally:
-        for number, handler in handlers.items():
+        _HOLDING.remove(hold)
+        for number, handler in held.items():
             signal.signal(number, handler)
         if came:
-            signal.raise_signal(came[0])
+            signal.raise_signal(came[0][0])
 
 
 @contextlib.contextmanager

@@ -107,6 +107,8 @@ class RoundReport:
         What the method alone can tell of the round: JSON values.
     notes : list of str or None
         What whoever reads the report should know, a line each; every later round has them too.
+    preliminary : bool or None
+        True where the model is one of several that are not compared yet: no certificate ends such a fit.
     """
 
     running_loss: float
@@ -121,6 +123,7 @@ class RoundReport:
     worker_peaks: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] | None = None
     notes: list[str] | None = None
+    preliminary: bool | None = None
 
 
 S = TypeVar("S", bound=State)

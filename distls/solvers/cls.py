@@ -3,7 +3,8 @@
 A round makes two reads of the data (`distls.workers.calibrated`). The first sums ``X^T (y - yhat)``, from which the
 residual fit W_t, b_t comes (Eq. 18); in a process's first round also the Gram matrix, which is factorised once. The
 second adds that fit to the predictions kept for every row and sums the products of their basis G, from which the
-calibration comes (Eq. 19). One read does not do: G needs all of W_t, which needs all rows.
+calibration comes (Eq. 19). One read does not do: G needs all of W_t, which needs all rows. The features may be
+generated from the rows; they are made anew in each read.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from scipy import linalg
 from distls.execution.base import Executor
 from distls.memory import MemoryBudget
 from distls.problem import Problem
-from distls.solvers.base import RoundReport, State, Status, Weights
+from distls.solvers.base import RoundReport, Status, Weights
 from distls.solvers.blocks import BlockReader
+from distls.solvers.designs import DesignState, OneBlock
 from distls.solvers.metric import Metric, assemble
 from distls.storage.errors import DistlsError
 from distls.storage.model import LinearModel
@@ -54,13 +56,13 @@ _ROUNDING = {"float32": 1e-6, "float64": 1e-12}
 
 
 @dataclass
-class ClsState(State):
+class ClsState(DesignState):
     """Everything a round starts from, but for the predictions, which can be made anew from it.
 
     Attributes
     ----------
-    fits : array of shape (n_rounds, n_features, n_outputs)
-        The residual fits W_t.
+    fits : array of shape (n_rounds, m, n_outputs)
+        The residual fits W_t, on m features: the row's own, or generated ones.
     intercepts : float64 array of shape (n_rounds, n_outputs)
     calibrations : float64 array of shape (n_rounds, n_powers * n_outputs, n_outputs)
     first, before, last : float or None
@@ -98,6 +100,8 @@ class Cls:
 
     Raises
     ------
+    ParameterError
+        A parameter is not used by the features, or does not suit the data.
     MemoryPlanError
         The job cannot fit.
     """
@@ -118,36 +122,41 @@ class Cls:
         self.powers = tuple(int(power) for power in params["basis"].split("+"))
         self.onto = "cube" if problem.target == "multilabel" else "simplex"
         self._folder = state
+        self._block = OneBlock(params, problem)
         self._reader = self._planned(memory or MemoryBudget(workers=slots))
-        self.plan, self.data, self.lanes = self._reader.plan, self._reader.data, self._reader.lanes
+        reads = 2.0 * params["rounds"] + self._block.reads
+        self.plan = replace(self._reader.plan, passes=reads)
+        self.data, self.lanes = self._reader.data, self._reader.lanes
         self._metric: Metric | None = None
 
     def _planned(self, memory: MemoryBudget) -> BlockReader:
-        d, k = self.problem.shape
+        d, k = self._block.width, self.problem.shape[1]
         m, itemsize = len(self.powers) * k, self.problem.dtype.itemsize
-        a_round = d * k * itemsize + (m + 1) * k * 8
+        a_round, prepared = d * k * itemsize + (m + 1) * k * 8, self._block.preparation_bytes
         return BlockReader(
             self.problem,
             lanes=self.params["lanes"],
             # of the two reads' sums the larger; one is merged while the next lane makes its own
-            block_bytes=8 * max(d * (d + k + 1), m * (m + k + 1)),
+            block_bytes=max(8 * d * (d + k + 1), 8 * m * (m + k + 1), prepared),
             # evaluation and rebuilding need all rounds
             weight_bytes=a_round * self.params["rounds"],
             work_bytes=self._work_bytes(),
-            # Sigma, its scaled copy, factor and what factorising needs
-            driver_bytes=a_round * self.params["rounds"] + 4 * 8 * max((d + 1) ** 2, m * m),
+            # Sigma, its scaled copy, factor and what factorising needs; what the features need
+            driver_bytes=a_round * self.params["rounds"]
+            + max(4 * 8 * max((d + 1) ** 2, m * m), 3 * prepared)
+            + self._block.work_bytes,
             memory=memory,
         )
 
     def _work_bytes(self) -> int:
         """Return what a task needs besides sums and weights."""
-        d, k = self.problem.shape
+        d, k = self._block.width, self.problem.shape[1]
         dtype, most_rows = self.problem.dtype, int(self.problem.dataset.table.rows.max(initial=0))
         # the predictions of a partition, and its scores when it is evaluated
         rows = 2 * most_rows * k * 8
         # of a piece of rows: a copy of them, basis and its powers, predictions, slopes and their squares
         piece = PIECE_ROWS * (d * dtype.itemsize + (3 * len(self.powers) + 4) * k * 8)
-        return rows + piece + PIECE_BYTES + gram_work_bytes(d, dtype)
+        return rows + piece + PIECE_BYTES + gram_work_bytes(d, dtype) + self._block.work_bytes
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""
@@ -159,27 +168,30 @@ class Cls:
 
     def init(self) -> ClsState:
         """Return the state without rounds: all predictions are zero."""
-        d, k = self.problem.shape
+        k = self.problem.shape[1]
         return ClsState(
-            fits=np.empty((0, d, k), self.problem.dtype),
+            fits=np.empty((0, self._block.width, k), self.problem.dtype),
             intercepts=np.empty((0, k)),
             calibrations=np.empty((0, len(self.powers) * k, k)),
         )
 
     def step(self, state: ClsState, executor: Executor) -> tuple[ClsState, RoundReport]:
         """Do one round of Algorithm 2."""
-        job = self._job(state.round, with_gram=self._metric is None)
+        if self._block.generated and not state.recipe:
+            state = self._prepared(state, executor)
+        job = self._job(state.design, state.round, with_gram=self._metric is None)
         before = state.calibrations[-1] if state.round else None
         rebuild = partial(self._rebuild, state, executor)
         residuals = self._reader.reduce(executor, partial(residual_lane, job), before, rebuild=rebuild)
         loss = _mean_loss(residuals)
         self._check_fall(state.round, "calibration", state.last, loss, state.first)
-        fit = self._fit(residuals.folds[0])
+        fit = self._fit(residuals.folds[0], state.design)
         start = FittedRound(fit, before)
         fitted = self._reader.reduce(executor, partial(calibration_lane, job), start, rebuild=rebuild)
         first = loss if state.first is None else state.first
         self._check_fall(state.round + 1, "residual fit", loss, _mean_loss(fitted), first)
-        following = ClsState(
+        following = replace(
+            state,
             round=state.round + 1,
             passes=state.passes + 2.0,
             fits=np.concatenate([state.fits, fit.weights[None]]),
@@ -192,15 +204,20 @@ class Cls:
         )
         return following, self._report(residuals, fitted)
 
+    def _prepared(self, state: ClsState, executor: Executor) -> ClsState:
+        """Fit what the features need: principal components, bandwidth, masks."""
+        design = self._block.fitted(self._reader, executor)
+        return replace(state.with_design(design), passes=state.passes + self._block.reads)
+
     @property
     def _rounding(self) -> float:
         return _ROUNDING[self.problem.dtype.name]
 
-    def _job(self, version: int, *, with_gram: bool) -> CalibratedJob:
+    def _job(self, design: Design, version: int, *, with_gram: bool) -> CalibratedJob:
         block = BlockJob(
             data=self.data,
             loss=self.problem.loss,
-            design=Design(),
+            design=design,
             n_outputs=self.problem.shape[1],
             dtype=self.problem.dtype.name,
             class_weight=self._reader.class_weight,
@@ -212,12 +229,12 @@ class Cls:
 
     def probe(self, block: int) -> None:
         """Do the first read of one partition in this process and forget it: what `plan` times."""
-        job = self._job(0, with_gram=True)
+        job = self._job(self._block.probe(), 0, with_gram=True)
         data = replace(job.block.data, cache_bytes=0, prefetch=False)
         residual_lane(replace(job, block=replace(job.block, data=data)), None, Lane(0, (block,)))
 
-    def _fit(self, sums: Moments) -> Block:
-        """Return the ridge regression of the residuals on the rows (Eq. 18)."""
+    def _fit(self, sums: Moments, design: Design) -> Block:
+        """Return the ridge regression of the residuals on the features (Eq. 18)."""
         intercept = self.problem.fit_intercept
         with single_threaded_blas():
             if self._metric is None:
@@ -228,7 +245,7 @@ class Cls:
             fit = -self._metric.steps(gradients, 1.0)
         constant = fit[0] if intercept else np.zeros(fit.shape[1])
         weights = np.ascontiguousarray(fit[int(intercept) :]).astype(self.problem.dtype)
-        return Block(Design(), weights, constant)
+        return Block(design, weights, constant)
 
     def _calibrate(self, sums: Moments) -> NDArray[np.float64]:
         """Return the least-squares fit of the targets on the basis G (Eq. 19).
@@ -264,7 +281,7 @@ class Cls:
     def _rebuild(self, state: ClsState, executor: Executor) -> None:
         """Make the predictions anew where they are lost."""
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
-        job = self._job(state.round, with_gram=False)
+        job = self._job(state.design, state.round, with_gram=False)
         executor.reduce(partial(rebuild_lane, job), lanes, merge=add, shared=_rounds(state))
 
     def _report(self, residuals: BlockSums, fitted: BlockSums) -> RoundReport:
@@ -290,11 +307,17 @@ class Cls:
     def weights(self, state: ClsState) -> Weights:
         """Return what replays all rounds: the residual fits side by side, and the calibrations."""
         d, k = self.problem.shape
-        side_by_side = np.ascontiguousarray(state.fits.transpose(1, 0, 2)).reshape(d, state.round * k)
-        recipe = {"n_features": d, "calibration": {"powers": list(self.powers), "onto": self.onto}}
-        return Weights(
-            side_by_side, state.intercepts.reshape(-1), recipe, {"calibration": state.calibrations}
-        )
+        recipe: dict[str, Any] = {
+            "n_features": d,
+            "calibration": {"powers": list(self.powers), "onto": self.onto},
+        }
+        arrays: dict[str, NDArray[Any]] = {"calibration": state.calibrations}
+        if state.recipe:
+            recipe["features"] = state.recipe
+            arrays |= state.arrays
+        fits = state.fits if state.round else np.empty((0, d, k), self.problem.dtype)
+        side_by_side = np.ascontiguousarray(fits.transpose(1, 0, 2)).reshape(fits.shape[1], state.round * k)
+        return Weights(side_by_side, state.intercepts.reshape(-1), recipe, arrays)
 
 
 def _solve_in_span(gram: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -313,9 +336,10 @@ def _mean_loss(sums: BlockSums) -> float:
 
 def _rounds(state: ClsState) -> list[FittedRound]:
     """Return all rounds, each with the calibration of the one before it."""
+    design = state.design
     earlier: Sequence[NDArray[np.float64] | None] = [None, *state.calibrations]
     fits = zip(state.fits, state.intercepts, strict=True)
     return [
-        FittedRound(Block(Design(), weights, intercept), earlier[number])
+        FittedRound(Block(design, weights, intercept), earlier[number])
         for number, (weights, intercept) in enumerate(fits)
     ]

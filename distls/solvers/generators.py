@@ -18,6 +18,7 @@ pool           means over pool x pool regions (2: quadrants)
 rectify        two-sided (the default) or absolute
 threshold      what a response must exceed (0)
 contrast       whether the contrast of patches is normalised, as in Coates et al. 2011 (false, as in the paper)
+expand         so many of a block's features, where they are of masks, are random polynomials of the others (0)
 stages         masks are learned for all stages, times `models` where given
 =============  ==========================================================================================
 """
@@ -59,7 +60,7 @@ from distls.workers.process import single_threaded_blas
 from distls.workers.seeds import Purpose, rng
 
 __all__ = [
-    "FEATURES", "GRADIENT", "block_width", "check_features", "column_order", "design_at", "design_for",
+    "FEATURES", "GRADIENT", "block_width", "check_features", "check_used", "column_order", "design_at", "design_for",
     "frequency_order", "gradient_order", "median_distance", "preparation_bytes", "principal_components",
     "probe_design", "stage_columns", "stages_per_pass", "unit_scale", "work_bytes",
 ]  # fmt: skip
@@ -74,10 +75,13 @@ _USED_BY = {
     "pca": RANDOM,
     "bandwidth": RANDOM,
     "degree": ("polynomials",),
-    **dict.fromkeys(("image", "mask_side", "pool", "rectify", "threshold", "contrast"), _MASKS),
+    **dict.fromkeys(("image", "mask_side", "pool", "rectify", "threshold", "contrast", "expand"), _MASKS),
 }
+# Those that polynomials of masks' features use too.
+_USED_BY_EXPANSION = ("bandwidth", "degree")
 _DEFAULTS = {
     "degree": 2,
+    "expand": 0,
     "mask_side": 6,
     "pool": 2,
     "rectify": "two-sided",
@@ -87,8 +91,8 @@ _DEFAULTS = {
 
 # Rows whose pairs have the median distance, and images whose patches are clustered.
 _SAMPLE_ROWS = 2000
-# Images on which the scale of convolutional features is measured.
-_SCALE_ROWS = 256
+# Images on which the means and the variances of convolutional features are measured.
+_SCALE_ROWS = 512
 
 Floats = NDArray[np.float64]
 
@@ -103,15 +107,29 @@ def check_features(params: Mapping[str, Any], n_features: int) -> None:
     kind = params["features"]
     if kind not in FEATURES:
         raise ParameterError(f"features={kind}: expected one of {', '.join(FEATURES)}")
-    for name, users in _USED_BY.items():
-        if params.get(name) is not None and kind not in users:
-            raise ParameterError(
-                f"{name}={params[name]}: used with features={'|'.join(users)} only; leave it out"
-            )
+    check_used(params)
     if params.get("pca") is not None and params["pca"] > n_features:
         raise ParameterError(f"pca={params['pca']}: rows have only {n_features} features")
     if kind in _MASKS:
         _masks_per_stage(params, n_features)
+
+
+def check_used(params: Mapping[str, Any]) -> None:
+    """Refuse parameters that the chosen kind of features does not use.
+
+    Raises
+    ------
+    ParameterError
+    """
+    kind = params["features"]
+    for name, users in _USED_BY.items():
+        expands = name in _USED_BY_EXPANSION and kind in _MASKS
+        if params.get(name) is None or kind in users or (expands and _get(params, "expand")):
+            continue
+        also = ", or with expand," if expands else ""
+        raise ParameterError(
+            f"{name}={params[name]}: used with features={'|'.join(users)}{also} only; leave it out"
+        )
 
 
 def _get(params: Mapping[str, Any], name: str) -> Any:
@@ -175,13 +193,15 @@ def _masks_per_stage(params: Mapping[str, Any], n_features: int) -> int:
             "regions of places for a mask; make them smaller"
         )
     per_mask = pool**2 * (2 if _get(params, "rectify") == "two-sided" else 1)
-    size = params["block_size"]
-    if size % per_mask:
+    size, expand = params["block_size"], _get(params, "expand")
+    if size - expand < per_mask or (size - expand) % per_mask:
+        fits = max(per_mask, (size - expand) // per_mask * per_mask)
+        beside, plus = (f", expand={expand}", f" + {expand}") if expand else ("", "")
         raise ParameterError(
-            f"block_size={size}: a mask makes {per_mask} features; take a multiple, such as "
-            f"{max(per_mask, size // per_mask * per_mask)}"
+            f"block_size={size}{beside}: a mask makes {per_mask} features; take a multiple{plus}, such as "
+            f"{fits + expand}"
         )
-    return int(size // per_mask)
+    return int((size - expand) // per_mask)
 
 
 def block_width(params: Mapping[str, Any], n_features: int) -> int:
@@ -195,6 +215,11 @@ def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
     n_features = problem.shape[0]
     making = probe_design(params, n_features, problem.seed).work_bytes(n_features, problem.dtype)
     fitting = 8 * _SAMPLE_ROWS * n_features if params["features"] in (*RANDOM, *_MASKS) else 0
+    if params["features"] in _MASKS:
+        n_masked = (
+            params["stages"] * (params.get("models") or 1) * (params["block_size"] - _get(params, "expand"))
+        )
+        fitting += 8 * 2 * _SCALE_ROWS * n_masked
     if params["features"] in _ORIGINAL:
         # columns of a partition's sparse rows are copied
         making += int(problem.dataset.decoded_bytes.max(initial=0))
@@ -222,7 +247,7 @@ def probe_design(params: Mapping[str, Any], n_features: int, seed: int) -> Desig
         n_masks, side = _masks_per_stage(params, n_features), _get(params, "mask_side")
         masks = np.zeros((n_masks, _image_shape(params, n_features)[0] * side**2))
         own = _convolution(params, n_features, masks, np.zeros(n_masks))
-        return Design("masks", size, seed, convolution=own, n_features=n_features)
+        return _design_of_masks(params, own, seed)
     projection = None
     if params.get("pca") is not None:
         projection = Projection(np.zeros(n_features), np.zeros((n_features, params["pca"])))
@@ -249,7 +274,8 @@ def design_for(params: Mapping[str, Any], reader: BlockReader, executor: Executo
         images = _dense(_sample(reader, executor, seed), n_features)
         with single_threaded_blas():
             own = _fitted_masks(params, images, n_features, seed)
-        return Design("masks", size, seed, convolution=own, n_features=n_features)
+        design = _design_of_masks(params, own, seed)
+        return replace(design, bandwidth=_bandwidth_of_masks(params, images, design))
     plain = Design(n_features=n_features)
     if params.get("pca") is not None:
         plain = replace(plain, projection=principal_components(reader, executor, params["pca"]))
@@ -374,7 +400,7 @@ def _pieces(design: Design, x: Rows) -> Iterator[Floats]:
 
 
 def _fitted_masks(params: Mapping[str, Any], images: Floats, n_features: int, seed: int) -> Convolution:
-    """Return masks for all stages, scaled so that a feature's mean square is about one on the images."""
+    """Return masks for all stages; features have mean zero and variance one on some of the images."""
     n_stages = params["stages"] * (params.get("models") or 1)
     n_masks = n_stages * _masks_per_stage(params, n_features)
     shape, side = _image_shape(params, n_features), _get(params, "mask_side")
@@ -386,18 +412,39 @@ def _fitted_masks(params: Mapping[str, Any], images: Floats, n_features: int, se
         chosen = random_masks(n_masks, patches.shape[1], seed)
     masks = chosen @ white.matrix
     own = replace(_convolution(params, n_features, masks, -(masks @ white.mean)), contrast=floor)
-    first = Design("masks", params["block_size"], convolution=own, n_features=n_features)
-    mean_square = _mean_square(first, images[:_SCALE_ROWS])
-    if not mean_square > 0.0:
+    pieces = _pieces(Design(convolution=own), DenseRows(images[:_SCALE_ROWS]))
+    features = np.concatenate([piece.copy() for piece in pieces]).reshape(-1, own.per_mask, n_masks)
+    spreads = features.std(axis=0)
+    if not spreads.any():
         raise ParameterError(
             f"features={params['features']}: masks respond to no image; are all of them alike, or threshold too high?"
         )
-    return replace(own, gain=1.0 / math.sqrt(mean_square))
+    # a feature that is the same on all of them is left out: it is 0
+    scales = 1.0 / np.where(spreads > 1e-9 * spreads.max(), spreads, np.inf)
+    return replace(own, means=features.mean(axis=0), scales=scales)
 
 
-def _mean_square(design: Design, images: Floats) -> float:
-    squares = (float(np.square(piece).sum()) for piece in _pieces(design, DenseRows(images)))
-    return math.fsum(squares) / (len(images) * design.size)
+def _design_of_masks(params: Mapping[str, Any], own: Convolution, seed: int) -> Design:
+    return Design(
+        "masks",
+        params["block_size"],
+        seed,
+        convolution=own,
+        n_features=own.n_inputs,
+        expand=_get(params, "expand"),
+        degree=_get(params, "degree"),
+    )
+
+
+def _bandwidth_of_masks(params: Mapping[str, Any], images: Floats, design: Design) -> float:
+    """Return the s of polynomials of the first stage's features, from some of the images."""
+    s = params.get("bandwidth")
+    if not design.expand:
+        return 1.0
+    if s is not None and s != "median":
+        return float(s)
+    plain = replace(design.at(0), expand=0, size=design.size - design.expand)
+    return (unit_scale if s is None else median_distance)(DenseRows(images[:_SCALE_ROWS]), plain)
 
 
 def column_order(

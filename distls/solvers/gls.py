@@ -3,14 +3,14 @@
 The first round sums Sigma and the gradient at the start; where Sigma's columns are nearly dependent another one sums
 them again in a basis that is nearly orthonormal. From then on a round reads the loss and the gradient at the weights
 the step before has led to, and, accelerated, at the point from which the next step will be taken: one read for both.
+A path of alphas first does that for all alphas and folds at once, and then goes on with the alpha chosen.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from distls.execution.base import Executor
 from distls.memory import MemoryBudget
 from distls.problem import Problem
-from distls.solvers.base import RoundReport, State, Status, Weights
+from distls.solvers.base import RoundReport, Status, Weights
+from distls.solvers.descent import Descent, Tried
+from distls.solvers.gls_path import Grid, PathMetric
 from distls.solvers.gls_setup import check_combination, check_initial, may_need_basis, planned_reader
-from distls.solvers.metric import Metric, assemble, mirrored
-from distls.solvers.ridge import alpha_grid, cross_validated, total_of
+from distls.solvers.metric import Metric, assemble
+from distls.solvers.ridge import alpha_grid, check_folds, cross_validated, grid_size, total_of
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.features import Design
@@ -29,6 +31,7 @@ from distls.workers.lanes import Lane
 from distls.workers.least_squares import Block, BlockJob, BlockSums, Moments, block_lane
 from distls.workers.points import PointJob, PointMoments, Points, basis_lane, point_lane, warm_up_products
 from distls.workers.process import single_threaded_blas
+from distls.workers.shifted import mirrored
 from distls.workers.training import KernelTypes
 
 __all__ = ["GeneralizedLeastSquares", "GlsState", "lipschitz_bounds"]
@@ -39,10 +42,10 @@ Array = NDArray[np.float64]
 _SHARP = {"squared": 1.0, "ovr_log": 0.25, "softmax": 0.5}
 _START = 8.0  # L starts at the sharp bound divided by this, unless told otherwise
 _DEFAULT_FOLDS = 5
-# Differences of the objective below this share of it are rounding.
-_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+# A fit of a path ends when its step is sure to lower the objective by no more than this share of it.
+_SETTLED = 1e-6
 
-_GRAM, _BASIS, _POINTS, _DONE = "gram", "basis", "points", "done"
+_GRAM, _PATH, _BASIS, _POINTS, _DONE = "gram", "path", "basis", "points", "done"
 
 
 def lipschitz_bounds(loss: str, given: Any) -> tuple[float, float]:
@@ -58,58 +61,31 @@ def lipschitz_bounds(loss: str, given: Any) -> tuple[float, float]:
 
 
 @dataclass
-class GlsState(State):
-    """Everything a round starts from. Weights are of shape (m, k), the constant column's first where there is one.
+class GlsState(Descent):
+    """Everything a round starts from: the fit, or those of a path, and the metric of its steps.
 
     Attributes
     ----------
-    stage : {"gram", "basis", "points", "done"}
+    stage : {"gram", "path", "basis", "points", "done"}
         What the next round reads.
     alpha : float
+        With a path the best so far.
+    alphas : float64 array of shape (n_alphas,)
+        Of a path.
     basis, gram : float64 arrays
-        Of the metric; see `distls.solvers.metric.Metric`.
-    best, best_gradient, best_value
-        The weights of lowest objective, its gradient there and its value.
-    base, base_gradient, base_value
-        The point from which the step at hand is taken.
-    candidate : float64 array of shape (m, k)
-        Where it leads.
-    ahead : float64 array of shape (m, k) or (0, 0)
-        Where the next step will be taken from, if not from the candidate.
-    bound : float
-        What the objective at the candidate is at most, if L is large enough.
-    lipschitz, momentum : float
-        L, and Nesterov's t.
-    accepted : int
-        Steps taken.
+        Of the metric; see `distls.solvers.metric.Metric`. With a path at first Sigma.
+    path : list of dict
+        Each alpha's judgement.
     notes : list of str
     """
 
     stage: str = _GRAM
     alpha: float = 0.0
+    alphas: Array = field(default_factory=lambda: np.empty(0))
     basis: Array = field(default_factory=lambda: np.empty((0, 0)))
     gram: Array = field(default_factory=lambda: np.empty((0, 0)))
-    best: Array = field(default_factory=lambda: np.empty((0, 0)))
-    best_gradient: Array = field(default_factory=lambda: np.empty((0, 0)))
-    best_value: float = 0.0
-    base: Array = field(default_factory=lambda: np.empty((0, 0)))
-    base_gradient: Array = field(default_factory=lambda: np.empty((0, 0)))
-    base_value: float = 0.0
-    candidate: Array = field(default_factory=lambda: np.empty((0, 0)))
-    ahead: Array = field(default_factory=lambda: np.empty((0, 0)))
-    bound: float = 0.0
-    lipschitz: float = 0.0
-    momentum: float = 1.0
-    accepted: int = 0
+    path: list[dict[str, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-class Point(NamedTuple):
-    """Weights with the objective and its gradient there."""
-
-    theta: Array
-    gradient: Array
-    value: float
 
 
 class GeneralizedLeastSquares:
@@ -154,11 +130,10 @@ class GeneralizedLeastSquares:
         self._path = params["alpha"] == "path"
         self._folds = (params["folds"] or _DEFAULT_FOLDS) if self._path else 1
         self._start, self._safe = lipschitz_bounds(problem.loss, params["lipschitz"])
-        self._reader = planned_reader(
-            problem, params["lanes"], self._folds, memory or MemoryBudget(workers=slots)
-        )
+        self._reader = planned_reader(problem, params, self._folds, memory or MemoryBudget(workers=slots))
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
         self._metric_now: Metric | None = None
+        self._path_metric: tuple[Array, PathMetric] | None = None
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""
@@ -171,13 +146,14 @@ class GeneralizedLeastSquares:
     def init(self) -> GlsState:
         """Return zero weights, or those of the initial model."""
         n_features, k = self.problem.shape
-        theta = np.zeros((n_features + self._first, k))
+        theta = np.zeros((n_features + self._first, 1, k))
         if self._initial is not None:
             check_initial(self._initial, self.problem, self.params["init"])
-            theta[self._first :] = self._initial.weights
-            theta[: self._first] = self._initial.intercept
-        alpha = 0.0 if self._path else self.problem.alpha
-        return GlsState(best=theta, candidate=theta, alpha=alpha, lipschitz=self._start)
+            theta[self._first :, 0] = self._initial.weights
+            theta[: self._first, 0] = self._initial.intercept
+        state = GlsState(alpha=0.0 if self._path else self.problem.alpha)
+        state.start_at(theta, self._start, self._safe)
+        return state
 
     def step(self, state: GlsState, executor: Executor) -> tuple[GlsState, RoundReport]:
         """Do one read, and what it allows."""
@@ -186,7 +162,7 @@ class GeneralizedLeastSquares:
         if state.stage == _GRAM:
             sums = self._read_gram(state, executor)
             with single_threaded_blas():
-                self._begin(following, sums, details)
+                self._begin(following, sums, executor)
         elif state.stage == _BASIS:
             sums = self._read_basis(state, executor)
             with single_threaded_blas():
@@ -196,14 +172,20 @@ class GeneralizedLeastSquares:
             with single_threaded_blas():
                 self._advance(following, sums, details)
         report = self._reader.report(sums)
-        report.details = {"lipschitz": following.lipschitz, **details}
-        report.notes = following.notes or None
+        report.preliminary = following.stage == _PATH or None
+        path = {"path": following.path} if following.path else {}
+        report.details = {"lipschitz": float(following.lipschitz.max()), **details, **path}
+        unfinished = ["more passes would end the fits of the path"] if following.stage == _PATH else []
+        report.notes = [*following.notes, *unfinished] or None
+        if state.stage == _PATH:
+            self._report_path(following, report)
         return following, report
 
     def _read_gram(self, state: GlsState, executor: Executor) -> BlockSums:
         current = None
         if self._initial is not None:
-            current = Block(Design(), state.best[self._first :], self._intercept(state.best))
+            theta = state.best[:, 0]
+            current = Block(Design(), theta[self._first :], self._intercept(theta))
         return self._reader.read(executor, self._gram_job(), current=current)
 
     def _gram_job(self) -> BlockJob:
@@ -214,76 +196,106 @@ class GeneralizedLeastSquares:
             n_outputs=self.problem.shape[1],
             dtype=self.problem.dtype.name,
             class_weight=self._reader.class_weight,
-            folds=self._folds,
+            folds=self._folds if self._closed else 1,
         )
 
     def _read_basis(self, state: GlsState, executor: Executor) -> BlockSums:
-        points = Points(state.basis @ state.best, np.zeros(self.problem.shape[1]), state.basis)
+        points = Points(state.basis @ state.best[:, 0], np.zeros(self.problem.shape[1]), state.basis)
         return self._reader.reduce(executor, partial(basis_lane, self._point_job()), points)
 
     def _read_points(self, state: GlsState, executor: Executor) -> BlockSums:
         thetas = [state.candidate, state.ahead] if state.ahead.size else [state.candidate]
-        return self._reader.reduce(executor, partial(point_lane, self._point_job()), self._points(thetas))
+        held = self._grid(state).fold_of(np.flatnonzero(state.running)) if state.stage == _PATH else None
+        job = self._point_job(1 if held is None else self._folds)
+        return self._reader.reduce(executor, partial(point_lane, job), self._points(thetas, held))
 
-    def _point_job(self) -> PointJob:
+    def _point_job(self, folds: int = 1) -> PointJob:
         return PointJob(
             data=self.data,
             loss=self.problem.loss,
             n_outputs=self.problem.shape[1],
             dtype=self.problem.dtype.name,
             class_weight=self._reader.class_weight,
+            folds=folds,
         )
 
-    def _points(self, thetas: list[Array]) -> Points:
-        weights = np.concatenate([theta[self._first :] for theta in thetas], axis=1)
-        return Points(weights, np.concatenate([self._intercept(theta) for theta in thetas]))
+    def _points(self, thetas: list[Array], held: NDArray[np.int64] | None) -> Points:
+        flat = np.concatenate([theta.reshape(len(theta), -1) for theta in thetas], axis=1)
+        folds = () if held is None else tuple(held.tolist()) * len(thetas)
+        return Points(np.ascontiguousarray(flat[self._first :]), self._intercept(flat), held=folds)
 
     def _intercept(self, theta: Array) -> Array:
         return theta[0].copy() if self._first else np.zeros(theta.shape[1])
 
-    def _point_of(
-        self, state: GlsState, theta: Array, cross: Array, slopes: Array, loss: float, weight_sum: float
-    ) -> Point:
-        """Return a point from the sums over rows there: loss and slopes divided by the weights, and the penalty."""
-        gradient = np.empty_like(theta)
-        penalised = theta[self._first :]
-        gradient[: self._first] = slopes / weight_sum
-        gradient[self._first :] = cross / weight_sum + state.alpha * penalised
-        value = loss / weight_sum + 0.5 * state.alpha * float(np.square(penalised).sum())
-        return Point(theta, gradient, value)
+    def _grid(self, state: GlsState) -> Grid:
+        return Grid(state.alphas, self._folds)
 
-    def _begin(self, state: GlsState, sums: BlockSums, details: dict[str, Any]) -> None:
+    def _tried(
+        self,
+        theta: Array,
+        sums: tuple[Array, Array, Array],
+        weights: Array | float,
+        alphas: Array | float,
+        held: Array,
+    ) -> Tried:
+        """Return points (m, r, k) from the sums of products, slopes and losses over their rows, and the penalty."""
+        cross, slopes, losses = sums
+        alphas, weights = np.broadcast_to(alphas, len(losses)), np.broadcast_to(weights, len(losses))
+        penalised = theta[self._first :]
+        gradient = np.empty_like(theta)
+        gradient[: self._first] = (slopes / weights[:, None])[None]
+        gradient[self._first :] = cross / weights[:, None] + alphas[:, None] * penalised
+        value = losses / weights + 0.5 * alphas * np.einsum("irk,irk->r", penalised, penalised)
+        return Tried(theta, gradient, value, held)
+
+    def _begin(self, state: GlsState, sums: BlockSums, executor: Executor) -> None:
         """Take up Sigma and the gradient at the start; choose alpha where a path is asked for."""
         total = total_of(sums.folds)
-        if self._path:
-            self._choose_alpha(state, sums.folds, total, details)
         sigma = assemble(total.gram, total.sums, total.weight_sum, intercept=bool(self._first))
+        if self._path:
+            state.alphas = alpha_grid(self.params["alphas"], total)
+        if self._path and not self._closed:
+            self._begin_path(state, sigma)
+            return
+        if self._path:
+            self._choose_at_once(state, sums.folds, executor)
+        sums_here = total.cross[:, None], total.slopes[None], np.array([total.loss_sum])
+        start = self._tried(state.best, sums_here, total.weight_sum, state.alpha, np.zeros((1, 2)))
+        state.know_start(start)
+        self._enter(state, sigma)
+
+    def _enter(self, state: GlsState, sigma: Array) -> None:
+        """Take up Sigma as the metric at the state's alpha, or find that it needs another basis."""
         eps = float(np.finfo(self.problem.dtype).eps)
         metric = Metric.scaled(sigma, state.alpha, intercept=bool(self._first), eps=eps)
-        start = self._point_of(state, state.best, total.cross, total.slopes, total.loss_sum, total.weight_sum)
-        state.best, state.best_gradient, state.best_value = start
-        state.base, state.base_gradient, state.base_value = start
         if metric.is_sound or not may_need_basis(self.problem.dataset.meta.mean_square_norm, state.alpha):
             self._set_metric(state, metric)
             self._propose(state)
         else:
             state.stage, state.basis = _BASIS, metric.next_basis()
 
-    def _choose_alpha(
-        self, state: GlsState, folds: list[Moments], total: Moments, details: dict[str, Any]
-    ) -> None:
-        alphas = alpha_grid(self.params["alphas"], total)
-        errors = cross_validated(folds, alphas, intercept=bool(self._first))
-        best = int(np.argmin(errors))
-        state.alpha = float(alphas[best])
-        details["path"] = [
-            {"alpha": float(alpha), "cv_mse": float(error)}
-            for alpha, error in zip(alphas, errors, strict=True)
-        ]
+    def _choose_at_once(self, state: GlsState, folds: list[Moments], executor: Executor) -> None:
+        """Choose alpha from the sums of each fold: what the squared loss allows."""
+        eps = float(np.finfo(self.problem.dtype).eps)
+        errors = cross_validated(executor, folds, state.alphas, intercept=bool(self._first), eps=eps)
+        lines = zip(state.alphas, errors, strict=True)
+        state.path = [{"alpha": float(alpha), "cv_mse": float(error)} for alpha, error in lines]
+        state.alpha = float(state.alphas[np.argmin(errors)])
+        state.notes = [*state.notes, self._said(state, "squared error", float(errors.min()))]
+
+    def _said(self, state: GlsState, what: str, least: float) -> str:
+        return (
+            f"alpha={state.alpha:.6g} has the lowest mean {what} of {len(state.alphas)} in {self._folds}-fold "
+            f"cross-validation, {least:.6g}"
+        )
+
+    def _begin_path(self, state: GlsState, sigma: Array) -> None:
+        """Start the fits of all alphas and folds."""
+        size = self._grid(state).size
+        state.start_at(np.tile(state.best, (1, size, 1)), self._start, self._safe)
+        state.stage, state.gram, state.alpha = _PATH, sigma, float(state.alphas[0])
         state.notes = [
-            *state.notes,
-            f"alpha={state.alpha:.6g} has the lowest mean squared error of {len(alphas)} in {len(folds)}-fold "
-            f"cross-validation, {errors[best]:.6g}",
+            f"alpha={state.alpha:.6g} is the first of {len(state.alphas)}, none of which is judged yet"
         ]
 
     def _enter_basis(self, state: GlsState, moments: Moments) -> None:
@@ -312,61 +324,106 @@ class GeneralizedLeastSquares:
             )
         return self._metric_now
 
+    def _metric_of_path(self, state: GlsState) -> PathMetric:
+        if self._path_metric is None or self._path_metric[0] is not state.gram:
+            eps = float(np.finfo(self.problem.dtype).eps)
+            self._path_metric = state.gram, PathMetric(state.gram, intercept=bool(self._first), eps=eps)
+        return self._path_metric[1]
+
+    def _steps(self, state: GlsState, fits: NDArray[np.int64], gradients: Array) -> Array:
+        """Return the step of Equation 14 for some fits' gradients."""
+        if state.stage == _PATH:
+            alphas = self._grid(state).alpha_of(fits)
+            return self._metric_of_path(state).steps(gradients, state.lipschitz[fits], alphas)
+        return self._metric(state).steps(gradients[:, 0], float(state.lipschitz[0]))[:, None]
+
     def _propose(self, state: GlsState) -> None:
-        """Take the step of Equation 14 from the base, and Nesterov's look ahead from where it leads."""
-        step = self._metric(state).steps(state.base_gradient, state.lipschitz)
-        decrease = 0.5 * float(np.vdot(state.base_gradient, step))
-        state.bound, state.candidate = state.base_value - decrease, state.base - step
-        state.ahead = np.empty((0, 0))
+        """Take the steps from the bases; where nothing is left to gain the fit ends."""
+        if not np.isfinite(state.base_value).all():
+            return  # the next read tells what it starts from
         if self._closed:
-            state.best, state.best_value, state.stage = state.candidate, state.bound, _DONE
-        elif decrease <= _ROUNDING * abs(state.base_value):
-            if state.base_value <= state.best_value:
-                state.best, state.best_value = state.base, state.base_value
+            step = self._steps(state, np.arange(1), state.base_gradient)
+            state.best_value = state.base_value - 0.5 * float(np.vdot(state.base_gradient, step))
+            state.best = state.candidate = state.base - step
             state.stage = _DONE
-        elif self._accelerated and state.momentum > 1.0:
-            weight = (state.momentum - 1.0) / _next_momentum(state.momentum)
-            state.ahead = state.candidate + weight * (state.candidate - state.best)
+            return
+        state.propose(partial(self._steps, state), *([_SETTLED] if state.stage == _PATH else []))
+        if state.stage == _POINTS and not state.running.any():
+            state.stage = _DONE
 
     def _advance(self, state: GlsState, sums: BlockSums, details: dict[str, Any]) -> None:
-        """Judge the candidate, then propose the next one."""
-        candidate, *ahead = self._read_off(state, sums.folds[0])
-        rounding = _ROUNDING * abs(state.bound)
-        if state.lipschitz < self._safe and candidate.value > state.bound + rounding:
-            details["outcome"] = "rejected"
-            state.lipschitz = min(2.0 * state.lipschitz, self._safe)
-        elif candidate.value > state.best_value:
-            self._restart(state, details)
-        else:
-            details["outcome"] = "accepted"
-            state.accepted += 1
-            state.best, state.best_gradient, state.best_value = candidate
-            state.base, state.base_gradient, state.base_value = ahead[0] if ahead else candidate
-            state.momentum = _next_momentum(state.momentum) if self._accelerated else 1.0
-        details["best_objective"] = state.best_value
-        if state.stage == _POINTS:
-            self._propose(state)
-
-    def _restart(self, state: GlsState, details: dict[str, Any]) -> None:
-        """Drop the momentum, which led upwards; without any, a step does not help any more but for rounding."""
-        if state.base_value == state.best_value:
-            details["outcome"], state.stage = "rounding", _DONE
-            return
-        details["outcome"], state.momentum = "restarted", 1.0
-        state.base, state.base_gradient, state.base_value = state.best, state.best_gradient, state.best_value
-
-    def _read_off(self, state: GlsState, moments: Moments) -> list[Point]:
-        """Return the points of a read."""
+        """Judge the candidates, then propose the next ones."""
+        moments = sums.folds[0]
         assert isinstance(moments, PointMoments)
-        k = self.problem.shape[1]
-        thetas = [state.candidate, state.ahead] if state.ahead.size else [state.candidate]
+        if state.stage == _PATH:
+            check_folds(moments.fold_weights.tolist())
+            state.safe = (
+                self._safe * moments.weight_sum / self._weights(state, moments, np.arange(len(state.safe)))
+            )
+        candidate, *ahead = self._read_off(state, moments)
+        outcomes = state.judge(candidate, ahead[0] if ahead else None, accelerated=self._accelerated)
+        if state.stage == _PATH:
+            self._judge_path(state, moments)
+            self._propose(state)
+            details["fits"] = int(state.running.sum())
+            if not state.running.any():
+                self._go_on(state)
+            return
+        details["outcome"] = str(outcomes[0])
+        details["best_objective"] = float(state.best_value[0])
+        self._propose(state)
+
+    def _weights(self, state: GlsState, moments: PointMoments, fits: NDArray[np.int64]) -> Array:
+        """Return the sum of the weights of the rows that each fit is trained on."""
+        folds = self._grid(state).fold_of(fits)
+        return np.asarray(moments.weight_sum - moments.fold_weights[folds])
+
+    def _read_off(self, state: GlsState, moments: PointMoments) -> list[Tried]:
+        """Return the points of a read."""
+        k, fits = self.problem.shape[1], np.flatnonzero(state.running)
+        weights: Array | float = moments.weight_sum
+        alphas: Array | float = state.alpha
+        if state.stage == _PATH:
+            weights, alphas = self._weights(state, moments, fits), self._grid(state).alpha_of(fits)
+        cross, slopes = moments.cross.reshape(len(moments.cross), -1, k), moments.slopes.reshape(-1, k)
+        judged = np.stack([moments.held_losses, moments.wrong.astype(np.float64)], axis=1)
         points = []
-        for number, theta in enumerate(thetas):
-            own = slice(number * k, (number + 1) * k)
-            cross, slopes = moments.cross[:, own], moments.slopes[own]
-            loss = float(moments.losses[number])
-            points.append(self._point_of(state, theta, cross, slopes, loss, moments.weight_sum))
+        for number, theta in enumerate(
+            [state.candidate, state.ahead] if state.ahead.size else [state.candidate]
+        ):
+            own = slice(number * len(fits), (number + 1) * len(fits))
+            sums = cross[:, own], slopes[own], moments.losses[own]
+            points.append(self._tried(theta, sums, weights, alphas, judged[own]))
         return points
+
+    def _judge_path(self, state: GlsState, moments: PointMoments) -> None:
+        """Note which alpha is best as the fits now stand."""
+        meta = self.problem.dataset.meta
+        verdict = self._grid(state).verdict(state.best_held, moments.weight_sum, meta.n_rows)
+        state.path = verdict.to_json(state.alphas)
+        state.alpha = float(state.alphas[np.argmin(verdict.losses)])
+        state.notes = [self._said(state, "loss", float(verdict.losses.min()))]
+
+    def _report_path(self, state: GlsState, report: RoundReport) -> None:
+        """Report the loss and the errors of the best alpha, on rows that its fits have not seen."""
+        best = min(state.path, key=lambda line: line["cv_loss"])
+        report.running_loss = best["cv_loss"]
+        if report.running_error is not None:
+            report.running_error = best["cv_error"]
+
+    def _go_on(self, state: GlsState) -> None:
+        """Start the fit to everything at the alpha chosen, from the mean of its folds' weights."""
+        fits = self._chosen(state)
+        lipschitz = min(float(state.lipschitz[fits].max()), max(self._start, self._safe))
+        state.start_at(self._mean(state, fits), lipschitz, self._safe)
+        self._enter(state, state.gram.copy())
+
+    def _chosen(self, state: GlsState) -> NDArray[np.int64]:
+        grid = self._grid(state)
+        return grid.fits_of(int(np.flatnonzero(grid.alphas == state.alpha)[0]))
+
+    def _mean(self, state: GlsState, fits: NDArray[np.int64]) -> Array:
+        return np.asarray(state.best[:, fits].mean(axis=1, keepdims=True))
 
     def status(self, state: GlsState) -> Status:
         """Tell whether the optimum is reached: in closed form, or as far as rounding lets see."""
@@ -382,14 +439,16 @@ class GeneralizedLeastSquares:
 
     def _published(self, state: GlsState) -> Array:
         """Return the candidate where the bound holds for certain; before any step is taken, a safe step."""
-        if state.stage != _POINTS:
-            return state.best
-        if state.lipschitz >= self._safe and state.bound <= state.best_value:
-            return state.candidate
-        if state.accepted:
-            return state.best
-        with single_threaded_blas():
-            return state.best - self._metric(state).steps(state.best_gradient, self._safe)
+        if state.stage == _PATH:
+            return self._mean(state, self._chosen(state))[:, 0]
+        if state.stage == _POINTS and np.isfinite(state.best_value[0]):
+            if state.lipschitz[0] >= state.safe[0] and state.bound[0] <= state.best_value[0]:
+                return state.candidate[:, 0]
+            if not state.accepted[0]:
+                with single_threaded_blas():
+                    step = self._metric(state).steps(state.best_gradient[:, 0], float(state.safe[0]))
+                return state.best[:, 0] - step
+        return state.best[:, 0]
 
     def probe(self, block: int) -> None:
         """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""
@@ -399,10 +458,7 @@ class GeneralizedLeastSquares:
                 block_lane(replace(self._gram_job(), data=data), (None, None), lane)
                 return
             n_features, k = self.problem.shape
-            zero = np.zeros((n_features + self._first, k))
-            points = self._points([zero] * (1 + self._accelerated))
-            point_lane(replace(self._point_job(), data=data), points, lane)
-
-
-def _next_momentum(momentum: float) -> float:
-    return 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum * momentum))
+            fits = grid_size(self.params["alphas"]) * self._folds if self._path else 1
+            zero = np.zeros((n_features + self._first, fits, k))
+            points = self._points([zero] * (1 + self._accelerated), None)
+            point_lane(replace(self._point_job(self._folds), data=data), points, lane)

@@ -167,7 +167,8 @@ def _limit_met(limits: Limits, state: State, progress: Progress, record: dict[st
     if record.get("objective", 0.0) is None:
         return Status.DIVERGED
     certificate = record.get("certificate", {}).get("value")
-    if limits.tol is not None and certificate is not None and certificate <= limits.tol:
+    judged = limits.tol is not None and certificate is not None and not record.get("preliminary")
+    if judged and certificate <= limits.tol:
         return Status.CONVERGED
     if limits.patience is not None and progress.best and progress.best["misses"] >= limits.patience:
         return Status.EARLY_STOPPED

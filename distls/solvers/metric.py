@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from distls.workers.shifted import mirrored
+
 __all__ = ["Metric", "assemble"]
 
 Array = NDArray[np.float64]
@@ -22,6 +24,7 @@ Array = NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)
 # Directions below this many roundings of the largest eigenvalue are left out.
 _NOISE = 10.0
+_TILE = 64
 
 
 def assemble(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) -> Array:
@@ -47,13 +50,6 @@ def assemble(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) ->
         sigma[0, 0] = 1.0
         np.divide(sums, weight_sum, out=sigma[0, 1:])
     return mirrored(sigma)
-
-
-def mirrored(matrix: Array) -> Array:
-    """Copy the upper triangle of a square matrix to its lower one, in place."""
-    for row in range(1, len(matrix)):
-        matrix[row, :row] = matrix[:row, row]
-    return matrix
 
 
 @dataclass(frozen=True)
@@ -202,6 +198,8 @@ class Metric:
         if info:
             return 0.0
         condition, _ = linalg.lapack.dpocon(factor, norm, uplo="L")
+        if condition >= np.sqrt(self.eps):
+            self._factors = {1.0: _Factor(factor, None, 0)}  # the first solve is most often this one
         return float(condition)
 
     def _factorise(self, matrix: Array) -> _Factor:

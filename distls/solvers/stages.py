@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.solvers.base import State, Weights
+from distls.solvers.base import Weights
+from distls.solvers.designs import DesignState
 from distls.solvers.generators import design_at
-from distls.workers.features import Design, design_of, recipe_of
+from distls.workers.features import Design, recipe_of
 from distls.workers.least_squares import Block
 
 __all__ = ["StagewiseState", "append_block", "assemble", "block_of"]
 
 Array = NDArray[np.float64]
-
-_DESIGN = "design_"
 
 
 def _nothing() -> Any:
@@ -29,7 +28,7 @@ def _no_columns() -> NDArray[np.int64]:
 
 
 @dataclass
-class StagewiseState(State):
+class StagewiseState(DesignState):
     """Everything a round starts from, but for the predictions in RUN/state, which follow from it.
 
     Attributes
@@ -51,8 +50,6 @@ class StagewiseState(State):
     intercepts : float64 array of shape (stage, k)
     calibrations : array of shape (stage, k, k)
         Weights on the predictions before each block; (0, k, k) without calibration.
-    recipe, arrays : dicts
-        Of the features: `distls.workers.features.recipe_of`.
     singular : int
         Blocks whose Sigma was singular.
     inner : int
@@ -74,39 +71,18 @@ class StagewiseState(State):
     coefficients: NDArray[Any] = field(default_factory=_nothing)
     intercepts: NDArray[np.float64] = field(default_factory=_nothing)
     calibrations: NDArray[Any] = field(default_factory=_nothing)
-    recipe: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     singular: int = 0
     inner: int = 0
     sigma: NDArray[np.float64] = field(default_factory=_nothing)
     iterate: NDArray[np.float64] = field(default_factory=_nothing)
     point: NDArray[np.float64] = field(default_factory=_nothing)
 
-    def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """See `State.split`; the arrays of the features are arrays of their own."""
-        scalars, arrays = super().split()
-        own = {f"{_DESIGN}{name}": array for name, array in scalars.pop("arrays").items()}
-        return scalars, arrays | own
-
-    @classmethod
-    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """See `State.join`."""
-        own = {name: array for name, array in arrays.items() if name.startswith(_DESIGN)}
-        others = {name: array for name, array in arrays.items() if name not in own}
-        inside = {name.removeprefix(_DESIGN): array for name, array in own.items()}
-        return super().join(scalars | {"arrays": inside}, others)
-
     @property
     def design(self) -> Design:
         """The design of stage 0, from which those of all stages follow."""
         if self.recipe["kind"] != "columns":
-            return design_of(self.recipe, self.arrays)[0]
+            return super().design
         return Design(**{name: self.recipe[name] for name in ("kind", "size", "seed", "n_features")})
-
-    def with_design(self, design: Design) -> Self:
-        """Return the state with features of this design."""
-        recipe, arrays = recipe_of(design, 1)
-        return replace(self, recipe=recipe, arrays=arrays)
 
 
 def block_of(state: StagewiseState, stage: int) -> Block:

@@ -6,8 +6,9 @@ import csv
 import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -26,14 +27,15 @@ from distls.solvers.base import Status
 from distls.solvers.cls import Cls
 from distls.solvers.metric import Metric
 from distls.storage.dataset import Dataset, publish
-from distls.storage.errors import DistlsError, MemoryPlanError, ParameterError
+from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, ParameterError
 from distls.storage.format import DatasetMeta
-from distls.storage.model import LinearModel
+from distls.storage.model import LinearModel, load_model
 from distls.storage.partition import write_partition
 from distls.storage.rows import CsrRows, DenseRows, Partition
 from distls.workers.calibration import replay
 from distls.workers.readout import linear_view
 from reference import calibrated as reference
+from reference import features as formulas
 
 ROUNDS = 5
 
@@ -111,6 +113,19 @@ class TestContract(SolverContract):
         assert self.fit(dataset, seed=1).model.sha256 == undisturbed
 
 
+FOURIER = {"features": "fourier", "block_size": 20, "bandwidth": 8.0}
+
+
+class TestContractOfFourierFeatures(SolverContract):
+    """Sparse rows, principal components, the median trick; in single precision."""
+
+    method = "cls"
+    passes = 7
+    params: ClassVar[dict[str, Any]] = {
+        "features": "fourier", "block_size": 24, "pca": 6, "dtype": "float32", "lanes": 3
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_round_is_the_oracles(setting: dict[str, Any], weighted: bool, tmp_path: Path) -> None:
@@ -131,8 +146,8 @@ def test_every_round_is_the_oracles(setting: dict[str, Any], weighted: bool, tmp
         np.testing.assert_allclose(ours, theirs.predictions, atol=1e-9)
     before = [np.zeros_like(y), *(r.predictions for r in expected)]
     means = [reference.mean_loss(y, values, weight) for values in before]
-    np.testing.assert_allclose(losses(tmp_path / "run"), means[:-1], rtol=1e-11)
-    assert result.record["objective"] == pytest.approx(means[-1], rel=1e-11)
+    np.testing.assert_allclose(losses(tmp_path / "run"), means[:-1], atol=1e-12)
+    assert result.record["objective"] == pytest.approx(means[-1], abs=1e-12)
     assert result.record["certificate"] == {"kind": "none", "value": None}
 
 
@@ -162,6 +177,86 @@ def test_the_error_falls_in_all_settings(
     rounding = 1e-12 if dtype == "float64" else 1e-6
     assert np.all(np.diff(fallen) <= rounding * fallen[0])
     assert fallen[-1] < 0.9 * fallen[1]
+
+
+@pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_generated_features_are_the_oracles_rows(kind: str, layout: str, tmp_path: Path) -> None:
+    x, codes = dense_rows(n=650)
+    x[np.random.default_rng(9).random(x.shape) < 0.4] = 0.0
+    rows = sp.csr_matrix(x) if layout == "csr" else x
+    # a partition of more rows than a piece
+    dataset = write_dataset(tmp_path / "d", rows, codes, partition_rows=600)
+    params = {"features": kind, "block_size": 20, "bandwidth": 8.0, "rounds": 4, "alpha": 1e-3}
+    degree = {"degree": 3} if kind == "polynomials" else {}
+    result = fit("cls", dataset, tmp_path / "run", params={**params, **degree}, seed=3)
+    z = getattr(formulas, kind)(x, 20, 8.0, 3, 0, **degree)
+    expected = reference.calibrated(z, np.eye(3)[codes], rounds=4, alpha=1e-3)
+    model = result.model
+    assert model is not None
+    assert (result.passes, model.n_features, model.weights.shape) == (8.0, 7, (20, 12))
+    np.testing.assert_allclose(model.weights, np.hstack([r.W for r in expected]), atol=1e-6)
+    np.testing.assert_allclose(predictions(model, x), expected[-1].predictions, atol=1e-8)
+    assert result.record["objective"] == pytest.approx(
+        reference.mean_loss(np.eye(3)[codes], expected[-1].predictions), rel=1e-9
+    )
+
+
+def test_projection_and_median_trick_are_those_of_stagewise(
+    data: tuple[Dataset, np.ndarray, np.ndarray],
+) -> None:
+    """Its first stage has the same block; `pca` is a read more."""
+    params = {"features": "fourier", "block_size": 20, "pca": 4}
+    result = fit("cls", data[0], params={**params, "rounds": 2}, seed=1)
+    stage = fit("stagewise", data[0], params={**params, "stages": 1}, seed=1).model
+    assert result.model is not None
+    assert stage is not None
+    assert result.passes == 5.0
+    assert result.model.recipe["features"] == stage.recipe["features"]
+    for name, array in stage.arrays.items():
+        np.testing.assert_array_equal(result.model.arrays[name], array)
+
+
+def test_masks_of_images(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    y = rng.integers(0, 2, 240).astype(np.int32)
+    x = rng.standard_normal((240, 36)) * (1.0 + 2.0 * y[:, None])
+    params = {"features": "random-masks", "block_size": 16, "image": "6x6x1", "mask_side": 3, "rounds": 3}
+    result = fit("cls", write_dataset(tmp_path / "d", x, y), tmp_path / "run", params=params)
+    assert result.model is not None
+    assert set(result.model.arrays) >= {"calibration", "masks"}
+    fallen = losses(tmp_path / "run")
+    assert fallen[-1] < 0.5 * fallen[0]
+    evaluation = evaluate(tmp_path / "run", tmp_path / "d")
+    assert evaluation.error == np.mean(predictions(result.model, x).argmax(axis=1) != y) < 0.2
+
+
+def test_a_saved_model_makes_the_same_features(
+    data: tuple[Dataset, np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    dataset, x, _ = data
+    params = {"features": "fourier", "block_size": 20, "pca": 4, "rounds": 3}
+    model = fit("cls", dataset, tmp_path / "run", params=params).model
+    assert model is not None
+    saved = load_model(tmp_path / "run")
+    assert (saved.sha256, saved.n_features) == (model.sha256, 7)
+    np.testing.assert_array_equal(predictions(saved, x), predictions(model, x))
+    predict(tmp_path / "run", dataset, tmp_path / "out.csv", proba=True)
+    with (tmp_path / "out.csv").open() as file:
+        found = [float(row["probability"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose(found, predictions(model, x).max(axis=1), atol=1e-6)
+
+
+def test_a_calibration_of_several_blocks_is_refused(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+    dataset, x, _ = data
+    model = fit("cls", dataset, params={**FOURIER, "rounds": 2}).model
+    assert model is not None
+    two = {**model.recipe, "features": {**model.recipe["features"], "n_stages": 2}}
+    with pytest.raises(FormatError) as caught:
+        predictions(replace(model, recipe=two), x)
+    assert str(caught.value) == (
+        "this model's recipe was not written by distls: a calibration of 2 blocks, not of one"
+    )
 
 
 def test_weight_two_is_a_row_twice(tmp_path: Path) -> None:
@@ -300,10 +395,11 @@ def rebuilt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rounds
 
 
-@pytest.fixture(scope="module", params=["float64", "float32"])
+@pytest.fixture(scope="module", params=["float64", "float32", "fourier"])
 def whole(request: Any, data: tuple[Dataset, np.ndarray, np.ndarray]) -> tuple[dict[str, Any], str]:
     """Parameters, and the digest of an undisturbed fit."""
-    params = {"rounds": 4, "dtype": request.param}
+    own = {**FOURIER, "pca": 5} if request.param == "fourier" else {"dtype": request.param}
+    params = {"rounds": 4, **own}
     model = fit("cls", data[0], params=params).model
     assert model is not None
     return params, model.sha256
@@ -444,6 +540,35 @@ def test_values_out_of_range(
     assert str(caught.value) == f"cls: {name}={value}: {rule}"
 
 
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (
+            {"block_size": 64},
+            "block_size=64: used with generated features only; leave it out, or ask for features=fourier",
+        ),
+        ({"pca": 3}, "pca=3: used with features=fourier|logits|polynomials only; leave it out"),
+        ({"mask_side": 2}, "mask_side=2: used with features=random-masks|kmeans-masks only; leave it out"),
+        (
+            {"features": "logits", "degree": 3},
+            "degree=3: used with features=polynomials only; leave it out",
+        ),
+        ({"features": "fourier", "pca": 8}, "pca=8: rows have only 7 features"),
+        (
+            {"features": "random-masks"},
+            "rows of 7 features are no square images of one or three channels; say what they are, such as "
+            "image=28x28x1",
+        ),
+    ],
+)  # fmt: skip
+def test_parameters_that_the_features_do_not_use(
+    data: tuple[Dataset, np.ndarray, np.ndarray], params: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        fit("cls", data[0], params=params)
+    assert str(caught.value) == message
+
+
 def test_tol_is_refused(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
     with pytest.raises(ParameterError, match=r"^tol: "):
         fit("cls", data[0], tol=1e-3)
@@ -458,6 +583,22 @@ def test_the_plan_holds_all_rounds_and_the_predictions(data: tuple[Dataset, np.n
     )
     assert few.worker_parts["work"] >= 2 * 100 * 3 * 8 + 8 * MIB
     assert plan_fit("cls", data[0].path).seconds_per_pass is not None
+
+
+def test_the_plan_of_generated_features(data: tuple[Dataset, np.ndarray, np.ndarray]) -> None:
+    """Sums and weights are those of the block, not of the row; `pca` costs a read, and sums of rows."""
+    sizes = [
+        plan_fit("cls", data[0].path, {"features": "fourier", "block_size": m, "pca": 5}, probe=False)
+        for m in (600, 1200)
+    ]
+    grams = [8 * m * (m + 3 + 1) for m in (600, 1200)]
+    assert sizes[1].driver_bytes - sizes[0].driver_bytes > 4 * (grams[1] - grams[0])
+    # sums are among them
+    weights = [plan.worker_parts["weights"] for plan in sizes]
+    assert weights[1] - weights[0] >= grams[1] - grams[0] + 20 * 600 * 3 * 8
+    assert [plan.passes for plan in sizes] == [41.0, 41.0]
+    assert plan_fit("cls", data[0].path, {"rounds": 3}, probe=False).passes == 6.0
+    assert plan_fit("cls", data[0].path, FOURIER).seconds_per_pass is not None
 
 
 def test_what_cannot_fit_is_refused(tmp_path: Path) -> None:

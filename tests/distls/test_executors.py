@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from distributed.comm import CommClosedError
 from helpers import wait_until
 
 from distls.execution import dask as dask_module
-from distls.execution import remote
+from distls.execution import forking, remote
 from distls.execution.base import Executor
 from distls.execution.dask import DaskExecutor, start_local
 from distls.execution.forking import interrupts_held
@@ -58,6 +60,10 @@ def _pid(item: object) -> int:
 
 def _n_tasks(dask_scheduler: Any) -> int:
     return len(dask_scheduler.tasks)
+
+
+def _log_levels(names: list[str]) -> list[int]:
+    return [logging.getLogger(name).getEffectiveLevel() for name in names]
 
 
 class ExecutorSuite:
@@ -125,6 +131,12 @@ class _Dask(ExecutorSuite):
 
 
 class TestTwoProcesses(_Dask):
+    def test_workers_write_nothing_on_the_stderr_they_share(self, executor: Executor) -> None:
+        (levels, _) = executor.each_worker(
+            _log_levels, ["asyncio", "distributed", "tornado.application"]
+        ).values()
+        assert levels == [logging.CRITICAL] * 3
+
     def test_errors_that_nobody_asks_for_are_reported_but_for_cut_connections(
         self, executor: Executor, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -242,6 +254,20 @@ def test_interrupts_are_held_and_then_handled_once() -> None:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+def test_who_asks_again_after_a_while_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
+    clock = iter([0.0, 9.0, 11.0])
+    monkeypatch.setattr(forking, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    try:
+        with interrupts_held(), interrupts_held():
+            for expected in ([], [], [signal.SIGTERM]):
+                signal.raise_signal(signal.SIGTERM)
+                assert came == expected
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_other_threads_hold_nothing() -> None:

@@ -244,11 +244,42 @@ def test_masks(tmp_path: Path, features: str, contrast: bool | None) -> None:
     assert (own.contrast > 0) == bool(contrast)
     stages = [generators.design_at(base, stage, _NO_ORDER) for stage in range(2)]
     values = [_values(design, x) for design in stages]
-    np.testing.assert_allclose(np.square(values[0]).mean(), 1.0, rtol=0.05)
+    np.testing.assert_allclose(values[0].mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(values[0].std(axis=0), 1.0, rtol=1e-5)
     for stage, design in enumerate(stages):
         assert design.convolution is not None
         assert np.array_equal(design.convolution.masks, own.masks[4 * stage : 4 * stage + 4])
     assert np.abs(np.corrcoef(values[0].ravel(), values[1].ravel())[0, 1]) < 0.95
+
+
+def test_polynomials_beside_masks(tmp_path: Path) -> None:
+    """A stage's masks are as many without them, and polynomials have a mean square of one."""
+    x = _images()
+    reader = _reader(tmp_path / "data", x)
+    plain, expanded = (
+        generators.design_for({**IMAGE, **more}, reader, EXECUTOR, 0)
+        for more in ({}, {"block_size": 10_032, "expand": 10_000})
+    )
+    assert plain.convolution is not None
+    assert expanded.convolution is not None
+    assert np.array_equal(plain.convolution.masks, expanded.convolution.masks)
+    for stage in range(2):
+        alone, beside = (_values(generators.design_at(one, stage, _NO_ORDER), x) for one in (plain, expanded))
+        assert np.array_equal(beside[:, :32], alone)
+        np.testing.assert_allclose(np.square(beside[:, 32:]).mean(), 1.0, rtol=0.5 if stage else 0.1)
+
+
+def test_the_bandwidth_of_polynomials_beside_masks(tmp_path: Path) -> None:
+    """A number is taken as it is; the median is that of distances between the first stage's features."""
+    x = _images()
+    reader = _reader(tmp_path / "data", x)
+    params = {**IMAGE, "block_size": 40, "expand": 8}
+    given = generators.design_for({**params, "bandwidth": 5.0}, reader, EXECUTOR, 0)
+    assert given.bandwidth == 5.0
+    found = generators.design_for({**params, "bandwidth": "median"}, reader, EXECUTOR, 0)
+    z = _values(found.at(0), x)[:, :32]
+    distances = np.square(z[:, None] - z[None]).sum(axis=2)[np.triu_indices(len(z), 1)]
+    np.testing.assert_allclose(found.bandwidth, np.median(distances), rtol=1e-5)
 
 
 def test_responses_to_random_patches_are_white(tmp_path: Path) -> None:
@@ -326,6 +357,7 @@ ALL = [
     {"features": "frequency", "block_size": 7},
     {"features": "kmeans-masks", "image": "5x4x1", "mask_side": 2, "pool": 1},
     {"features": "random-masks", "image": "5x4x1", "mask_side": 3, "contrast": True},
+    {"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 20, "expand": 12},
 ]
 
 
@@ -343,7 +375,8 @@ def _prepared(params: dict[str, Any], reader: BlockReader, executor: Executor) -
     if design.projection is not None:
         found += [design.projection.mean, design.projection.components]
     if design.convolution is not None:
-        found += [design.convolution.masks, design.convolution.offsets, np.float64(design.convolution.gain)]
+        own = design.convolution
+        found += [own.masks, own.offsets, own.means, own.scales]
     return [np.asarray(array) for array in found]
 
 
@@ -377,6 +410,14 @@ REFUSED = [
     ({"features": "columns", "pca": 3}, "pca=3: used with features=fourier|logits|polynomials only; leave it out"),
     ({"features": "frequency", "bandwidth": 1.0},
      "bandwidth=1.0: used with features=fourier|logits|polynomials only; leave it out"),
+    ({"features": "fourier", "expand": 3},
+     "expand=3: used with features=random-masks|kmeans-masks only; leave it out"),
+    ({"features": "random-masks", "degree": 3},
+     "degree=3: used with features=polynomials, or with expand, only; leave it out"),
+    ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30, "expand": 12},
+     "block_size=30, expand=12: a mask makes 8 features; take a multiple + 12, such as 28"),
+    ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30, "expand": 30},
+     "block_size=30, expand=30: a mask makes 8 features; take a multiple + 30, such as 38"),
     ({"features": "fourier", "degree": 3}, "degree=3: used with features=polynomials only; leave it out"),
     ({"features": "logits", "contrast": False},
      "contrast=False: used with features=random-masks|kmeans-masks only; leave it out"),

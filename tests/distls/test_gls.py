@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -64,6 +65,43 @@ class TestSoftmaxInAnotherBasis(_Deterministic):
         x, y = labelled_rows(1050, 30, 5)
         x = sp.csr_matrix(sp.hstack([x, x[:, :2]]))
         return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
+
+
+class TestIdentityPath(_Deterministic):
+    """Each fold's fits are made by whoever is there."""
+
+    method = "gls"
+    passes = 1
+    params: ClassVar[dict[str, Any]] = {"link": "identity", "alpha": "path", "folds": 3}
+
+    @pytest.mark.parametrize("rounds", [1])
+    @pytest.mark.parametrize("checkpoint_seconds", [0.0])
+    def test_interrupted_and_resumed(
+        self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
+    ) -> None:
+        super().test_interrupted_and_resumed(dataset, undisturbed, tmp_path, rounds, checkpoint_seconds)
+
+
+class TestSoftmaxPath(_Deterministic):
+    """Long enough for the alpha to be chosen and fitted to everything."""
+
+    method = "gls"
+    passes = 16
+    params: ClassVar[dict[str, Any]] = {"alpha": "path", "folds": 2, "alphas": "0.3:0.1"}
+
+    def test_the_alpha_is_chosen(self, dataset: Dataset) -> None:
+        history = History()
+        self.fit(dataset, callbacks=[history])
+        preliminary = [record.get("preliminary", False) for record in history.records]
+        assert preliminary == sorted(preliminary, reverse=True)
+        assert 4 < sum(preliminary) < 14
+
+    @pytest.mark.parametrize("rounds", [1, 3, 13])
+    @pytest.mark.parametrize("checkpoint_seconds", [0.0])
+    def test_interrupted_and_resumed(
+        self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
+    ) -> None:
+        super().test_interrupted_and_resumed(dataset, undisturbed, tmp_path, rounds, checkpoint_seconds)
 
 
 def _dense(n: int, d: int, k: int, seed: int = 0, noise: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
@@ -342,6 +380,116 @@ def test_a_path_is_separate_fits_of_every_fold(tmp_path: Path, layout: str, fit_
     assert f"note: {said}" in run_lines(tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("link", "layout", "fit_intercept"),
+    [
+        ("softmax", "dense", True),
+        ("softmax", "csr", False),
+        ("logit", "csr", True),
+        ("logit", "dense", False),
+    ],
+)
+def test_a_path_at_shared_reads_is_separate_fits_of_every_fold(
+    tmp_path: Path, link: str, layout: str, fit_intercept: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((230, 7))
+    y = (x[:, :3] + 0.7 * rng.gumbel(size=(230, 3))).argmax(axis=1).astype(np.int32)
+    s = rng.integers(1, 5, 230) / 2
+    stored = x if layout == "dense" else sp.csr_matrix(x)
+    dataset = write_dataset(tmp_path / "d", stored, y, sample_weight=s, partition_rows=60)
+    params = {"link": link, "alpha": "path", "folds": 3, "fit_intercept": fit_intercept}
+    alphas = (1.0, 0.05, 0.001)
+    result = fit("gls", dataset, tmp_path / "run", params={**params, "alphas": "0.05:1:0.001"}, passes=400)
+    assert result.status == "CONVERGED"
+    fold = np.concatenate([np.repeat(np.arange(3), np.diff(n * np.arange(4) // 3)) for n in (60, 60, 60, 50)])
+    losses, wrong = np.zeros(3), np.zeros(3)
+    for a, held in itertools.product(range(3), range(3)):
+        own = fold == held
+        shared = {"link": link, "alpha": alphas[a], "fit_intercept": fit_intercept}
+        others = write_dataset(tmp_path / f"{a}-{held}", x[~own], y[~own], sample_weight=s[~own])
+        alone = fit("gls", others, params=shared, passes=400)
+        assert alone.status == "CONVERGED"
+        assert alone.model is not None
+        scores = x[own] @ alone.model.weights + alone.model.intercept
+        losses[a] += s[own] @ oracle.LINKS[link](scores, np.eye(3)[y[own]])[0] / s.sum()
+        wrong[a] += np.sum(scores.argmax(axis=1) != y[own]) / 230
+    path = result.record["details"]["path"]
+    assert [point["alpha"] for point in path] == list(alphas)
+    # each fit of the path ends when its objective is settled to about 1e-6, theirs at rounding
+    np.testing.assert_allclose([point["cv_loss"] for point in path], losses, rtol=1e-3)
+    np.testing.assert_allclose([point["cv_error"] for point in path], wrong, atol=2.5 / 230)
+    best = int(np.argmin(losses))
+    assert best == 1  # neither end of the path, or it would choose nothing
+    assert result.model is not None
+    assert result.model.params["alpha"] == alphas[best]
+    whole = fit(
+        "gls",
+        dataset,
+        params={"link": link, "alpha": alphas[best], "fit_intercept": fit_intercept},
+        passes=400,
+    )
+    assert result.record["objective"] == pytest.approx(whole.record["objective"], rel=1e-12)
+    assert whole.model is not None
+    np.testing.assert_allclose(result.model.weights, whole.model.weights, atol=1e-5)
+    said = f"alpha={alphas[best]:.6g} has the lowest mean loss of 3 in 3-fold cross-validation, "
+    assert any(line.startswith(f"note: {said}") for line in run_lines(tmp_path / "run"))
+
+
+def test_a_path_that_is_cut_short_publishes_the_mean_of_the_folds_and_says_so(tmp_path: Path) -> None:
+    x, y = _dense(200, 5, 3)
+    dataset = write_dataset(tmp_path / "d", x, y)
+    params = {"alpha": "path", "alphas": "0.1:0.01"}
+    for passes, note in ((1, "alpha=0.1 is the first of 2, none of which is judged yet"), (7, "alpha=0.")):
+        result = fit("gls", dataset, params=params, passes=passes)
+        assert result.status == "MAX_PASSES"
+        assert result.record["notes"][0].startswith(note)
+        assert result.record["notes"][-1] == "more passes would end the fits of the path"
+        assert result.record["preliminary"] is True
+    assert result.model is not None
+    whole = fit("gls", dataset, params={"alpha": result.model.params["alpha"]}, passes=100)
+    assert result.record["objective"] == pytest.approx(whole.record["objective"], rel=0.05)
+
+
+def test_no_certificate_ends_a_path_before_its_alpha_is_chosen(tmp_path: Path) -> None:
+    x, y = _dense(300, 5, 3, noise=0.3)
+    dataset = write_dataset(tmp_path / "d", x, y)
+    # alpha=100 alone meets the tolerance within a few reads, long before 0.001 is fitted
+    params = {"alpha": "path", "alphas": "100:0.001", "fit_intercept": False}
+    quick = fit("gls", dataset, params={"alpha": 100, "fit_intercept": False}, tol=1e-3, passes=50)
+    assert (quick.status, quick.passes <= 4) == ("CONVERGED", True)
+    result = fit("gls", dataset, params=params, tol=1e-3, passes=200)
+    assert result.status == "CONVERGED"
+    assert result.model is not None
+    assert result.model.params["alpha"] == 0.001
+    assert "preliminary" not in result.record
+
+
+def test_a_path_goes_on_from_an_initial_model(tmp_path: Path) -> None:
+    x, y = _dense(300, 6, 3)
+    dataset = write_dataset(tmp_path / "d", x, y)
+    fit("gls", dataset, tmp_path / "first", params={"alpha": 0.01}, passes=100)
+    given = {"alpha": "path", "alphas": "0.02:0.01"}
+    cold = fit("gls", dataset, params=given, passes=300)
+    warm = fit("gls", dataset, params={**given, "init": str(tmp_path / "first")}, passes=300)
+    assert warm.model is not None
+    assert cold.model is not None
+    np.testing.assert_allclose(warm.model.weights, cold.model.weights, atol=1e-5)
+    assert warm.passes < cold.passes
+
+
+def test_a_path_that_does_not_fit_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    x, y = labelled_rows(300, 1000, 20)
+    dataset = write_dataset(tmp_path / "d", x, y)
+    budget = MemoryBudget(400 * MIB)
+    fit("gls", dataset, params={"alpha": 1e-3}, passes=1, memory=budget)
+    with pytest.raises(
+        MemoryPlanError, match=r"or try fewer alphas or folds: -p alphas=1:0\.1:0\.01 -p folds=2"
+    ):
+        fit("gls", dataset, params={"alpha": "path"}, passes=1, memory=budget)
+    fit("gls", dataset, params={"alpha": "path", "alphas": "0.1", "folds": 2}, passes=3, memory=budget)
+
+
 def test_the_default_path_is_relative_to_the_features(tmp_path: Path) -> None:
     x, y = _dense(200, 5, 2)
     found = []
@@ -367,11 +515,7 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         ({"link": "identity", "lipschitz": "sharp"}, ParameterError, f"gls: lipschitz=sharp: {closed}"),
         ({"link": "identity", "accelerate": "none"}, ParameterError, f"gls: accelerate=none: {closed}"),
         ({"link": "identity", "init": str(tmp_path / "run")}, ParameterError, closed),
-        (
-            {"alpha": "path"},
-            ParameterError,
-            "gls: alpha=path is for link=identity; with other links list values",
-        ),
+        ({"alphas": "1:2"}, ParameterError, "gls: alphas=1:2 is of alpha=path; give that too, or drop it"),
         ({"folds": 3}, ParameterError, "gls: folds=3 is of alpha=path; give that too, or drop it"),
         ({"link": "identity", "alphas": "1"}, ParameterError, "gls: alphas=1 is of alpha=path"),
         (
@@ -387,11 +531,12 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         assert message in str(caught.value)
 
 
-def test_a_fold_without_rows_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", ["identity", "softmax"])
+def test_a_fold_without_rows_is_refused(tmp_path: Path, link: str) -> None:
     x, y = _dense(12, 3, 2)
     dataset = write_dataset(tmp_path / "d", x, y, partition_rows=4)
     with pytest.raises(ParameterError, match="folds=6: a fold has no rows of any weight; ask for fewer"):
-        fit("gls", dataset, params={"link": "identity", "alpha": "path", "folds": 6})
+        fit("gls", dataset, params={"link": link, "alpha": "path", "folds": 6})
 
 
 def test_init_that_does_not_fit_is_refused(tmp_path: Path) -> None:

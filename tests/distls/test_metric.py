@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distls.solvers.gls_path import PathMetric
 from distls.solvers.metric import Metric, assemble
 
 
@@ -126,3 +127,18 @@ def test_zero_columns_alone_leave_the_rest_sound() -> None:
     np.testing.assert_allclose(
         step[[0, 2]], np.linalg.solve(0.5 * kept.T @ kept / 40, np.ones((2, 1))), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_paths_steps_solve_in_the_metric_of_each_fit(intercept: bool) -> None:
+    x = np.random.default_rng(0).standard_normal((90, 60)) + 2.0
+    sigma = assemble(np.triu(x.T @ x), x.sum(axis=0), 90.0, intercept=intercept)
+    metric = PathMetric(sigma, intercept=intercept, eps=2.0**-52)
+    g = np.random.default_rng(1).standard_normal((60 + intercept, 4, 2))
+    lipschitz, alphas = np.array([0.5, 0.25, 0.5, 1.0]), np.array([0.1, 0.05, 3.0, 0.1])
+    found = metric.steps(g, lipschitz, alphas)
+    for fit in range(4):
+        alone = Metric.scaled(sigma.copy(), alphas[fit], intercept=intercept)
+        np.testing.assert_allclose(
+            found[:, fit], alone.steps(g[:, fit], lipschitz[fit]), rtol=1e-9, atol=1e-12
+        )

@@ -190,7 +190,9 @@ def test_notices_of_the_ingest_are_warnings(ranked, tmp_path):
         distls.evaluate(ranked / "run", ranked / "test.svm")
     assert texts_of(noted) == [QIDS, SPARSE]
     with pytest.warns(UserWarning) as noted:
-        distls.predict(distls.load_model(ranked / "run"), ranked / "test.svm", tmp_path / "a.csv", labelled=True)
+        distls.predict(
+            distls.load_model(ranked / "run"), ranked / "test.svm", tmp_path / "a.csv", labelled=True
+        )
     assert texts_of(noted) == [QIDS, SPARSE]
     with pytest.warns(UserWarning) as noted:
         distls.evaluate(ranked / "run", ranked / "plain.svm")

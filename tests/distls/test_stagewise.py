@@ -61,6 +61,24 @@ class TestCalibratedModels(DenseContract):
     passes = None
 
 
+class TestMasksAndPolynomials(DenseContract):
+    """Convolutional features, and polynomials of them beside, in two models."""
+
+    method = "stagewise"
+    params: ClassVar[dict[str, Any]] = {
+        "features": "random-masks",
+        "image": "5x4x3",
+        "mask_side": 2,
+        "pool": 1,
+        "expand": 6,
+        "inner": "calibrated",
+        "block_size": 14,
+        "stages": 2,
+        "models": 2,
+    }
+    passes = None
+
+
 class TestLogistic(DenseContract):
     method = "stagewise"
     params: ClassVar[dict[str, Any]] = {

@@ -59,4 +59,8 @@ def convolutions(x: np.ndarray, own: Any) -> np.ndarray:
                 both = [r, -r] if two_sided else [np.abs(r)]
                 sides = np.array([np.maximum(side - own.threshold, 0) for side in both])
                 out[i, top * own.pool // down, left * own.pool // across] += sides
-    return (own.gain * out / counts[:, :, None, None]).reshape(len(x), -1)
+    out /= counts[:, :, None, None]
+    if own.means is not None:
+        by_region = (own.pool, own.pool, *out.shape[3:])
+        out = (out - own.means.reshape(by_region)) * own.scales.reshape(by_region)
+    return out.reshape(len(x), -1)

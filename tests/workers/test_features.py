@@ -22,8 +22,9 @@ from distls.workers.features import (
     Projection,
     blocks,
     design_of,
-    project_once,
+    project,
     recipe_of,
+    shared_projection,
 )
 from distls.workers.kernels import features as kernels
 from reference import features as reference
@@ -49,10 +50,10 @@ def _projection(d: int = D, m: int = 5) -> Projection:
 
 def _convolution(**changes: Any) -> Convolution:
     rng = np.random.default_rng(2)
-    own = Convolution(
-        (2, 7, 6), 3, rng.standard_normal((10, 18)), rng.standard_normal(10), gain=0.7, threshold=0.1
-    )
-    return replace(own, **changes)
+    own = Convolution((2, 7, 6), 3, rng.standard_normal((10, 18)), rng.standard_normal(10), threshold=0.1)
+    own = replace(own, **changes)
+    means, scales = rng.standard_normal((2, own.per_mask, 10))
+    return replace(own, means=means, scales=scales)
 
 
 def features_of(design: Design, x: Rows, dtype: np.dtype[Any] = FLOAT64) -> np.ndarray:
@@ -78,8 +79,14 @@ def _expected(design: Design, x: np.ndarray) -> np.ndarray:
     values = x.astype(np.float64)
     if design.kind == "masks":
         assert design.convolution is not None
-        per_stage = design.size // design.convolution.per_mask
-        return reference.convolutions(values, design.convolution.part(design.stage, per_stage))
+        per_mask, expand = design.convolution.per_mask, design.expand
+        per_stage = (design.size - expand) // per_mask
+        values = reference.convolutions(values, design.convolution.part(design.stage, per_stage))
+        if not expand:
+            return values
+        s, seed, stage = design.bandwidth, design.seed, design.stage
+        polynomials = reference.polynomials(values, expand, s, seed, stage, design.degree)
+        return np.concatenate([values, polynomials], axis=1)
     if design.convolution is not None:
         values = reference.convolutions(values, design.convolution)
     if design.projection is not None:
@@ -106,6 +113,9 @@ DESIGNS = {
     "pca fourier": Design("fourier", 20, bandwidth=3.0, projection=_projection(), n_features=D),
     "pca polynomials": Design("polynomials", 20, bandwidth=3.0, projection=_projection(), n_features=D),
     "masks": Design("masks", 32, stage=1, convolution=_convolution(), n_features=84),
+    "expanded masks": Design(
+        "masks", 45, seed=3, stage=1, bandwidth=40.0, convolution=_convolution(), n_features=84, expand=13
+    ),
     "convolved": Design(convolution=_convolution(), n_features=84),
     "convolved logits": Design(
         "logits", 9, bandwidth=50.0, convolution=_convolution(), projection=_projection(80, 7), n_features=84
@@ -203,8 +213,9 @@ def test_a_shared_projection_is_done_once_and_changes_no_bit(layout: str) -> Non
     rows = DenseRows(x) if layout == "dense" else _csr(x)
     copy = Projection(_projection().mean.copy(), _projection().components.copy())
     designs = [DESIGNS["pca fourier"], replace(DESIGNS["pca polynomials"], projection=copy)]
-    shared, after = project_once(designs, rows, FLOAT32)
-    assert isinstance(shared, DenseRows)
+    projection, after = shared_projection(designs)
+    assert projection is not None
+    shared = project(projection, rows, FLOAT32)
     assert shared.values.shape == (len(x), 5)
     for before, one in zip(designs, after, strict=True):
         assert one.projection is None
@@ -216,8 +227,7 @@ def test_projections_that_differ_are_not_shared(other: str) -> None:
     first = DESIGNS["pca fourier"]
     mean = _projection().mean + 1
     second = DESIGNS.get(other, replace(first, projection=replace(_projection(), mean=mean)))
-    rows = DenseRows(_rows())
-    assert project_once([first, second], rows, FLOAT32) == (rows, [first, second])
+    assert shared_projection([first, second]) == (None, [first, second])
 
 
 # ---------------------------------------------------------------- kernels
@@ -294,6 +304,12 @@ BROKEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("fourier", {"size": 2.0}, {}),
     ("fourier", {"size": 0}, {}),
     ("fourier", {"seed": True}, {}),
+    ("fourier", {"expand": 3}, {}),
+    ("expanded masks", {"expand": 14}, {}),
+    ("expanded masks", {"expand": -13}, {}),
+    ("masks", {}, {"mask_means": np.zeros((3, 10))}),
+    ("masks", {}, {"mask_scales": None}),
+    ("fourier", {}, {"mask_means": np.zeros((8, 10))}),
     ("fourier", {"bandwidth": 0}, {}),
     ("fourier", {"bandwidth": float("nan")}, {}),
     ("fourier", {"bandwidth": "1"}, {}),
@@ -327,7 +343,7 @@ def test_broken_recipes_are_refused(name: str, scalars: dict[str, Any], changed:
         design_of(recipe | scalars, arrays)
 
 
-@pytest.mark.parametrize(("name", "value"), [("rectify", "exec"), ("gain", 0), ("side", 9), ("shape", [84])])
+@pytest.mark.parametrize(("name", "value"), [("rectify", "exec"), ("side", 9), ("shape", [84])])
 def test_broken_recipes_of_masks_are_refused(name: str, value: Any) -> None:
     recipe, arrays = recipe_of(replace(DESIGNS["masks"], stage=0), 1)
     recipe["convolution"][name] = value

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, MismatchError
 from distls.storage.partition import partition_folder
-from distls.storage.rows import CsrRows
+from distls.storage.rows import CsrRows, DenseRows, Partition
 from distls.workers import stream as stream_module
-from distls.workers.stream import DatasetRef, ReadStats, cached_bytes, clear_cache, open_ref, stream
+from distls.workers.stream import DatasetRef, Form, ReadStats, cached_bytes, clear_cache, open_ref, stream
 
 ROWS = (30, 0, 41, 22, 35, 18)
 
@@ -148,6 +148,36 @@ def test_scoring_another_dataset_leaves_the_training_data_in_the_cache(sets):
     stats = ReadStats()
     read(ref(sets[0], 10**6), range(6), stats)
     assert stats.bytes_read == 0
+
+
+def halved(partition):
+    """A form of a dense partition: half of its columns."""
+    values = partition.x.values
+    x = DenseRows(values[:, : values.shape[1] // 2].copy())
+    return Partition(x, partition.y.copy(), None)
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+@pytest.mark.parametrize("cache_bytes", [0, 10**9])
+def test_a_form_is_kept_instead_of_the_partition(sets, prefetch, cache_bytes):
+    written, made = sets[1], []
+
+    def make(partition):
+        made.append(len(partition.x.values))
+        return halved(partition)
+
+    order, expected = [4, 0, 3, 4], [flat(halved(written.partitions[i])) for i in (4, 0, 3, 4)]
+    reference, form = ref(written, cache_bytes, prefetch), Form("half", make)
+    for _ in range(2):
+        found = [flat(part) for _, part in stream(reference, order, ReadStats(), form)]
+        assert found == expected
+    assert made == ([35, 30, 22] if cache_bytes else [35, 30, 22, 35] * 2)
+    kept = sum(
+        halved(written.partitions[i]).x.values.nbytes + written.partitions[i].y.nbytes for i in (4, 0, 3)
+    )
+    assert cached_bytes() == (kept if cache_bytes else 0)
+    # the partitions themselves are another thing
+    assert read(reference, [0, 3]) == truth(written, [0, 3])
 
 
 def test_a_smaller_budget_of_a_later_fit_is_kept_too(sets):

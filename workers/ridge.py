@@ -1,0 +1,106 @@
+"""The task of ridge regression along a path of alphas: one fold predicted by the fits to the others."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.least_squares import Moments
+from distls.workers.shifted import Shifted, mirrored, packed, unpacked
+
+__all__ = ["FoldSums", "PathJob", "held_out", "held_out_bytes"]
+
+Array = NDArray[np.float64]
+
+
+class FoldSums(NamedTuple):
+    """The `Moments` of a fold at zero weights, where the slopes of the squared loss are the negative targets.
+
+    Attributes
+    ----------
+    gram : float64 array of shape (d (d + 1) / 2,)
+        Packed, for half the way to the workers.
+    sums, cross, slopes, squares, weight_sum
+        As in `Moments`.
+    """
+
+    gram: Array
+    sums: Array
+    cross: Array
+    slopes: Array
+    squares: Array
+    weight_sum: float
+
+    @classmethod
+    def of(cls, moments: Moments) -> FoldSums:
+        """Pack the sums of a fold."""
+        m = moments
+        return cls(packed(m.gram), m.sums, m.cross, m.slopes, m.squares, m.weight_sum)
+
+    def plus(self, other: FoldSums) -> FoldSums:
+        """Return the sums over the rows of both."""
+        return FoldSums(
+            self.gram + other.gram,
+            self.sums + other.sums,
+            self.cross + other.cross,
+            self.slopes + other.slopes,
+            self.squares + other.squares,
+            self.weight_sum + other.weight_sum,
+        )
+
+
+class PathJob(NamedTuple):
+    """What all folds share.
+
+    Attributes
+    ----------
+    folds : list of FoldSums
+    alphas : float64 array of shape (n_alphas,), all above 0
+    intercept : bool
+    eps : float
+        Relative rounding error of the Gram matrices.
+    """
+
+    folds: list[FoldSums]
+    alphas: Array
+    intercept: bool
+    eps: float
+
+
+def held_out(job: PathJob, number: int) -> Array:
+    """Return the sum of squared residuals on one fold at each alpha, shape (n_alphas,), fitted to the others."""
+    fold, n = job.folds[number], len(job.alphas)
+    w, b = _fit_others(job, number)
+    # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the slopes at zero weights are -y
+    own = mirrored(unpacked(fold.gram, len(w))) @ w
+    targets, products = np.tile(fold.slopes, n), np.tile(fold.cross, n)
+    sums = np.tile(fold.squares, n) + np.einsum("ij,ij->j", w, own + 2.0 * products)
+    sums += b * (2.0 * (targets + fold.sums @ w) + fold.weight_sum * b)
+    return np.asarray(sums.reshape(n, -1).sum(axis=1))
+
+
+def _fit_others(job: PathJob, number: int) -> tuple[Array, Array]:
+    """Fit everything but one fold at all alphas: weights (d, n_alphas * k), intercepts (n_alphas * k,)."""
+    others = reduce(FoldSums.plus, [fold for other, fold in enumerate(job.folds) if other != number])
+    total, n = others.weight_sum, len(job.alphas)
+    mean, products, targets = others.sums / total, -others.cross / total, -others.slopes / total
+    gram = mirrored(unpacked(others.gram / total, len(mean)))
+    del others
+    if job.intercept:
+        gram -= np.outer(mean, mean)
+        products -= np.outer(mean, targets)
+    shifted = Shifted(gram, job.eps)
+    del gram
+    inner = shifted.inside(products)
+    found = np.concatenate([shifted.solve_inside(inner, alpha) for alpha in job.alphas], axis=1)
+    weights = shifted.outside(found)
+    offsets = np.tile(targets, n) - mean @ weights
+    return weights, offsets if job.intercept else np.zeros_like(offsets)
+
+
+def held_out_bytes(d: int, n_columns: int) -> int:
+    """Return what a task holds besides the job: matrices of d columns, and weights of all alphas and outputs."""
+    return 8 * d * (5 * d + 5 * n_columns)
