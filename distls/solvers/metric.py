@@ -24,7 +24,6 @@ Array = NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)
 # Directions below this many roundings of the largest eigenvalue are left out.
 _NOISE = 10.0
-_TILE = 64
 
 
 def assemble(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) -> Array:

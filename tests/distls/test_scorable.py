@@ -154,7 +154,7 @@ def test_labels_the_model_does_not_know(place, tmp_path):
     with pytest.raises(MismatchError) as caught:
         distls.evaluate(place / "run", tmp_path / "a.tsv")
     assert "has 1 classes (surprise; 1 rows) that are not among the 3 of" in str(caught.value)
-    with pytest.warns(UserWarning) as noted:
+    with pytest.warns(UserWarning, match=r"\w") as noted:
         found = distls.evaluate(place / "run", tmp_path / "a.tsv", unknown_labels="count")
     assert (found.n_rows, found.unknown) == (2, 1)
     assert texts_of(noted) == [f"1 label not in {place}/run appended: surprise"]
@@ -186,15 +186,15 @@ QIDS = "qid ignored in 30 rows"
 
 
 def test_notices_of_the_ingest_are_warnings(ranked, tmp_path):
-    with pytest.warns(UserWarning) as noted:
+    with pytest.warns(UserWarning, match=r"\w") as noted:
         distls.evaluate(ranked / "run", ranked / "test.svm")
     assert texts_of(noted) == [QIDS, SPARSE]
-    with pytest.warns(UserWarning) as noted:
+    with pytest.warns(UserWarning, match=r"\w") as noted:
         distls.predict(
             distls.load_model(ranked / "run"), ranked / "test.svm", tmp_path / "a.csv", labelled=True
         )
     assert texts_of(noted) == [QIDS, SPARSE]
-    with pytest.warns(UserWarning) as noted:
+    with pytest.warns(UserWarning, match=r"\w") as noted:
         distls.evaluate(ranked / "run", ranked / "plain.svm")
     assert texts_of(noted) == [SPARSE]
     with warnings.catch_warnings():

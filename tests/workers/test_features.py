@@ -86,7 +86,7 @@ def _expected(design: Design, x: np.ndarray) -> np.ndarray:
             return values
         s, seed, stage = design.bandwidth, design.seed, design.stage
         polynomials = reference.polynomials(values, expand, s, seed, stage, design.degree)
-        return np.concatenate([values, polynomials], axis=1)
+        return np.concatenate([values, np.sqrt(0.1) * polynomials], axis=1)
     if design.convolution is not None:
         values = reference.convolutions(values, design.convolution)
     if design.projection is not None:
