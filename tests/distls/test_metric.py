@@ -104,6 +104,17 @@ def test_alpha_mends_what_is_singular() -> None:
     np.testing.assert_allclose(metric.steps(g, 1.0), wanted, rtol=1e-12)
 
 
+def test_a_ridge_keeps_many_copies_of_a_column_sound() -> None:
+    """In the 1-norm they are not, at alpha = 1e-5; an eigendecomposition of large blocks would take minutes."""
+    column = np.random.default_rng(0).standard_normal(50)
+    column /= np.sqrt(np.mean(column**2))
+    metric = _metric(np.tile(column[:, None], (1, 400)), 1e-5, intercept=False)
+    assert metric.is_sound
+    assert metric.rank == 400
+    np.testing.assert_allclose(metric.steps(np.ones((400, 1)), 1.0), 1 / (400 + 1e-5), rtol=1e-6)
+    assert not _metric(np.tile(column[:, None], (1, 400)), 1e-7, intercept=False).is_sound
+
+
 def test_a_tiny_alpha_counts_in_the_new_basis_too() -> None:
     x = _rows(300, 6, 1e7)
     alpha = 1e-13
