@@ -27,15 +27,20 @@ from numpy.typing import NDArray
 from distls.workers.kernels._jit import kernel
 
 __all__ = [
+    "BINARY_LOSSES",
     "LOG_LOSSES",
     "LOSSES",
     "SLOPES_IN_G",
+    "BinaryHinge",
+    "BinaryLog",
+    "BinarySquaredHinge",
     "CrammerSinger",
     "LogOfProbability",
     "Loss",
     "NormalizedSigmoids",
     "OvrHinge",
     "OvrLog",
+    "OvrSquaredHinge",
     "Perceptron",
     "Softmax",
     "Squared",
@@ -44,6 +49,7 @@ __all__ = [
     "loss_values",
     "probabilities",
     "row_slopes",
+    "target_slopes",
 ]
 
 Floats = NDArray[np.floating[Any]]
@@ -108,6 +114,18 @@ class OvrHinge(NamedTuple):
         return _against((1.0 + _against(scores, y) > 0.0).astype(scores.dtype), y)
 
 
+class OvrSquaredHinge(NamedTuple):
+    """One-versus-rest squared hinge, ``sum_c 1/2 max(0, 1 - t_c z_c)^2`` (the loss of the SGD-QN paper, section 6)."""
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return 0.5 * np.square(np.maximum(0.0, 1.0 + _against(scores, y))).sum(axis=1)
+
+    def slopes(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row: ``-t_c max(0, 1 - t_c z_c)``."""
+        return _against(np.maximum(0.0, 1.0 + _against(scores, y)), y)
+
+
 class OvrLog(NamedTuple):
     """One-versus-rest logistic loss, ``sum_c log(1 + exp(-t_c z_c))`` with t_c = 1 for the row's class, else -1."""
 
@@ -160,15 +178,63 @@ class Squared(NamedTuple):
         return out
 
 
-Loss = Softmax | CrammerSinger | Perceptron | OvrHinge | OvrLog | Squared
+class BinaryHinge(NamedTuple):
+    """`OvrHinge` of two classes with a single output.
+
+    With two classes the outputs of one-versus-rest are each other's negative: one of them, of class 1, is enough.
+    Scores are (n, 1), the value is that of both outputs, the slope that of the one. Class 0 is predicted at zero.
+    """
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of both outputs."""
+        return LOSSES["ovr_hinge"].values(_both(scores), y)
+
+    def slopes(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of the single output's loss, shape (n, 1)."""
+        return LOSSES["ovr_hinge"].slopes(_both(scores), y)[:, 1:]
+
+
+class BinarySquaredHinge(NamedTuple):
+    """`OvrSquaredHinge` of two classes with a single output."""
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of both outputs."""
+        return LOSSES["ovr_squared_hinge"].values(_both(scores), y)
+
+    def slopes(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of the single output's loss, shape (n, 1)."""
+        return LOSSES["ovr_squared_hinge"].slopes(_both(scores), y)[:, 1:]
+
+
+class BinaryLog(NamedTuple):
+    """`OvrLog` of two classes with a single output."""
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of both outputs."""
+        return LOSSES["ovr_log"].values(_both(scores), y)
+
+    def slopes(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of the single output's loss, shape (n, 1)."""
+        return LOSSES["ovr_log"].slopes(_both(scores), y)[:, 1:]
+
+
+Loss = Softmax | CrammerSinger | Perceptron | OvrHinge | OvrSquaredHinge | OvrLog | Squared
 
 LOSSES: dict[str, Loss] = {
     "softmax": Softmax(),
     "crammer_singer": CrammerSinger(),
     "perceptron": Perceptron(),
     "ovr_hinge": OvrHinge(),
+    "ovr_squared_hinge": OvrSquaredHinge(),
     "ovr_log": OvrLog(),
     "squared": Squared(),
+}
+
+# Of one output, for data of two classes.
+BINARY_LOSSES: dict[str, BinaryHinge | BinarySquaredHinge | BinaryLog] = {
+    "ovr_hinge": BinaryHinge(),
+    "ovr_squared_hinge": BinarySquaredHinge(),
+    "ovr_log": BinaryLog(),
 }
 
 # What scores the probabilities of a model trained with a loss; a loss that is not here has none. "simplex" is no
@@ -223,6 +289,10 @@ def _others(scores: Floats, y: Codes) -> Floats:
     out = scores.copy()
     out[np.arange(len(y)), y] = -np.inf
     return out
+
+
+def _both(scores: Floats) -> Floats:
+    return np.hstack([-scores, scores])
 
 
 def _against(values: Floats, y: Codes) -> Floats:
@@ -284,6 +354,28 @@ def _row_slopes_overload(loss, z, scale, y, g):
     return row_slopes_of_loss
 
 
+def target_slopes(loss: Loss, z: Floats, scale: Any, y: Any, i: int, g: Floats) -> tuple[float, int, int]:
+    """Value and slopes of row i, whose target is the class y[i] or the k numbers y[i] (squared loss).
+
+    As `row_slopes`, and callable from kernels only; the predicted class of numbers is -1, and their loss is
+    ``1/2 |scale * z - y_i|^2`` whatever `loss` says.
+    """
+    raise NotImplementedError
+
+
+@overload(target_slopes)
+def _target_slopes_overload(loss, z, scale, y, i, g):
+    def of_class(loss, z, scale, y, i, g):
+        return row_slopes(loss, z, scale, np.intp(y[i]), g)
+
+    def of_numbers(loss, z, scale, y, i, g):
+        for c in range(len(g)):
+            g[c] = g.dtype.type(scale * z[c] - y[i, c])
+        return 0.5 * _sum_of_squares(g), SLOPES_IN_G, -1
+
+    return of_class if y.ndim == 1 else of_numbers
+
+
 @kernel
 def _first_max(z):
     best = 0
@@ -340,6 +432,50 @@ def _ovr_hinge_row(z, scale, y, g):
         g[c] = one if g[c] > none else none
     g[y] = -g[y]
     return np.float64(total), SLOPES_IN_G, best
+
+
+@_row_of(OvrSquaredHinge)
+def _ovr_squared_hinge_row(z, scale, y, g):
+    best, factor, one, none = _first_max(z), g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
+    for c in range(len(g)):
+        short = one + factor * z[c]
+        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+    short = one - factor * z[y]
+    g[y] = none if short <= none else -short
+    value = 0.5 * _sum_of_squares(g)
+    return value, y if value == 0.0 else SLOPES_IN_G, best
+
+
+@_row_of(BinaryHinge)
+def _binary_hinge_row(z, scale, y, g):
+    sign = 1.0 if y == 1 else -1.0
+    short = 1.0 - sign * scale * np.float64(z[0])
+    predicted = 1 if z[0] > 0 else 0
+    if short <= 0.0:
+        return 0.0, y, predicted
+    g[0] = g.dtype.type(-sign)
+    return 2.0 * short, SLOPES_IN_G, predicted
+
+
+@_row_of(BinarySquaredHinge)
+def _binary_squared_hinge_row(z, scale, y, g):
+    sign = 1.0 if y == 1 else -1.0
+    short = 1.0 - sign * scale * np.float64(z[0])
+    predicted = 1 if z[0] > 0 else 0
+    if short <= 0.0:
+        return 0.0, y, predicted
+    g[0] = g.dtype.type(-sign * short)
+    return short * short, SLOPES_IN_G, predicted
+
+
+@_row_of(BinaryLog)
+def _binary_log_row(z, scale, y, g):
+    sign = 1.0 if y == 1 else -1.0
+    margin = sign * scale * np.float64(z[0])
+    small = math.exp(-abs(margin))
+    g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
+    value = math.log1p(small) + (0.0 if margin > 0.0 else -margin)
+    return 2.0 * value, SLOPES_IN_G, 1 if z[0] > 0 else 0
 
 
 @_row_of(OvrLog)

@@ -50,6 +50,13 @@ def ovr_hinge(z: Array, y: int) -> tuple[float, Array]:
     return float(np.maximum(0.0, 1.0 - t * z).sum()), np.where(t * z < 1.0, -t, 0.0)
 
 
+def ovr_squared_hinge(z: Array, y: int) -> tuple[float, Array]:
+    """One-versus-rest squared hinge: the sum of K binary ones, each halved."""
+    t = np.where(np.arange(len(z)) == y, 1.0, -1.0)
+    short = np.maximum(0.0, 1.0 - t * z)
+    return 0.5 * float(short @ short), -t * short
+
+
 def ovr_log(z: Array, y: int) -> tuple[float, Array]:
     """One-versus-rest logistic loss: the sum of K binary ones."""
     t = np.where(np.arange(len(z)) == y, 1.0, -1.0)
@@ -67,6 +74,7 @@ LOSSES: dict[str, Callable[[Array, int], tuple[float, Array]]] = {
     "crammer_singer": crammer_singer,
     "perceptron": perceptron,
     "ovr_hinge": ovr_hinge,
+    "ovr_squared_hinge": ovr_squared_hinge,
     "ovr_log": ovr_log,
     "squared": squared,
 }

@@ -9,6 +9,7 @@ import pytest
 from distls.storage.model import WITH_PROBABILITIES
 from distls.workers import losses
 from distls.workers.losses import (
+    BINARY_LOSSES,
     LOG_LOSSES,
     LOSSES,
     SLOPES_IN_G,
@@ -85,6 +86,23 @@ def test_ties_go_to_the_lowest_class(name, dtype):
         if name == "perceptron":
             assert rival == 1
         np.testing.assert_allclose(loss_slopes(LOSSES[name], z[None], np.array([y]))[0], slopes, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(BINARY_LOSSES))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_output_of_two_classes_is_half_of_both(name, dtype):
+    loss, (z, y) = BINARY_LOSSES[name], scores_and_classes(1, spread=2.0)
+    y = np.arange(len(z), dtype=np.int32) % 2
+    both = np.hstack([-z, z])
+    np.testing.assert_allclose(loss.values(z, y), loss_values(LOSSES[name], both, y), rtol=1e-12)
+    np.testing.assert_allclose(loss.slopes(z, y)[:, 0], loss_slopes(LOSSES[name], both, y)[:, 1], rtol=1e-12)
+    for i in range(len(z)):
+        row, g = (z[i] / 0.25).astype(dtype), np.full(1, np.nan, dtype)
+        value, rival, predicted = row_slopes(loss, row, 0.25, int(y[i]), g)
+        slope = g[0] if rival == SLOPES_IN_G else 0.0
+        np.testing.assert_allclose([value, slope], [loss.values(z, y)[i], loss.slopes(z, y)[i, 0]], rtol=2e-6)
+        assert predicted == both[i].argmax()
+    assert row_slopes(loss, np.zeros(1, dtype), 1.0, 1, np.empty(1, dtype))[2] == 0
 
 
 def test_zero_scores_teach_the_perceptron_unless_the_class_is_the_first():
@@ -187,7 +205,7 @@ def test_losses_pickle_and_are_named_once():
         assert type(pickle.loads(pickle.dumps(loss))) is type(loss)
         assert type(loss).__name__.lower() == name.replace("_", "")
     assert set(mcid.LOSSES) == set(LOSSES)
-    scored = [*LOSSES.values(), *LOG_LOSSES.values()]
+    scored = [*LOSSES.values(), *BINARY_LOSSES.values(), *LOG_LOSSES.values()]
     assert set(losses._ROW_FUNCTIONS) == {type(loss) for loss in scored}
     assert set(LOG_LOSSES) == set(WITH_PROBABILITIES)
 

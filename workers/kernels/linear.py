@@ -256,13 +256,30 @@ def _row_span(rows, i, indices, data):
 @kernel
 def row_scores(indices, data, start, stop, w, z):
     """Set ``z = W^T x`` for the row (indices, data)[start:stop]: O(nnz k)."""
-    _row_dot(indices, data, start, stop, w, z)
+    if len(z) == 1:
+        z[0] = _dot_one(indices, data, start, stop, w)
+    else:
+        _row_dot(indices, data, start, stop, w, z)
+
+
+@kernel
+def _dot_one(indices, data, start, stop, w):
+    """Return the score of a single output: LLVM gathers over the non-zeros here."""
+    total = w.dtype.type(0.0)
+    for p in range(start, stop):
+        total += w.dtype.type(data[p]) * w[np.intp(indices[p]), 0]
+    return total
 
 
 @kernel
 def row_axpy(indices, data, start, stop, factor, g, w):
     """Add ``factor * x (x) g`` to w, k slopes for each non-zero; g has the type of w."""
-    _row_add(indices, data, start, stop, w, g, factor)
+    if len(g) == 1:
+        step = w.dtype.type(factor) * g[0]
+        for p in range(start, stop):
+            w[np.intp(indices[p]), 0] += step * w.dtype.type(data[p])
+    else:
+        _row_add(indices, data, start, stop, w, g, w.dtype.type(factor))
 
 
 @kernel
