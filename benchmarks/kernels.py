@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.kernels import linear
-from distls.workers.kernels.stochastic import mcid_block, mcid_settings, new_clock
+from distls.workers.kernels.stochastic import new_clock, sgd_block, sgd_settings
 from distls.workers.losses import LOSSES
 
 NO_WEIGHT = np.empty(0)
@@ -86,7 +86,7 @@ def _order(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 def training(case: Case, block: Block, **options: Any) -> Callable[[], object]:
     """Return one pass of MCID from zero weights."""
-    settings = mcid_settings(LOSSES[case.loss], ALPHA, **options)
+    settings = sgd_settings(LOSSES[case.loss], ALPHA, **options)
     u = np.zeros((block.n_features, case.k), case.dtype)
     q = np.zeros_like(u) if np.isfinite(settings.tail_from) else u[:0]
 
@@ -94,7 +94,7 @@ def training(case: Case, block: Block, **options: Any) -> Callable[[], object]:
         u.fill(0)
         q.fill(0)
         b, qb = np.zeros(case.k), np.zeros(case.k)
-        return mcid_block(block.rows, block.y, NO_WEIGHT, block.order, u, q, b, qb, new_clock(), settings)
+        return sgd_block(block.rows, block.y, NO_WEIGHT, block.order, u, q, b, qb, new_clock(), settings)
 
     return run
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from distls.estimator_base import DIVERGED, DatasetClassifier, LinearCoefficients, rows_of
 from distls.execution.base import Executor
-from distls.solvers.streaming import McidStream
+from distls.solvers.streaming import Stream, facts_of
 from distls.storage.errors import ParameterError
 from distls.storage.model import LinearModel
 from distls.storage.rows import Partition, Rows
@@ -108,7 +108,7 @@ class MCIDClassifier(LinearCoefficients, DatasetClassifier):
 
     def _keep(self, model: LinearModel) -> None:
         self._model: LinearModel | None = model
-        self._stream: McidStream | None = None
+        self._stream: Stream | None = None
 
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -167,7 +167,7 @@ class MCIDClassifier(LinearCoefficients, DatasetClassifier):
             raise ValueError("classes has one class only; at least two are needed to learn from")
         return labels
 
-    def _stream_of(self, labels: NDArray[Any], first: Rows, n_features: int) -> McidStream:
+    def _stream_of(self, labels: NDArray[Any], first: Rows, n_features: int) -> Stream:
         """Return the stream so far, or one that starts from zeros or from the weights of `fit`."""
         if self.class_weight == "balanced":
             raise ParameterError(
@@ -176,7 +176,7 @@ class MCIDClassifier(LinearCoefficients, DatasetClassifier):
         if self.lanes not in (None, 1):
             raise ParameterError(f"lanes={self.lanes}: partial_fit works in one lane")
         params = self._params(labels)
-        stream: McidStream | None = getattr(self, "_stream", None)
+        stream: Stream | None = getattr(self, "_stream", None)
         if stream is not None:
             changed = [name for name, value in params.items() if stream.params[name] != value]
             if changed:
@@ -184,10 +184,10 @@ class MCIDClassifier(LinearCoefficients, DatasetClassifier):
             return stream
         by_code = params["class_weight"]
         weights = None if by_code is None else np.array([by_code[str(code)] for code in range(len(labels))])
-        stream = McidStream.begin(params, (n_features, len(labels)), weights)
         fitted: LinearModel | None = getattr(self, "_model", None)
-        if fitted is not None:
-            stream.start_from(fitted.weights, fitted.intercept, first)
+        start = None if fitted is None else (fitted.weights, fitted.intercept.astype(np.float64))
+        facts = facts_of(first, params["loss"], "class", params, n_features, len(labels))
+        stream = Stream.begin(params, facts, weights, start)
         self._template = _template(params, len(labels), fitted)
         return stream
 
@@ -209,8 +209,8 @@ class MCIDClassifier(LinearCoefficients, DatasetClassifier):
         return self._learned.updates
 
     @property
-    def _learned(self) -> McidStream:
-        stream: McidStream | None = getattr(self, "_stream", None)
+    def _learned(self) -> Stream:
+        stream: Stream | None = getattr(self, "_stream", None)
         if stream is None:
             raise AttributeError(f"this {type(self).__name__} has learned nothing by partial_fit")
         return stream

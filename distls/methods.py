@@ -174,8 +174,22 @@ def text(value: Any) -> str:
     return str(value)
 
 
+def _lanes_and_rows() -> tuple[Parameter, ...]:
+    """Return the parameters of all stochastic methods."""
+    return (
+        Parameter("class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'),
+        Parameter("lanes", None, integer(1, 4096), "chains worked in parallel; default min(8, partitions)"),
+        Parameter("shuffle", True, boolean, "visit partitions and rows in random order, else as stored"),
+        Parameter("dtype", "float32", one_of("float32", "float64"), "of the weights"),
+        Parameter(
+            "round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"
+        ),
+        Parameter("init", None, text, "a run or model to start from"),
+    )
+
+
 def _stochastic(loss: Parameter) -> tuple[Parameter, ...]:
-    """Return the parameters of a method of the stochastic engine."""
+    """Return the parameters of MCID and its comparators."""
     return (
         loss,
         Parameter("alpha", 1e-5, number(above=0.0), "L2 strength, the paper's lambda; it divides the step"),
@@ -184,15 +198,85 @@ def _stochastic(loss: Parameter) -> tuple[Parameter, ...]:
             "average", "tail", one_of("none", "all", "tail"), "which iterates the model is the mean of"
         ),
         Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
-        Parameter("class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'),
-        Parameter("lanes", None, integer(1, 4096), "chains worked in parallel; default min(8, partitions)"),
-        Parameter("shuffle", True, boolean, "visit partitions and rows in random order, else as stored"),
-        Parameter("dtype", "float32", one_of("float32", "float64"), "of the weights"),
         Parameter("t0", None, number(0.0), "added to t in the step; default: see docs/notation.md"),
+        *_lanes_and_rows(),
+    )
+
+
+_SGD_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
+_OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
+_QN_PAPER = "Bordes, Bottou, Gallinari 2009, SGD-QN: Careful Quasi-Newton Stochastic Gradient Descent"
+_CSGD_PAPER = (
+    "Mu, Ding, Zhou, Tao 2013, Constrained Stochastic Gradient Descent for Large-scale Least Squares"
+)
+
+
+def _sgd(schedule: str, average: str, alpha: float) -> tuple[Parameter, ...]:
+    """Return the parameters of plain stochastic gradients."""
+    return (
         Parameter(
-            "round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"
+            "loss",
+            "softmax",
+            one_of(
+                "softmax",
+                "crammer_singer",
+                "perceptron",
+                "ovr_log",
+                "ovr_hinge",
+                "ovr_squared_hinge",
+                "squared",
+                **_SGD_LOSSES,
+            ),
+            "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared",
+        ),  # fmt: skip
+        Parameter(
+            "schedule",
+            schedule,
+            one_of(
+                *(("adaptive",) if schedule == "adaptive" else ()), "inverse", "constant", "sqrt", "two-phase"
+            ),
+            "of steps: "
+            + ("adaptive to each feature (AdaGrad's), " if schedule == "adaptive" else "")
+            + "eta0/t, eta0, eta0/sqrt(t), or eta0/sqrt(t) and from switch on eta0 sqrt(switch)/t",
         ),
-        Parameter("init", None, text, "a run or model to start from"),
+        Parameter(
+            "eta0",
+            None,
+            number(above=0.0),
+            "size of steps; default: tried on a tenth of the rows"
+            + ("; adaptive: sqrt(outputs)/2 times the cube root of lanes" if schedule == "adaptive" else ""),
+        ),
+        Parameter("switch", None, number(1.0), "of two-phase, a lane's rows; default half of a pass"),
+        Parameter("alpha", alpha, number(0.0), "L2 strength, 0 or more"),
+        Parameter("batch_size", 1, integer(1), "rows a step"),
+        Parameter(
+            "average", average, one_of("none", "all", "tail"), "which iterates the model is the mean of"
+        ),
+        Parameter("fit_intercept", False, boolean, "an unpenalised intercept"),
+        *_lanes_and_rows(),
+    )
+
+
+def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
+    """Return the parameters of SVMSGD2 and SGD-QN."""
+    return (
+        Parameter(
+            "loss",
+            "ovr_squared_hinge",
+            one_of("ovr_squared_hinge", "ovr_hinge", "ovr_log", **_OVR_LOSSES),
+            "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes are "
+            "one binary problem",
+        ),
+        Parameter("alpha", 1e-5, number(above=0.0), "L2 strength, the paper's lambda; it divides the step"),
+        *metric,
+        Parameter(
+            "skip", None, integer(1), "rows between dense parts; default 16 over the share of non-zeros"
+        ),
+        Parameter(
+            "t0", None, number(above=0.0), "added to t in the step; default: tried on a tenth of the rows"
+        ),
+        Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
+        *_lanes_and_rows(),
     )
 
 
@@ -316,7 +400,7 @@ def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
         paper=f"{_MCID_PAPER}, section V.C",
         aliases={alias: loss},
         parameters=_stochastic(Parameter("loss", loss, parse, f"{loss} ({alias}), the only one")),
-        solver="distls.solvers.mcid:Mcid",
+        solver="distls.solvers.stochastic:Stochastic",
         targets=("class",),
     )
 
@@ -337,7 +421,7 @@ METHODS: dict[str, Method] = {
                     "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
                 )
             ),
-            solver="distls.solvers.mcid:Mcid",
+            solver="distls.solvers.stochastic:Stochastic",
             targets=("class",),
         ),
         _one_versus_rest(
@@ -348,6 +432,49 @@ METHODS: dict[str, Method] = {
         ),
         _one_versus_rest(
             "ovr-logistic", "one-versus-rest logistic regression, step 1/(alpha t)", "log", "ovr_log"
+        ),
+        Method(
+            name="sgd",
+            summary="stochastic gradients for any loss; steps that adapt to each feature, or follow a schedule",
+            paper="Duchi, Hazan, Singer 2011, Adaptive Subgradient Methods (adaptive); Robbins, Monro 1951",
+            aliases=_SGD_LOSSES,
+            parameters=_sgd("adaptive", "none", 0.0),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class", "continuous"),
+        ),
+        Method(
+            name="asgd",
+            summary="averaged stochastic gradients: the mean of all iterates (Polyak-Ruppert)",
+            paper="Polyak, Juditsky 1992, Acceleration of Stochastic Approximation by Averaging",
+            aliases=_SGD_LOSSES,
+            parameters=_sgd("sqrt", "all", 0.0),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class", "continuous"),
+        ),
+        Method(
+            name="svmsgd2",
+            summary="stochastic gradients with step 1/(alpha (t + t0)), L2 every skip rows; binary or one-versus-rest",
+            paper=f"{_QN_PAPER}, Figure 1",
+            aliases=_OVR_LOSSES,
+            parameters=_scheduled(),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class",),
+        ),
+        Method(
+            name="sgdqn",
+            summary="stochastic gradients in a diagonal metric of second order; binary or one-versus-rest",
+            paper=f"{_QN_PAPER}, Figure 2",
+            aliases=_OVR_LOSSES,
+            parameters=_scheduled(
+                Parameter(
+                    "diagonal",
+                    "gauss-newton",
+                    one_of("gauss-newton", "secant", "paper"),
+                    "of the metric: second derivatives, secants seen by new rows, or the paper's as printed",
+                )
+            ),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class",),
         ),
         Method(
             name="gls",

@@ -64,7 +64,7 @@ def _below(name: str, *prefixes: str) -> bool:
 
 
 def test_the_walk_sees_the_code() -> None:
-    for expected in ("storage/chunks.py", "workers/kernels/linear.py", "distls/solvers/mcid.py"):
+    for expected in ("storage/chunks.py", "workers/kernels/linear.py", "distls/solvers/stochastic.py"):
         assert expected in MODULES
     assert "numba" in {name.split(".")[0] for name in _imports(MODULES["workers/kernels/_jit.py"])}
 

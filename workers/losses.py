@@ -45,6 +45,7 @@ __all__ = [
     "Softmax",
     "Squared",
     "add_slopes",
+    "code_of",
     "loss_slopes",
     "loss_values",
     "probabilities",
@@ -374,6 +375,16 @@ def _target_slopes_overload(loss, z, scale, y, i, g):
         return 0.5 * _sum_of_squares(g), SLOPES_IN_G, -1
 
     return of_class if y.ndim == 1 else of_numbers
+
+
+def code_of(y: Any, i: int) -> int:
+    """Return the class of row i, or -1 where targets are numbers (callable from kernels only)."""
+    raise NotImplementedError
+
+
+@overload(code_of)
+def _code_of_overload(y, i):
+    return (lambda y, i: np.intp(y[i])) if y.ndim == 1 else (lambda y, i: np.intp(-1))
 
 
 @kernel

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset import Dataset
 from distls.storage.rows import Rows, concatenate_rows, n_rows_of, take_rows
-from distls.workers.kernels.linear import evaluate_rows
+from distls.workers.kernels.linear import evaluate_rows, scores
 from distls.workers.losses import LOSSES
 from distls.workers.seeds import Purpose, rng
 from distls.workers.stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.targets import is_codes, slopes_of
 
-__all__ = ["SampleRef", "mean_loss", "sample_size"]
+__all__ = ["SampleRef", "evaluate_targets", "mean_loss", "sample_size"]
 
 _MOST_ROWS = 65_536
 _LEAST_ROWS = 256
@@ -61,9 +62,25 @@ def mean_loss(
 ) -> float:
     """Return the mean loss of (weights, intercept) over the sample; the first call in a process reads it."""
     x, y = _rows_of(data, sample, reads)
-    none = np.empty(0, np.float64)
-    total, count, _ = evaluate_rows(x, y, none, LOSSES[loss], weights, intercept, np.empty(0, np.int32))
+    total, count = evaluate_targets(x, y, np.empty(0, np.float64), loss, weights, intercept)
     return float(total / count) if count else 0.0
+
+
+def evaluate_targets(
+    x: Rows,
+    y: NDArray[Any],
+    weight: NDArray[np.float64],
+    loss: str,
+    weights: NDArray[Any],
+    intercept: NDArray[np.float64],
+) -> tuple[float, float]:
+    """Return the sums of s_i * loss_i and of s_i, for class codes or for numbers."""
+    if is_codes(y):
+        total, count, _ = evaluate_rows(x, y, weight, LOSSES[loss], weights, intercept, np.empty(0, np.int32))
+        return float(total), float(count)
+    values = scores(x, weights, intercept, np.empty((n_rows_of(x), weights.shape[1]), weights.dtype))
+    found = slopes_of(loss, values, y, weight)
+    return found.loss_sum, found.weight_sum
 
 
 def _rows_of(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, NDArray[np.int32]]:

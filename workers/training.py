@@ -4,61 +4,50 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, DenseRows, Partition, n_rows_of
+from distls.storage.rows import Partition, n_rows_of
 from distls.workers.kernels.averaging import merge_mean
-from distls.workers.kernels.linear import add_gradient, evaluate_rows
-from distls.workers.kernels.stochastic import (
-    T,
-    mcid_block,
-    mcid_settings,
-    new_clock,
-    weights_from,
-    window_mean,
-)
+from distls.workers.kernels.linear import add_gradient
 from distls.workers.lanes import Lane
 from distls.workers.losses import LOSSES
 from distls.workers.process import peak_rss, process_name
-from distls.workers.sample import SampleRef, mean_loss
+from distls.workers.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.seeds import Purpose, rng
 from distls.workers.stream import DatasetRef, ReadStats, stream
-from distls.workers.targets import is_codes
+from distls.workers.targets import is_codes, slice_rows
+from distls.workers.updates import Arrays, Learner, SgdLearner, Update, one_row
 
 __all__ = [
     "KernelTypes",
     "LaneResult",
     "LaneStart",
     "StochasticJob",
+    "Trial",
     "merge_by_key",
     "merge_lanes",
     "row_weights",
     "train_lane",
+    "try_update",
     "warm_up",
 ]
 
 N = TypeVar("N", int, float)
-Start = tuple[NDArray[Any], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class StochasticJob:
-    """What all lanes of a round share, but for the weights.
+    """What all lanes of a round share, but for the arrays.
 
     Attributes
     ----------
     data : DatasetRef
-    loss : str
-    alpha, t0 : float
-    batch_size : int
-    fit_intercept : bool
-    averaging : bool
-        Whether lanes return the mean of the iterates in their window.
+    update : Update
     class_weight : float64 array of shape (n_classes,) or None
         Normalised weight of a row of each class; None when all rows weigh one.
     shuffle : bool
@@ -69,12 +58,7 @@ class StochasticJob:
     """
 
     data: DatasetRef
-    loss: str
-    alpha: float
-    t0: float
-    batch_size: int
-    fit_intercept: bool
-    averaging: bool
+    update: Update
     class_weight: NDArray[np.float64] | None
     shuffle: bool
     seed: int
@@ -97,7 +81,7 @@ class LaneStart:
 
     lane: Lane
     time: float
-    tail_from: float
+    tail_from: float = math.inf
 
 
 @dataclass
@@ -106,11 +90,10 @@ class LaneResult:
 
     Attributes
     ----------
-    weights : array of shape (n_features, n_outputs)
-        Mean over the lanes, weighted by their rows.
-    intercept : float64 array of shape (n_outputs,)
-    tail, tail_intercept : arrays
-        Means over the iterates in the lanes' windows; empty without averaging.
+    arrays : Arrays
+        Of the update; mean over the lanes, weighted by their rows.
+    tail : Arrays
+        Mean (weights, intercept) over the iterates in the lanes' windows; empty without averaging.
     tail_steps : float
         Iterates in the windows.
     spread : float
@@ -130,10 +113,8 @@ class LaneResult:
     peaks : dict of process -> peak resident bytes
     """
 
-    weights: NDArray[Any]
-    intercept: NDArray[np.float64]
-    tail: NDArray[Any]
-    tail_intercept: NDArray[np.float64]
+    arrays: Arrays
+    tail: Arrays
     tail_steps: float
     n_rows: int
     loss_sum: float
@@ -148,69 +129,97 @@ class LaneResult:
     peaks: dict[str, int] = field(default_factory=dict)
 
 
-def train_lane(job: StochasticJob, start: Start, item: LaneStart) -> LaneResult:
-    """Work through one lane's partitions from the averaged weights, counting the lane's own steps.
+def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult:
+    """Work through one lane's partitions from the averaged arrays, counting the lane's own steps.
 
     Parameters
     ----------
-    start : (weights of shape (n_features, n_outputs), intercept of shape (n_outputs,))
+    start : Arrays
         Read only: other lanes of this process start from the same arrays.
     """
     entered = time.perf_counter()
-    weights, intercept = start
-    settings = mcid_settings(
-        LOSSES[job.loss],
-        job.alpha,
-        t0=job.t0,
-        batch_size=job.batch_size,
-        fit_intercept=job.fit_intercept,
-        tail_from=item.tail_from if job.averaging else math.inf,
-    )
-    clock = new_clock()
-    clock[T] = item.time
-    with np.errstate(over="ignore", invalid="ignore"):  # divergence is the loop's to report
-        u = weights * weights.dtype.type(job.alpha * (item.time + job.t0))
-    q = np.zeros(u.shape if job.averaging else (0, u.shape[1]), u.dtype)
-    b, qb = intercept.astype(np.float64), np.zeros(len(intercept))
+    learner = job.update.begin(start, item.time, item.tail_from)
     reads, loss_sum, errors, n_rows, seconds = ReadStats(), 0.0, 0, 0, 0.0
     for index, part in stream(job.data, item.lane.blocks, reads):
         count = n_rows_of(part.x)
         generator = rng(job.seed, Purpose.ROWS, job.round, index)
         order = generator.permutation(count) if job.shuffle else np.arange(count)
         began = time.perf_counter()
-        loss, wrong = mcid_block(
-            part.x, part.y, row_weights(part, job.class_weight), order, u, q, b, qb, clock, settings
-        )
+        loss, wrong = learner.learn(part.x, part.y, row_weights(part, job.class_weight), order)
         seconds += time.perf_counter() - began
-        loss_sum, errors, n_rows = loss_sum + loss, errors + int(wrong), n_rows + count
-    tail_steps = max(clock[T] - item.tail_from, 0.0) if job.averaging else 0.0
-    if tail_steps:
-        window_mean(u, q, clock, tail_steps)
-        qb /= tail_steps
-    else:
-        q, qb = q[:0], qb[:0]
-    with np.errstate(over="ignore", invalid="ignore"):
-        weights_from(u, job.alpha, clock[T] + job.t0, out=u)
-    sample_loss = (
-        0.0 if job.sample is None else n_rows * mean_loss(job.data, job.sample, job.loss, u, b, reads)
-    )
+        loss_sum, errors, n_rows = loss_sum + loss, errors + wrong, n_rows + count
+    reached, (tail, tail_steps) = learner.time, _window(learner)
+    arrays = learner.arrays()
+    sample_loss = 0.0
+    if job.sample is not None:
+        sample_loss = n_rows * mean_loss(
+            job.data, job.sample, job.update.loss, *job.update.model(arrays), reads
+        )
     return LaneResult(
-        weights=u,
-        intercept=b,
-        tail=q,
-        tail_intercept=qb,
+        arrays=arrays,
+        tail=tail,
         tail_steps=tail_steps,
         n_rows=n_rows,
         loss_sum=loss_sum,
         errors=errors,
         sample_loss=sample_loss,
-        times={item.lane.index: float(clock[T])},
+        times={item.lane.index: reached},
         blocks=list(item.lane.blocks),
         reads=reads,
         kernel_seconds=seconds,
         busy={process_name(): time.perf_counter() - entered},
         peaks={process_name(): peak_rss()},
     )
+
+
+def _window(learner: Learner) -> tuple[Arrays, float]:
+    """Return the mean of the iterates in a learner's window, and how many they are."""
+    steps = learner.window_steps if isinstance(learner, SgdLearner) else 0.0
+    return (learner.window(consume=True), steps) if isinstance(learner, SgdLearner) and steps else ((), 0.0)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting to be tried on some rows.
+
+    Attributes
+    ----------
+    update : Update
+    blocks : tuple of int
+        Partitions.
+    n_rows : int
+        The first of their rows, in their order.
+    """
+
+    update: Update
+    blocks: tuple[int, ...]
+    n_rows: int
+
+
+def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
+    """Return the objective on some rows after one pass over them, infinite where it is not finite.
+
+    The rows are read twice. Weights are those of the job; the objective is that of `distls.problem`.
+    """
+    learner, left, reads = trial.update.begin(start, 0.0), trial.n_rows, ReadStats()
+    for index, part in stream(job.data, trial.blocks, reads):
+        count = min(n_rows_of(part.x), left)
+        order = rng(job.seed, Purpose.TRIAL, index).permutation(count)
+        learner.learn(part.x, part.y, row_weights(part, job.class_weight), order)
+        left -= count
+    weights, intercept = trial.update.model(learner.arrays())
+    loss_sum, weight_sum, left = 0.0, 0.0, trial.n_rows
+    for _, part in stream(job.data, trial.blocks, reads):
+        count = min(n_rows_of(part.x), left)
+        weight = row_weights(part, job.class_weight)
+        rows = slice(0, count)
+        x, y = slice_rows(part.x, rows), part.y[rows]
+        loss, total = evaluate_targets(x, y, weight[rows], trial.update.loss, weights, intercept)
+        loss_sum, weight_sum, left = loss_sum + loss, weight_sum + total, left - count
+    with np.errstate(over="ignore", invalid="ignore"):
+        penalty = 0.5 * trial.update.alpha * float(np.square(weights, dtype=np.float64).sum())
+        value = loss_sum / weight_sum + penalty if weight_sum > 0 else penalty
+    return value if math.isfinite(value) else math.inf
 
 
 def row_weights(part: Partition, class_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
@@ -231,13 +240,15 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
     entered = time.perf_counter()
     n_rows = left.n_rows + right.n_rows
     share = right.n_rows / n_rows if n_rows else 0.0
-    distance = merge_mean(left.weights.reshape(-1), right.weights.reshape(-1), share)
-    left.intercept += (right.intercept - left.intercept) * share
-    tail, tail_intercept = _merge_tails(left, right)
+    distance, *_ = [
+        merge_mean(a.reshape(-1), b.reshape(-1), share) for a, b in _pairs(left.arrays, right.arrays)
+    ]
+    if left.tail_steps and right.tail_steps:
+        for a, b in _pairs(left.tail, right.tail):
+            merge_mean(a.reshape(-1), b.reshape(-1), right.tail_steps / (left.tail_steps + right.tail_steps))
     return replace(
         left,
-        tail=tail,
-        tail_intercept=tail_intercept,
+        tail=left.tail if left.tail_steps else right.tail,
         tail_steps=left.tail_steps + right.tail_steps,
         spread=left.spread + right.spread + distance * left.n_rows * share,
         n_rows=n_rows,
@@ -253,14 +264,8 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
     )
 
 
-def _merge_tails(left: LaneResult, right: LaneResult) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    if not left.tail_steps or not right.tail_steps:
-        kept = left if left.tail_steps else right
-        return kept.tail, kept.tail_intercept
-    share = right.tail_steps / (left.tail_steps + right.tail_steps)
-    merge_mean(left.tail.reshape(-1), right.tail.reshape(-1), share)
-    left.tail_intercept += (right.tail_intercept - left.tail_intercept) * share
-    return left.tail, left.tail_intercept
+def _pairs(left: Arrays, right: Arrays) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    return zip(left, right, strict=True)
 
 
 def merge_by_key(how: Callable[[list[N]], N], *tables: dict[str, N]) -> dict[str, N]:
@@ -279,6 +284,8 @@ class KernelTypes:
     data, indices, weights : str
         Names of dtypes.
     loss : str
+    target : str
+        Kind of the targets.
     """
 
     layout: str
@@ -286,25 +293,26 @@ class KernelTypes:
     indices: str
     weights: str
     loss: str
+    target: str = "class"
 
 
-def warm_up(types: KernelTypes) -> None:
+def warm_up(types: KernelTypes, update: Update) -> None:
     """Compile the kernels of a job, or load them from the disk cache, on one row of nothing.
 
     Done by the driver first: workers on its machine then load them instead of compiling, which would cost
     them seconds and memory they keep.
     """
-    values = np.ones(1, types.data)
-    csr = CsrRows(np.array([0, 1], np.int64), np.zeros(1, types.indices), values)
-    x = csr if types.layout == "csr" else DenseRows(values[None])
-    y, one, none = np.zeros(1, np.int32), np.empty(0), np.empty(0, np.int32)
-    u, b = np.zeros((1, 2), types.weights), np.zeros(2)
-    loss = LOSSES[types.loss]
-    order = np.zeros(1, np.int64)
-    mcid_block(
-        x, y, one, order, u, u.copy(), b, b.copy(), new_clock(), mcid_settings(loss, 1.0, tail_from=0.0)
-    )
-    merge_mean(u.reshape(-1), u.reshape(-1).copy(), 0.5)
-    evaluate_rows(x, y, one, loss, u, b, none)
-    if types.loss != "perceptron":
-        add_gradient(x, y, one, loss, u, b, np.zeros((1, 2)), b.copy())
+    x = one_row(types.layout, types.data, types.indices)
+    k = 1 if update.single else 2
+    y: NDArray[Any] = np.zeros((1, k)) if types.target == "continuous" else np.zeros(1, np.int32)
+    none, order = np.empty(0), np.zeros(1, np.int64)
+    arrays = update.zeros((1, 2), types.weights)
+    learner = update.begin(arrays, 0.0, 0.0)
+    learner.learn(x, y, none, order)
+    _window(learner)
+    for array in learner.arrays():
+        merge_mean(array.reshape(-1), array.reshape(-1).copy(), 0.5)
+    weights, intercept = update.model(arrays)
+    evaluate_targets(x, y, none, types.loss, weights, intercept)
+    if types.loss != "perceptron" and types.target != "continuous":
+        add_gradient(x, y, none, LOSSES[types.loss], weights, intercept, np.zeros((1, 2)), np.zeros(2))

@@ -16,7 +16,8 @@ from sklearn.base import clone
 from sklearn.linear_model import SGDClassifier
 
 from distls import MCIDClassifier, fit
-from distls.solvers.streaming import McidStream
+from distls.solvers.streaming import Stream
+from distls.solvers.updates import Facts
 from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Partition
 from reference import mcid as oracle
@@ -142,7 +143,7 @@ def test_pickled_in_the_middle_and_carried_on(rows: Pair) -> None:
     x, y = rows
     made = streamed(MCIDClassifier(alpha=1e-3), x[:200], y[:200], [100])
     again = pickle.loads(pickle.dumps(made))
-    assert isinstance(again._stream, McidStream)
+    assert isinstance(again._stream, Stream)
     for each in (made, again):
         each.partial_fit(x[200:], y[200:])
     assert again.model_.sha256 == made.model_.sha256
@@ -262,7 +263,7 @@ def test_divergence_of_the_last_row_shows_when_the_model_is_asked_for(average: s
 def test_a_block_without_rows_changes_nothing() -> None:
     params = {"loss": "softmax", "alpha": 0.1, "batch_size": 2, "average": "tail", "fit_intercept": False,
               "dtype": "float64", "t0": None}  # fmt: skip
-    stream = McidStream.begin(params, (3, 2), None)
+    stream = Stream.begin(params, Facts("softmax", "class", 0.1, False, 2, 3, 0, 1, 0.0), None)
     assert not stream.weights().coefficients.any()
     none = Partition(DenseRows(np.empty((0, 3))), np.empty(0, np.int32))
     one = Partition(CsrRows(np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1)), np.zeros(1, np.int32))

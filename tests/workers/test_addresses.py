@@ -10,7 +10,7 @@ from helpers import labelled_rows
 
 from distls.storage.rows import CsrRows
 from distls.workers.kernels.averaging import merge_mean
-from distls.workers.kernels.stochastic import mcid_block, mcid_settings, new_clock
+from distls.workers.kernels.stochastic import new_clock, sgd_block, sgd_settings
 from distls.workers.losses import LOSSES
 
 
@@ -20,8 +20,8 @@ def _train(loss: str, dtype: str, k: int, pad: int) -> bytes:
     held = [np.empty(size) for size in (pad, 3 * pad + 1)]  # moves what is allocated next
     u = np.zeros((60, k), dtype)
     b, qb, clock = np.zeros(k), np.zeros(k), new_clock()
-    settings = mcid_settings(LOSSES[loss], 1e-3, t0=300.0, tail_from=100.0, fit_intercept=True)
-    sums = mcid_block(rows, y, np.empty(0), np.arange(600), u, u.copy(), b, qb, clock, settings)
+    settings = sgd_settings(LOSSES[loss], 1e-3, t0=300.0, tail_from=100.0, fit_intercept=True)
+    sums = sgd_block(rows, y, np.empty(0), np.arange(600), u, u.copy(), b, qb, clock, settings)
     assert len(held) == 2
     return u.tobytes() + b.tobytes() + np.array(sums).tobytes()
 

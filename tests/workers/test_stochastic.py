@@ -6,7 +6,7 @@ import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
 from distls.workers.kernels import stochastic
-from distls.workers.kernels.stochastic import mcid_block, mcid_settings, new_clock, weights_from, window_sum
+from distls.workers.kernels.stochastic import new_clock, sgd_block, sgd_settings, weights_from, window_sum
 from distls.workers.losses import LOSSES
 from reference import mcid, ovr
 
@@ -48,7 +48,7 @@ class Lane:
         self.clock, self.loss_sum, self.errors = new_clock(), 0.0, 0
 
     def run(self, rows, y, order, s=NO_WEIGHT):
-        result = mcid_block(rows, y, s, order, self.u, self.q, self.b, self.qb, self.clock, self.settings)
+        result = sgd_block(rows, y, s, order, self.u, self.q, self.b, self.qb, self.clock, self.settings)
         self.loss_sum += result[0]
         self.errors += result[1]
         return self
@@ -71,7 +71,7 @@ def check_against_oracle(name, k, layout, dtype, r, intercept, weighted, tail, w
     m = len(batches_of(orders[:1], r)) + 2 if tail else math.inf
     alpha, t0 = 0.03, 7.5 if warm else 0.0
     w0 = rng.standard_normal((x.shape[1], k)) if warm else np.zeros((x.shape[1], k))
-    settings = mcid_settings(LOSSES[name], alpha, t0=t0, batch_size=r, fit_intercept=intercept, tail_from=m)
+    settings = sgd_settings(LOSSES[name], alpha, t0=t0, batch_size=r, fit_intercept=intercept, tail_from=m)
     lane = Lane(x.shape[1], k, dtype, settings, w0)
     for order in orders:
         lane.run(as_rows(x, layout, dtype), y, order, s if weighted else NO_WEIGHT)
@@ -135,7 +135,7 @@ def test_float32_follows_the_oracle(k, layout, r):
 def test_float32_data_with_float64_weights_and_wide_indices(name):
     x, y, _ = problem(5)
     order = np.arange(len(x))
-    settings = mcid_settings(LOSSES[name], 0.1)
+    settings = sgd_settings(LOSSES[name], 0.1)
     x = x.astype(np.float32).astype(np.float64)
     wanted = Lane(x.shape[1], 5, np.float64, settings).run(sparse_rows(x), y, order)
     narrow = Lane(x.shape[1], 5, np.float64, settings).run(sparse_rows(x, np.float32, np.uint32), y, order)
@@ -148,7 +148,7 @@ def test_float32_data_with_float64_weights_and_wide_indices(name):
 def test_one_versus_rest_is_a_binary_model_for_each_class(name, r, k):
     x, y, _ = problem(k)
     order = np.random.default_rng(6).permutation(len(x))
-    settings = mcid_settings(LOSSES[name], 0.02, t0=1.5, batch_size=r)
+    settings = sgd_settings(LOSSES[name], 0.02, t0=1.5, batch_size=r)
     lane = Lane(x.shape[1], k, np.float64, settings).run(sparse_rows(x), y, order)
     separate = ovr.train(x, y, k, name, 0.02, batches_of([order], r), t0=1.5)
     np.testing.assert_allclose(lane.w, separate, rtol=1e-11, atol=1e-12)
@@ -156,7 +156,7 @@ def test_one_versus_rest_is_a_binary_model_for_each_class(name, r, k):
 
 def test_dense_and_csr_give_the_same_bits():
     x, y, s = problem(5)
-    settings = mcid_settings(LOSSES["softmax"], 0.1, batch_size=3, fit_intercept=True, tail_from=4)
+    settings = sgd_settings(LOSSES["softmax"], 0.1, batch_size=3, fit_intercept=True, tail_from=4)
     order = np.random.default_rng(0).permutation(len(x))
     a, b = (
         Lane(x.shape[1], 5, np.float64, settings).run(as_rows(x, layout, np.float64), y, order, s)
@@ -171,7 +171,7 @@ def test_dense_and_csr_give_the_same_bits():
 def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
     x, y, s = problem(4)
     rows, order = sparse_rows(x, dtype), np.random.default_rng(1).permutation(len(x))
-    settings = mcid_settings(LOSSES[name], 0.01, fit_intercept=True, tail_from=20.0)
+    settings = sgd_settings(LOSSES[name], 0.01, fit_intercept=True, tail_from=20.0)
     whole = Lane(x.shape[1], 4, dtype, settings).run(rows, y, order, s)
     cut = Lane(x.shape[1], 4, dtype, settings)
     for part in np.split(order, [1, 18, 20, 21, 21, 50]):
@@ -185,11 +185,11 @@ def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
 
 def test_an_empty_block_changes_nothing():
     x, y, _ = problem(4)
-    lane = Lane(x.shape[1], 4, np.float64, mcid_settings(LOSSES["softmax"], 0.1, tail_from=2, batch_size=3))
+    lane = Lane(x.shape[1], 4, np.float64, sgd_settings(LOSSES["softmax"], 0.1, tail_from=2, batch_size=3))
     lane.run(sparse_rows(x), y, np.arange(20))
     before = [a.copy() for a in (lane.u, lane.q, lane.b, lane.qb, lane.clock)]
     for rows in (sparse_rows(x[:0]), DenseRows(x[:0])):
-        result = mcid_block(
+        result = sgd_block(
             rows, y[:0], NO_WEIGHT, np.arange(0), lane.u, lane.q, lane.b, lane.qb, lane.clock, lane.settings
         )
         assert result == (0.0, 0)
@@ -198,7 +198,7 @@ def test_an_empty_block_changes_nothing():
 
 
 def test_rows_without_features_only_pass_time():
-    lane = Lane(3, 4, np.float64, mcid_settings(LOSSES["crammer_singer"], 0.1))
+    lane = Lane(3, 4, np.float64, sgd_settings(LOSSES["crammer_singer"], 0.1))
     y = np.array([0, 2], np.int32)
     lane.run(sparse_rows(np.zeros((2, 3))), y, np.arange(2))
     assert not lane.u.any()
@@ -211,7 +211,7 @@ def test_the_perceptron_does_not_depend_on_alpha(dtype, k):
     x, y, s = problem(k, n=400)
     order = np.random.default_rng(2).permutation(len(x))
     runs = [
-        Lane(x.shape[1], k, dtype, mcid_settings(LOSSES["perceptron"], alpha)).run(
+        Lane(x.shape[1], k, dtype, sgd_settings(LOSSES["perceptron"], alpha)).run(
             sparse_rows(x, dtype), y, order, s
         )
         for alpha in (1e-4, 1e-5, 0.3)
@@ -227,10 +227,10 @@ def test_weight_two_is_the_row_twice_in_its_batch(name):
     # a batch of (i, j) with s_i = 2 against (i, i, j): the same sum, divided by 2 or by 3
     x, y, _ = problem(5)
     single = Lane(
-        x.shape[1], 5, np.float64, mcid_settings(LOSSES[name], 0.1, batch_size=2, fit_intercept=True)
+        x.shape[1], 5, np.float64, sgd_settings(LOSSES[name], 0.1, batch_size=2, fit_intercept=True)
     )
     double = Lane(
-        x.shape[1], 5, np.float64, mcid_settings(LOSSES[name], 0.1, batch_size=3, fit_intercept=True)
+        x.shape[1], 5, np.float64, sgd_settings(LOSSES[name], 0.1, batch_size=3, fit_intercept=True)
     )
     s = np.ones(len(x))
     s[0] = 2.0
@@ -245,7 +245,7 @@ def test_weight_two_is_the_row_twice_in_its_batch(name):
 
 def test_same_bits_in_any_thread():
     x, y, s = problem(5)
-    settings = mcid_settings(LOSSES["softmax"], 0.1, batch_size=3, fit_intercept=True, tail_from=3)
+    settings = sgd_settings(LOSSES["softmax"], 0.1, batch_size=3, fit_intercept=True, tail_from=3)
     lanes = [Lane(x.shape[1], 5, np.float32, settings) for _ in range(5)]
     rows = sparse_rows(x, np.float32)
     threads = [threading.Thread(target=lane.run, args=(rows, y, np.arange(len(x)), s)) for lane in lanes[1:]]
@@ -262,7 +262,7 @@ def test_same_bits_in_any_thread():
 
 def test_strided_weights_are_refused():
     x, y, _ = problem(4)
-    lane = Lane(x.shape[1], 4, np.float64, mcid_settings(LOSSES["softmax"], 0.1))
+    lane = Lane(x.shape[1], 4, np.float64, sgd_settings(LOSSES["softmax"], 0.1))
     lane.u = np.zeros((4, x.shape[1])).T
     with pytest.raises(Exception, match="C-ordered"):
         lane.run(sparse_rows(x), y, np.arange(3))
@@ -275,7 +275,7 @@ def test_arrays_that_do_not_fit_are_refused():
         ({"qb": np.zeros(5)}, "different numbers of classes"),
         ({"q": np.zeros((0, 4))}, "needs a Q"),
     ):
-        lane = Lane(x.shape[1], 4, np.float64, mcid_settings(LOSSES["softmax"], 0.1, tail_from=1))
+        lane = Lane(x.shape[1], 4, np.float64, sgd_settings(LOSSES["softmax"], 0.1, tail_from=1))
         vars(lane).update(change)
         with pytest.raises(ValueError, match=message):
             lane.run(sparse_rows(x), y, np.arange(3))
@@ -284,7 +284,7 @@ def test_arrays_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"alpha": math.nan}, {"t0": -1.0}, {"batch_size": 0}])
 def test_settings_are_checked(bad):
     with pytest.raises(ValueError, match="alpha > 0"):
-        mcid_settings(LOSSES["softmax"], **{"alpha": 0.1, **bad})
+        sgd_settings(LOSSES["softmax"], **{"alpha": 0.1, **bad})
 
 
 def test_weights_from_may_work_in_place_and_start_at_zero():

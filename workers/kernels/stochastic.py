@@ -1,21 +1,28 @@
-"""The stochastic training pass: MCID over one block of rows (MCID paper, Algorithms 1-4).
+"""The stochastic training pass over one block of rows, with lazily scaled weights.
 
-The paper's step t (Eq. 14), with a start time t0 (0 in the paper), is
+A step is ``W(t) = (1 - alpha eta_t) W(t-1) - eta_t/r sum_{i in A_t} s_i x_i (x) g_i``, g_i the k slopes of the loss
+at the scores of W(t-1). Weights are kept as ``W = sigma U``: the decay changes the number sigma alone, an example
+costs O(nnz k) for its scores and O(nnz k), or O(2 nnz) where slopes are a pair, for its update, never O(d k).
+
+MCID (its paper's Algorithms 1-4) has steps eta_t = 1/(alpha (t+t0)), with a start time t0 (0 in the paper). Eq. 14,
 
     W(t) = (t+t0-1)/(t+t0) W(t-1) - 1/(alpha (t+t0) r) sum_{i in A_t} s_i x_i (x) g_i,
 
-g_i the k slopes of the loss at the scores of W(t-1). For ``U(t) = alpha (t+t0) W(t)`` the decay is gone:
+is without decay for ``sigma(t) = 1/(alpha (t+t0))``, known at every time:
 
     U(t) = U(t-1) - (1/r) sum_{i in A_t} s_i x_i (x) g_i,    U(0) = alpha t0 W(0),
 
-so that an example costs O(nnz k) for its scores and, where slopes are a pair, O(2 nnz) for its update, never
-O(d k). The same form gives the sum of the iterates over a window (m, T] without visiting W at each step: with
-``H_s = sum_{j=m+1..s} 1/(alpha (j+t0))`` and u_j the increment of U at time j,
+For other schedules (`schedules`) sigma is a product of factors, folded into U before it vanishes.
+
+The same form gives the sum of the iterates over a window (m, T] without visiting W at each step: with
+``H_s = sum_{j=m+1..s} sigma(j)`` and u_j the increment of U at time j,
 
     sum_{s=m+1..T} W(s) = H_T U(T) - Q(T),    Q(T) = sum_{j=m+1..T} H_{j-1} u_j.
 
-The intercept (our addition) is not penalised and has the step min(1/(alpha (t+t0)), 1/sqrt(t+t0)): the first
-alone would throw it to 1/alpha at the first example.
+(folding sigma into U divides H by it, and leaves Q).
+
+The intercept is not penalised. In MCID, which has none, its step is min(1/(alpha (t+t0)), 1/sqrt(t+t0)): the first
+alone would throw it to 1/alpha at the first example. Elsewhere it is a coordinate like the others.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -40,16 +47,21 @@ from distls.workers.kernels.linear import (
     row_update,
     row_weight,
 )
-from distls.workers.losses import Loss, add_slopes, row_slopes
+from distls.workers.kernels.schedules import step_size
+from distls.workers.losses import Loss, add_slopes, code_of, target_slopes
 
 __all__ = [
     "CLOCK_SIZE",
+    "PEGASOS",
+    "SIGMA",
     "H",
-    "McidSettings",
+    "SgdSettings",
     "T",
-    "mcid_block",
-    "mcid_settings",
     "new_clock",
+    "prefetch_row",
+    "scaled",
+    "sgd_block",
+    "sgd_settings",
     "weights_from",
     "window_mean",
     "window_sum",
@@ -57,52 +69,70 @@ __all__ = [
 
 Floats = NDArray[np.floating[Any]]
 
-# The clock of a lane, float64 (2,): steps taken so far, and the H of the averaging window. Carried from block
-# to block with U, Q and the intercept.
-T, H, CLOCK_SIZE = 0, 1, 2
+# The clock of a lane, float64 (3,): steps taken so far, the H of the averaging window, and sigma (of schedules but
+# PEGASOS, which knows it). Carried from block to block with U, Q and the intercept.
+T, H, SIGMA, CLOCK_SIZE = 0, 1, 2, 3
+
+# MCID's schedule, beside those of `SCHEDULES`.
+PEGASOS = -1
+
+_SMALLEST_SIGMA = 1e-4
 
 _ROWS_AHEAD = 2  # how far before its use a row is fetched
 
 
-class McidSettings(NamedTuple):
-    """What `mcid_block` is told; build it with `mcid_settings`, as each set of field types is compiled anew.
+class SgdSettings(NamedTuple):
+    """What `sgd_block` is told; build it with `sgd_settings`, as each set of field types is compiled anew.
 
     Attributes
     ----------
-    alpha : float, > 0
-    t0 : float, start time >= 0
-    batch_size : int, the paper's r >= 1
+    alpha : float, > 0 for PEGASOS
+    schedule : int, PEGASOS or a value of `SCHEDULES`
+    t0 : float, start time >= 0 of PEGASOS
+    eta0, switch : float, of `SCHEDULES`
+    batch_size : int, the MCID paper's r >= 1
     fit_intercept : bool
     tail_from : float, the lane time m at which the averaging window starts; infinity for no averaging
     loss : a member of `LOSSES`
     """
 
     alpha: float
+    schedule: int
     t0: float
+    eta0: float
+    switch: float
     batch_size: int
     fit_intercept: bool
     tail_from: float
     loss: Loss
 
 
-def mcid_settings(
+def sgd_settings(
     loss: Loss,
     alpha: float,
     *,
+    schedule: int = PEGASOS,
     t0: float = 0.0,
+    eta0: float = 1.0,
+    switch: float = math.inf,
     batch_size: int = 1,
     fit_intercept: bool = False,
     tail_from: float = math.inf,
-) -> McidSettings:
+) -> SgdSettings:
     """Return settings of the one set of types that kernels are compiled for."""
-    if not alpha > 0 or not t0 >= 0 or batch_size < 1:
+    if not alpha >= 0 or (schedule == PEGASOS and alpha == 0) or not t0 >= 0 or batch_size < 1:
         raise ValueError(f"need alpha > 0, t0 >= 0, batch_size >= 1: got {alpha}, {t0}, {batch_size}")
-    return McidSettings(float(alpha), float(t0), int(batch_size), bool(fit_intercept), float(tail_from), loss)
+    if schedule != PEGASOS and not 0 <= eta0 * alpha < 1:
+        raise ValueError(f"a step of {eta0} decays weights by 1 - {eta0 * alpha}")
+    numbers = float(alpha), int(schedule), float(t0), float(eta0), float(switch)
+    return SgdSettings(*numbers, int(batch_size), bool(fit_intercept), float(tail_from), loss)
 
 
 def new_clock() -> NDArray[np.float64]:
     """Return the clock of a lane that has not started."""
-    return np.zeros(CLOCK_SIZE)
+    clock = np.zeros(CLOCK_SIZE)
+    clock[SIGMA] = 1.0
+    return clock
 
 
 @intrinsic
@@ -150,73 +180,97 @@ def _add_intercept(z, scale, b, fit_intercept):
 
 
 @kernel
-def mcid_block(rows, y, weight, order, u, q, b, qb, clock, settings):
-    """Train on the rows `order` of one block, in that order (Algorithm 1, with 2, 3 or 4 as the loss says).
+def _fold(u, sigma):
+    factor = u.dtype.type(sigma)
+    for j in range(len(u)):
+        for c in range(u.shape[1]):
+            u[j, c] *= factor
+
+
+@kernel
+def sgd_block(rows, y, weight, order, u, q, b, qb, clock, settings):
+    """Train on the rows `order` of one block, in that order (MCID's Algorithm 1, with 2, 3 or 4 as the loss says).
 
     Parameters
     ----------
     rows : CsrRows or DenseRows
-    y : int32 (n_rows,), class codes
+    y : int32 (n_rows,), class codes, or float64 (n_rows, k), numbers
     weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
     order : int64 (m,), rows to visit. Batches are consecutive runs of `batch_size`; the last may be shorter
     u : float32 or float64 (n_features, k), C-ordered; mutated
     q : as `u`, mutated within the averaging window; (0, k) when there is none
     b : (k,) of any float type, mutated if `fit_intercept`, else not read
     qb : float64 (k,), the sum of b over the window; mutated if `fit_intercept`
-    clock : float64 (2,), (t, H); mutated
-    settings : McidSettings
+    clock : float64 (3,), (t, H, sigma); mutated
+    settings : SgdSettings
 
     Returns
     -------
     loss_sum : sum_i s_i * loss_i, each at the weights before its own step (progressive validation), float64
-    errors : rows whose class did not have the highest score then
+    errors : rows whose class did not have the highest score then; 0 for numbers
     """
     check_widths(u, b)
     check_widths(q, qb)
     if settings.tail_from < np.inf and len(q) != len(u):
         raise ValueError("an averaging window needs a Q of the weights' shape")
-    alpha, t0, size = settings.alpha, settings.t0, settings.batch_size
-    k, n, t, h = len(b), len(order), clock[T], clock[H]
+    alpha, t0, size, pegasos = settings.alpha, settings.t0, settings.batch_size, settings.schedule == PEGASOS
+    k, n, t, h, sigma = len(b), len(order), clock[T], clock[H], clock[SIGMA]
     z, g, rivals = np.empty(k, u.dtype), np.empty((min(size, n), k), u.dtype), np.empty(min(size, n), np.intp)
     indices, data = row_arrays(rows)
     start, stop, loss_sum, errors = 0, 0, 0.0, 0
     for first in range(0, n, size):
         count = min(size, n - first)
-        scale = 1.0 / (alpha * (t + t0)) if t + t0 > 0.0 else 0.0  # W(0) = 0 where time starts at 0
+        if pegasos:
+            sigma = 1.0 / (alpha * (t + t0)) if t + t0 > 0.0 else 0.0  # W(0) = 0 where time starts at 0
         for s in range(count):
             i = np.intp(order[first + s])
             prefetch_row(rows, np.intp(order[min(first + s + _ROWS_AHEAD, n - 1)]))
             start, stop = row_span(rows, i, indices, data)
             row_scores(indices, data, start, stop, u, z)
-            factor = _add_intercept(z, scale, b, settings.fit_intercept)
-            value, rivals[s], best = row_slopes(settings.loss, z, factor, np.intp(y[i]), g[s])
+            factor = _add_intercept(z, sigma, b, settings.fit_intercept)
+            value, rivals[s], best = target_slopes(settings.loss, z, factor, y, i, g[s])
             loss_sum += row_weight(weight, i) * value
-            errors += best != y[i]
+            errors += best != code_of(y, i)
         t += 1.0
         averaging = t > settings.tail_from
-        step_b = min(1.0 / (alpha * (t + t0)), 1.0 / math.sqrt(t + t0)) if settings.fit_intercept else 0.0
+        step, step_b = 1.0, 0.0
+        if pegasos:
+            sigma = 1.0 / (alpha * (t + t0))
+            if settings.fit_intercept:
+                step_b = min(sigma, 1.0 / math.sqrt(t + t0))
+        else:
+            step_b = step_size(settings.schedule, settings.eta0, settings.switch, t)
+            sigma *= 1.0 - alpha * step_b
+            if sigma < _SMALLEST_SIGMA:
+                _fold(u, sigma)
+                h, sigma = h / sigma, 1.0
+            step = step_b / sigma
         for s in range(count):
             i, rival = np.intp(order[first + s]), rivals[s]
-            label, share = np.intp(y[i]), -row_weight(weight, i) / count
+            label, share = code_of(y, i), -row_weight(weight, i) / count
             if size > 1:  # a lone row is still there
                 start, stop = row_span(rows, i, indices, data)
             if settings.fit_intercept:
                 add_slopes(share * step_b, rival, label, g[s], b)
-            row_update(indices, data, start, stop, share, rival, label, g[s], u)
+            row_update(indices, data, start, stop, share * step, rival, label, g[s], u)
             if averaging and h > 0.0:
-                row_update(indices, data, start, stop, share * h, rival, label, g[s], q)
+                row_update(indices, data, start, stop, share * step * h, rival, label, g[s], q)
         if averaging:
-            h += 1.0 / (alpha * (t + t0))
+            h += sigma
             if settings.fit_intercept:
                 qb += b
-    clock[T], clock[H] = t, h
+    clock[T], clock[H], clock[SIGMA] = t, h, sigma
     return loss_sum, errors
 
 
 def weights_from(u: Floats, alpha: float, time: float, out: Floats | None = None) -> Floats:
-    """Return ``W = U / (alpha * time)`` with time = t + t0, zeros at time 0; `out` may be `u` itself."""
-    factor = 1.0 / (alpha * time) if time > 0 else 0.0
-    return np.multiply(u, u.dtype.type(factor), out=out)
+    """Return MCID's ``W = U / (alpha * time)`` with time = t + t0, zeros at time 0; `out` may be `u` itself."""
+    return scaled(u, 1.0 / (alpha * time) if time > 0 else 0.0, out)
+
+
+def scaled(u: Floats, sigma: float, out: Floats | None = None) -> Floats:
+    """Return ``W = sigma U``; `out` may be `u` itself."""
+    return np.multiply(u, u.dtype.type(sigma), out=out)
 
 
 @kernel

@@ -1,8 +1,8 @@
-"""MCID (Chen, Chen, Yang 2011): stochastic multi-class learning with step 1/(alpha t), on averaged lanes.
+"""The stochastic methods: one pass after another over rows, on averaged lanes.
 
-With one lane and ``average=none`` this is the paper's Algorithm 1 over rows shuffled anew every pass. With P
-lanes each lane counts its own steps, starts every round from the averaged weights, and the averages are
-reported with what they cost.
+With one lane and without averaging of iterates this is each paper's own algorithm over rows shuffled anew every pass.
+With P lanes each lane counts its own steps, starts every round from the averaged arrays of the method, and the averages
+are reported with what they cost. What a method does to a row is its `distls.workers.updates.Update`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,44 +21,47 @@ from distls.planning import Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.base import RoundReport, State, Status, Weights
 from distls.solvers.blocks import lane_count
+from distls.solvers.updates import Facts, Recipe, recipe_of
 from distls.storage.errors import DistlsError, MismatchError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.kernels.averaging import add_scaled
 from distls.workers.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.sample import SampleRef, mean_loss, sample_size
+from distls.workers.seeds import Purpose, rng
 from distls.workers.stream import DatasetRef
 from distls.workers.training import (
     KernelTypes,
     LaneResult,
     LaneStart,
     StochasticJob,
+    Trial,
     merge_lanes,
     train_lane,
+    try_update,
     warm_up,
 )
+from distls.workers.updates import Arrays, Update
 
-__all__ = ["Mcid", "McidState", "safe_start"]
+__all__ = ["Stochastic", "StochasticState"]
 
-# t0 of several lanes, in units of mean|x|^2 / alpha: docs/decisions/0003 has the measurements.
-_SAFE_START = 0.3
-
-
-def safe_start(mean_square_norm: float, alpha: float) -> float:
-    """Return the start time t0 of several lanes, or of trained weights; `mean_square_norm` is mean_i |x_i|^2."""
-    return _SAFE_START * mean_square_norm / alpha
+# Steps are tried on a tenth of the rows (SGD-QN paper, section 6), and never on more than this.
+_TRIAL_SHARE = 10
+_MOST_TRIAL_ROWS = 65_536
 
 
 @dataclass
-class McidState(State):
+class StochasticState(State):
     """Everything a round starts from.
 
     Attributes
     ----------
-    coefficients : array of shape (n_features, n_outputs)
-    intercept : float64 array of shape (n_outputs,)
+    lane : Arrays
+        What lanes average: the weights of shape (n_features, n_columns), the intercept and the method's own.
     times : float64 array of shape (n_lanes,)
         Steps each lane has taken.
+    step : float or None
+        The t0 or eta0 that was chosen by trial; None where there was nothing to choose, or not yet.
     tail, tail_intercept : float64 arrays
         Sum over the current averaging window of (mean iterate of a round) * (its steps); empty without averaging.
     before, before_intercept : float64 arrays
@@ -67,9 +70,9 @@ class McidState(State):
         Iterates in the two windows.
     """
 
-    coefficients: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))
-    intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    lane: Arrays = ()
     times: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    step: float | None = None
     tail: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     tail_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     before: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
@@ -77,9 +80,22 @@ class McidState(State):
     tail_steps: float = 0.0
     before_steps: float = 0.0
 
+    def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return (scalars, arrays) by field name; those of `lane` by number."""
+        scalars, arrays = super().split()
+        del scalars["lane"]
+        return scalars, {**arrays, **{f"lane{i}": array for i, array in enumerate(self.lane)}}
 
-class Mcid:
-    """The MCID solver.
+    @classmethod
+    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """Rebuild the state that `split` took apart."""
+        rest = dict(arrays)
+        lane = tuple(rest.pop(f"lane{i}") for i in range(sum(name.startswith("lane") for name in arrays)))
+        return super().join({**scalars, "lane": lane}, rest)
+
+
+class Stochastic:
+    """The solver of all stochastic methods.
 
     Parameters
     ----------
@@ -96,9 +112,11 @@ class Mcid:
     ------
     MemoryPlanError
         The job cannot fit.
+    ParameterError
+        Parameters contradict each other.
     """
 
-    state_type = McidState
+    state_type = StochasticState
 
     def __init__(
         self,
@@ -116,9 +134,10 @@ class Mcid:
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         self.rounds_per_pass = rounds_in_pass(self.lanes, dataset.stored_bytes, params["round_bytes"])
         self.sample = SampleRef(sample_size(dataset, n_lanes), problem.seed) if n_lanes > 1 else None
+        self.recipe: Recipe = recipe_of(Facts.of(problem), params, n_lanes, warm=initial is not None)
         self.plan = self._plan(memory or MemoryBudget(workers=slots))
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
-        self.t0 = self._start_time(initial)
+        self._averages = params.get("average", "none")
         self._initial = initial
         self._retired: NDArray[np.float64] | None = None
         by_class = problem.row_weight_by_class
@@ -128,92 +147,83 @@ class Mcid:
     def _plan(self, memory: MemoryBudget) -> Plan:
         meta = self.problem.dataset.meta
         n_features, n_outputs = self.problem.shape
-        weight_bytes = n_features * n_outputs * self.problem.dtype.itemsize
-        # a lane returns its weights and its window's mean; the certificate a gradient in float64
-        copies = 2
-        average = self.params["average"] != "none"
+        arrays = self.recipe.first.zeros((1, n_outputs), self.problem.dtype)
+        per_feature = sum(array.nbytes for array in arrays if array.ndim == 2 or array.shape[0] == 1)
+        weight_bytes = n_features * per_feature
+        windows = self.params.get("average", "none") != "none"
         sample_rows = self.sample.n_rows if self.sample else 0
         row_bytes = int(self.problem.dataset.decoded_bytes.sum()) // max(meta.n_rows, 1)
         return make_plan(
             self.problem.dataset,
             weight_bytes=weight_bytes,
-            result_copies=copies,
+            result_copies=2,  # a lane's arrays, and its window's mean or the certificate's gradient
             lanes=len(self.lanes),
             rounds_per_pass=self.rounds_per_pass,
             sample_bytes=2 * sample_rows * row_bytes,
-            driver_copies=2 + average * 4 * 8 / self.problem.dtype.itemsize,
+            driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
             budget=memory,
         )
-
-    def _start_time(self, initial: LinearModel | None) -> float:
-        """Return t0: as given, else 0 (the paper) in one lane, and where steps are safe elsewhere.
-
-        A step of 1/(alpha t) from t = 1 would erase a warm start; several lanes would each throw the weights to
-        1/alpha before they are first averaged.
-        """
-        if self.params["t0"] is not None:
-            return float(self.params["t0"])
-        if initial is None and len(self.lanes) == 1:
-            return 0.0
-        return safe_start(self.problem.dataset.meta.mean_square_norm, self.problem.alpha)
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""
         meta = self.problem.dataset.meta
         indices = index_dtype(meta.n_features).name
-        types = KernelTypes(meta.layout, meta.dtype, indices, self.problem.dtype.name, self.problem.loss)
-        warm_up(types)
-        executor.each_worker(warm_up, types)
-
-    def init(self) -> McidState:
-        """Return zero weights, or those of the initial model."""
-        shape, n_lanes = self.problem.shape, len(self.lanes)
-        windowed = self.params["average"] != "none"
-        window = shape if windowed else (0, shape[1])
-        state = McidState(
-            coefficients=np.zeros(shape, self.problem.dtype),
-            intercept=np.zeros(shape[1]),
-            times=np.zeros(n_lanes),
-            tail=np.zeros(window),
-            tail_intercept=np.zeros(shape[1]),
-            before=np.zeros(window),
-            before_intercept=np.zeros(shape[1]),
+        types = KernelTypes(
+            meta.layout, meta.dtype, indices, self.problem.dtype.name, self.problem.loss, meta.target
         )
-        if self._initial is not None:
-            self._start_from(self._initial, state)
-        return state
+        warm = partial(warm_up, update=self.recipe.first)
+        warm(types)
+        executor.each_worker(warm, types)
 
-    def _start_from(self, initial: LinearModel, state: McidState) -> None:
+    def init(self) -> StochasticState:
+        """Return zero weights, or those of the initial model."""
+        lane = self.recipe.first.zeros(self.problem.shape, self.problem.dtype)
+        if self._initial is not None:
+            self._start_from(self._initial, lane)
+        window = lane[0].shape if self._averages != "none" else (0, lane[0].shape[1])
+        return StochasticState(
+            lane=lane,
+            times=np.zeros(len(self.lanes)),
+            tail=np.zeros(window),
+            tail_intercept=np.zeros(window[1]),
+            before=np.zeros(window),
+            before_intercept=np.zeros(window[1]),
+        )
+
+    def _start_from(self, initial: LinearModel, lane: Arrays) -> None:
         meta = self.problem.dataset.meta
+        if initial.recipe:
+            raise MismatchError(
+                f"init={self.params['init']}: a model of {initial.method}, which is not plainly linear in the rows"
+            )
         if initial.n_features != meta.n_features or list(initial.classes) != list(meta.classes):
             raise MismatchError(
                 f"init={self.params['init']}: a model of {initial.n_features} features and {len(initial.classes)} "
                 f"classes; {self.problem.dataset.path} has {meta.n_features} and {len(meta.classes)}, or other labels"
             )
-        state.coefficients[...] = initial.weights
-        if self.problem.fit_intercept:
-            state.intercept[...] = initial.intercept
+        self.recipe.first.start_from(initial.weights, initial.intercept.astype(np.float64), lane)
 
-    def step(self, state: McidState, executor: Executor) -> tuple[McidState, RoundReport]:
-        """Do one round: every lane from the averaged weights, then average."""
-        job = self._job(state.round)
+    def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:
+        """Do one round: every lane from the averaged arrays, then average."""
+        details = None
+        if state.step is None and self.recipe.candidates:
+            chosen, details = self._try_steps(state, executor)
+            state = replace(state, step=chosen)
+        job = self._job(state.round, self._update(state))
         starts = self._lane_starts(state)
-        result = executor.reduce(
-            partial(train_lane, job), starts, merge=merge_lanes, shared=(state.coefficients, state.intercept)
-        )
+        result = executor.reduce(partial(train_lane, job), starts, merge=merge_lanes, shared=state.lane)
         _check_cover(result, starts, self.problem)
-        return self._advance(state, result), self._report(result)
+        following = self._advance(state, result)
+        return following, replace(self._report(result, job.update), details=details)
 
-    def _job(self, round_index: int) -> StochasticJob:
+    def _update(self, state: StochasticState) -> Update:
+        return self.recipe.first if state.step is None else self.recipe.with_step(state.step)
+
+    def _job(self, round_index: int, update: Update) -> StochasticJob:
         """Return what all lanes of a round share."""
         return StochasticJob(
             data=self.data,
-            loss=self.problem.loss,
-            alpha=self.problem.alpha,
-            t0=self.t0,
-            batch_size=self.params["batch_size"],
-            fit_intercept=self.problem.fit_intercept,
-            averaging=self.params["average"] != "none",
+            update=update,
             class_weight=self._class_weight,
             shuffle=self.params["shuffle"],
             seed=self.problem.seed,
@@ -221,14 +231,44 @@ class Mcid:
             sample=self.sample,
         )
 
+    def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[float, dict[str, Any]]:
+        """Choose the step whose pass over a tenth of the rows, in one lane, has the lowest objective there.
+
+        Raises
+        ------
+        DistlsError
+            None of them stays finite.
+        """
+        table = self.problem.dataset.table
+        wanted = min(-(-self.problem.dataset.meta.n_rows // _TRIAL_SHARE), _MOST_TRIAL_ROWS)
+        order = rng(self.problem.seed, Purpose.TRIAL).permutation(len(table))
+        enough = int(np.searchsorted(np.cumsum(table.rows[order]), wanted)) + 1
+        blocks = tuple(int(block) for block in order[:enough])
+        job = self._job(0, self.recipe.first)
+        trials = [Trial(self.recipe.alone(value), blocks, wanted) for value in self.recipe.candidates]
+        objectives = list(executor.map(partial(try_update, job), trials, shared=state.lane))
+        best = int(np.argmin(objectives))
+        name = self.recipe.name
+        if not np.isfinite(objectives[best]):
+            tried = ", ".join(f"{value:.3g}" for value in self.recipe.candidates)
+            raise DistlsError(f"no {name} of {tried} keeps the weights finite; give one, or scale the data")
+        chosen = self.recipe.candidates[best]
+        tried_all = {
+            f"{value:.6g}": value_of
+            for value, value_of in zip(self.recipe.candidates, objectives, strict=True)
+        }
+        return chosen, {
+            "tried": {"parameter": name, "objectives": tried_all, "chosen": chosen, "n_rows": wanted}
+        }
+
     def probe(self, block: int) -> None:
         """Train one partition in this process and forget it: what `plan` times."""
-        job = self._job(0)
+        job = self._job(0, self.recipe.first)
         job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False), sample=None)
-        zero = np.zeros(self.problem.shape, self.problem.dtype), np.zeros(self.problem.shape[1])
+        zero = self.recipe.first.zeros(self.problem.shape, self.problem.dtype)
         train_lane(job, zero, LaneStart(Lane(0, (block,)), 0.0, 0.0))
 
-    def _lane_starts(self, state: McidState) -> list[LaneStart]:
+    def _lane_starts(self, state: StochasticState) -> list[LaneStart]:
         turn = state.round % self.rounds_per_pass
         pass_index = state.round // self.rounds_per_pass
         work = round_of_pass(
@@ -244,27 +284,28 @@ class Mcid:
             for lane, t in zip(work, state.times, strict=True)
         ]
 
-    def _tail_from(self, state: McidState, blocks: tuple[int, ...], time: float) -> float:
+    def _tail_from(self, state: StochasticState, blocks: tuple[int, ...], time: float) -> float:
         """Return when a lane's window starts: half-way through the first round, at the start of later ones."""
-        if state.round or self.params["average"] == "all":
+        if state.round or self._averages == "all":
             return float(time)
         steps = sum(
-            math.ceil(n / self.params["batch_size"]) for n in self.problem.dataset.table.rows[list(blocks)]
+            math.ceil(n / self.params.get("batch_size", 1))
+            for n in self.problem.dataset.table.rows[list(blocks)]
         )
         return float(time + steps // 2)
 
-    def _advance(self, state: McidState, result: LaneResult) -> McidState:
+    def _advance(self, state: StochasticState, result: LaneResult) -> StochasticState:
         dataset = self.problem.dataset
         done = state.round + 1
         blocks = dataset.stored_bytes[result.blocks].sum() / dataset.stored_bytes.sum()
         passes = state.passes + float(blocks)
         if done % self.rounds_per_pass == 0:
             passes = float(done // self.rounds_per_pass)  # whole passes are whole numbers
-        following = McidState(
+        following = StochasticState(
             round=done,
             passes=passes,
-            coefficients=result.weights,
-            intercept=result.intercept,
+            lane=result.arrays,
+            step=state.step,
             times=np.array([result.times[lane] for lane in range(len(self.lanes))]),
             tail=state.tail,
             tail_intercept=state.tail_intercept,
@@ -273,11 +314,11 @@ class Mcid:
             tail_steps=state.tail_steps,
             before_steps=state.before_steps,
         )
-        if self.params["average"] != "none":
+        if self._averages != "none":
             self._extend_window(state, following, result)
         return following
 
-    def _extend_window(self, state: McidState, following: McidState, result: LaneResult) -> None:
+    def _extend_window(self, state: StochasticState, following: StochasticState, result: LaneResult) -> None:
         """Add a round's mean iterate to the window.
 
         Windows double: rounds 1, 2, 3-4, 5-8, ...; the model is the mean over the current window and the one
@@ -287,24 +328,27 @@ class Mcid:
         # never in place: an interrupt must find the state of the last whole round. The memory is that of the
         # state before it, which nobody can ask for any more.
         out = np.empty_like(state.tail) if self._retired is None else self._retired
-        add_scaled(out.reshape(-1), state.tail.reshape(-1), result.tail.reshape(-1), result.tail_steps)
+        mean, mean_intercept = (
+            result.tail if result.tail_steps else (np.zeros_like(out), state.tail_intercept)
+        )
+        add_scaled(out.reshape(-1), state.tail.reshape(-1), mean.reshape(-1), result.tail_steps)
         self._retired = state.tail
         following.tail = out
-        following.tail_intercept = state.tail_intercept + result.tail_intercept * result.tail_steps
+        following.tail_intercept = state.tail_intercept + mean_intercept * result.tail_steps
         following.tail_steps = state.tail_steps + result.tail_steps
-        if self.params["average"] == "tail" and following.round & (following.round - 1) == 0:
+        if self._averages == "tail" and following.round & (following.round - 1) == 0:
             following.before, following.tail = following.tail, np.zeros_like(out)
             following.before_intercept = following.tail_intercept
             following.tail_intercept = np.zeros_like(following.tail_intercept)
             following.before_steps, following.tail_steps = following.tail_steps, 0.0
 
-    def _report(self, result: LaneResult) -> RoundReport:
+    def _report(self, result: LaneResult, update: Update) -> RoundReport:
         averaging = None
         if self.sample is not None:
             job = replace(self.data, cache_bytes=0)
             loss = self.problem.loss
-            after = mean_loss(job, self.sample, loss, result.weights, result.intercept, result.reads)
-            size = float(np.square(result.weights, dtype=np.float64).sum())
+            after = mean_loss(job, self.sample, loss, *update.model(result.arrays), result.reads)
+            size = float(np.square(result.arrays[0], dtype=np.float64).sum())
             averaging = {
                 "loss_before": result.sample_loss / result.n_rows,
                 "loss_after": after,
@@ -313,7 +357,7 @@ class Mcid:
             }
         return RoundReport(
             running_loss=result.loss_sum / result.n_rows,
-            running_error=result.errors / result.n_rows,
+            running_error=None if self.problem.target == "continuous" else result.errors / result.n_rows,
             n_rows=result.n_rows,
             bytes_read=result.reads.bytes_read,
             cached_bytes=result.reads.cached_bytes,
@@ -324,19 +368,19 @@ class Mcid:
             worker_peaks=result.peaks,
         )
 
-    def status(self, state: McidState) -> Status:
+    def status(self, state: StochasticState) -> Status:
         """Tell whether the weights are finite."""
-        finite = np.isfinite(state.coefficients).all() and np.isfinite(state.intercept).all()
+        finite = all(np.isfinite(array).all() for array in state.lane)
         return Status.RUNNING if finite else Status.DIVERGED
 
-    def weights(self, state: McidState) -> Weights:
+    def weights(self, state: StochasticState) -> Weights:
         """Return the window's mean, or the last averaged weights without averaging of iterates."""
-        steps = state.tail_steps + state.before_steps
+        steps, update = state.tail_steps + state.before_steps, self._update(state)
         if not steps:
-            return Weights(state.coefficients, state.intercept)
+            return Weights(*update.model(state.lane))
         mean = ((state.tail + state.before) / steps).astype(self.problem.dtype)
         intercept = (state.tail_intercept + state.before_intercept) / steps
-        return Weights(mean, intercept if self.problem.fit_intercept else np.zeros_like(intercept))
+        return Weights(*update.model((mean, intercept, *state.lane[2:])))
 
 
 def _check_cover(result: LaneResult, starts: list[LaneStart], problem: Problem) -> None:

@@ -1,0 +1,192 @@
+"""From a method's parameters to what its lanes do: the steps, their defaults, and those that are to be tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distls.problem import Problem
+from distls.storage.errors import ParameterError
+from distls.workers.losses import BINARY_LOSSES
+from distls.workers.updates import AdaptiveUpdate, ScheduledUpdate, SgdUpdate, Update
+
+__all__ = ["Facts", "Recipe", "recipe_of", "safe_start"]
+
+# t0 of several lanes, in units of mean|x|^2 / alpha: docs/decisions/0003 has the measurements.
+_SAFE_START = 0.3
+# c of the SGD-QN paper's section 3: a dense part costs about as much as so many rows.
+_SKIP = 16.0
+
+
+def safe_start(mean_square_norm: float, alpha: float) -> float:
+    """Return the start time t0 of several lanes, or of trained weights; `mean_square_norm` is mean_i |x_i|^2."""
+    return _SAFE_START * mean_square_norm / alpha
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What steps depend on: the objective, and the rows in numbers.
+
+    Attributes
+    ----------
+    loss, target : str
+    alpha : float
+    fit_intercept : bool
+    n_outputs, n_features, n_rows, nnz : int
+    mean_square_norm : float
+        mean_i |x_i|^2.
+    """
+
+    loss: str
+    target: str
+    alpha: float
+    fit_intercept: bool
+    n_outputs: int
+    n_features: int
+    n_rows: int
+    nnz: int
+    mean_square_norm: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> Facts:
+        """Return those of a problem."""
+        meta = problem.dataset.meta
+        return cls(
+            problem.loss, problem.target, problem.alpha, problem.fit_intercept, problem.shape[1],
+            meta.n_features, meta.n_rows, meta.nnz, meta.mean_square_norm,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An update, and the values of its step that are to be tried before the first round.
+
+    Attributes
+    ----------
+    first : Update
+        With the first candidate, or with what was given.
+    name : str
+        Of the parameter that is tried: "t0" or "eta0".
+    candidates : tuple of float
+        Empty where nothing is tried.
+    untried : float
+        The one to take where nothing can be tried.
+    spread : callable
+        From the value that is best in one lane to that of all lanes.
+    """
+
+    first: Update
+    name: str = ""
+    candidates: tuple[float, ...] = ()
+    untried: float = 0.0
+    spread: Callable[[float], float] = float
+
+    def alone(self, value: float) -> Update:
+        """Return the update of a single lane with a candidate."""
+        return replace(self.first, **{self.name: value})
+
+    def with_step(self, value: float) -> Update:
+        """Return the update of all lanes with the chosen candidate."""
+        return replace(self.first, **{self.name: self.spread(value)})
+
+
+def recipe_of(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
+    """Return what lanes are to do.
+
+    Parameters
+    ----------
+    params : dict
+        All parameters of a stochastic method, resolved.
+    warm : bool
+        Whether weights are trained already.
+
+    Raises
+    ------
+    ParameterError
+        Parameters contradict each other.
+    """
+    common = {
+        "loss": facts.loss,
+        "single": facts.loss in BINARY_LOSSES and facts.target == "class" and facts.n_outputs == 2,
+        "alpha": facts.alpha,
+        "fit_intercept": facts.fit_intercept,
+    }
+    if "metric" in params or "skip" in params:
+        return _scheduled(facts, params, n_lanes, common)
+    if "schedule" not in params:
+        return Recipe(_mcid(facts, params, n_lanes, common, warm))
+    return _sgd(facts, params, n_lanes, common)
+
+
+def _mcid(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, Any], warm: bool) -> Update:
+    """Return MCID's steps: from t0 = 0 (the paper) in one lane, and from where they are safe elsewhere.
+
+    A step of 1/(alpha t) from t = 1 would erase a warm start; several lanes would each throw the weights to 1/alpha
+    before they are first averaged.
+    """
+    t0 = params["t0"]
+    if t0 is None:
+        cold = not warm and n_lanes == 1
+        t0 = 0.0 if cold else safe_start(facts.mean_square_norm, facts.alpha)
+    # two columns, though one would do: lanes then agree to the bit with runs of any number of classes
+    return SgdUpdate(
+        **{**common, "single": False},
+        t0=t0,
+        batch_size=params["batch_size"],
+        averaging=params["average"] != "none",
+    )
+
+
+def _scheduled(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, Any]) -> Recipe:
+    """Return the steps of SVMSGD2 and SGD-QN."""
+    density = facts.nnz / (facts.n_rows * facts.n_features)
+    skip = params["skip"] or max(1, round(_SKIP / max(density, 1e-12)))
+    metric = params.get("diagonal", "none")
+    least = facts.mean_square_norm / facts.alpha
+    if metric == "gauss-newton":
+        # the accumulated curvature makes steps safe: t0 has only to keep the first rows from too large a one
+        candidates = tuple(least * factor for factor in (1e-3, 1e-2, 1e-1, 1.0))
+        spread = float
+    else:
+        # half a decade apart; of P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
+        candidates = tuple(least * 10 ** (step / 2) for step in range(-1, 5))
+
+        def spread(value: float) -> float:
+            return max(value / n_lanes, min(value, least))
+
+    update = ScheduledUpdate(**common, t0=params["t0"] or candidates[-1], skip=skip, metric=metric)
+    if params["t0"]:
+        return Recipe(update)
+    return Recipe(update, "t0", candidates, least, spread)
+
+
+def _sgd(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, Any]) -> Recipe:
+    """Return plain and adaptive steps."""
+    schedule, average = params["schedule"], params["average"]
+    if schedule == "adaptive":
+        for name, plain in (("average", "none"), ("batch_size", 1), ("switch", None)):
+            if params.get(name, plain) != plain:
+                raise ParameterError(f"{name}={params[name]}: not with schedule=adaptive; leave it out")
+        columns = 1 if common["single"] else facts.n_outputs
+        eta0 = params["eta0"] or 0.5 * math.sqrt(columns) * n_lanes ** (1 / 3)
+        return Recipe(AdaptiveUpdate(**common, eta0=eta0))
+    if facts.alpha * (params["eta0"] or 0.0) >= 1.0:
+        raise ParameterError(
+            f"eta0={params['eta0']}: times alpha={facts.alpha} it is 1 or more, which would erase the weights"
+        )
+    square = facts.mean_square_norm or 1.0
+    candidates = tuple(4.0**power / square for power in range(-2, 5) if facts.alpha * 4.0**power < square)
+    if schedule == "constant":
+        candidates = tuple(value / 64 for value in candidates)
+    rows_of_lane = facts.n_rows / n_lanes
+    update = SgdUpdate(
+        **common,
+        schedule=schedule,
+        eta0=params["eta0"] or candidates[0],
+        switch=params["switch"] or rows_of_lane / 2,
+        batch_size=params["batch_size"],
+        averaging=average != "none",
+    )
+    return Recipe(update) if params["eta0"] else Recipe(update, "eta0", candidates, candidates[1])
