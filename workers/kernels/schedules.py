@@ -1,4 +1,12 @@
-"""The size of a step after t of them."""
+"""Step sizes of stochastic gradient methods, as functions of a lane's own count of rows t = 1, 2, ...
+
+| schedule    | eta_t                                                | source |
+|-------------|------------------------------------------------------|--------|
+| `CONSTANT`  | eta0                                                 | |
+| `SQRT`      | eta0 / sqrt(t)                                       | NCSGD of the constrained SGD paper, section 5.1 |
+| `INVERSE`   | eta0 / t                                             | its Corollary 4.3 |
+| `TWO_PHASE` | eta0 / sqrt(t) for t < m, eta0 sqrt(m) / t for t >= m | its section 4.2 |
+"""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -7,30 +15,28 @@ import math
 
 from distls.workers.kernels._jit import kernel
 
-__all__ = ["SCHEDULES", "step_size"]
+__all__ = ["CONSTANT", "INVERSE", "SCHEDULES", "SQRT", "TWO_PHASE", "step_size"]
 
-# "inverse": eta0 / t. "sqrt": eta0 / sqrt(t). "two-phase" (constrained SGD paper, section 4.2): eta0 / sqrt(t)
-# for t < m, eta0 sqrt(m) / t from m on.
-SCHEDULES = {"inverse": 0, "constant": 1, "sqrt": 2, "two-phase": 3}
+CONSTANT, SQRT, INVERSE, TWO_PHASE = 0, 1, 2, 3
 
-_INVERSE, _CONSTANT, _TWO_PHASE = SCHEDULES["inverse"], SCHEDULES["constant"], SCHEDULES["two-phase"]
+SCHEDULES = {"constant": CONSTANT, "sqrt": SQRT, "inverse": INVERSE, "two-phase": TWO_PHASE}
 
 
 @kernel
 def step_size(schedule, eta0, m, t):
-    """Return the step of time t > 0, float64.
+    """Return eta_t.
 
     Parameters
     ----------
-    schedule : a value of `SCHEDULES`
-    eta0 : float
-    m : float, when the second of two phases starts
-    t : float, the lane's steps including this one
+    schedule : one of the integers in `SCHEDULES`
+    eta0 : float > 0
+    m : float > 0, where the second phase of `TWO_PHASE` starts; not read by the others
+    t : float >= 1, the row of this step included
     """
-    if schedule == _CONSTANT:
+    if schedule == CONSTANT:
         return eta0
-    if schedule == _INVERSE:
+    if schedule == INVERSE:
         return eta0 / t
-    if schedule == _TWO_PHASE and t >= m:
+    if schedule == TWO_PHASE and t >= m:
         return eta0 * math.sqrt(m) / t
     return eta0 / math.sqrt(t)
