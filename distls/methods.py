@@ -211,7 +211,7 @@ _CSGD_PAPER = (
 )
 
 
-def _sgd(schedule: str, average: str, alpha: float) -> tuple[Parameter, ...]:
+def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
     """Return the parameters of plain stochastic gradients."""
     return (
         Parameter(
@@ -228,31 +228,61 @@ def _sgd(schedule: str, average: str, alpha: float) -> tuple[Parameter, ...]:
                 **_SGD_LOSSES,
             ),
             "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared",
-        ),  # fmt: skip
+        ),
+        *_steps(schedule, adaptive=schedule == "adaptive"),
+        Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more"),
+        Parameter("batch_size", 1, integer(1), "rows a step"),
+        Parameter(
+            "average", average, one_of("none", "all", "tail"), "which iterates the model is the mean of"
+        ),
+        Parameter(
+            "center",
+            "none",
+            one_of("none", "running", "global"),
+            "of loss=squared: subtract the mean of the rows so far, or of all rows (a read more)",
+        ),
+        Parameter("fit_intercept", False, boolean, "an unpenalised intercept"),
+        *_lanes_and_rows(),
+    )
+
+
+def _steps(schedule: str, *, adaptive: bool) -> tuple[Parameter, ...]:
+    """Return the parameters of the size of steps."""
+    plain = "eta0/t, eta0, eta0/sqrt(t), or eta0/sqrt(t) and from switch on eta0 sqrt(switch)/t"
+    return (
         Parameter(
             "schedule",
             schedule,
-            one_of(
-                *(("adaptive",) if schedule == "adaptive" else ()), "inverse", "constant", "sqrt", "two-phase"
-            ),
-            "of steps: "
-            + ("adaptive to each feature (AdaGrad's), " if schedule == "adaptive" else "")
-            + "eta0/t, eta0, eta0/sqrt(t), or eta0/sqrt(t) and from switch on eta0 sqrt(switch)/t",
+            one_of(*(("adaptive",) if adaptive else ()), "inverse", "constant", "sqrt", "two-phase"),
+            f"of steps: {'adaptive to each feature (AdaGrad), ' if adaptive else ''}{plain}",
         ),
         Parameter(
             "eta0",
             None,
             number(above=0.0),
             "size of steps; default: tried on a tenth of the rows"
-            + ("; adaptive: sqrt(outputs)/2 times the cube root of lanes" if schedule == "adaptive" else ""),
+            + ("; adaptive: sqrt(outputs)/2 times the cube root of lanes" if adaptive else ""),
         ),
         Parameter("switch", None, number(1.0), "of two-phase, a lane's rows; default half of a pass"),
-        Parameter("alpha", alpha, number(0.0), "L2 strength, 0 or more"),
-        Parameter("batch_size", 1, integer(1), "rows a step"),
+    )
+
+
+def _least_squares(schedule: str, center: str | None) -> tuple[Parameter, ...]:
+    """Return the parameters of the constrained SGD paper's methods."""
+    mean = (
         Parameter(
-            "average", average, one_of("none", "all", "tail"), "which iterates the model is the mean of"
+            "center",
+            center,
+            one_of("running", "global"),
+            "the mean that the model passes through: of the rows so far (the paper), or of all rows (a read more)",
         ),
-        Parameter("fit_intercept", False, boolean, "an unpenalised intercept"),
+    )
+    return (
+        Parameter("loss", "squared", one_of("squared"), "squared, the only one"),
+        *_steps(schedule, adaptive=False),
+        Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more; the paper has none"),
+        *(mean if center else ()),
+        Parameter("fit_intercept", True, boolean, "an unpenalised intercept: the paper's constant feature"),
         *_lanes_and_rows(),
     )
 
@@ -438,7 +468,7 @@ METHODS: dict[str, Method] = {
             summary="stochastic gradients for any loss; steps that adapt to each feature, or follow a schedule",
             paper="Duchi, Hazan, Singer 2011, Adaptive Subgradient Methods (adaptive); Robbins, Monro 1951",
             aliases=_SGD_LOSSES,
-            parameters=_sgd("adaptive", "none", 0.0),
+            parameters=_sgd("adaptive", "none"),
             solver="distls.solvers.stochastic:Stochastic",
             targets=("class", "continuous"),
         ),
@@ -447,7 +477,7 @@ METHODS: dict[str, Method] = {
             summary="averaged stochastic gradients: the mean of all iterates (Polyak-Ruppert)",
             paper="Polyak, Juditsky 1992, Acceleration of Stochastic Approximation by Averaging",
             aliases=_SGD_LOSSES,
-            parameters=_sgd("sqrt", "all", 0.0),
+            parameters=_sgd("sqrt", "all"),
             solver="distls.solvers.stochastic:Stochastic",
             targets=("class", "continuous"),
         ),
@@ -473,6 +503,42 @@ METHODS: dict[str, Method] = {
                     "of the metric: second derivatives, secants seen by new rows, or the paper's as printed",
                 )
             ),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class",),
+        ),
+        Method(
+            name="csgd",
+            summary="least squares by stochastic gradients that pass through the mean point; steps of two phases",
+            paper=f"{_CSGD_PAPER}, Algorithm 1 and section 4.2",
+            aliases={},
+            parameters=_least_squares("two-phase", "running"),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class", "continuous"),
+        ),
+        Method(
+            name="ncsgd",
+            summary="least squares by stochastic gradients that pass through the mean point; steps eta0/sqrt(t)",
+            paper=f"{_CSGD_PAPER}, section 5.1",
+            aliases={},
+            parameters=_least_squares("sqrt", "running"),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class", "continuous"),
+        ),
+        Method(
+            name="adaline",
+            summary="least-squares classification by stochastic gradients with a constant step",
+            paper=f"{_CSGD_PAPER}, section 5.2",
+            aliases={},
+            parameters=_least_squares("constant", None),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class",),
+        ),
+        Method(
+            name="c-adaline",
+            summary="least-squares classification by stochastic gradients that pass through the mean point",
+            paper=f"{_CSGD_PAPER}, Algorithm 2",
+            aliases={},
+            parameters=_least_squares("sqrt", "running"),
             solver="distls.solvers.stochastic:Stochastic",
             targets=("class",),
         ),

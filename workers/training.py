@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Partition, n_rows_of
+from distls.storage.rows import CsrRows, Partition, n_rows_of
 from distls.workers.kernels.averaging import merge_mean
 from distls.workers.kernels.linear import add_gradient
 from distls.workers.lanes import Lane
@@ -27,10 +27,13 @@ __all__ = [
     "KernelTypes",
     "LaneResult",
     "LaneStart",
+    "MeanSums",
     "StochasticJob",
     "Trial",
+    "mean_lane",
     "merge_by_key",
     "merge_lanes",
+    "merge_means",
     "row_weights",
     "train_lane",
     "try_update",
@@ -176,6 +179,39 @@ def _window(learner: Learner) -> tuple[Arrays, float]:
     """Return the mean of the iterates in a learner's window, and how many they are."""
     steps = learner.window_steps if isinstance(learner, SgdLearner) else 0.0
     return (learner.window(consume=True), steps) if isinstance(learner, SgdLearner) and steps else ((), 0.0)
+
+
+@dataclass
+class MeanSums:
+    """Weighted sums of rows, shape (n_features,), of targets, shape (k,), and of their weights."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    weight: float
+
+
+def mean_lane(job: StochasticJob, shape: tuple[int, int], lane: Lane) -> MeanSums:
+    """Return the sums of a lane's rows and targets; those of classes are indicators."""
+    sums = MeanSums(np.zeros(shape[0]), np.zeros(shape[1]), 0.0)
+    for _, part in stream(job.data, lane.blocks, ReadStats()):
+        given, count = row_weights(part, job.class_weight), n_rows_of(part.x)
+        weight = given if len(given) else np.ones(count)
+        if isinstance(part.x, CsrRows):
+            each = np.repeat(weight, np.diff(part.x.indptr)) * part.x.data
+            sums.x += np.bincount(part.x.indices, each, minlength=shape[0])
+        else:
+            for start in range(0, count, 1024):
+                rows = slice(start, start + 1024)
+                sums.x += weight[rows] @ part.x.values[rows].astype(np.float64)
+        codes = is_codes(part.y)
+        sums.y += np.bincount(part.y, weight, minlength=shape[1]) if codes else weight @ part.y
+        sums.weight += float(weight.sum())
+    return sums
+
+
+def merge_means(left: MeanSums, right: MeanSums) -> MeanSums:
+    """Add the sums of two lanes."""
+    return MeanSums(left.x + right.x, left.y + right.y, left.weight + right.weight)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,16 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.kernels.adaptive import adaptive_block, adaptive_settings, new_decay, settle
+from distls.workers.kernels.centred import (
+    MASS,
+    MODES,
+    MeanLane,
+    MeanModel,
+    mean_block,
+    mean_settings,
+    new_mean_lane,
+    weights_from_mean_lane,
+)
 from distls.workers.kernels.scheduled import scheduled_block, scheduled_settings
 from distls.workers.kernels.schedules import SCHEDULES
 from distls.workers.kernels.stochastic import (
@@ -33,7 +43,17 @@ from distls.workers.kernels.stochastic import (
 )
 from distls.workers.losses import BINARY_LOSSES, LOSSES
 
-__all__ = ["AdaptiveUpdate", "Arrays", "Learner", "ScheduledUpdate", "SgdLearner", "SgdUpdate", "Update"]
+__all__ = [
+    "AdaptiveUpdate",
+    "Arrays",
+    "Learner",
+    "MeanUpdate",
+    "ScheduledUpdate",
+    "SgdLearner",
+    "SgdUpdate",
+    "Update",
+    "one_row",
+]
 
 Arrays = tuple[NDArray[Any], ...]
 Model = tuple[NDArray[Any], NDArray[np.float64]]
@@ -366,6 +386,88 @@ class _Scheduled(_Kept):
     def arrays(self) -> Arrays:
         """Return weights, intercept and diagonal."""
         return self.weights, self.intercept, self.diagonal
+
+
+@dataclass(frozen=True)
+class MeanUpdate(Update):
+    """Least squares that uses the mean of the data: `distls.workers.kernels.centred`.
+
+    Lanes average the mean of the rows and of the targets, and how many rows a lane's mean counts: their common mean
+    counts as many times more as there are lanes.
+
+    Attributes
+    ----------
+    mode : str
+        "project" or "centre".
+    running : bool
+        The mean of the rows so far; else one over all rows, which the arrays bring.
+    schedule : str
+    eta0, switch : float
+    lanes : int
+    """
+
+    mode: str = "project"
+    running: bool = True
+    schedule: str = "sqrt"
+    eta0: float = 1.0
+    switch: float = math.inf
+    lanes: int = 1
+
+    def others(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return the mean row, the mean target, and the rows that they count."""
+        return np.zeros(shape[0]), np.zeros(shape[1]), np.zeros(1)
+
+    def begin(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> Learner:
+        """Return the learner of a lane that has taken `time` steps."""
+        settings = mean_settings(
+            MODES[self.mode],
+            self.eta0,
+            running=self.running,
+            schedule=SCHEDULES[self.schedule],
+            m=self.switch,
+            alpha=self.alpha,
+            fit_intercept=self.fit_intercept,
+        )
+        weights, intercept, mean_x, mean_y, mass = arrays
+        counted = float(mass[0]) * self.lanes if self.running else 1.0
+        lane = new_mean_lane(MeanModel(weights, intercept, mean_x, mean_y, time, counted), settings)
+        return _Mean(settings, lane, float(mass[0]) * (self.lanes - 1) if self.running else 0.0)
+
+    def model(self, arrays: Arrays) -> Model:
+        """Return weights and intercept; that of centred data is of the mean weights and the mean row."""
+        weights, intercept = arrays[:2]
+        if self.mode == "centre":
+            intercept = arrays[3] - arrays[2] @ weights.astype(np.float64)
+        return weights, intercept if self.fit_intercept else np.zeros_like(intercept)
+
+
+@dataclass
+class _Mean:
+    settings: Any
+    lane: MeanLane
+    others: float
+
+    @property
+    def time(self) -> float:
+        """Steps the lane has taken."""
+        return float(self.lane.clock[0])
+
+    def learn(
+        self, x: Rows, y: Any, weight: NDArray[np.float64], order: NDArray[np.int64]
+    ) -> tuple[float, int]:
+        """Learn from the rows `order`."""
+        loss, errors = mean_block(x, y, weight, order, *self.lane, self.settings)
+        return loss, int(errors)
+
+    def arrays(self) -> Arrays:
+        """Return weights, intercept, the mean and what it counts of this lane."""
+        counted = float(self.lane.clock[MASS]) - self.others
+        model = weights_from_mean_lane(self.lane, self.settings)
+        return model.w, model.b, model.mean_x, model.mean_y, np.array([counted])
+
+    def peek(self) -> Arrays:
+        """Return copies of them."""
+        return copy.deepcopy(self).arrays()
 
 
 def one_row(layout: str, data: str, indices: str) -> Rows:

@@ -36,7 +36,9 @@ from distls.workers.training import (
     LaneStart,
     StochasticJob,
     Trial,
+    mean_lane,
     merge_lanes,
+    merge_means,
     train_lane,
     try_update,
     warm_up,
@@ -206,6 +208,8 @@ class Stochastic:
     def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:
         """Do one round: every lane from the averaged arrays, then average."""
         details = None
+        if not state.round and self.params.get("center") == "global":
+            state = replace(state, lane=self._with_mean(state.lane, executor))
         if state.step is None and self.recipe.candidates:
             chosen, details = self._try_steps(state, executor)
             state = replace(state, step=chosen)
@@ -260,6 +264,13 @@ class Stochastic:
         return chosen, {
             "tried": {"parameter": name, "objectives": tried_all, "chosen": chosen, "n_rows": wanted}
         }
+
+    def _with_mean(self, lane: Arrays, executor: Executor) -> Arrays:
+        """Return the arrays with the mean of all rows and targets, which costs a read."""
+        job = self._job(0, self.recipe.first)
+        lanes = [Lane(index, blocks) for index, blocks in enumerate(self.lanes)]
+        sums = executor.reduce(partial(mean_lane, job), lanes, merge=merge_means, shared=self.problem.shape)
+        return (*lane[:2], sums.x / sums.weight, sums.y / sums.weight, lane[4])
 
     def probe(self, block: int) -> None:
         """Train one partition in this process and forget it: what `plan` times."""

@@ -10,7 +10,7 @@ from typing import Any
 from distls.problem import Problem
 from distls.storage.errors import ParameterError
 from distls.workers.losses import BINARY_LOSSES
-from distls.workers.updates import AdaptiveUpdate, ScheduledUpdate, SgdUpdate, Update
+from distls.workers.updates import AdaptiveUpdate, MeanUpdate, ScheduledUpdate, SgdUpdate, Update
 
 __all__ = ["Facts", "Recipe", "recipe_of", "safe_start"]
 
@@ -147,7 +147,7 @@ def _scheduled(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[
     least = facts.mean_square_norm / facts.alpha
     if metric == "gauss-newton":
         # the accumulated curvature makes steps safe: t0 has only to keep the first rows from too large a one
-        candidates = tuple(least * factor for factor in (1e-3, 1e-2, 1e-1, 1.0))
+        candidates = tuple(least * factor for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0))
         spread = float
     else:
         # half a decade apart; of P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
@@ -164,9 +164,9 @@ def _scheduled(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[
 
 def _sgd(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, Any]) -> Recipe:
     """Return plain and adaptive steps."""
-    schedule, average = params["schedule"], params["average"]
+    schedule = params["schedule"]
     if schedule == "adaptive":
-        for name, plain in (("average", "none"), ("batch_size", 1), ("switch", None)):
+        for name, plain in (("average", "none"), ("batch_size", 1), ("switch", None), ("center", "none")):
             if params.get(name, plain) != plain:
                 raise ParameterError(f"{name}={params[name]}: not with schedule=adaptive; leave it out")
         columns = 1 if common["single"] else facts.n_outputs
@@ -180,13 +180,31 @@ def _sgd(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, A
     candidates = tuple(4.0**power / square for power in range(-2, 5) if facts.alpha * 4.0**power < square)
     if schedule == "constant":
         candidates = tuple(value / 64 for value in candidates)
-    rows_of_lane = facts.n_rows / n_lanes
-    update = SgdUpdate(
-        **common,
-        schedule=schedule,
-        eta0=params["eta0"] or candidates[0],
-        switch=params["switch"] or rows_of_lane / 2,
-        batch_size=params["batch_size"],
-        averaging=average != "none",
-    )
+    steps = {
+        "schedule": schedule,
+        "eta0": params["eta0"] or candidates[0],
+        "switch": params["switch"] or max(facts.n_rows / n_lanes / 2, 1.0),
+    }
+    center = params.get("center", "none")
+    update: Update
+    if center == "none":
+        averaging = params.get("average", "none") != "none"
+        update = SgdUpdate(**common, **steps, batch_size=params.get("batch_size", 1), averaging=averaging)
+    else:
+        _check_centred(facts, params)
+        mode = "centre" if "average" in params else "project"
+        common = {**common, "single": False}
+        update = MeanUpdate(**common, **steps, mode=mode, running=center == "running", lanes=n_lanes)
     return Recipe(update) if params["eta0"] else Recipe(update, "eta0", candidates, candidates[1])
+
+
+def _check_centred(facts: Facts, params: dict[str, Any]) -> None:
+    if facts.loss != "squared":
+        raise ParameterError(f"center={params['center']}: for loss=squared only, here it is {params['loss']}")
+    for name, plain in (("average", "none"), ("batch_size", 1)):
+        if params.get(name, plain) != plain:
+            raise ParameterError(f"{name}={params[name]}: not with center={params['center']}; leave it out")
+    if "average" in params and not facts.fit_intercept:
+        raise ParameterError(
+            f"center={params['center']}: centred data have an intercept; set fit_intercept=true"
+        )

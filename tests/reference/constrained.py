@@ -20,7 +20,7 @@ STEPS: dict[str, Callable[[float, float, float], float]] = {
     "constant": lambda eta0, m, t: eta0,
     "sqrt": lambda eta0, m, t: eta0 / np.sqrt(t),
     "inverse": lambda eta0, m, t: eta0 / t,
-    "two_phase": lambda eta0, m, t: eta0 / np.sqrt(t) if t < m else eta0 * np.sqrt(m) / t,
+    "two-phase": lambda eta0, m, t: eta0 / np.sqrt(t) if t < m else eta0 * np.sqrt(m) / t,
 }
 
 

@@ -7,16 +7,17 @@ Row t of a lane (t counts from 1; tau = t - 1 + t0 is the paper's t + t0) change
 D is the diagonal of the metric, over tau:
 
 - NONE: ``1 / (alpha tau)``. SVMSGD2 (Figure 1); with skip = 1 plain SGD as the paper has it, O(d k) a row.
-- PAPER: ``B_jc / tau``. SGD-QN (Figure 2) as printed: B starts at 1/alpha; the row after each dense part is learned from,
-  and its own secant, w_(t+1) - w_t over the change of its gradient, moves B by 2/r of the way (1/alpha where x_tj or the
-  slope is 0), kept above 0.01/alpha. On dense data it stays a multiple of the identity: ratio_j does not contain x_tj.
-- SECANT: ``1 / (alpha tau + C_jc)``. The displacement since the last dense part, delta, is seen by the row after it: C grows
-  by skip times ``dl_c x_tj / delta_jc``, dl the change of the row's slopes, kept between 0 and 99 alpha.
+- PAPER: ``B_jc / tau``. SGD-QN (Figure 2) as printed: B starts at 1/alpha; the row after each dense part is learned
+  from, and its own secant, w_(t+1) - w_t over the change of its gradient, moves B by 2/r of the way (to 1/alpha where
+  x_tj or the slope is 0), kept above 0.01/alpha. On dense data it stays a multiple of the identity: the ratio does not
+  contain x_tj.
+- SECANT: ``1 / (alpha tau + C_jc)``. The row after each dense part sees the displacement since the last such row,
+  delta: C grows by skip times ``dl_c x_tj / delta_jc``, dl the change of the row's slopes, kept between 0 and 99 alpha.
 - GAUSS_NEWTON: the same form, C growing at each row by the diagonal of its Hessian, ``s_t h_c x_tj^2``, h the second
   derivative of the loss in the score.
 
-In the last two, ``alpha tau + C`` is the accumulated curvature: tau times its mean, so that D is the inverse of the mean
-curvature over tau as in Equation 2. An intercept, which the paper has not, is not penalised and has the steps of MCID's.
+In the last two, ``alpha tau + C`` is the accumulated curvature: tau times its mean, so that D is the inverse of the
+mean curvature over tau as in Equation 2. An intercept, which the paper has not, is not penalised and has MCID's steps.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -208,6 +209,16 @@ def _learn_secant(columns, values, slopes, before, w, previous, settings, diagon
 
 
 @kernel
+def _slopes(columns, values, w, b, y, i, settings, z, g):
+    """Set g to the slopes of row i at other weights."""
+    row_scores(columns, values, 0, len(columns), w, z)
+    _add(z, b, settings.fit_intercept)
+    _, rival, _ = target_slopes(settings.loss, z, 1.0, y, i, g)
+    if rival != SLOPES_IN_G:
+        g[:] = 0
+
+
+@kernel
 def scheduled_block(rows, y, weight, order, w, b, diagonal, previous, clock, settings):
     """Train on the rows `order` of one block, in that order.
 
@@ -251,33 +262,22 @@ def scheduled_block(rows, y, weight, order, w, b, diagonal, previous, clock, set
         errors += best != label
         learning = t >= skip and t % skip == 0.0  # the row after a dense part
         flat = rival != SLOPES_IN_G
+        if flat:
+            g[:] = 0
         if learning and metric == _SECANT:
-            row_scores(indices, data, start, stop, previous, z)
-            _add(z, b, settings.fit_intercept)
-            _, there, _ = target_slopes(settings.loss, z, 1.0, y, i, other)
-            if flat:
-                g[:] = 0
-            if there != SLOPES_IN_G:
-                other[:] = 0
+            _slopes(columns, values, previous, b, y, i, settings, z, other)
             _learn_secant(columns, values, g, other, w, previous, settings, diagonal)
             previous[:] = w
         if not flat:
             if metric == _NONE:
                 row_update(indices, data, start, stop, -s / (alpha * tau), rival, label, g, w)
             else:
-                if metric == _GAUSS_NEWTON:
-                    _curvatures(settings.loss, label, g, h)
+                _curvatures(settings.loss, label, g, h)
                 _row_step(columns, values, -s, tau, alpha, metric, g, h, w, diagonal)
             if settings.fit_intercept:
                 add_slopes(-s * min(1.0 / (alpha * tau), 1.0 / math.sqrt(tau)), rival, label, g, b)
         if learning and metric == _PAPER:
-            row_scores(indices, data, start, stop, w, z)
-            _add(z, b, settings.fit_intercept)
-            _, there, _ = target_slopes(settings.loss, z, 1.0, y, i, other)
-            if flat:
-                g[:] = 0
-            if there != SLOPES_IN_G:
-                other[:] = 0
+            _slopes(columns, values, w, b, y, i, settings, z, other)
             _learn_paper(columns, values, g, other, -s, tau, 1.0 + t // skip, alpha, diagonal)
         t += 1.0
         if t % skip == 0.0:

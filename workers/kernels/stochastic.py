@@ -12,14 +12,14 @@ is without decay for ``sigma(t) = 1/(alpha (t+t0))``, known at every time:
 
     U(t) = U(t-1) - (1/r) sum_{i in A_t} s_i x_i (x) g_i,    U(0) = alpha t0 W(0),
 
-For other schedules (`schedules`) sigma is a product of factors, folded into U before it vanishes.
+For other schedules (`schedules`) sigma is a product of factors, which is folded into U before it vanishes.
 
 The same form gives the sum of the iterates over a window (m, T] without visiting W at each step: with
 ``H_s = sum_{j=m+1..s} sigma(j)`` and u_j the increment of U at time j,
 
     sum_{s=m+1..T} W(s) = H_T U(T) - Q(T),    Q(T) = sum_{j=m+1..T} H_{j-1} u_j.
 
-(folding sigma into U divides H by it, and leaves Q).
+Where sigma is folded, Q takes over the sum so far and H starts anew.
 
 The intercept is not penalised. In MCID, which has none, its step is min(1/(alpha (t+t0)), 1/sqrt(t+t0)): the first
 alone would throw it to 1/alpha at the first example. Elsewhere it is a coordinate like the others.
@@ -180,15 +180,32 @@ def _add_intercept(z, scale, b, fit_intercept):
 
 
 @kernel
-def _fold(u, sigma):
-    factor = u.dtype.type(sigma)
-    for j in range(len(u)):
-        for c in range(u.shape[1]):
-            u[j, c] *= factor
+def _step(sigma, t, settings):
+    """Return sigma after step t, and the step's size in U and for the intercept."""
+    if settings.schedule == PEGASOS:
+        time = t + settings.t0
+        sigma = 1.0 / (settings.alpha * time)
+        return sigma, 1.0, min(sigma, 1.0 / math.sqrt(time))
+    size = step_size(settings.schedule, settings.eta0, settings.switch, t)
+    sigma *= 1.0 - settings.alpha * size
+    return sigma, size / sigma, size
 
 
 @kernel
-def sgd_block(rows, y, weight, order, u, q, b, qb, clock, settings):
+def _fold(u, q, h, sigma):
+    """Multiply U by sigma; Q takes over the sum of the window's iterates so far, and H starts anew."""
+    for j in range(len(q)):
+        for c in range(q.shape[1]):
+            q[j, c] -= q.dtype.type(h) * u[j, c]
+    for j in range(len(u)):
+        for c in range(u.shape[1]):
+            u[j, c] *= u.dtype.type(sigma)
+
+
+@kernel
+def sgd_block(  # noqa: C901  (one loop: its state in other functions would be copied at every step)
+    rows, y, weight, order, u, q, b, qb, clock, settings
+):
     """Train on the rows `order` of one block, in that order (MCID's Algorithm 1, with 2, 3 or 4 as the loss says).
 
     Parameters
@@ -233,18 +250,10 @@ def sgd_block(rows, y, weight, order, u, q, b, qb, clock, settings):
             errors += best != code_of(y, i)
         t += 1.0
         averaging = t > settings.tail_from
-        step, step_b = 1.0, 0.0
-        if pegasos:
-            sigma = 1.0 / (alpha * (t + t0))
-            if settings.fit_intercept:
-                step_b = min(sigma, 1.0 / math.sqrt(t + t0))
-        else:
-            step_b = step_size(settings.schedule, settings.eta0, settings.switch, t)
-            sigma *= 1.0 - alpha * step_b
-            if sigma < _SMALLEST_SIGMA:
-                _fold(u, sigma)
-                h, sigma = h / sigma, 1.0
-            step = step_b / sigma
+        sigma, step, step_b = _step(sigma, t, settings)
+        if sigma < _SMALLEST_SIGMA and not pegasos:
+            _fold(u, q, h, sigma)
+            h, step, sigma = 0.0, step * sigma, 1.0
         for s in range(count):
             i, rival = np.intp(order[first + s]), rivals[s]
             label, share = code_of(y, i), -row_weight(weight, i) / count
