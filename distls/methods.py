@@ -174,11 +174,14 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def _lanes_and_rows() -> tuple[Parameter, ...]:
+def _lanes_and_rows(lanes: Parameter | None = None) -> tuple[Parameter, ...]:
     """Return the parameters of all stochastic methods."""
     return (
         Parameter("class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'),
-        Parameter("lanes", None, integer(1, 4096), "chains worked in parallel; default min(8, partitions)"),
+        lanes
+        or Parameter(
+            "lanes", None, integer(1, 4096), "chains worked in parallel; default min(8, partitions)"
+        ),
         Parameter("shuffle", True, boolean, "visit partitions and rows in random order, else as stored"),
         Parameter("dtype", "float32", one_of("float32", "float64"), "of the weights"),
         Parameter(
@@ -265,6 +268,16 @@ def _steps(schedule: str, *, adaptive: bool) -> tuple[Parameter, ...]:
         ),
         Parameter("switch", None, number(1.0), "of two-phase, a lane's rows; default half of a pass"),
     )
+
+
+def one(value: Any) -> int:
+    """Parse the number of lanes of a method that has but one."""
+    if str(value) != "1":
+        raise ValueError("this method works in one lane: what it remembers of rows cannot be averaged")
+    return 1
+
+
+_ONE_LANE = Parameter("lanes", 1, one, "1: what the method remembers of rows cannot be averaged")
 
 
 def _least_squares(schedule: str, center: str | None) -> tuple[Parameter, ...]:
@@ -541,6 +554,61 @@ METHODS: dict[str, Method] = {
             parameters=_least_squares("sqrt", "running"),
             solver="distls.solvers.stochastic:Stochastic",
             targets=("class",),
+        ),
+        Method(
+            name="rls",
+            summary="second-order stochastic gradients: recursive least squares and its like for other losses; one lane",
+            paper=f"{_CSGD_PAPER}, section 5.1 (2SGD); {_QN_PAPER}, Equation 4",
+            aliases=_OVR_LOSSES,
+            parameters=(
+                Parameter(
+                    "loss",
+                    "squared",
+                    one_of(
+                        "squared",
+                        "ovr_squared_hinge",
+                        "ovr_log",
+                        log="ovr_log",
+                        squared_hinge="ovr_squared_hinge",
+                    ),
+                    "squared, or one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_log (log)",
+                ),
+                Parameter("alpha", 1e-6, number(above=0.0), "L2 strength; P starts at 1/(alpha n_rows)"),
+                Parameter("fit_intercept", True, boolean, "an unpenalised intercept"),
+                *(each for each in _lanes_and_rows(_ONE_LANE) if each.name != "init"),
+            ),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class", "continuous"),
+        ),
+        Method(
+            name="olbfgs",
+            summary="online L-BFGS: stochastic gradients in a metric of low rank; one lane",
+            paper=f"{_QN_PAPER}, section 5.2; Schraudolph, Yu, Guenter 2007",
+            aliases=_OVR_LOSSES,
+            parameters=(
+                Parameter(
+                    "loss",
+                    "ovr_squared_hinge",
+                    one_of(
+                        "ovr_squared_hinge",
+                        "ovr_log",
+                        "softmax",
+                        "squared",
+                        log="ovr_log",
+                        squared_hinge="ovr_squared_hinge",
+                    ),
+                    "a smooth one: ovr_squared_hinge (squared_hinge), ovr_log (log), softmax or squared",
+                ),
+                Parameter("alpha", 1e-5, number(0.0), "L2 strength, 0 or more"),
+                Parameter("eta0", 0.1, number(above=0.0), "steps are eta0 tau/(tau + t)"),
+                Parameter("tau", 1e4, number(above=0.0), "rows until steps are half as large"),
+                Parameter("damping", 0.1, number(0.0), "times the step, added to the change of the gradient"),
+                Parameter("rank", 10, integer(1, 1000), "steps that the metric is made of"),
+                Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
+                *_lanes_and_rows(_ONE_LANE),
+            ),
+            solver="distls.solvers.stochastic:Stochastic",
+            targets=("class", "continuous"),
         ),
         Method(
             name="gls",

@@ -30,6 +30,14 @@ from distls.workers.kernels.centred import (
 )
 from distls.workers.kernels.scheduled import scheduled_block, scheduled_settings
 from distls.workers.kernels.schedules import SCHEDULES
+from distls.workers.kernels.second_order import (
+    new_olbfgs,
+    new_rls,
+    olbfgs_block,
+    olbfgs_settings,
+    rls_block,
+    rls_settings,
+)
 from distls.workers.kernels.stochastic import (
     PEGASOS,
     SIGMA,
@@ -48,6 +56,8 @@ __all__ = [
     "Arrays",
     "Learner",
     "MeanUpdate",
+    "OlbfgsUpdate",
+    "RlsUpdate",
     "ScheduledUpdate",
     "SgdLearner",
     "SgdUpdate",
@@ -468,6 +478,86 @@ class _Mean:
     def peek(self) -> Arrays:
         """Return copies of them."""
         return copy.deepcopy(self).arrays()
+
+
+@dataclass(frozen=True)
+class RlsUpdate(Update):
+    """Recursive least squares, for one lane: `distls.workers.kernels.second_order`.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of a pass, whose objective is minimised.
+    """
+
+    n_rows: int = 1
+
+    def _settings(self) -> Any:
+        prior = self.alpha * self.n_rows
+        return rls_settings(self.row_loss, prior, pass_rows=self.n_rows, fit_intercept=self.fit_intercept)
+
+    def others(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return P, the mean of rows and the clock."""
+        return new_rls(*shape, self._settings())
+
+    def begin(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> Learner:
+        """Return the learner; the clock among the arrays has the time."""
+        return _OneLane(rls_block, self._settings(), tuple(array.copy() for array in arrays))
+
+
+@dataclass(frozen=True)
+class OlbfgsUpdate(Update):
+    """Online L-BFGS, for one lane: `distls.workers.kernels.second_order`.
+
+    Attributes
+    ----------
+    eta0, tau, damping : float
+    rank : int
+    """
+
+    eta0: float = 0.1
+    tau: float = 1e4
+    damping: float = 0.1
+    rank: int = 10
+
+    def others(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return the parameters in float64, the pairs of the last steps, their products and the clock."""
+        return new_olbfgs(*shape, self.rank)
+
+    def begin(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> Learner:
+        """Return the learner; the clock among the arrays has the time."""
+        steps = {"eta0": self.eta0, "tau": self.tau, "damping": self.damping}
+        settings = olbfgs_settings(self.row_loss, self.alpha, **steps, fit_intercept=self.fit_intercept)
+        return _OneLane(olbfgs_block, settings, tuple(array.copy() for array in arrays))
+
+
+@dataclass
+class _OneLane:
+    """A lane whose kernel keeps everything in the arrays, the clock last."""
+
+    block: Any
+    settings: Any
+    kept: Arrays
+
+    @property
+    def time(self) -> float:
+        """Steps the lane has taken."""
+        return float(self.kept[-1][0])
+
+    def learn(
+        self, x: Rows, y: Any, weight: NDArray[np.float64], order: NDArray[np.int64]
+    ) -> tuple[float, int]:
+        """Learn from the rows `order`."""
+        loss, errors = self.block(x, y, weight, order, *self.kept, self.settings)
+        return loss, int(errors)
+
+    def arrays(self) -> Arrays:
+        """Return all of them."""
+        return self.kept
+
+    def peek(self) -> Arrays:
+        """Return copies."""
+        return tuple(array.copy() for array in self.kept)
 
 
 def one_row(layout: str, data: str, indices: str) -> Rows:

@@ -10,7 +10,15 @@ from typing import Any
 from distls.problem import Problem
 from distls.storage.errors import ParameterError
 from distls.workers.losses import BINARY_LOSSES
-from distls.workers.updates import AdaptiveUpdate, MeanUpdate, ScheduledUpdate, SgdUpdate, Update
+from distls.workers.updates import (
+    AdaptiveUpdate,
+    MeanUpdate,
+    OlbfgsUpdate,
+    RlsUpdate,
+    ScheduledUpdate,
+    SgdUpdate,
+    Update,
+)
 
 __all__ = ["Facts", "Recipe", "recipe_of", "safe_start"]
 
@@ -85,11 +93,15 @@ class Recipe:
 
     def alone(self, value: float) -> Update:
         """Return the update of a single lane with a candidate."""
-        return replace(self.first, **{self.name: value})
+        return self._with(value)
 
     def with_step(self, value: float) -> Update:
         """Return the update of all lanes with the chosen candidate."""
-        return replace(self.first, **{self.name: self.spread(value)})
+        return self._with(self.spread(value))
+
+    def _with(self, value: float) -> Update:
+        named: dict[str, Any] = {self.name: value}
+        return replace(self.first, **named)
 
 
 def recipe_of(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
@@ -107,7 +119,7 @@ def recipe_of(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool)
     ParameterError
         Parameters contradict each other.
     """
-    common = {
+    common: dict[str, Any] = {
         "loss": facts.loss,
         "single": facts.loss in BINARY_LOSSES and facts.target == "class" and facts.n_outputs == 2,
         "alpha": facts.alpha,
@@ -115,6 +127,11 @@ def recipe_of(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool)
     }
     if "metric" in params or "skip" in params:
         return _scheduled(facts, params, n_lanes, common)
+    if "rank" in params:
+        steps = {name: params[name] for name in ("tau", "damping", "rank")}
+        return Recipe(OlbfgsUpdate(**common, eta0=params["eta0"], **steps))
+    if "t0" not in params and "schedule" not in params:
+        return Recipe(RlsUpdate(**common, n_rows=facts.n_rows))
     if "schedule" not in params:
         return Recipe(_mcid(facts, params, n_lanes, common, warm))
     return _sgd(facts, params, n_lanes, common)
@@ -148,18 +165,31 @@ def _scheduled(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[
     if metric == "gauss-newton":
         # the accumulated curvature makes steps safe: t0 has only to keep the first rows from too large a one
         candidates = tuple(least * factor for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0))
-        spread = float
-    else:
-        # half a decade apart; of P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
-        candidates = tuple(least * 10 ** (step / 2) for step in range(-1, 5))
+        return _tried(
+            params, ScheduledUpdate(**common, t0=least, skip=skip, metric=metric), candidates, least, float
+        )
 
-        def spread(value: float) -> float:
-            return max(value / n_lanes, min(value, least))
+    # half a decade apart; of P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
+    def spread(value: float) -> float:
+        return max(value / n_lanes, min(value, least))
 
-    update = ScheduledUpdate(**common, t0=params["t0"] or candidates[-1], skip=skip, metric=metric)
+    candidates = tuple(least * 10 ** (step / 2) for step in range(-1, 5))
+    return _tried(
+        params, ScheduledUpdate(**common, t0=least, skip=skip, metric=metric), candidates, least, spread
+    )
+
+
+def _tried(
+    params: dict[str, Any],
+    update: ScheduledUpdate,
+    candidates: tuple[float, ...],
+    untried: float,
+    spread: Callable[[float], float],
+) -> Recipe:
+    """Return a recipe with the t0 that is given, or one that tries some."""
     if params["t0"]:
-        return Recipe(update)
-    return Recipe(update, "t0", candidates, least, spread)
+        return Recipe(replace(update, t0=params["t0"]))
+    return Recipe(update, "t0", candidates, untried, spread)
 
 
 def _sgd(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, Any]) -> Recipe:

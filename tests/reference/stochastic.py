@@ -101,8 +101,8 @@ def curvature(loss: str, g: Array) -> Array:
 
 
 def scheduled(
-    x: Array, y: Any, slopes: Slopes, loss: str, alpha: float, t0: float, skip: int, metric: str, *, k: int, s: Any = None,
-    intercept: bool = False,
+    x: Array, y: Any, slopes: Slopes, loss: str, alpha: float, t0: float, skip: int, metric: str, *, k: int,
+    s: Any = None, intercept: bool = False,
 ) -> tuple[Array, Array, Array, float]:  # fmt: skip
     """SVMSGD2 (Figure 1) and SGD-QN (Figure 2 as printed, or with the other two diagonals); `count` counts as there."""
     d = x.shape[1]

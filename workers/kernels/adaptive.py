@@ -5,10 +5,10 @@ of feature j is ``eta_j(t) = eta0 / sqrt(G_j(t))`` and
 
     W_j(t) = exp(-alpha eta_j(t)) (W_j(t-1) - eta_j(t) s_t x_tj g_t).
 
-The k outputs of a feature share its step: with 53 classes that errs less after a pass than a step for each weight, and
-costs one root a non-zero (docs/decisions/0011). A feature that is in none of the rows from t1 to t2 has decayed by
-``exp(-alpha (t2 - t1) eta_j(t1))`` more, which is applied when it comes again, to a factor of its own: ``W_j = r_j V_j``. So
-a step costs O(nnz k), and nothing is approximated. Without L2 there are no factors.
+The k outputs of a feature share its step: with 53 classes that errs less after a pass than a step for each weight,
+and costs one root a non-zero (docs/decisions/0011). A feature that is in none of the rows from t1 to t2 has decayed by
+``exp(-alpha (t2 - t1) eta_j(t1))`` more, which is applied when it comes again, to a factor of its own:
+``W_j = r_j V_j``. So a step costs O(nnz k), and nothing is approximated. Without L2 there are no factors.
 
 The intercept is a feature of value 1 that is not penalised.
 """
