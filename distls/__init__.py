@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AdalineClassifier": "distls.estimators",
+    "CSGDRegressor": "distls.regressors",
     "CalibratedLeastSquaresClassifier": "distls.least_squares_estimators",
     "DistlsError": "distls.storage.errors",
     "GeneralizedLeastSquaresClassifier": "distls.least_squares_estimators",
     "GeneralizedLeastSquaresRegressor": "distls.regressors",
     "MCIDClassifier": "distls.estimators",
+    "SGDQNClassifier": "distls.estimators",
     "StagewiseClassifier": "distls.least_squares_estimators",
+    "StochasticClassifier": "distls.estimators",
     "evaluate": "distls.evaluation",
     "fit": "distls.fitting",
     "generate": "distls.generation",
@@ -31,7 +35,10 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
+    from distls.estimators import AdalineClassifier as AdalineClassifier
     from distls.estimators import MCIDClassifier as MCIDClassifier
+    from distls.estimators import SGDQNClassifier as SGDQNClassifier
+    from distls.estimators import StochasticClassifier as StochasticClassifier
     from distls.evaluation import evaluate as evaluate
     from distls.fitting import fit as fit
     from distls.fitting import resume as resume
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     )
     from distls.least_squares_estimators import StagewiseClassifier as StagewiseClassifier
     from distls.prediction import predict as predict
+    from distls.regressors import CSGDRegressor as CSGDRegressor
     from distls.regressors import GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor
     from distls.storage.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError

@@ -557,7 +557,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="rls",
-            summary="second-order stochastic gradients: recursive least squares and its like for other losses; one lane",
+            summary="second-order stochastic gradients: recursive least squares, and other losses; one lane",
             paper=f"{_CSGD_PAPER}, section 5.1 (2SGD); {_QN_PAPER}, Equation 4",
             aliases=_OVR_LOSSES,
             parameters=(

@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from distls.estimator_base import DatasetEstimator
+from distls.estimator_base import DIVERGED, DatasetEstimator
+from distls.estimators import stored_rows, template
 from distls.execution.base import Executor
+from distls.solvers.streaming import Stream, facts_of
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.model import LinearModel
+from distls.storage.rows import Partition
 
-__all__ = ["GeneralizedLeastSquaresRegressor"]
+__all__ = ["CSGDRegressor", "DatasetRegressor", "GeneralizedLeastSquaresRegressor"]
 
 
-class GeneralizedLeastSquaresRegressor(RegressorMixin, DatasetEstimator):
-    """Ridge regression with one or several outputs, in one read of the data (Algorithm 1 of least squares revisited).
-
-    Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha/2 |W|^2``: scikit-learn's ``Ridge`` with
-    ``alpha * sum_i s_i``.
-
-    Parameters
-    ----------
-    alpha : float or "path"
-        L2 strength, 0 or more; "path": of many, the best in cross-validation, in the same read.
-    folds : int or None
-        Of alpha="path"; default 5.
-    alphas : str or None
-        Of alpha="path", with colons between them, such as "1:0.1:0.01".
-    fit_intercept : bool
-    lanes : int or None
-        Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
-    dtype : {"float64", "float32"}
-        Of weights and products.
-    random_state : int
-        Of the order in which rows of arrays are stored; folds depend on it.
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
+class DatasetRegressor(RegressorMixin, DatasetEstimator):
+    """A linear model of one or several outputs.
 
     Attributes
     ----------
@@ -55,37 +39,11 @@ class GeneralizedLeastSquaresRegressor(RegressorMixin, DatasetEstimator):
     model_ : LinearModel
     """
 
-    _method = "gls"
-
-    def __init__(
-        self,
-        alpha: Any = 1e-5,
-        *,
-        folds: int | None = None,
-        alphas: str | None = None,
-        fit_intercept: bool = True,
-        lanes: int | None = None,
-        dtype: str = "float64",
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.folds = folds
-        self.alphas = alphas
-        self.fit_intercept = fit_intercept
-        self.lanes = lanes
-        self.dtype = dtype
-        self.random_state = random_state
-        self.executor = executor
-
     def __sklearn_tags__(self) -> Any:
         """Declare that there may be several outputs."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
-        return {**super()._params(labels), "link": "identity"}
 
     def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Train.
@@ -166,3 +124,227 @@ class GeneralizedLeastSquaresRegressor(RegressorMixin, DatasetEstimator):
         """Intercept, a number or of shape (n_outputs,)."""
         check_is_fitted(self, "model_")
         return self.model_.intercept[0] if self._single else self.model_.intercept
+
+
+class GeneralizedLeastSquaresRegressor(DatasetRegressor):
+    """Ridge regression with one or several outputs, in one read of the data (Algorithm 1 of least squares revisited).
+
+    Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha/2 |W|^2``: scikit-learn's ``Ridge`` with
+    ``alpha * sum_i s_i``.
+
+    Parameters
+    ----------
+    alpha : float or "path"
+        L2 strength, 0 or more; "path": of many, the best in cross-validation, in the same read.
+    folds : int or None
+        Of alpha="path"; default 5.
+    alphas : str or None
+        Of alpha="path", with colons between them, such as "1:0.1:0.01".
+    fit_intercept : bool
+    lanes : int or None
+        Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
+    dtype : {"float64", "float32"}
+        Of weights and products.
+    random_state : int
+        Of the order in which rows of arrays are stored; folds depend on it.
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,), or (n_outputs, n_features) where `y` had columns
+    intercept_ : float, or array of shape (n_outputs,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done.
+    status_ : str
+        How `fit` ended.
+    model_ : LinearModel
+    """
+
+    _method = "gls"
+
+    def __init__(
+        self,
+        alpha: Any = 1e-5,
+        *,
+        folds: int | None = None,
+        alphas: str | None = None,
+        fit_intercept: bool = True,
+        lanes: int | None = None,
+        dtype: str = "float64",
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.folds = folds
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.lanes = lanes
+        self.dtype = dtype
+        self.random_state = random_state
+        self.executor = executor
+
+    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
+        return {**super()._params(labels), "link": "identity"}
+
+
+class CSGDRegressor(DatasetRegressor):
+    """Linear regression by stochastic gradients that pass through the mean point (constrained SGD, Algorithm 1).
+
+    Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha/2 |W|^2``.
+
+    Parameters
+    ----------
+    schedule : {"two-phase", "sqrt", "inverse", "constant"}
+        Of steps.
+    eta0 : float or None
+        Size of steps; None: tried by `fit`, safe in `partial_fit`.
+    switch : float or None
+        Of two-phase: a lane's rows before the second phase; None: half of a pass (of the first block of a stream).
+    center : {"running", "global"}
+        The mean point: of the rows so far, or of all rows (`fit` only).
+    alpha : float
+        L2 strength, 0 or more.
+    fit_intercept : bool
+    lanes : int or None
+        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
+    shuffle : bool
+        Visit rows in a random order; else in the given one.
+    dtype : {"float32", "float64"}
+        Of the weights.
+    passes : float
+        Reads of the data.
+    random_state : int
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,), or (n_outputs, n_features) where `y` had columns
+    intercept_ : float, or array of shape (n_outputs,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done by `fit`.
+    status_ : str
+        How `fit` ended.
+    t_ : int
+        Updates done by `partial_fit`.
+    """
+
+    _method = "csgd"
+
+    def __init__(
+        self,
+        schedule: str = "two-phase",
+        *,
+        eta0: float | None = None,
+        switch: float | None = None,
+        center: str = "running",
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        lanes: int | None = None,
+        shuffle: bool = True,
+        dtype: str = "float64",
+        passes: float = 10,
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.schedule = schedule
+        self.eta0 = eta0
+        self.switch = switch
+        self.center = center
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.lanes = lanes
+        self.shuffle = shuffle
+        self.dtype = dtype
+        self.passes = passes
+        self.random_state = random_state
+        self.executor = executor
+
+    def _keep(self, model: LinearModel) -> None:
+        super()._keep(model)
+        self._n_outputs = model.n_outputs
+        self._stream: Stream | None = None
+
+    def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn from a block of rows, once and in the given order, and go on from there at the next call.
+
+        One lane, whose bits do not depend on how the rows are cut into blocks, and are those of ``fit`` with
+        ``passes=1, lanes=1, shuffle=False`` and the same `eta0` and `switch`. Weights of rows count as given.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_rows, n_features)
+        y : array of shape (n_rows,) or (n_rows, n_outputs)
+        sample_weight : array of shape (n_rows,), optional
+
+        Returns
+        -------
+        self
+        """
+        first = not (hasattr(self, "_model") or hasattr(self, "_stream"))
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True,
+            reset=first,
+        )  # fmt: skip
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float32, ensure_non_negative=True)
+        given = np.asarray(y, dtype=np.float64)
+        targets = given.reshape(len(given), -1)
+        if first:
+            self._single, self._n_outputs = np.ndim(y) == 1, targets.shape[1]
+        if targets.shape[1] != self._n_outputs:
+            raise ValueError(f"y has {targets.shape[1]} columns, at first it had {self._n_outputs}")
+        part = Partition(stored_rows(X), targets, weight)
+        stream = self._stream_of(part)
+        if not np.isfinite(stream.learn(part)):
+            raise ParameterError(DIVERGED)
+        self._stream, self._model = stream, None
+        return self
+
+    def _stream_of(self, first: Partition) -> Stream:
+        """Return the stream so far, or one that starts from zeros or from the weights of `fit`."""
+        if self.lanes not in (None, 1):
+            raise ParameterError(f"lanes={self.lanes}: partial_fit works in one lane")
+        if self.center == "global":
+            raise ParameterError(
+                "center='global' needs all rows at once; use center='running' with partial_fit"
+            )
+        params = self._params(None)
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is not None:
+            changed = [name for name, value in params.items() if stream.params[name] != value]
+            if changed:
+                raise ParameterError(f"{changed[0]} was changed after the first call of partial_fit")
+            return stream
+        fitted: LinearModel | None = getattr(self, "_model", None)
+        start = None if fitted is None else (fitted.weights, fitted.intercept.astype(np.float64))
+        facts = facts_of(first.x, "squared", "continuous", params, self.n_features_in_, self._n_outputs)
+        self._template = template(self._method, params, [], fitted, "continuous")
+        return Stream.begin(params, facts, None, start)
+
+    @property
+    def model_(self) -> LinearModel:
+        """The trained model; after `partial_fit` it is put together when first asked for."""
+        model: LinearModel | None = getattr(self, "_model", None)
+        stream: Stream | None = getattr(self, "_stream", None)
+        if model is None and stream is not None:
+            weights = stream.weights()
+            if not np.isfinite(weights.coefficients).all():
+                raise ParameterError(DIVERGED)
+            intercept = weights.intercept.astype(weights.coefficients.dtype)
+            model = self._model = replace(self._template, weights=weights.coefficients, intercept=intercept)
+        if model is None:
+            raise AttributeError(f"this {type(self).__name__} is not fitted")
+        return model
+
+    @property
+    def t_(self) -> int:
+        """Updates done by `partial_fit`."""
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is None:
+            raise AttributeError(f"this {type(self).__name__} has learned nothing by partial_fit")
+        return stream.updates

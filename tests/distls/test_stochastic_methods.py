@@ -1,0 +1,262 @@
+"""The stochastic methods through the driver: the contract of all solvers, steps that are tried, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from contract import SolverContract
+from helpers import labelled_rows, write_dataset
+from target_helpers import write_targets
+
+from distls.evaluation import evaluate
+from distls.fitting import fit
+from distls.probing import plan_fit
+from distls.storage.dataset import Dataset
+from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.workers.seeds import Purpose, rng
+from reference import constrained
+from reference import stochastic as oracle
+
+
+class TestAdaptive(SolverContract):
+    """With lazy decay, an intercept and class weights."""
+
+    method = "sgd"
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-4, "fit_intercept": True, "class_weight": "balanced"}
+
+
+class TestScheduleChosenByTrial(SolverContract):
+    """The step is tried in the first round; iterates are averaged; rounds are smaller than a pass."""
+
+    method = "sgd"
+    params: ClassVar[dict[str, Any]] = {
+        "schedule": "sqrt", "average": "tail", "alpha": 1e-3, "round_bytes": 20_000, "lanes": 3,
+    }  # fmt: skip
+    passes = 2
+
+
+class TestGaussNewton(SolverContract):
+    method = "sgdqn"
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "loss": "log", "fit_intercept": True}
+
+
+class TestSecant(SolverContract):
+    method = "sgdqn"
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "diagonal": "secant", "skip": 20}
+
+
+class TestOneLane(SolverContract):
+    method = "rls"
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3}
+    passes = 3
+
+
+class TestMeanPoint(SolverContract):
+    """Numbers, the running mean merged over lanes."""
+
+    method = "csgd"
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+        """Eleven partitions of numbers."""
+        x, y = numbers()
+        return write_targets(
+            tmp_path_factory.mktemp("data") / "train", x, y, "continuous", partition_rows=100
+        )
+
+
+def numbers(n: int = 1050, d: int = 20, k: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Return dense rows far from the origin, and linear targets with noise."""
+    generator = np.random.default_rng(7)
+    x = generator.random((n, d)).astype(np.float32)
+    return x, x @ generator.standard_normal((d, k)) + 0.5 + 0.1 * generator.standard_normal((n, k))
+
+
+def _order(dataset: Dataset, passes: int, seed: int = 0) -> np.ndarray:
+    """Return the rows of the whole dataset as one lane visits them."""
+    starts = np.concatenate([[0], np.cumsum(dataset.table.rows)])
+    return np.concatenate(
+        [
+            starts[block] + rng(seed, Purpose.ROWS, turn, int(block)).permutation(dataset.table.rows[block])
+            for turn in range(passes)
+            for block in rng(seed, Purpose.ORDER, turn, 0).permutation(len(dataset))
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, np.ndarray, np.ndarray]:
+    x, y = labelled_rows(400, 30, 4)
+    return write_dataset(tmp_path_factory.mktemp("data") / "c", x, y), x.toarray().astype(float), y
+
+
+@pytest.fixture(scope="module")
+def continuous(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, np.ndarray, np.ndarray]:
+    x, y = numbers(400)
+    path = tmp_path_factory.mktemp("data") / "n"
+    return write_targets(path, x, y, "continuous", partition_rows=100), x.astype(float), y
+
+
+def _one_lane(method: str, dataset: Dataset, passes: int, **params: Any) -> Any:
+    return fit(method, dataset, params={"lanes": 1, "dtype": "float64", **params}, passes=passes).model
+
+
+def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
+    dataset, x, y = classes
+    order = _order(dataset, 2)
+    made = _one_lane("sgd", dataset, 2, alpha=1e-3, eta0=0.7, fit_intercept=True)
+    w, b, *_ = oracle.adaptive(
+        x[order], y[order], oracle.slopes_of("softmax"), 0.7, k=4, alpha=1e-3, intercept=True
+    )
+    np.testing.assert_allclose(made.weights, w, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(made.intercept, b, rtol=1e-7)
+    made = _one_lane("sgdqn", dataset, 2, alpha=1e-2, t0=50.0, skip=16)
+    w = oracle.scheduled(
+        x[order], y[order], oracle.slopes_of("ovr_squared_hinge"), "ovr_squared_hinge", 1e-2, 50.0, 16,
+        "gauss-newton", k=4,
+    )[0]  # fmt: skip
+    np.testing.assert_allclose(made.weights, w, rtol=1e-7, atol=1e-10)
+    made = _one_lane("asgd", dataset, 2, alpha=1e-2, eta0=0.5)
+    ws, *_ = oracle.sgd(
+        x[order], y[order], oracle.slopes_of("softmax"), lambda t: 0.5 / np.sqrt(t), k=4, alpha=1e-2
+    )
+    np.testing.assert_allclose(made.weights, np.mean(ws[1:], axis=0), rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("center", ["running", "global"])
+def test_one_lane_of_constrained_sgd(continuous: Any, center: str) -> None:
+    dataset, x, y = continuous
+    order = _order(dataset, 2)
+    made = _one_lane("csgd", dataset, 2, eta0=0.1, switch=150, center=center)
+    steps = oracle.SCHEDULES["two-phase"]
+    fixed = None if center == "running" else (x.mean(axis=0), y.mean(axis=0))
+    d, k = x.shape[1], y.shape[1]
+    wanted = constrained.csgd(
+        x[order], y[order], lambda t: steps(0.1, 150.0, t), w0=np.zeros((d, k)), b0=np.zeros(k), s=np.ones(len(order)),
+        fixed=fixed,
+    )  # fmt: skip
+    np.testing.assert_allclose(made.weights, wanted.w, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(made.intercept, wanted.b, rtol=1e-6)
+
+
+def test_least_squares_solution_in_one_pass(continuous: Any) -> None:
+    dataset, x, y = continuous
+    made = _one_lane("rls", dataset, 1, alpha=1e-4)
+    centred, mean = x - x.mean(axis=0), y - y.mean(axis=0)
+    w = np.linalg.solve(centred.T @ centred + 1e-4 * len(x) * np.eye(x.shape[1]), centred.T @ mean)
+    np.testing.assert_allclose(made.weights, w, rtol=1e-8)
+    np.testing.assert_allclose(made.intercept, y.mean(axis=0) - x.mean(axis=0) @ w, rtol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["csgd", "ncsgd", "sgd", "asgd"])
+def test_regression_beats_the_mean(continuous: Any, method: str) -> None:
+    dataset, _, y = continuous
+    params = {} if method in ("csgd", "ncsgd") else {"loss": "squared", "fit_intercept": True}
+    model = fit(method, dataset, params=params, passes=20).model
+    assert evaluate(model, dataset).mse < 0.5 * np.var(y, axis=0).mean()
+
+
+@pytest.mark.parametrize(
+    "method", ["sgd", "asgd", "svmsgd2", "sgdqn", "adaline", "c-adaline", "rls", "olbfgs"]
+)
+def test_classification_learns(classes: Any, method: str) -> None:
+    params = {"alpha": 1e-3} if method in ("svmsgd2", "sgdqn") else {}
+    model = fit(method, classes[0], params=params, passes=10).model
+    assert evaluate(model, classes[0]).error < 0.4
+
+
+@pytest.mark.parametrize("method", ["svmsgd2", "sgdqn", "sgd", "olbfgs"])
+def test_two_classes_are_one_mirrored_problem(tmp_path: Path, method: str) -> None:
+    x, y = labelled_rows(300, 20, 2)
+    params = {"loss": "ovr_squared_hinge", **({"alpha": 1e-3} if method != "sgd" else {})}
+    model = fit(method, write_dataset(tmp_path / "d", x, y), params=params, passes=5).model
+    assert np.array_equal(model.weights[:, 0], -model.weights[:, 1])
+    assert evaluate(model, tmp_path / "d").error < 0.4
+
+
+def test_what_was_tried_is_told(tmp_path: Path, classes: Any) -> None:
+    fit("svmsgd2", classes[0], tmp_path / "run", params={"alpha": 1e-3}, passes=2)
+    first, second = [
+        json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    ]
+    tried = first["details"]["tried"]
+    assert (tried["parameter"], tried["n_rows"]) == ("t0", 40)
+    finite = [value for value in tried["objectives"].values() if value is not None]
+    assert tried["objectives"][f"{tried['chosen']:.6g}"] == min(finite)
+    assert "details" not in second
+
+
+def test_the_step_that_is_tried_is_the_one_that_is_taken(classes: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    chosen = fit("ncsgd", classes[0], run, params={"lanes": 1}, passes=1).model
+    eta0 = json.loads((run / "events.jsonl").read_text().splitlines()[0])["details"]["tried"]["chosen"]
+    given = fit("ncsgd", classes[0], params={"lanes": 1, "eta0": eta0}, passes=1).model
+    assert given.sha256 == chosen.sha256
+
+
+def test_no_step_keeps_the_weights_finite(tmp_path: Path) -> None:
+    x = np.array([[3e38, 1.0], [-3e38, 2.0]] * 40, np.float32)
+    dataset = write_dataset(tmp_path / "d", x, np.arange(80) % 2)
+    with pytest.raises(
+        DistlsError, match=r"no eta0 of .* keeps the weights finite; give one, or scale the data"
+    ):
+        fit("ncsgd", dataset, passes=1)
+
+
+REFUSED = [
+    ("sgd", {"average": "tail"}, "average=tail: not with schedule=adaptive"),
+    ("sgd", {"batch_size": 4}, "batch_size=4: not with schedule=adaptive"),
+    ("sgd", {"center": "running"}, "center=running: not with schedule=adaptive"),
+    (
+        "sgd",
+        {"schedule": "sqrt", "center": "running"},
+        "center=running: for loss=squared only, here it is softmax",
+    ),
+    (
+        "sgd",
+        {"schedule": "sqrt", "center": "running", "loss": "squared"},
+        "center=running: centred data have an intercept; set fit_intercept=true",
+    ),
+    ("sgd", {"schedule": "sqrt", "eta0": 10, "alpha": 0.1}, "eta0=10.0: times alpha=0.1 it is 1 or more"),
+    ("asgd", {"schedule": "adaptive"}, "expected one of inverse, constant, sqrt, two-phase"),
+    ("rls", {"lanes": 2}, "this method works in one lane: what it remembers of rows cannot be averaged"),
+    ("sgdqn", {"alpha": 0}, "must be greater than 0"),
+    ("csgd", {"loss": "log"}, "expected one of squared"),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "message"), REFUSED)
+def test_contradictions_are_refused(classes: Any, method: str, params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError) as refusal:
+        fit(method, classes[0], params=params, passes=1)
+    assert message in str(refusal.value)
+
+
+def test_numbers_need_the_squared_loss(continuous: Any) -> None:
+    with pytest.raises(ParameterError, match="they need loss=squared"):
+        fit("sgd", continuous[0], passes=1)
+    with pytest.raises(MismatchError, match="this method needs class targets"):
+        fit("sgdqn", continuous[0], passes=1)
+
+
+@pytest.mark.parametrize("method", ["sgd", "sgdqn", "csgd", "rls", "olbfgs"])
+def test_plans_and_probes(classes: Any, method: str) -> None:
+    plan = plan_fit(method, classes[0].path)
+    assert plan.seconds_per_pass is not None
+    assert plan.seconds_per_pass > 0
+
+
+@pytest.mark.parametrize("method", ["sgd", "sgdqn", "c-adaline", "olbfgs"])
+def test_starts_from_a_run(classes: Any, tmp_path: Path, method: str) -> None:
+    """From a good model one more pass is good too; a cold start in the same pass differs."""
+    dataset = classes[0]
+    fit("gls", dataset, tmp_path / "first", passes=20)
+    params = {"alpha": 1e-3} if method == "sgdqn" else {}
+    warm = fit(method, dataset, params={**params, "init": str(tmp_path / "first")}, passes=1).model
+    cold = fit(method, dataset, params=params, passes=1).model
+    assert warm.sha256 != cold.sha256
+    assert evaluate(warm, dataset).error < 0.4
