@@ -47,9 +47,9 @@ from distls.workers.updates import Arrays, Update
 
 __all__ = ["Stochastic", "StochasticState"]
 
-# Steps are tried on a tenth of the rows (SGD-QN paper, section 6), and never on more than this.
+# Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
 _TRIAL_SHARE = 10
-_MOST_TRIAL_ROWS = 65_536
+_LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
 
 
 @dataclass
@@ -244,7 +244,8 @@ class Stochastic:
             None of them stays finite.
         """
         table = self.problem.dataset.table
-        wanted = min(-(-self.problem.dataset.meta.n_rows // _TRIAL_SHARE), _MOST_TRIAL_ROWS)
+        n_rows = self.problem.dataset.meta.n_rows
+        wanted = min(n_rows, max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS)
         order = rng(self.problem.seed, Purpose.TRIAL).permutation(len(table))
         enough = int(np.searchsorted(np.cumsum(table.rows[order]), wanted)) + 1
         blocks = tuple(int(block) for block in order[:enough])

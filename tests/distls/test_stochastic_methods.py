@@ -184,7 +184,7 @@ def test_what_was_tried_is_told(tmp_path: Path, classes: Any) -> None:
         json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()
     ]
     tried = first["details"]["tried"]
-    assert (tried["parameter"], tried["n_rows"]) == ("t0", 40)
+    assert (tried["parameter"], tried["n_rows"]) == ("t0", 400)
     finite = [value for value in tried["objectives"].values() if value is not None]
     assert tried["objectives"][f"{tried['chosen']:.6g}"] == min(finite)
     assert "details" not in second
