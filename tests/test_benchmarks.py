@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from benchmarks import gram, kernels, peers, real, scale, table
-from benchmarks.papers import least_squares, mcid
+from benchmarks.papers import constrained_sgd, least_squares, mcid
 from distls.export import export_text
 from distls.generation import generate
 from distls.ingestion import ingest
@@ -330,3 +330,58 @@ def test_least_squares_paper_on_pictures(small_sets: Path, tmp_path: Path) -> No
     assert len(rows) == 2 * len(least_squares.CIFAR)
     assert all(0 <= row["accuracy"] <= 100 and row["seconds"] > 0 for row in rows)
     assert max(row["accuracy"] for row in rows) > 70
+
+
+# ---------------------------------------------------------------- constrained SGD
+
+
+def test_constrained_sgd_paper(small_sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--data", str(small_sets), "--directory", str(small_sets / "made"), "--seeds", "2"]
+    small = ["--sets", "csgd", "--rows", "1000", "--last", "12"]
+    results = constrained_sgd.main([*options, *small, "--out", str(tmp_path / "out")])
+    assert _read(tmp_path / "out" / "results.json") == json.loads(json.dumps(results))
+    (found,) = results["simulations"]
+    assert found["shown"] == [100, 500, 1000, 2000]
+    assert list(found["methods"]) == [contender.name for contender in constrained_sgd.CONTENDERS]
+    for name, row in found["methods"].items():
+        assert row["excess"][-1] < row["excess"][0]
+        assert np.all(np.diff(row["seconds"]) > 0)
+        if name != "2SGD":
+            # what distls chooses is of the grid, and no better than the best of it
+            at_n = row["at n by power"]
+            assert at_n[str(row["power"])] == min(value for value in at_n.values() if value is not None)
+            assert set(map(str, row["chosen powers"])) <= set(at_n)
+    ratios = {check["what"]: check["value"] for check in found["checks"]}
+    assert ratios["CSGD's excess over SGD's"] < 0.5
+    figure = results["adaline"]
+    assert figure["stops"] == [1024, 2048, 4096]
+    for name, row in figure["methods"].items():
+        assert row["error"][-1] < (0.95 if name == "Adaline, 2^-17" else 0.2)
+        assert all(value is None or value[0] in figure["stops"] for value in row["reached"].values())
+    drawn = {path.name for path in (tmp_path / "out").glob("*.png")}
+    has_matplotlib = importlib.util.find_spec("matplotlib") is not None
+    assert drawn == ({"csgd.png", "adaline.png"} if has_matplotlib else set())
+    printed = capsys.readouterr().out
+    assert ("no plots" in printed) != has_matplotlib
+    assert printed.count("PASS") + printed.count("FAIL") == len(ratios)
+
+
+def test_constrained_sgd_paper_leaves_out_what_takes_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(constrained_sgd, "LONGEST", 0.0)
+    options = ["--part", "simulations", "--sets", "csgd", "--rows", "200", "--seeds", "1"]
+    (found,) = constrained_sgd.main([*options, "--directory", str(tmp_path)])["simulations"]
+    assert "2SGD" not in found["methods"]
+    assert "left out: 2SGD" in capsys.readouterr().out
+
+
+def test_constrained_sgd_paper_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DISTLS_DATA", raising=False)
+    with pytest.raises(SystemExit, match="set DISTLS_DATA to the folder of the data sets"):
+        constrained_sgd.main(["--part", "adaline", "--directory", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        constrained_sgd.main(["--part", "figures"])
+    assert "there are simulations and adaline" in capsys.readouterr().err
