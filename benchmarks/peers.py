@@ -6,7 +6,8 @@
 Like with like, on `rcv1-4` and `rcv1-53`: both programs read shuffled rows and make passes over their own binary
 form of the data, distls from its store (zstd values, the codec is printed) or from its workers' caches, Vowpal Wabbit
 from its cache file, hinge against `--loss_function hinge --adaptive --invariant`, softmax against
-`--loss_function logistic`. distls has two processes of one thread, Vowpal Wabbit all of its threads. Runs
+`--loss_function logistic`; `mcid`'s losses, then those of `sgd` with its defaults, one-versus-rest hinge and softmax.
+distls has two processes of one thread, Vowpal Wabbit all of its threads. Runs
 alternate; a pass is the median over repeats of (time of several passes - time of one) / (several - 1), so that neither
 pays for its start. Machines are noisy: read the ratios.
 """
@@ -95,21 +96,16 @@ class VwPasses:
         return vw_error(model, self._place / f"{self._name}-test.vw", self._place)
 
 
-def our_rounds(executor: Executor, data: Path, params: dict[str, Any], *, cached: bool) -> dict[str, Any]:
-    """Return the median seconds of a round after the first, its overhead, and the test error."""
+def our_rounds(
+    executor: Executor, data: Path, params: dict[str, Any], *, cached: bool, method: str = "mcid"
+) -> dict[str, Any]:
+    """Return the median seconds of a round after the first, its overhead, and the test errors."""
     history = History()
     budget = MemoryBudget(2048 * MIB, WORKERS, 1, cache_limit=None if cached else 0)
     # the first round fills caches and buffers; a round is a pass here
-    result = distls.fit(
-        "mcid",
-        data,
-        params=params,
-        passes=PASSES + 2,
-        eval_every=0,
-        executor=executor,
-        memory=budget,
-        callbacks=[history],
-    )
+    settings: dict[str, Any] = {"params": params, "eval_every": 0, "executor": executor, "memory": budget}
+    result = distls.fit(method, data, passes=PASSES + 2, callbacks=[history], **settings)
+    once = distls.fit(method, data, passes=1, **settings)
     read = sum(record["bytes_read"] for record in history.records[1:])
     if bool(read) == cached:
         raise RuntimeError(f"{read} bytes were read from {'caches' if cached else 'the store'}")
@@ -123,6 +119,7 @@ def our_rounds(executor: Executor, data: Path, params: dict[str, Any], *, cached
         "kernel": statistics.median([r["kernel_seconds"] for r in history.records[2:]]) / WORKERS,
         "overhead": 1 - statistics.median(b / s for b, s in zip(busy, seconds, strict=True)),
         "error": 100 * distls.evaluate(result.model, f"{data}-test").error,
+        "first error": 100 * distls.evaluate(once.model, f"{data}-test").error,
     }
 
 
@@ -134,20 +131,28 @@ def compare_passes(
     The second cluster caches, the first never does: workers keep what they have cached.
     """
     rows = []
-    for loss, options, floor in (("hinge", HINGE, 3.0), ("log", LOGISTIC, 8.0)):
+    for method, loss, options, floor in (
+        ("mcid", "hinge", HINGE, 3.0),
+        ("mcid", "log", LOGISTIC, 8.0),
+        ("sgd", "ovr_hinge", HINGE, 1 / 0.7),
+        ("sgd", "log", LOGISTIC, 5.0),
+    ):
         rival = VwPasses(place, name, classes, options)
-        params = {"loss": loss, "alpha": ALPHAS[loss], "average": "none"}
+        params: dict[str, Any] = {"loss": loss}
+        if method == "mcid":
+            params |= {"alpha": ALPHAS[loss], "average": "none"}
         theirs, store, cache = [], [], []
         for _ in range(repeats):
             theirs.append(rival.seconds())
-            store.append(our_rounds(executors[0], place / name, params, cached=False))
-            cache.append(our_rounds(executors[1], place / name, params, cached=True))
+            store.append(our_rounds(executors[0], place / name, params, cached=False, method=method))
+            cache.append(our_rounds(executors[1], place / name, params, cached=True, method=method))
         vw = statistics.median(theirs)
         for where, runs in (("store", store), ("cache", cache)):
             ours = statistics.median(r["seconds"] for r in runs)
             rows.append(
                 {
                     "data": name,
+                    "method": method,
                     "loss": loss,
                     "from": where,
                     "distls s/pass": ours,
@@ -156,8 +161,11 @@ def compare_passes(
                     "overhead": statistics.median(r["overhead"] for r in runs),
                     "distls error %": runs[0]["error"],
                     "distls passes": PASSES + 2,
+                    "distls error % (1 pass)": runs[0]["first error"],
                     "vw error % (1 pass)": rival.error() if where == "store" else None,
-                    "asked": floor if where == "store" else (6.0 if loss == "hinge" else None),
+                    "asked": floor
+                    if where == "store"
+                    else (6.0 if (method, loss) == ("mcid", "hinge") else None),
                 }
             )
             _print_pass(rows[-1])
@@ -167,10 +175,10 @@ def compare_passes(
 def _print_pass(row: dict[str, Any]) -> None:
     theirs = row["vw error % (1 pass)"]
     print(
-        f"{row['data']:8} {row['loss']:6} from {row['from']:6} "
+        f"{row['data']:8} {row['method']:4} {row['loss']:9} from {row['from']:6} "
         f"distls {row['distls s/pass']:.3f} s  vw {row['vw s/pass']:.3f} s  "
         f"{row['ratio']:5.1f} times faster  overhead {100 * row['overhead']:.0f} %  "
-        f"error {row['distls error %']:.2f} % "
+        f"error {row['distls error %']:.2f} %, after one pass {row['distls error % (1 pass)']:.2f} % "
         + (f"(vw, one pass, {theirs:.2f} %)" if theirs is not None else ""),
         flush=True,
     )
