@@ -142,7 +142,8 @@ def _documented_defaults(method: str) -> dict[str, str]:
         for row in section.splitlines()
         if row.startswith("| `")
     }
-    return {**_documented_defaults("mcid"), **rows} if "(#mcid), but for" in section else rows
+    other = re.search(r"\(#([\w-]+)\), but for\n", section)
+    return {**_documented_defaults(other[1]), **rows} if other else rows
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
