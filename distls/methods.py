@@ -246,6 +246,7 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
         ),
         Parameter("fit_intercept", False, boolean, "an unpenalised intercept"),
         *_lanes_and_rows(),
+        *_ONE_BLOCK,
     )
 
 
@@ -264,7 +265,11 @@ def _steps(schedule: str, *, adaptive: bool) -> tuple[Parameter, ...]:
             None,
             number(above=0.0),
             "size of steps; default: tried on a tenth of the rows"
-            + ("; adaptive: sqrt(outputs)/2 times the cube root of lanes" if adaptive else ""),
+            + (
+                "; adaptive: sqrt(outputs)/2 times the cube root of lanes, over the root of mean |x|^2"
+                if adaptive
+                else ""
+            ),
         ),
         Parameter("switch", None, number(1.0), "of two-phase, a lane's rows; default half of a pass"),
     )

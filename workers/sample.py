@@ -17,6 +17,7 @@ from distls.storage.dataset import Dataset
 from distls.storage.rows import Rows, concatenate_rows, n_rows_of, take_rows
 from distls.workers.kernels.linear import evaluate_rows, scores
 from distls.workers.losses import LOSSES
+from distls.workers.readout import Readout, linear_view
 from distls.workers.seeds import Purpose, rng
 from distls.workers.stream import DatasetRef, ReadStats, open_ref, stream
 from distls.workers.targets import is_codes, slopes_of
@@ -56,13 +57,12 @@ def mean_loss(
     data: DatasetRef,
     sample: SampleRef,
     loss: str,
-    weights: NDArray[Any],
-    intercept: NDArray[np.float64],
+    readout: Readout,
     reads: ReadStats,
 ) -> float:
-    """Return the mean loss of (weights, intercept) over the sample; the first call in a process reads it."""
+    """Return the mean loss of a model over the sample; the first call in a process reads it."""
     x, y = _rows_of(data, sample, reads)
-    total, count = evaluate_targets(x, y, np.empty(0, np.float64), loss, weights, intercept)
+    total, count = evaluate_targets(x, y, np.empty(0, np.float64), loss, readout)
     return float(total / count) if count else 0.0
 
 
@@ -71,10 +71,10 @@ def evaluate_targets(
     y: NDArray[Any],
     weight: NDArray[np.float64],
     loss: str,
-    weights: NDArray[Any],
-    intercept: NDArray[np.float64],
+    readout: Readout,
 ) -> tuple[float, float]:
     """Return the sums of s_i * loss_i and of s_i, for class codes or for numbers."""
+    x, weights, intercept = linear_view(readout, x)
     if is_codes(y):
         total, count, _ = evaluate_rows(x, y, weight, LOSSES[loss], weights, intercept, np.empty(0, np.int32))
         return float(total), float(count)

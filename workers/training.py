@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, Partition, n_rows_of
+from distls.storage.rows import CsrRows, Partition, n_rows_of, take_rows
+from distls.workers.features import blocks, design_of
 from distls.workers.kernels.averaging import merge_mean
 from distls.workers.kernels.linear import add_gradient
 from distls.workers.lanes import Lane
 from distls.workers.losses import LOSSES
-from distls.workers.process import peak_rss, process_name
+from distls.workers.process import peak_rss, process_name, single_threaded_blas
+from distls.workers.readout import Readout
 from distls.workers.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.seeds import Purpose, rng
 from distls.workers.stream import DatasetRef, ReadStats, stream
@@ -58,6 +60,10 @@ class StochasticJob:
     seed, round : int
     sample : SampleRef or None
         Where the lanes' weights are judged before they are averaged.
+    recipe, arrays : dicts
+        Of generated features, as `distls.workers.readout.Readout` has them; empty for the rows themselves.
+    dtype : str
+        Of generated features.
     """
 
     data: DatasetRef
@@ -67,6 +73,13 @@ class StochasticJob:
     seed: int
     round: int
     sample: SampleRef | None
+    recipe: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    dtype: str = "float32"
+
+    def readout(self, update: Update, arrays: Arrays) -> Readout:
+        """Return what scores rows with an update's arrays."""
+        return Readout(*update.model(arrays), self.recipe, self.arrays)
 
 
 @dataclass(frozen=True)
@@ -148,16 +161,15 @@ def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult
         generator = rng(job.seed, Purpose.ROWS, job.round, index)
         order = generator.permutation(count) if job.shuffle else np.arange(count)
         began = time.perf_counter()
-        loss, wrong = learner.learn(part.x, part.y, row_weights(part, job.class_weight), order)
+        loss, wrong = _learn(job, learner, part, order)
         seconds += time.perf_counter() - began
         loss_sum, errors, n_rows = loss_sum + loss, errors + wrong, n_rows + count
     reached, (tail, tail_steps) = learner.time, _window(learner)
     arrays = learner.arrays()
     sample_loss = 0.0
     if job.sample is not None:
-        sample_loss = n_rows * mean_loss(
-            job.data, job.sample, job.update.loss, *job.update.model(arrays), reads
-        )
+        readout = job.readout(job.update, arrays)
+        sample_loss = n_rows * mean_loss(job.data, job.sample, job.update.loss, readout, reads)
     return LaneResult(
         arrays=arrays,
         tail=tail,
@@ -173,6 +185,23 @@ def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult
         busy={process_name(): time.perf_counter() - entered},
         peaks={process_name(): peak_rss()},
     )
+
+
+def _learn(
+    job: StochasticJob, learner: Learner, part: Partition, order: NDArray[np.int64]
+) -> tuple[float, int]:
+    """Learn from the rows `order` of a partition, or from their features, made in pieces."""
+    weight = row_weights(part, job.class_weight)
+    if not job.recipe:
+        return learner.learn(part.x, part.y, weight, order)
+    (design,) = design_of(job.recipe["features"], job.arrays)
+    x, y, loss_sum, errors = take_rows(part.x, order), part.y[order], 0.0, 0
+    weight = weight[order] if len(weight) else weight
+    with single_threaded_blas():
+        for rows, piece in blocks(design, x, np.dtype(job.dtype)):
+            loss, wrong = learner.learn(piece, y[rows], weight[rows], np.arange(n_rows_of(piece)))
+            loss_sum, errors = loss_sum + loss, errors + wrong
+    return loss_sum, errors
 
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
@@ -241,19 +270,19 @@ def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
     for index, part in stream(job.data, trial.blocks, reads):
         count = min(n_rows_of(part.x), left)
         order = rng(job.seed, Purpose.TRIAL, index).permutation(count)
-        learner.learn(part.x, part.y, row_weights(part, job.class_weight), order)
+        _learn(job, learner, part, order)
         left -= count
-    weights, intercept = trial.update.model(learner.arrays())
+    readout = job.readout(trial.update, learner.arrays())
     loss_sum, weight_sum, left = 0.0, 0.0, trial.n_rows
     for _, part in stream(job.data, trial.blocks, reads):
         count = min(n_rows_of(part.x), left)
         weight = row_weights(part, job.class_weight)
         rows = slice(0, count)
         x, y = slice_rows(part.x, rows), part.y[rows]
-        loss, total = evaluate_targets(x, y, weight[rows], trial.update.loss, weights, intercept)
+        loss, total = evaluate_targets(x, y, weight[rows], trial.update.loss, readout)
         loss_sum, weight_sum, left = loss_sum + loss, weight_sum + total, left - count
     with np.errstate(over="ignore", invalid="ignore"):
-        penalty = 0.5 * trial.update.alpha * float(np.square(weights, dtype=np.float64).sum())
+        penalty = 0.5 * trial.update.alpha * float(np.square(readout.weights, dtype=np.float64).sum())
         value = loss_sum / weight_sum + penalty if weight_sum > 0 else penalty
     return value if math.isfinite(value) else math.inf
 
@@ -349,6 +378,6 @@ def warm_up(types: KernelTypes, update: Update) -> None:
     for array in learner.arrays():
         merge_mean(array.reshape(-1), array.reshape(-1).copy(), 0.5)
     weights, intercept = update.model(arrays)
-    evaluate_targets(x, y, none, types.loss, weights, intercept)
+    evaluate_targets(x, y, none, types.loss, Readout(weights, intercept))
     if types.loss != "perceptron" and types.target != "continuous":
         add_gradient(x, y, none, LOSSES[types.loss], weights, intercept, np.zeros((1, 2)), np.zeros(2))

@@ -19,12 +19,14 @@ from distls.execution.base import Executor
 from distls.memory import MemoryBudget
 from distls.planning import Plan, make_plan
 from distls.problem import Problem
-from distls.solvers.base import RoundReport, State, Status, Weights
-from distls.solvers.blocks import lane_count
+from distls.solvers.base import RoundReport, Status, Weights
+from distls.solvers.blocks import BlockReader, lane_count
+from distls.solvers.designs import DesignState, OneBlock
 from distls.solvers.updates import Facts, Recipe, recipe_of
-from distls.storage.errors import DistlsError, MismatchError
+from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
+from distls.workers.features import PIECE_ROWS
 from distls.workers.kernels.averaging import add_scaled
 from distls.workers.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.sample import SampleRef, mean_loss, sample_size
@@ -53,7 +55,7 @@ _LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
 
 
 @dataclass
-class StochasticState(State):
+class StochasticState(DesignState):
     """Everything a round starts from.
 
     Attributes
@@ -136,8 +138,13 @@ class Stochastic:
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         self.rounds_per_pass = rounds_in_pass(self.lanes, dataset.stored_bytes, params["round_bytes"])
         self.sample = SampleRef(sample_size(dataset, n_lanes), problem.seed) if n_lanes > 1 else None
-        self.recipe: Recipe = recipe_of(Facts.of(problem), params, n_lanes, warm=initial is not None)
-        self.plan = self._plan(memory or MemoryBudget(workers=slots))
+        block = OneBlock(params, problem) if "features" in params else None
+        self._block = block if block and block.generated else None
+        self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
+        facts = Facts.of(problem, self._block.width if self._block else None)
+        self.recipe: Recipe = recipe_of(facts, params, n_lanes, warm=initial is not None)
+        self._memory = memory or MemoryBudget(workers=slots)
+        self.plan = self._plan(self._memory)
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
         self._averages = params.get("average", "none")
         self._initial = initial
@@ -148,7 +155,7 @@ class Stochastic:
 
     def _plan(self, memory: MemoryBudget) -> Plan:
         meta = self.problem.dataset.meta
-        n_features, n_outputs = self.problem.shape
+        n_features, n_outputs = self.shape
         arrays = self.recipe.first.zeros((1, n_outputs), self.problem.dtype)
         per_feature = sum(array.nbytes for array in arrays if array.ndim == 2 or array.shape[0] == 1)
         weight_bytes = n_features * per_feature
@@ -164,22 +171,34 @@ class Stochastic:
             sample_bytes=2 * sample_rows * row_bytes,
             driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
             budget=memory,
+            work_bytes=self._work_bytes(row_bytes),
+        )
+
+    def _work_bytes(self, row_bytes: int) -> int:
+        """Return what a task needs to make features: its rows in their order, and a piece's features."""
+        if self._block is None:
+            return 0
+        most_rows = int(self.problem.dataset.table.rows.max(initial=0))
+        return (
+            self._block.work_bytes
+            + most_rows * row_bytes
+            + PIECE_ROWS * self.shape[0] * self.problem.dtype.itemsize
         )
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""
         meta = self.problem.dataset.meta
         indices = index_dtype(meta.n_features).name
-        types = KernelTypes(
-            meta.layout, meta.dtype, indices, self.problem.dtype.name, self.problem.loss, meta.target
-        )
+        dtype = self.problem.dtype.name
+        layout, data = ("dense", dtype) if self._block else (meta.layout, meta.dtype)
+        types = KernelTypes(layout, data, indices, dtype, self.problem.loss, meta.target)
         warm = partial(warm_up, update=self.recipe.first)
         warm(types)
         executor.each_worker(warm, types)
 
     def init(self) -> StochasticState:
         """Return zero weights, or those of the initial model."""
-        lane = self.recipe.first.zeros(self.problem.shape, self.problem.dtype)
+        lane = self.recipe.first.zeros(self.shape, self.problem.dtype)
         if self._initial is not None:
             self._start_from(self._initial, lane)
         window = lane[0].shape if self._averages != "none" else (0, lane[0].shape[1])
@@ -194,6 +213,10 @@ class Stochastic:
 
     def _start_from(self, initial: LinearModel, lane: Arrays) -> None:
         meta = self.problem.dataset.meta
+        if self._block:
+            raise ParameterError(
+                f"init={self.params['init']}: not with generated features; leave one of them out"
+            )
         if initial.recipe:
             raise MismatchError(
                 f"init={self.params['init']}: a model of {initial.method}, which is not plainly linear in the rows"
@@ -208,22 +231,38 @@ class Stochastic:
     def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:
         """Do one round: every lane from the averaged arrays, then average."""
         details = None
+        if self._block and not state.recipe:
+            state = self._with_features(state, executor)
         if not state.round and self.params.get("center") == "global":
             state = replace(state, lane=self._with_mean(state.lane, executor))
         if state.step is None and self.recipe.candidates:
             chosen, details = self._try_steps(state, executor)
             state = replace(state, step=chosen)
-        job = self._job(state.round, self._update(state))
+        job = self._job(state, self._update(state))
         starts = self._lane_starts(state)
         result = executor.reduce(partial(train_lane, job), starts, merge=merge_lanes, shared=state.lane)
         _check_cover(result, starts, self.problem)
         following = self._advance(state, result)
-        return following, replace(self._report(result, job.update), details=details)
+        return following, replace(self._report(result, job), details=details)
 
     def _update(self, state: StochasticState) -> Update:
         return self.recipe.first if state.step is None else self.recipe.with_step(state.step)
 
-    def _job(self, round_index: int, update: Update) -> StochasticJob:
+    def _with_features(self, state: StochasticState, executor: Executor) -> StochasticState:
+        """Fit what generated features need: principal components, bandwidth, masks."""
+        assert self._block is not None
+        reader = BlockReader(
+            self.problem,
+            lanes=self.params["lanes"],
+            block_bytes=max(self._block.preparation_bytes, 1),
+            weight_bytes=1,
+            work_bytes=self._block.work_bytes,
+            memory=self._memory,
+        )
+        fitted = self._block.fitted(reader, executor)
+        return replace(state.with_design(fitted), passes=state.passes + self._block.reads)
+
+    def _job(self, state: StochasticState, update: Update) -> StochasticJob:
         """Return what all lanes of a round share."""
         return StochasticJob(
             data=self.data,
@@ -231,8 +270,11 @@ class Stochastic:
             class_weight=self._class_weight,
             shuffle=self.params["shuffle"],
             seed=self.problem.seed,
-            round=round_index,
+            round=state.round,
             sample=self.sample,
+            recipe={"features": state.recipe} if state.recipe else {},
+            arrays=state.arrays,
+            dtype=self.problem.dtype.name,
         )
 
     def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[float, dict[str, Any]]:
@@ -249,7 +291,7 @@ class Stochastic:
         order = rng(self.problem.seed, Purpose.TRIAL).permutation(len(table))
         enough = int(np.searchsorted(np.cumsum(table.rows[order]), wanted)) + 1
         blocks = tuple(int(block) for block in order[:enough])
-        job = self._job(0, self.recipe.first)
+        job = self._job(state, self.recipe.first)
         trials = [Trial(self.recipe.alone(value), blocks, wanted) for value in self.recipe.candidates]
         objectives = list(executor.map(partial(try_update, job), trials, shared=state.lane))
         best = int(np.argmin(objectives))
@@ -268,16 +310,19 @@ class Stochastic:
 
     def _with_mean(self, lane: Arrays, executor: Executor) -> Arrays:
         """Return the arrays with the mean of all rows and targets, which costs a read."""
-        job = self._job(0, self.recipe.first)
+        job = self._job(StochasticState(), self.recipe.first)
         lanes = [Lane(index, blocks) for index, blocks in enumerate(self.lanes)]
         sums = executor.reduce(partial(mean_lane, job), lanes, merge=merge_means, shared=self.problem.shape)
         return (*lane[:2], sums.x / sums.weight, sums.y / sums.weight, lane[4])
 
     def probe(self, block: int) -> None:
         """Train one partition in this process and forget it: what `plan` times."""
-        job = self._job(0, self.recipe.first)
+        state = StochasticState()
+        if self._block:
+            state = state.with_design(self._block.probe())
+        job = self._job(state, self.recipe.first)
         job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False), sample=None)
-        zero = self.recipe.first.zeros(self.problem.shape, self.problem.dtype)
+        zero = self.recipe.first.zeros(self.shape, self.problem.dtype)
         train_lane(job, zero, LaneStart(Lane(0, (block,)), 0.0, 0.0))
 
     def _lane_starts(self, state: StochasticState) -> list[LaneStart]:
@@ -316,6 +361,8 @@ class Stochastic:
         following = StochasticState(
             round=done,
             passes=passes,
+            recipe=state.recipe,
+            arrays=state.arrays,
             lane=result.arrays,
             step=state.step,
             times=np.array([result.times[lane] for lane in range(len(self.lanes))]),
@@ -354,12 +401,11 @@ class Stochastic:
             following.tail_intercept = np.zeros_like(following.tail_intercept)
             following.before_steps, following.tail_steps = following.tail_steps, 0.0
 
-    def _report(self, result: LaneResult, update: Update) -> RoundReport:
+    def _report(self, result: LaneResult, job: StochasticJob) -> RoundReport:
         averaging = None
         if self.sample is not None:
-            job = replace(self.data, cache_bytes=0)
-            loss = self.problem.loss
-            after = mean_loss(job, self.sample, loss, *update.model(result.arrays), result.reads)
+            data, readout = replace(self.data, cache_bytes=0), job.readout(job.update, result.arrays)
+            after = mean_loss(data, self.sample, self.problem.loss, readout, result.reads)
             size = float(np.square(result.arrays[0], dtype=np.float64).sum())
             averaging = {
                 "loss_before": result.sample_loss / result.n_rows,
@@ -388,11 +434,12 @@ class Stochastic:
     def weights(self, state: StochasticState) -> Weights:
         """Return the window's mean, or the last averaged weights without averaging of iterates."""
         steps, update = state.tail_steps + state.before_steps, self._update(state)
+        recipe = {"n_features": self.problem.shape[0], "features": state.recipe} if state.recipe else {}
         if not steps:
-            return Weights(*update.model(state.lane))
+            return Weights(*update.model(state.lane), recipe, state.arrays)
         mean = ((state.tail + state.before) / steps).astype(self.problem.dtype)
         intercept = (state.tail_intercept + state.before_intercept) / steps
-        return Weights(*update.model((mean, intercept, *state.lane[2:])))
+        return Weights(*update.model((mean, intercept, *state.lane[2:])), recipe, state.arrays)
 
 
 def _check_cover(result: LaneResult, starts: list[LaneStart], problem: Problem) -> None:

@@ -26,6 +26,8 @@ __all__ = ["Facts", "Recipe", "recipe_of", "safe_start"]
 _SAFE_START = 0.3
 # c of the SGD-QN paper's section 3: a dense part costs about as much as so many rows.
 _SKIP = 16.0
+# Of adaptive steps: docs/decisions/0011.
+_ADAPTIVE = 0.5
 
 
 def safe_start(mean_square_norm: float, alpha: float) -> float:
@@ -58,9 +60,14 @@ class Facts:
     mean_square_norm: float
 
     @classmethod
-    def of(cls, problem: Problem) -> Facts:
-        """Return those of a problem."""
+    def of(cls, problem: Problem, generated: int | None = None) -> Facts:
+        """Return those of a problem; generated features, so many, are dense and of mean square one."""
         meta = problem.dataset.meta
+        if generated is not None:
+            return cls(
+                problem.loss, problem.target, problem.alpha, problem.fit_intercept, problem.shape[1],
+                generated, meta.n_rows, meta.n_rows * generated, float(generated),
+            )  # fmt: skip
         return cls(
             problem.loss, problem.target, problem.alpha, problem.fit_intercept, problem.shape[1],
             meta.n_features, meta.n_rows, meta.nnz, meta.mean_square_norm,
@@ -200,7 +207,8 @@ def _sgd(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, A
             if params.get(name, plain) != plain:
                 raise ParameterError(f"{name}={params[name]}: not with schedule=adaptive; leave it out")
         columns = 1 if common["single"] else facts.n_outputs
-        eta0 = params["eta0"] or 0.5 * math.sqrt(columns) * n_lanes ** (1 / 3)
+        size = math.sqrt(facts.mean_square_norm) or 1.0
+        eta0 = params["eta0"] or _ADAPTIVE * math.sqrt(columns) * n_lanes ** (1 / 3) / size
         return Recipe(AdaptiveUpdate(**common, eta0=eta0))
     if facts.alpha * (params["eta0"] or 0.0) >= 1.0:
         raise ParameterError(

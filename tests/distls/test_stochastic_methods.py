@@ -17,6 +17,8 @@ from distls.fitting import fit
 from distls.probing import plan_fit
 from distls.storage.dataset import Dataset
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.storage.rows import DenseRows
+from distls.workers.features import blocks, design_of
 from distls.workers.seeds import Purpose, rng
 from reference import constrained
 from reference import stochastic as oracle
@@ -47,6 +49,13 @@ class TestGaussNewton(SolverContract):
 class TestSecant(SolverContract):
     method = "sgdqn"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "diagonal": "secant", "skip": 20}
+
+
+class TestGeneratedFeatures(SolverContract):
+    """Fourier features of principal components, made anew in every read."""
+
+    method = "sgd"
+    params: ClassVar[dict[str, Any]] = {"features": "fourier", "block_size": 70, "pca": 10, "lanes": 4}
 
 
 class TestOneLane(SolverContract):
@@ -176,6 +185,32 @@ def test_two_classes_are_one_mirrored_problem(tmp_path: Path, method: str) -> No
     model = fit(method, write_dataset(tmp_path / "d", x, y), params=params, passes=5).model
     assert np.array_equal(model.weights[:, 0], -model.weights[:, 1])
     assert evaluate(model, tmp_path / "d").error < 0.4
+
+
+def test_features_are_generated_as_the_model_says(classes: Any) -> None:
+    """The weights are those of a fit on the features themselves, rows in the same order."""
+    dataset, x, y = classes
+    params = {"features": "fourier", "block_size": 50, "bandwidth": 2.0, "eta0": 0.1}
+    made = _one_lane("sgd", dataset, 2, **params)
+    (design,) = design_of(made.recipe["features"], made.arrays)
+    rows = DenseRows(x)
+    features = np.concatenate(
+        [piece.values.copy() for _, piece in blocks(design, rows, np.dtype(np.float64))]
+    )
+    order = _order(dataset, 2)
+    w, *_ = oracle.adaptive(features[order], y[order], oracle.slopes_of("softmax"), 0.1, k=4)
+    np.testing.assert_allclose(made.weights, w, rtol=1e-6, atol=1e-9)
+    assert evaluate(made, dataset).error < 0.4
+
+
+@pytest.mark.parametrize("method", ["sgd", "asgd"])
+def test_generated_features_refuse_what_they_cannot_do(classes: Any, tmp_path: Path, method: str) -> None:
+    fit("gls", classes[0], tmp_path / "first", passes=2)
+    given = {"features": "fourier", "init": str(tmp_path / "first")}
+    with pytest.raises(ParameterError, match="not with generated features; leave one of them out"):
+        fit(method, classes[0], params=given, passes=1)
+    with pytest.raises(ParameterError, match="block_size=9: used with generated features only"):
+        fit(method, classes[0], params={"block_size": 9}, passes=1)
 
 
 def test_what_was_tried_is_told(tmp_path: Path, classes: Any) -> None:
