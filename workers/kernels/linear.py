@@ -253,6 +253,48 @@ def _row_span(rows, i, indices, data):
     return (lambda rows, i, indices, data: (rows.indptr[i], rows.indptr[i + 1])) if is_csr(rows) else dense
 
 
+def column_of(rows, p):
+    """Return the column of the non-zero at place p of `places`; of a dense row p itself."""
+
+
+def value_of(rows, i, p):
+    """Return the value of row i at place p."""
+
+
+def places(rows, i):
+    """Return (first, end) of row i's places, without gathering anything: of a dense row these are all columns.
+
+    They are unsigned: numba lets signed ones count from the end, and LLVM then gathers what lies side by side.
+    """
+
+
+@overload(column_of, inline="always")
+def _column_of(rows, p):
+    return (lambda rows, p: np.intp(rows.indices[p])) if is_csr(rows) else (lambda rows, p: p)
+
+
+@overload(value_of, inline="always")
+def _value_of(rows, i, p):
+    return (lambda rows, i, p: rows.data[p]) if is_csr(rows) else (lambda rows, i, p: rows.values[i, p])
+
+
+@overload(places, inline="always")
+def _places(rows, i):
+    if is_csr(rows):
+        return lambda rows, i: (np.uintp(rows.indptr[i]), np.uintp(rows.indptr[i + 1]))
+    return lambda rows, i: (np.uintp(0), np.uintp(rows.values.shape[1]))
+
+
+@kernel
+def single_score(rows, i, w):
+    """Return the score of row i in the only output, w (n_features,); a dense row is read as it is."""
+    total = w.dtype.type(0.0)
+    start, stop = places(rows, i)
+    for p in range(start, stop):
+        total += w.dtype.type(value_of(rows, i, p)) * w[column_of(rows, p)]
+    return total
+
+
 @kernel
 def row_scores(indices, data, start, stop, w, z):
     """Set ``z = W^T x`` for the row (indices, data)[start:stop]: O(nnz k)."""
@@ -264,9 +306,9 @@ def row_scores(indices, data, start, stop, w, z):
 
 @kernel
 def _dot_one(indices, data, start, stop, w):
-    """Return the score of a single output: LLVM gathers over the non-zeros here."""
+    """Return the score of a single output: LLVM gathers over the non-zeros here (unsigned p: see `places`)."""
     total = w.dtype.type(0.0)
-    for p in range(start, stop):
+    for p in range(np.uintp(start), np.uintp(stop)):
         total += w.dtype.type(data[p]) * w[np.intp(indices[p]), 0]
     return total
 
@@ -276,7 +318,7 @@ def row_axpy(indices, data, start, stop, factor, g, w):
     """Add ``factor * x (x) g`` to w, k slopes for each non-zero; g has the type of w."""
     if len(g) == 1:
         step = w.dtype.type(factor) * g[0]
-        for p in range(start, stop):
+        for p in range(np.uintp(start), np.uintp(stop)):
             w[np.intp(indices[p]), 0] += step * w.dtype.type(data[p])
     else:
         _row_add(indices, data, start, stop, w, g, w.dtype.type(factor))

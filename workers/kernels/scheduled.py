@@ -32,11 +32,15 @@ from numba.extending import overload
 from distls.workers.kernels._jit import kernel
 from distls.workers.kernels.linear import (
     check_widths,
+    column_of,
+    places,
     row_arrays,
+    row_axpy,
     row_scores,
     row_span,
-    row_update,
     row_weight,
+    single_score,
+    value_of,
 )
 from distls.workers.kernels.stochastic import prefetch_row
 from distls.workers.losses import (
@@ -64,7 +68,7 @@ _NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (
 
 _LEAST_B = 1e-2  # times 1/alpha: Figure 2, line 8
 _MOST_CURVATURE = 99.0  # times alpha
-_ROWS_AHEAD = 2
+_ROWS_AHEAD = 8
 
 
 class ScheduledSettings(NamedTuple):
@@ -130,13 +134,11 @@ def _curvatures_overload(loss, y, g, h):
 def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal):
     """Take the row's step in the metric; Gauss-Newton's learns from the row first (factor is -s_t)."""
     k, kind, length = len(g), w.dtype.type, len(columns)
+    if metric == _NONE:
+        row_axpy(columns, values, 0, length, factor / (alpha * tau), g, w)
+        return
     if metric == _GAUSS_NEWTON:
-        for c in range(k):
-            if h[c] > 0.0:
-                grow = kind(-factor) * h[c]
-                for p in range(length):
-                    x = kind(values[p])
-                    diagonal[np.intp(columns[p]), c] += grow * x * x
+        _learn_gauss_newton(columns, values, kind(-factor), h, diagonal)
     for c in range(k):
         if g[c] != 0.0:  # a NaN goes on
             slope, floor, one = kind(factor) * g[c], kind(alpha * tau), kind(1.0)
@@ -151,25 +153,65 @@ def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal):
                     w[j, c] += slope * kind(values[p]) * (one / (floor + diagonal[j, c]))
 
 
+# Steps of the only output, w and diagonal (n_features,), a kernel each: in one that chooses among these loops numba
+# would count references to all arrays, once a row.
+
+
+@kernel
+def _add_row(rows, i, slope, w):
+    start, stop = places(rows, i)
+    for p in range(start, stop):
+        w[column_of(rows, p)] += slope * w.dtype.type(value_of(rows, i, p))
+
+
+@kernel
+def _add_row_times(rows, i, slope, diagonal, w):
+    start, stop = places(rows, i)
+    for p in range(start, stop):
+        j = column_of(rows, p)
+        w[j] += slope * w.dtype.type(value_of(rows, i, p)) * diagonal[j]
+
+
+@kernel
+def _add_row_over(rows, i, slope, grow, floor, diagonal, w):
+    start, stop = places(rows, i)
+    for p in range(start, stop):
+        j, x = column_of(rows, p), w.dtype.type(value_of(rows, i, p))
+        curvature = diagonal[j] + grow * x * x
+        diagonal[j] = curvature
+        w[j] += slope * x / (floor + curvature)
+
+
 @kernel
 def _decay(w, diagonal, tau, settings):
-    """Do the dense part: ``W <- W - skip alpha D W``; never beyond zero."""
+    """Do the dense part: ``W <- W - skip alpha D W``, never beyond zero; w and diagonal are flat."""
     kind = w.dtype.type
-    share = settings.skip * settings.alpha
+    share, none = kind(settings.skip * settings.alpha), kind(0.0)
     if settings.metric == _NONE:
         factor = kind(max(1.0 - settings.skip / tau, 0.0))
         for j in range(len(w)):
-            for c in range(w.shape[1]):
-                w[j, c] *= factor
+            w[j] *= factor
     elif settings.metric == _PAPER:
+        share /= kind(tau)
         for j in range(len(w)):
-            for c in range(w.shape[1]):
-                w[j, c] *= kind(max(1.0 - share / tau * diagonal[j, c], 0.0))
+            left = kind(1.0) - share * diagonal[j]
+            w[j] *= none if left < none else left  # not `max`: a NaN must go on
     else:
-        floor = settings.alpha * tau
+        floor = kind(settings.alpha * tau)
         for j in range(len(w)):
-            for c in range(w.shape[1]):
-                w[j, c] *= kind(max(1.0 - share / (floor + diagonal[j, c]), 0.0))
+            left = kind(1.0) - share / (floor + diagonal[j])
+            w[j] *= none if left < none else left
+
+
+@kernel
+def _learn_gauss_newton(columns, values, weight, h, diagonal):
+    """Let C grow by the diagonal of the row's Hessian."""
+    for c in range(len(h)):
+        if h[c] > 0.0:
+            grow = weight * h[c]
+            for p in range(len(columns)):
+                x = h.dtype.type(values[p])
+                diagonal[np.intp(columns[p]), c] += grow * x * x
 
 
 @kernel
@@ -209,17 +251,20 @@ def _learn_secant(columns, values, slopes, before, w, previous, settings, diagon
 
 
 @kernel
-def _slopes(columns, values, w, b, y, i, settings, z, g):
+def _slopes(indices, data, start, stop, w, b, y, i, settings, z, g):
     """Set g to the slopes of row i at other weights."""
-    row_scores(columns, values, 0, len(columns), w, z)
-    _add(z, b, settings.fit_intercept)
+    row_scores(indices, data, start, stop, w, z)
+    if settings.fit_intercept:
+        _add(z, b)
     _, rival, _ = target_slopes(settings.loss, z, 1.0, y, i, g)
     if rival != SLOPES_IN_G:
         g[:] = 0
 
 
 @kernel
-def scheduled_block(rows, y, weight, order, w, b, diagonal, previous, clock, settings):
+def scheduled_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loops count references at every row)
+    rows, y, weight, order, w, b, diagonal, previous, clock, settings
+):
     """Train on the rows `order` of one block, in that order.
 
     Parameters
@@ -245,49 +290,66 @@ def scheduled_block(rows, y, weight, order, w, b, diagonal, previous, clock, set
     if (metric != _NONE and diagonal.shape != w.shape) or (metric == _SECANT and previous.shape != w.shape):
         raise ValueError("the metric needs a number for every weight")
     k, n, t = len(b), len(order), clock[0]
-    z, g, other, h = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k, w.dtype)
+    since = np.intp(t) % skip  # rows after the last dense part
+    z, g, other, h = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k, w.dtype), np.zeros(k, w.dtype)
     indices, data = row_arrays(rows)
+    # of the only column, and for what goes over all weights
+    every, every_diagonal, single = w.reshape(w.size), diagonal.reshape(diagonal.size), k == 1
+    start, stop, kind = np.int64(0), np.int64(0), w.dtype.type
     loss_sum, errors = 0.0, 0
     for at in range(n):
         i = np.intp(order[at])
         prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
-        start, stop = row_span(rows, i, indices, data)
-        columns, values = indices[start:stop], data[start:stop]
         tau = t + settings.t0
-        row_scores(indices, data, start, stop, w, z)
-        _add(z, b, settings.fit_intercept)
+        learning = since == 0 and t >= skip  # the row after a dense part
+        if learning or not single:
+            start, stop = row_span(rows, i, indices, data)
+        if single:
+            z[0] = single_score(rows, i, every)
+        else:
+            row_scores(indices, data, start, stop, w, z)
+        if settings.fit_intercept:
+            _add(z, b)
         value, rival, best = target_slopes(settings.loss, z, 1.0, y, i, g)
         s, label = row_weight(weight, i), code_of(y, i)
         loss_sum += s * value
         errors += best != label
-        learning = t >= skip and t % skip == 0.0  # the row after a dense part
         flat = rival != SLOPES_IN_G
         if flat:
             g[:] = 0
         if learning and metric == _SECANT:
-            _slopes(columns, values, previous, b, y, i, settings, z, other)
-            _learn_secant(columns, values, g, other, w, previous, settings, diagonal)
+            _slopes(indices, data, start, stop, previous, b, y, i, settings, z, other)
+            _learn_secant(indices[start:stop], data[start:stop], g, other, w, previous, settings, diagonal)
             previous[:] = w
         if not flat:
-            if metric == _NONE:
-                row_update(indices, data, start, stop, -s / (alpha * tau), rival, label, g, w)
-            else:
+            if metric == _GAUSS_NEWTON:
                 _curvatures(settings.loss, label, g, h)
-                _row_step(columns, values, -s, tau, alpha, metric, g, h, w, diagonal)
+            if single:
+                slope, grow, floor = kind(-s) * g[0], kind(s) * h[0], kind(alpha * tau)
+                if metric == _NONE:
+                    _add_row(rows, i, slope / floor, every)
+                elif metric == _PAPER:
+                    _add_row_times(rows, i, slope / kind(tau), every_diagonal, every)
+                else:
+                    _add_row_over(rows, i, slope, grow, floor, every_diagonal, every)
+            else:
+                _row_step(indices[start:stop], data[start:stop], -s, tau, alpha, metric, g, h, w, diagonal)
             if settings.fit_intercept:
                 add_slopes(-s * min(1.0 / (alpha * tau), 1.0 / math.sqrt(tau)), rival, label, g, b)
         if learning and metric == _PAPER:
-            _slopes(columns, values, w, b, y, i, settings, z, other)
+            _slopes(indices, data, start, stop, w, b, y, i, settings, z, other)
+            columns, values = indices[start:stop], data[start:stop]
             _learn_paper(columns, values, g, other, -s, tau, 1.0 + t // skip, alpha, diagonal)
         t += 1.0
-        if t % skip == 0.0:
-            _decay(w, diagonal, tau, settings)
+        since += 1
+        if since == skip:
+            since = 0
+            _decay(every, every_diagonal, tau, settings)
     clock[0] = t
     return loss_sum, errors
 
 
 @kernel
-def _add(z, b, fit_intercept):
-    if fit_intercept:
-        for c in range(len(z)):
-            z[c] += z.dtype.type(b[c])
+def _add(z, b):
+    for c in range(len(z)):
+        z[c] += z.dtype.type(b[c])
