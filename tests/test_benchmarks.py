@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from benchmarks import gram, kernels, peers, real, scale, table
-from benchmarks.papers import constrained_sgd, least_squares, mcid
+from benchmarks.papers import constrained_sgd, least_squares, mcid, sgd_qn
 from distls.export import export_text
 from distls.generation import generate
 from distls.ingestion import ingest
@@ -197,6 +197,49 @@ def test_mcid_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = (tmp_path / "out" / "figure1.png").exists()
     assert drawn == (importlib.util.find_spec("matplotlib") is not None)
     assert ("no plots" in capsys.readouterr().out) != drawn
+
+
+# ---------------------------------------------------------------- SGD-QN
+
+
+def test_sgd_qn_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sgd_qn, "PASSES", (1, 5))
+    monkeypatch.setattr(sgd_qn, "LANES", (1, 8))
+    monkeypatch.setattr(sgd_qn, "SHAPES", {"rcv1": 1e-3, "axis": 1e-4})
+    monkeypatch.setattr(sgd_qn, "TIMED", ("rcv1", "axis"))
+    monkeypatch.setattr(sgd_qn, "NAIVE_ROWS", 100)
+    small = ["--rows", "2000", "--seeds", "1", "--repeats", "1", "--directory", str(tmp_path / "sets")]
+    results = sgd_qn.main([*small, "--out", str(tmp_path / "out")])
+    assert _read(tmp_path / "out" / "results.json") == json.loads(json.dumps(results))
+    timed = results["passes"]["rows"]
+    assert [(row["set"], row["rows timed"]) for row in timed if row["name"] == "naive SGD"] == [
+        ("rcv1", 100), ("axis", 2000)
+    ]  # fmt: skip
+    assert [row["set"] for row in timed if row["name"] == "oLBFGS"] == ["axis"]
+    assert all(row["seconds"] > 0 for row in timed)
+    curves = [row for row in results["curves"]["rows"] if "points" in row]
+    # as many methods and rivals, in one lane and eight; oLBFGS on dense rows, in one
+    assert (
+        [row["set"] for row in curves].count("rcv1") == [row["set"] for row in curves].count("axis") - 1 == 14
+    )
+    for row in curves:
+        first, last = (point["excess"] for point in row["points"])
+        assert min(first, last) > -1e-5
+        if row["name"] in ("SGD-QN gauss-newton", "sgd adaptive", "LIBLINEAR dual"):
+            assert last < first
+    lanes = results["lanes"]["rows"]
+    assert [row["lanes"] for row in lanes] == 5 * [1, 8]
+    assert all(point["error"] < 60 for row in lanes for point in row["points"])
+    out = capsys.readouterr().out
+    assert out.count("PASS: ") + out.count("FAIL: ") == len(results["passes"]["claims"]) + 7
+
+
+def test_sgd_qn_paper_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        sgd_qn.main(["--part", "passes,figures"])
+    assert "--part figures: there are passes, curves, lanes" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- least squares revisited
