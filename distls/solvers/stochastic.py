@@ -155,10 +155,7 @@ class Stochastic:
 
     def _plan(self, memory: MemoryBudget) -> Plan:
         meta = self.problem.dataset.meta
-        n_features, n_outputs = self.shape
-        arrays = self.recipe.first.zeros((1, n_outputs), self.problem.dtype)
-        per_feature = sum(array.nbytes for array in arrays if array.ndim == 2 or array.shape[0] == 1)
-        weight_bytes = n_features * per_feature
+        weight_bytes = self.recipe.first.bytes_of(self.shape, self.problem.dtype)
         windows = self.params.get("average", "none") != "none"
         sample_rows = self.sample.n_rows if self.sample else 0
         row_bytes = int(self.problem.dataset.decoded_bytes.sum()) // max(meta.n_rows, 1)

@@ -14,9 +14,10 @@ from target_helpers import write_targets
 
 from distls.evaluation import evaluate
 from distls.fitting import fit
+from distls.memory import MIB, MemoryBudget
 from distls.probing import plan_fit
 from distls.storage.dataset import Dataset
-from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.workers.features import blocks, design_of
 from distls.workers.seeds import Purpose, rng
@@ -283,6 +284,13 @@ def test_plans_and_probes(classes: Any, method: str) -> None:
     plan = plan_fit(method, classes[0].path)
     assert plan.seconds_per_pass is not None
     assert plan.seconds_per_pass > 0
+
+
+def test_a_matrix_that_does_not_fit_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    x, y = labelled_rows(100, 40_000, 2)
+    dataset = write_dataset(tmp_path / "wide", x, y)
+    with pytest.raises(MemoryPlanError):
+        fit("rls", dataset, passes=1, memory=MemoryBudget(2048 * MIB, 1, 1))
 
 
 @pytest.mark.parametrize("method", ["sgd", "sgdqn", "c-adaline", "olbfgs"])
