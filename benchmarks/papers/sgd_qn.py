@@ -379,7 +379,7 @@ def in_lanes(lab: Lab) -> Numbers:
                 else f"{point['objective']:.5f} / {point['error']:.4g}"
                 for point in points
             )
-            print(f"{lanes:>4} lanes  " + "   ".join(shown), flush=True)
+            print(f"{lanes:>4} lane{'s'[: lanes > 1]:1}  " + "   ".join(shown), flush=True)
         one, eight = (_objective_after(rows, method.name, lanes, 5) for lanes in (1, 8))
         if one is not None and eight is not None:
             near = "within" if abs(eight / one - 1) <= 0.01 else "not within"
