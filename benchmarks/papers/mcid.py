@@ -151,7 +151,7 @@ class Watch(Callback):
         if self._done // EVERY == before // EVERY:
             return
         state: Any = event.state
-        weights = Weights(state.coefficients, state.intercept)
+        weights = Weights(*state.lane[:2])
         # the loss does not matter: errors are counted
         total = score(SerialExecutor(), self._test, weights, "crammer_singer", self._codes, cache_bytes=2**31)
         self.iterations.append(self._done)
