@@ -28,8 +28,9 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     weights = dict.fromkeys(
         [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")], _ITERATES
     )
-    reason = _FEW_ROWS if isinstance(estimator, AdalineClassifier) else _ORIGIN
-    spared = estimator.fit_intercept and not isinstance(estimator, AdalineClassifier)
+    first_order = isinstance(estimator, (AdalineClassifier, StochasticClassifier))
+    reason = _FEW_ROWS if first_order else _ORIGIN
+    spared = estimator.fit_intercept and not first_order
     return weights if spared else {**weights, "check_class_weight_classifiers": reason}
 
 

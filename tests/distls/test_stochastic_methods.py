@@ -47,11 +47,6 @@ class TestGaussNewton(SolverContract):
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "loss": "log", "fit_intercept": True}
 
 
-class TestSecant(SolverContract):
-    method = "sgdqn"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "diagonal": "secant", "skip": 20}
-
-
 class TestGeneratedFeatures(SolverContract):
     """Fourier features of principal components, made anew in every read."""
 
