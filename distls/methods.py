@@ -448,7 +448,7 @@ def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
         paper=f"{_MCID_PAPER}, section V.C",
         aliases={alias: loss},
         parameters=_stochastic(Parameter("loss", loss, parse, f"{loss} ({alias}), the only one")),
-        solver="distls.solvers.stochastic:Stochastic",
+        solver="distls.solvers.stochastic:Mcid",
         targets=("class",),
     )
 
@@ -469,7 +469,7 @@ METHODS: dict[str, Method] = {
                     "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
                 )
             ),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Mcid",
             targets=("class",),
         ),
         _one_versus_rest(
@@ -487,7 +487,7 @@ METHODS: dict[str, Method] = {
             paper="Duchi, Hazan, Singer 2011, Adaptive Subgradient Methods (adaptive); Robbins, Monro 1951",
             aliases=_SGD_LOSSES,
             parameters=_sgd("adaptive", "none"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Sgd",
             targets=("class", "continuous"),
         ),
         Method(
@@ -496,7 +496,7 @@ METHODS: dict[str, Method] = {
             paper="Polyak, Juditsky 1992, Acceleration of Stochastic Approximation by Averaging",
             aliases=_SGD_LOSSES,
             parameters=_sgd("sqrt", "all"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Sgd",
             targets=("class", "continuous"),
         ),
         Method(
@@ -505,7 +505,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_QN_PAPER}, Figure 1",
             aliases=_OVR_LOSSES,
             parameters=_scheduled(),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Scheduled",
             targets=("class",),
         ),
         Method(
@@ -521,7 +521,7 @@ METHODS: dict[str, Method] = {
                     "of the metric: second derivatives, secants seen by new rows, or the paper's as printed",
                 )
             ),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Scheduled",
             targets=("class",),
         ),
         Method(
@@ -530,7 +530,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_CSGD_PAPER}, Algorithm 1 and section 4.2",
             aliases={},
             parameters=_least_squares("two-phase", "running"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Constrained",
             targets=("class", "continuous"),
         ),
         Method(
@@ -539,7 +539,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_CSGD_PAPER}, section 5.1",
             aliases={},
             parameters=_least_squares("sqrt", "running"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Constrained",
             targets=("class", "continuous"),
         ),
         Method(
@@ -548,7 +548,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_CSGD_PAPER}, section 5.2",
             aliases={},
             parameters=_least_squares("constant", None),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Adaline",
             targets=("class",),
         ),
         Method(
@@ -557,7 +557,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_CSGD_PAPER}, Algorithm 2",
             aliases={},
             parameters=_least_squares("sqrt", "running"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Constrained",
             targets=("class",),
         ),
         Method(
@@ -582,7 +582,7 @@ METHODS: dict[str, Method] = {
                 Parameter("fit_intercept", True, boolean, "an unpenalised intercept"),
                 *(each for each in _lanes_and_rows(_ONE_LANE) if each.name != "init"),
             ),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Rls",
             targets=("class", "continuous"),
         ),
         Method(
@@ -612,7 +612,7 @@ METHODS: dict[str, Method] = {
                 Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
                 *_lanes_and_rows(_ONE_LANE),
             ),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Olbfgs",
             targets=("class", "continuous"),
         ),
         Method(

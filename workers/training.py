@@ -206,8 +206,9 @@ def _learn(
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
     """Return the mean of the iterates in a learner's window, and how many they are."""
-    steps = learner.window_steps if isinstance(learner, SgdLearner) else 0.0
-    return (learner.window(consume=True), steps) if isinstance(learner, SgdLearner) and steps else ((), 0.0)
+    if not isinstance(learner, SgdLearner) or not learner.window_steps:
+        return (), 0.0
+    return learner.window(consume=True), learner.window_steps
 
 
 @dataclass

@@ -8,6 +8,7 @@ are reported with what they cost. What a method does to a row is its `distls.wor
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
@@ -22,7 +23,17 @@ from distls.problem import Problem
 from distls.solvers.base import RoundReport, Status, Weights
 from distls.solvers.blocks import BlockReader, lane_count
 from distls.solvers.designs import DesignState, OneBlock
-from distls.solvers.updates import Facts, Recipe, recipe_of
+from distls.solvers.updates import (
+    Facts,
+    Recipe,
+    adaline_recipe,
+    constrained_recipe,
+    mcid_recipe,
+    olbfgs_recipe,
+    rls_recipe,
+    scheduled_recipe,
+    sgd_recipe,
+)
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
@@ -47,7 +58,17 @@ from distls.workers.training import (
 )
 from distls.workers.updates import Arrays, Update
 
-__all__ = ["Stochastic", "StochasticState"]
+__all__ = [
+    "Adaline",
+    "Constrained",
+    "Mcid",
+    "Olbfgs",
+    "Rls",
+    "Scheduled",
+    "Sgd",
+    "Stochastic",
+    "StochasticState",
+]
 
 # Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
 _TRIAL_SHARE = 10
@@ -99,7 +120,7 @@ class StochasticState(DesignState):
 
 
 class Stochastic:
-    """The solver of all stochastic methods.
+    """The solver of all stochastic methods, which differ in `recipe_of`: what lanes are to do.
 
     Parameters
     ----------
@@ -121,6 +142,7 @@ class Stochastic:
     """
 
     state_type = StochasticState
+    recipe_of: Callable[..., Recipe]
 
     def __init__(
         self,
@@ -142,7 +164,7 @@ class Stochastic:
         self._block = block if block and block.generated else None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
         facts = Facts.of(problem, self._block.width if self._block else None)
-        self.recipe: Recipe = recipe_of(facts, params, n_lanes, warm=initial is not None)
+        self.recipe = self.recipe_of(facts, params, n_lanes, warm=initial is not None)
         self._memory = memory or MemoryBudget(workers=slots)
         self.plan = self._plan(self._memory)
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
@@ -437,6 +459,48 @@ class Stochastic:
         mean = ((state.tail + state.before) / steps).astype(self.problem.dtype)
         intercept = (state.tail_intercept + state.before_intercept) / steps
         return Weights(*update.model((mean, intercept, *state.lane[2:])), recipe, state.arrays)
+
+
+class Mcid(Stochastic):
+    """MCID, and one-versus-rest models with its steps."""
+
+    recipe_of = staticmethod(mcid_recipe)
+
+
+class Sgd(Stochastic):
+    """Plain, averaged and adaptive stochastic gradients."""
+
+    recipe_of = staticmethod(sgd_recipe)
+
+
+class Scheduled(Stochastic):
+    """SVMSGD2 and SGD-QN."""
+
+    recipe_of = staticmethod(scheduled_recipe)
+
+
+class Constrained(Stochastic):
+    """CSGD, NCSGD and C-Adaline."""
+
+    recipe_of = staticmethod(constrained_recipe)
+
+
+class Adaline(Stochastic):
+    """Adaline."""
+
+    recipe_of = staticmethod(adaline_recipe)
+
+
+class Rls(Stochastic):
+    """Recursive least squares."""
+
+    recipe_of = staticmethod(rls_recipe)
+
+
+class Olbfgs(Stochastic):
+    """Online L-BFGS."""
+
+    recipe_of = staticmethod(olbfgs_recipe)
 
 
 def _check_cover(result: LaneResult, starts: list[LaneStart], problem: Problem) -> None:
