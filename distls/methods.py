@@ -174,6 +174,14 @@ def text(value: Any) -> str:
     return str(value)
 
 
+_SYNC = Parameter(
+    "sync_bytes",
+    None,
+    integer(1),
+    "stored bytes a lane reads between averagings while lanes differ; default 64 MiB, or 16 times the weights",
+)
+
+
 def _lanes_and_rows(lanes: Parameter | None = None) -> tuple[Parameter, ...]:
     """Return the parameters of all stochastic methods."""
     return (
@@ -187,6 +195,7 @@ def _lanes_and_rows(lanes: Parameter | None = None) -> tuple[Parameter, ...]:
         Parameter(
             "round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"
         ),
+        *(() if lanes else (_SYNC,)),
         Parameter("init", None, text, "a run or model to start from"),
     )
 

@@ -73,6 +73,10 @@ __all__ = [
 # Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
 _TRIAL_SHARE = 10
 _LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
+# A lane reads as much between averagings, at least: this, and so many times the weights. See docs/decisions/0012.
+_LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
+# Relative spreads of lanes above which they meet sooner, and below which later.
+_FAR, _NEAR = 0.3, 0.1
 
 
 @dataclass
@@ -85,6 +89,8 @@ class StochasticState(DesignState):
         What lanes average: the weights of shape (n_features, n_columns), the intercept and the method's own.
     times : float64 array of shape (n_lanes,)
         Steps each lane has taken.
+    part, interval : int
+        Where the pass stands and how much of it the next round takes, in its shortest parts.
     step : float or None
         The t0 or eta0 that was chosen by trial; None where there was nothing to choose, or not yet.
     tail, tail_intercept : float64 arrays
@@ -97,6 +103,8 @@ class StochasticState(DesignState):
 
     lane: Arrays = ()
     times: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    part: int = 0
+    interval: int = 1
     step: float | None = None
     tail: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     tail_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -158,13 +166,14 @@ class Stochastic:
         dataset = problem.dataset
         n_lanes = lane_count(params["lanes"], len(dataset))
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
-        self.rounds_per_pass = rounds_in_pass(self.lanes, dataset.stored_bytes, params["round_bytes"])
-        self.sample = SampleRef(sample_size(dataset, n_lanes), problem.seed) if n_lanes > 1 else None
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
         facts = Facts.of(problem, self._block.width if self._block else None)
         self.recipe = self.recipe_of(facts, params, n_lanes, warm=initial is not None)
+        self.parts, self.longest = self._parts()
+        rows = sample_size(dataset, n_lanes * self.parts)
+        self.sample = SampleRef(rows, problem.seed) if n_lanes > 1 else None
         self._memory = memory or MemoryBudget(workers=slots)
         self.plan = self._plan(self._memory)
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
@@ -174,6 +183,21 @@ class Stochastic:
         by_class = problem.row_weight_by_class
         plain = not dataset.meta.weighted and bool(np.all(by_class == 1.0))
         self._class_weight = None if plain else by_class
+
+    def _parts(self) -> tuple[int, int]:
+        """Return into how many parts a pass may be cut, and how many of them a round takes at most.
+
+        Several lanes start with rounds of one part, in which a lane reads little enough to be averaged often and
+        enough for that to cost little beside.
+        """
+        stored, longest = self.problem.dataset.stored_bytes, self.params["round_bytes"]
+        rounds = rounds_in_pass(self.lanes, stored, longest)
+        if len(self.lanes) == 1:
+            return rounds, 1
+        weights = self.recipe.first.bytes_of(self.shape, self.problem.dtype)
+        least = self.params["sync_bytes"] or max(_LEAST_SYNC_BYTES, _SYNC_WEIGHTS * weights)
+        parts = rounds_in_pass(self.lanes, stored, min(least, longest))
+        return parts, parts // rounds
 
     def _plan(self, memory: MemoryBudget) -> Plan:
         meta = self.problem.dataset.meta
@@ -186,7 +210,7 @@ class Stochastic:
             weight_bytes=weight_bytes,
             result_copies=2,  # a lane's arrays, and its window's mean or the certificate's gradient
             lanes=len(self.lanes),
-            rounds_per_pass=self.rounds_per_pass,
+            rounds_per_pass=self.parts,
             sample_bytes=2 * sample_rows * row_bytes,
             driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
             budget=memory,
@@ -279,7 +303,7 @@ class Stochastic:
             memory=self._memory,
         )
         fitted = self._block.fitted(reader, executor)
-        return replace(state.with_design(fitted), passes=state.passes + self._block.reads)
+        return state.with_design(fitted)
 
     def _job(self, state: StochasticState, update: Update) -> StochasticJob:
         """Return what all lanes of a round share."""
@@ -345,20 +369,25 @@ class Stochastic:
         train_lane(job, zero, LaneStart(Lane(0, (block,)), 0.0, 0.0))
 
     def _lane_starts(self, state: StochasticState) -> list[LaneStart]:
-        turn = state.round % self.rounds_per_pass
-        pass_index = state.round // self.rounds_per_pass
+        parts = range(state.part, self._end(state))
+        pass_index, shuffle = math.floor(state.passes), self.params["shuffle"]
         work = round_of_pass(
-            self.lanes,
-            self.rounds_per_pass,
-            pass_index,
-            turn,
-            self.problem.seed,
-            shuffle=self.params["shuffle"],
-        )
+            self.lanes, self.parts, pass_index, parts, self.problem.seed, shuffle=shuffle
+        )  # fmt: skip
         return [
             LaneStart(lane, t, self._tail_from(state, lane.blocks, t))
             for lane, t in zip(work, state.times, strict=True)
         ]
+
+    def _end(self, state: StochasticState) -> int:
+        """Return the part of the pass at which the next round ends."""
+        return min(state.part + state.interval, self.parts)
+
+    def _following_interval(self, state: StochasticState, spread: float) -> int:
+        """Return how much the next round takes: lanes that are far apart meet sooner, those that agree later."""
+        if spread > _FAR:
+            return max(state.interval // 2, 1)
+        return min(state.interval * 2, self.longest) if spread < _NEAR else state.interval
 
     def _tail_from(self, state: StochasticState, blocks: tuple[int, ...], time: float) -> float:
         """Return when a lane's window starts: half-way through the first round, at the start of later ones."""
@@ -371,15 +400,15 @@ class Stochastic:
         return float(time + steps // 2)
 
     def _advance(self, state: StochasticState, result: LaneResult) -> StochasticState:
-        dataset = self.problem.dataset
-        done = state.round + 1
-        blocks = dataset.stored_bytes[result.blocks].sum() / dataset.stored_bytes.sum()
-        passes = state.passes + float(blocks)
-        if done % self.rounds_per_pass == 0:
-            passes = float(done // self.rounds_per_pass)  # whole passes are whole numbers
+        stored, end = self.problem.dataset.stored_bytes, self._end(state)
+        passes = state.passes + float(stored[result.blocks].sum() / stored.sum())
+        if end == self.parts:
+            passes, end = math.floor(state.passes) + 1.0, 0  # whole passes are whole numbers
         following = StochasticState(
-            round=done,
+            round=state.round + 1,
             passes=passes,
+            part=end,
+            interval=self._following_interval(state, _relative_spread(result)),
             recipe=state.recipe,
             arrays=state.arrays,
             lane=result.arrays,
@@ -425,12 +454,11 @@ class Stochastic:
         if self.sample is not None:
             data, readout = replace(self.data, cache_bytes=0), job.readout(job.update, result.arrays)
             after = mean_loss(data, self.sample, self.problem.loss, readout, result.reads)
-            size = float(np.square(result.arrays[0], dtype=np.float64).sum())
             averaging = {
                 "loss_before": result.sample_loss / result.n_rows,
                 "loss_after": after,
                 "penalty": after - result.sample_loss / result.n_rows,
-                "spread": math.sqrt(result.spread / result.n_rows / size) if size else 0.0,
+                "spread": _relative_spread(result),
             }
         return RoundReport(
             running_loss=result.loss_sum / result.n_rows,
@@ -501,6 +529,12 @@ class Olbfgs(Stochastic):
     """Online L-BFGS."""
 
     recipe_of = staticmethod(olbfgs_recipe)
+
+
+def _relative_spread(result: LaneResult) -> float:
+    """Return the lanes' mean distance from their mean, relative to its size."""
+    size = float(np.square(result.arrays[0], dtype=np.float64).sum())
+    return math.sqrt(result.spread / result.n_rows / size) if size else 0.0
 
 
 def _check_cover(result: LaneResult, starts: list[LaneStart], problem: Problem) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,8 +44,12 @@ class TestScheduleChosenByTrial(SolverContract):
 
 
 class TestGaussNewton(SolverContract):
+    """Rounds of one part of a pass at first, of more when lanes agree."""
+
     method = "sgdqn"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "loss": "log", "fit_intercept": True}
+    params: ClassVar[dict[str, Any]] = {
+        "alpha": 1e-1, "loss": "log", "fit_intercept": True, "lanes": 2, "sync_bytes": 1,
+    }  # fmt: skip
 
 
 class TestGeneratedFeatures(SolverContract):
@@ -298,3 +303,32 @@ def test_starts_from_a_run(classes: Any, tmp_path: Path, method: str) -> None:
     cold = fit(method, dataset, params=params, passes=1).model
     assert warm.sha256 != cold.sha256
     assert evaluate(warm, dataset).error < 0.4
+
+
+# -- rounds ----------------------------------------------------------------------------------------------
+
+
+def _rounds(dataset: Dataset, run: Path, **params: Any) -> list[dict[str, Any]]:
+    fit("sgdqn", dataset, run, params={"lanes": 2, **params}, passes=4, eval_every=0)
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
+def test_lanes_that_agree_meet_less_often(tmp_path: Path) -> None:
+    x, y = labelled_rows(1600, 30, 3)
+    dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)
+    rounds = _rounds(dataset, tmp_path / "r", alpha=1.0, sync_bytes=1)
+    reads = [after["passes"] - before["passes"] for before, after in itertools.pairwise(rounds)]
+    spreads = [each["averaging"]["spread"] for each in rounds]
+    assert rounds[0]["passes"] == pytest.approx(1 / 8, rel=0.2)
+    assert 1.8 / 8 < reads[0] < 2.2 / 8 if spreads[0] < 0.1 else reads[0] < 1.2 / 8
+    assert spreads[-1] < 0.1
+    assert max(reads) > 0.9  # lanes do agree in the end: a pass a round
+    assert rounds[-1]["passes"] == 4.0
+
+
+def test_lanes_that_differ_meet_at_every_part(tmp_path: Path) -> None:
+    x, y = labelled_rows(1600, 30, 3)
+    dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)
+    rounds = _rounds(dataset, tmp_path / "r", alpha=1e-6, sync_bytes=1)
+    assert len(rounds) == 4 * 8
+    assert len(_rounds(dataset, tmp_path / "whole", alpha=1e-6)) == 4
