@@ -33,6 +33,7 @@ from distls.solvers.updates import (
     rls_recipe,
     scheduled_recipe,
     sgd_recipe,
+    trial_rows,
 )
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.storage.model import LinearModel
@@ -70,9 +71,6 @@ __all__ = [
     "StochasticState",
 ]
 
-# Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
-_TRIAL_SHARE = 10
-_LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
 # A lane reads as much between averagings, at least: this, and so many times the weights. See docs/decisions/0012.
 _LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
 # Relative spreads of lanes above which they meet sooner, and below which later.
@@ -91,8 +89,8 @@ class StochasticState(DesignState):
         Steps each lane has taken.
     part, interval : int
         Where the pass stands and how much of it the next round takes, in its shortest parts.
-    step : float or None
-        The t0 or eta0 that was chosen by trial; None where there was nothing to choose, or not yet.
+    chosen : int or None
+        Which candidate of the recipe was chosen by trial; None where there was nothing to choose, or not yet.
     tail, tail_intercept : float64 arrays
         Sum over the current averaging window of (mean iterate of a round) * (its steps); empty without averaging.
     before, before_intercept : float64 arrays
@@ -105,7 +103,7 @@ class StochasticState(DesignState):
     times: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     part: int = 0
     interval: int = 1
-    step: float | None = None
+    chosen: int | None = None
     tail: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     tail_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     before: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
@@ -278,9 +276,9 @@ class Stochastic:
             state = self._with_features(state, executor)
         if not state.round and self.params.get("center") == "global":
             state = replace(state, lane=self._with_mean(state.lane, executor))
-        if state.step is None and self.recipe.candidates:
+        if state.chosen is None and self.recipe.candidates:
             chosen, details = self._try_steps(state, executor)
-            state = replace(state, step=chosen)
+            state = replace(state, chosen=chosen)
         job = self._job(state, self._update(state))
         starts = self._lane_starts(state)
         result = executor.reduce(partial(train_lane, job), starts, merge=merge_lanes, shared=state.lane)
@@ -289,7 +287,7 @@ class Stochastic:
         return following, replace(self._report(result, job), details=details)
 
     def _update(self, state: StochasticState) -> Update:
-        return self.recipe.first if state.step is None else self.recipe.with_step(state.step)
+        return self.recipe.first if state.chosen is None else self.recipe.candidates[state.chosen].shared
 
     def _with_features(self, state: StochasticState, executor: Executor) -> StochasticState:
         """Fit what generated features need: principal components, bandwidth, masks."""
@@ -320,36 +318,28 @@ class Stochastic:
             dtype=self.problem.dtype.name,
         )
 
-    def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[float, dict[str, Any]]:
-        """Choose the step whose pass over a tenth of the rows, in one lane, has the lowest objective there.
+    def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[int, dict[str, Any]]:
+        """Choose the candidate that, after a pass over some rows in one lane, has the lowest objective on others.
 
         Raises
         ------
         DistlsError
             None of them stays finite.
         """
-        table = self.problem.dataset.table
-        n_rows = self.problem.dataset.meta.n_rows
-        wanted = min(n_rows, max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS)
+        table, wanted = self.problem.dataset.table, trial_rows(self.problem.dataset.meta.n_rows)
         order = rng(self.problem.seed, Purpose.TRIAL).permutation(len(table))
-        enough = int(np.searchsorted(np.cumsum(table.rows[order]), wanted)) + 1
+        enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
         blocks = tuple(int(block) for block in order[:enough])
-        job = self._job(state, self.recipe.first)
-        trials = [Trial(self.recipe.alone(value), blocks, wanted) for value in self.recipe.candidates]
+        job, candidates = self._job(state, self.recipe.first), self.recipe.candidates
+        trials = [Trial(candidate.alone, blocks, wanted) for candidate in candidates]
         objectives = list(executor.map(partial(try_update, job), trials, shared=state.lane))
         best = int(np.argmin(objectives))
-        name = self.recipe.name
         if not np.isfinite(objectives[best]):
-            tried = ", ".join(f"{value:.3g}" for value in self.recipe.candidates)
-            raise DistlsError(f"no {name} of {tried} keeps the weights finite; give one, or scale the data")
-        chosen = self.recipe.candidates[best]
-        tried_all = {
-            f"{value:.6g}": value_of
-            for value, value_of in zip(self.recipe.candidates, objectives, strict=True)
-        }
-        return chosen, {
-            "tried": {"parameter": name, "objectives": tried_all, "chosen": chosen, "n_rows": wanted}
-        }
+            tried = "; ".join(str(candidate) for candidate in candidates)
+            raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")
+        table_of = {str(candidate): value for candidate, value in zip(candidates, objectives, strict=True)}
+        details = {"objectives": table_of, "chosen": candidates[best].setting, "n_rows": wanted}
+        return best, {"tried": details}
 
     def _with_mean(self, lane: Arrays, executor: Executor) -> Arrays:
         """Return the arrays with the mean of all rows and targets, which costs a read."""
@@ -412,7 +402,7 @@ class Stochastic:
             recipe=state.recipe,
             arrays=state.arrays,
             lane=result.arrays,
-            step=state.step,
+            chosen=state.chosen,
             times=np.array([result.times[lane] for lane in range(len(self.lanes))]),
             tail=state.tail,
             tail_intercept=state.tail_intercept,

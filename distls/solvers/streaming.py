@@ -72,7 +72,7 @@ class Stream:
         initial : (weights, intercept), optional
             Trained ones to start from, instead of zeros.
         """
-        update = recipe.alone(recipe.untried) if recipe.candidates else recipe.first
+        update = recipe.first
         arrays = update.zeros(shape, params["dtype"])
         if initial is not None:
             update.start_from(*initial, arrays)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distls.problem import Problem
 from distls.storage.errors import ParameterError
@@ -21,6 +20,7 @@ from distls.workers.updates import (
 )
 
 __all__ = [
+    "Candidate",
     "Facts",
     "Recipe",
     "adaline_recipe",
@@ -31,12 +31,16 @@ __all__ = [
     "safe_start",
     "scheduled_recipe",
     "sgd_recipe",
+    "trial_rows",
 ]
 
 # t0 of several lanes, in units of mean|x|^2 / alpha: docs/decisions/0003 has the measurements.
 _SAFE_START = 0.3
 # c of the SGD-QN paper's section 3: a dense part costs about as much as so many rows.
 _SKIP = 16.0
+# Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
+_TRIAL_SHARE = 10
+_LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
 # Of adaptive steps: docs/decisions/0011.
 _ADAPTIVE = 0.5
 
@@ -85,41 +89,39 @@ class Facts:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """An update, and the values of its step that are to be tried before the first round.
+class Candidate(NamedTuple):
+    """A setting of steps that is tried before the first round.
 
     Attributes
     ----------
-    first : Update
-        With the first candidate, or with what was given.
-    name : str
-        Of the parameter that is tried: "t0" or "eta0".
-    candidates : tuple of float
-        Empty where nothing is tried.
-    untried : float
-        The one to take where nothing can be tried.
-    spread : callable
-        From the value that is best in one lane to that of all lanes.
+    setting : dict
+        The parameters that are tried, as one may give them with one lane.
+    alone : Update
+        Of the trial: one lane over `trial_rows` rows.
+    shared : Update
+        Of all lanes.
     """
 
+    setting: dict[str, Any]
+    alone: Update
+    shared: Update
+
+    def __str__(self) -> str:
+        """Tell the setting."""
+        values = (f"{value:.6g}" if isinstance(value, float) else value for value in self.setting.values())
+        return ", ".join(f"{name}={value}" for name, value in zip(self.setting, values, strict=True))
+
+
+class Recipe(NamedTuple):
+    """What lanes do: one update, which does without trial, or one of some candidates."""
+
     first: Update
-    name: str = ""
-    candidates: tuple[float, ...] = ()
-    untried: float = 0.0
-    spread: Callable[[float], float] = float
+    candidates: tuple[Candidate, ...] = ()
 
-    def alone(self, value: float) -> Update:
-        """Return the update of a single lane with a candidate."""
-        return self._with(value)
 
-    def with_step(self, value: float) -> Update:
-        """Return the update of all lanes with the chosen candidate."""
-        return self._with(self.spread(value))
-
-    def _with(self, value: float) -> Update:
-        named: dict[str, Any] = {self.name: value}
-        return replace(self.first, **named)
+def trial_rows(n_rows: int) -> int:
+    """Return how many rows steps are tried on, a tenth as a rule; as many more judge them."""
+    return min(max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS, max(n_rows // 2, 1))
 
 
 def _common(facts: Facts) -> dict[str, Any]:
@@ -170,33 +172,25 @@ def scheduled_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm
     """Return the steps of SVMSGD2 and SGD-QN."""
     density = facts.nnz / (facts.n_rows * facts.n_features)
     skip = params["skip"] or max(1, round(_SKIP / max(density, 1e-12)))
-    metric = params.get("diagonal", "none")
     least = facts.mean_square_norm / facts.alpha
-    update = ScheduledUpdate(**_common(facts), t0=least, skip=skip, metric=metric)
+    metric, given = params.get("diagonal", "none"), params["t0"]
+    update = ScheduledUpdate(**_common(facts), t0=given or least, skip=skip, metric=metric)
+    if given:
+        return Recipe(update)
     if metric == "gauss-newton":
         # the accumulated curvature makes steps safe: t0 has only to keep the first rows from too large a one
-        candidates = tuple(least * factor for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0))
-        return _tried(params, update, candidates, least, float)
-
-    # half a decade apart; of P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
-    def spread(value: float) -> float:
-        return max(value / n_lanes, min(value, least))
-
-    candidates = tuple(least * 10 ** (step / 2) for step in range(-1, 5))
-    return _tried(params, update, candidates, least, spread)
-
-
-def _tried(
-    params: dict[str, Any],
-    update: ScheduledUpdate,
-    candidates: tuple[float, ...],
-    untried: float,
-    spread: Callable[[float], float],
-) -> Recipe:
-    """Return a recipe with the t0 that is given, or one that tries some."""
-    if params["t0"]:
-        return Recipe(replace(update, t0=params["t0"]))
-    return Recipe(update, "t0", candidates, untried, spread)
+        starts = {factor * least: factor * least for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0)}
+    else:
+        # half a decade apart; of P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
+        alone = (least * 10 ** (half / 2) for half in range(-1, 5))
+        starts = {t0: max(t0 / n_lanes, min(t0, least)) for t0 in alone}
+    return Recipe(
+        update,
+        tuple(
+            Candidate({"t0": t0}, replace(update, t0=t0), replace(update, t0=shared))
+            for t0, shared in starts.items()
+        ),
+    )
 
 
 def sgd_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
@@ -259,9 +253,24 @@ def _by_schedule(
             f"eta0={given}: times alpha={facts.alpha} it is 1 or more, which would erase the weights"
         )
     square = facts.mean_square_norm or 1.0
-    candidates = tuple(4.0**power / square for power in range(-2, 5) if facts.alpha * 4.0**power < square)
-    if schedule == "constant":
-        candidates = tuple(value / 64 for value in candidates)
+    finest = 64.0 if schedule == "constant" else 1.0
+    sizes = [4.0**power / square / finest for power in range(-2, 5) if facts.alpha * 4.0**power < square]
+    if given or not sizes:
+        sizes = [given or 0.5 / facts.alpha]
     switch = params["switch"] or max(facts.n_rows / n_lanes / 2, 1.0)
-    update = replace(update, schedule=schedule, eta0=given or candidates[0], switch=switch)
-    return Recipe(update) if given else Recipe(update, "eta0", candidates, candidates[1])
+    update = replace(update, schedule=schedule, eta0=sizes[0], switch=switch)
+    candidates = [
+        Candidate({"eta0": eta0}, _on_trial(update, facts, params, eta0), replace(update, eta0=eta0))
+        for eta0 in sizes
+    ]
+    first = candidates[min(1, len(sizes) - 1)].shared
+    return Recipe(first, tuple(candidates) if len(sizes) > 1 else ())
+
+
+def _on_trial(
+    update: SgdUpdate | MeanUpdate, facts: Facts, params: dict[str, Any], eta0: float
+) -> SgdUpdate | MeanUpdate:
+    """Return the update of one lane over fewer rows; the second phase starts half-way there too."""
+    switch = params["switch"] or max(trial_rows(facts.n_rows) / 2, 1.0)
+    trial = replace(update, eta0=eta0, switch=switch)
+    return replace(trial, lanes=1) if isinstance(trial, MeanUpdate) else trial

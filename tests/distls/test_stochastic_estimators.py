@@ -54,7 +54,7 @@ def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
     given = inspect.signature(estimator).parameters
     method = METHODS[estimator()._method]
     parameters = {p.name: p for p in method.parameters}
-    absent = {"init", "round_bytes", "loss", "center", "switch", "class_weight"}
+    absent = {"init", "round_bytes", "sync_bytes", "loss", "center", "switch", "class_weight"}
     absent |= {p.name for p in methods._ONE_BLOCK}
     assert set(parameters) - set(given) <= absent
     assert set(given) - OF_FIT - set(parameters) <= {"constrained"}
