@@ -239,8 +239,9 @@ def _adaptive(facts: Facts, params: dict[str, Any], n_lanes: int) -> AdaptiveUpd
     common = _common(facts)
     columns = 1 if common["single"] else facts.n_outputs
     size = math.sqrt(facts.mean_square_norm) or 1.0
-    eta0 = params["eta0"] or _ADAPTIVE * math.sqrt(columns) * n_lanes ** (1 / 3) / size
-    return AdaptiveUpdate(**common, eta0=eta0)
+    score_step = _ADAPTIVE * math.sqrt(columns) * n_lanes ** (1 / 3)
+    eta0 = params["eta0"] or score_step / size
+    return AdaptiveUpdate(**common, eta0=eta0, eta_b=params["eta0"] or score_step)
 
 
 def _by_schedule(

@@ -120,8 +120,8 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
     order = _order(dataset, 2)
     made = _one_lane("sgd", dataset, 2, alpha=1e-3, eta0=0.7, fit_intercept=True)
     w, b, *_ = oracle.adaptive(
-        x[order], y[order], oracle.slopes_of("softmax"), 0.7, k=4, alpha=1e-3, intercept=True
-    )
+        x[order], y[order], oracle.slopes_of("softmax"), 0.7, eta_b=0.7, k=4, alpha=1e-3, intercept=True,
+    )  # fmt: skip
     np.testing.assert_allclose(made.weights, w, rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(made.intercept, b, rtol=1e-7)
     made = _one_lane("sgdqn", dataset, 2, alpha=1e-2, t0=50.0, skip=16)
@@ -199,7 +199,7 @@ def test_features_are_generated_as_the_model_says(classes: Any) -> None:
         [piece.values.copy() for _, piece in blocks(design, rows, np.dtype(np.float64))]
     )
     order = _order(dataset, 2)
-    w, *_ = oracle.adaptive(features[order], y[order], oracle.slopes_of("softmax"), 0.1, k=4)
+    w, *_ = oracle.adaptive(features[order], y[order], oracle.slopes_of("softmax"), 0.1, eta_b=1.0, k=4)
     np.testing.assert_allclose(made.weights, w, rtol=1e-6, atol=1e-9)
     assert evaluate(made, dataset).error < 0.4
 

@@ -88,9 +88,9 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
     x, y, s = problem(3)
     if loss == "numbers":
         loss, y = "squared", numbers(3, len(x))
-    update = AdaptiveUpdate(loss, False, alpha, True, eta0=0.7)
+    update = AdaptiveUpdate(loss, False, alpha, True, eta0=0.7, eta_b=0.4)
     w, b, squares, loss_sum = oracle.adaptive(
-        x, y, oracle.slopes_of(loss), 0.7, k=3, alpha=alpha, s=s, intercept=True
+        x, y, oracle.slopes_of(loss), 0.7, eta_b=0.4, k=3, alpha=alpha, s=s, intercept=True
     )
     (got, got_b, got_squares, _), got_loss, _ = learn(update, x, y, s, layout)
     np.testing.assert_allclose(got, w, rtol=1e-9, atol=1e-12)
