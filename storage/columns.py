@@ -17,15 +17,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.atomic import atomic_directory, read_json, replace_directory, write_json
-from distls.storage.chunks import BufferPool, read_array, read_arrays, write_array, write_arrays, write_group
+from distls.storage.chunks import (
+    BufferPool,
+    decoded_by,
+    read_array,
+    read_arrays,
+    write_array,
+    write_arrays,
+    write_group,
+)
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, MismatchError
 from distls.storage.format import DatasetMeta, ShardTable, digest_of
-from distls.storage.rows import Columns, ColumnShard, CscColumns, DenseColumns, index_dtype, n_columns_of
+from distls.storage.partition import WORTHWHILE_RATIO
+from distls.storage.rows import (
+    Columns,
+    ColumnShard,
+    CscColumns,
+    DenseColumns,
+    DenseRows,
+    Rows,
+    index_dtype,
+    n_columns_of,
+)
 
 __all__ = [
     "COLUMNS",
     "ColumnShards",
     "ShardRecord",
+    "choose_codec",
     "open_columns",
     "publish_columns",
     "shard_folder",
@@ -36,6 +55,7 @@ COLUMNS = "columns"
 COLUMNS_VERSION = 1
 
 _ATTRIBUTE = "distls_columns"
+_SAMPLE = 2**20
 # What each member of the attribute may hold.
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "format_version": lambda value: type(value) is int,
@@ -206,6 +226,23 @@ def write_shard(folder: Path, index: int, x: Columns, n_rows: int, codec: str) -
         sizes={name: size for name, (size, _) in written.items()},
         checksums={name: checksum for name, (_, checksum) in written.items()},
     )
+
+
+def choose_codec(x: Rows, codec: str) -> str:
+    """Return the codec of the values by columns: that by rows, `codec`, where it shrinks them at least twofold.
+
+    Equal values of one row, as of counts that were scaled, are apart in columns.
+
+    Parameters
+    ----------
+    x : Rows
+        Some rows; the first of their values are tried.
+    """
+    if isinstance(x, DenseRows):
+        tried = x.values[: max(_SAMPLE // max(x.values.shape[1], 1), 1)].T.reshape(-1)
+    else:
+        tried = x.data[:_SAMPLE][np.argsort(x.indices[:_SAMPLE], kind="stable")]
+    return codec if codec != "none" and decoded_by(codec, tried) >= WORTHWHILE_RATIO else "none"
 
 
 def publish_columns(

@@ -131,7 +131,7 @@ class _Cache:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, first: Key, budget: int) -> None:
-        """Shrink to the budget of a new fit, which begins with the block `first`: an earlier one may have been larger."""
+        """Shrink to the budget of a new fit, which begins with `first`: an earlier one may have been larger."""
         with self.lock:
             own = [key for key in reversed(self.kept) if not _makes_way(key, first)]
             self._make_room(first, budget)
