@@ -38,7 +38,6 @@ __all__ = [
     "RowGroup",
     "TransposeSpec",
     "column_counts_of",
-    "shard_codec",
     "turn_group",
     "write_bundle",
 ]
