@@ -95,8 +95,7 @@ def add_columns(
         raise ParameterError(f"shard_size must be at least 1 byte, not {shard_size}")
     if data.meta.n_rows > 2**32:
         raise ParameterError(f"{data.path}: {data.meta.n_rows} rows; column shards number at most 2^32")
-    there = columns_there(data)
-    if there is not None and shard_size in (None, there.shard_size):
+    if columns_there(data, shard_size) is not None:
         return data
     runner = executor or SerialExecutor()
     budget = memory or MemoryBudget(workers=runner.slots)
@@ -104,12 +103,16 @@ def add_columns(
     return open_dataset(dataset)
 
 
-def columns_there(dataset: Dataset) -> ColumnShards | None:
-    """Return the column shards of a dataset; None also where those of another dataset are in their place."""
+def columns_there(dataset: Dataset, shard_size: int | None = None) -> ColumnShards | None:
+    """Return the column shards of a dataset, of this size if one is given; None where they are to be made.
+
+    So it is too where those of another dataset are in their place.
+    """
     try:
-        return dataset.columns
+        there = dataset.columns
     except MismatchError:
         return None
+    return there if there is None or shard_size in (None, there.shard_size) else None
 
 
 def _silent(done: int, total: int, stage: str) -> None:
@@ -177,12 +180,16 @@ class _Room:
     def check(self, n_bytes: int, what: str, remedy: str) -> None:
         """Refuse what does not fit."""
         needed, limit = self.needed(n_bytes), self.budget.worker_limit
-        if needed > limit * SAFE_FRACTION:
-            raise MemoryPlanError(
-                f"{self.dataset.path}: a worker needs {human(needed)} for {what} of {human(n_bytes)} but may use "
-                f"{human(int(limit * SAFE_FRACTION))} of its {human(limit)}; allow at least --memory-limit "
-                f"{math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB, or {remedy}"
-            )
+        if needed <= int(limit * SAFE_FRACTION):
+            return
+        # in whole MiB, upwards: what is named here must be accepted
+        remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB"]
+        if needed > 2 * BASE_BYTES:
+            remedies.append(remedy)
+        raise MemoryPlanError(
+            f"{self.dataset.path}: a worker needs {human(needed)} for {what} of {human(n_bytes)} but may use "
+            f"{human(int(limit * SAFE_FRACTION))} of its {human(limit)}; {', or '.join(remedies)}"
+        )
 
     def batch(self, least: int) -> int:
         """Return the bytes of rows, or columns, for a task to hold: so many that reads are long."""
@@ -203,8 +210,8 @@ class _Transposition:
         self.executor = executor
         self.progress = progress
         self.room = _Room(dataset, budget)
-        self.spill = SpillArea(dataset.path.absolute())
-        self.data = DatasetRef(str(dataset.path.absolute()), dataset.fingerprint)
+        self.spill = SpillArea(dataset.path.resolve())
+        self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint)
 
     def run(self) -> None:
         """Do the work, or what is left of it."""
