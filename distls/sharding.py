@@ -38,7 +38,7 @@ from distls.workers.transposition import (
     write_bundle,
 )
 
-__all__ = ["add_columns", "columns_there", "cut_columns"]
+__all__ = ["add_columns", "check_columns", "cut_columns"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -91,28 +91,47 @@ def add_columns(
         The dataset cannot be written to; after a full disk, the same call resumes.
     """
     data = open_dataset(dataset)
-    if shard_size is not None and shard_size < 1:
-        raise ParameterError(f"shard_size must be at least 1 byte, not {shard_size}")
-    if data.meta.n_rows > 2**32:
-        raise ParameterError(f"{data.path}: {data.meta.n_rows} rows; column shards number at most 2^32")
-    if columns_there(data, shard_size) is not None:
-        return data
     runner = executor or SerialExecutor()
     budget = memory or MemoryBudget(workers=runner.slots)
-    _Transposition(data, shard_size or DEFAULT_SHARD_BYTES, runner, budget, progress or _silent).run()
+    if check_columns(data, shard_size, budget) is None:
+        _Transposition(data, shard_size or DEFAULT_SHARD_BYTES, runner, budget, progress or _silent).run()
     return open_dataset(dataset)
 
 
-def columns_there(dataset: Dataset, shard_size: int | None = None) -> ColumnShards | None:
-    """Return the column shards of a dataset, of this size if one is given; None where they are to be made.
+def check_columns(
+    dataset: Dataset, shard_size: int | None, memory: MemoryBudget | None
+) -> ColumnShards | None:
+    """Return the column shards if they are there as asked; else refuse what metadata show to be impossible.
 
-    So it is too where those of another dataset are in their place.
+    Parameters
+    ----------
+    memory : MemoryBudget or None
+        None: not known yet.
+
+    Raises
+    ------
+    MemoryPlanError, ParameterError
+        See `add_columns`.
     """
+    if shard_size is not None and shard_size < 1:
+        raise ParameterError(f"shard_size must be at least 1 byte, not {shard_size}")
+    if dataset.meta.n_rows > 2**32:
+        raise ParameterError(f"{dataset.path}: {dataset.meta.n_rows} rows; column shards number at most 2^32")
+    there = _columns_of(dataset)
+    if there is not None and shard_size in (None, there.shard_size):
+        return there
+    if memory is not None:
+        largest = int(dataset.decoded_bytes.max(initial=0))
+        _Room(dataset, memory).check(largest, "a partition", "ingest again with a smaller --partition-size")
+    return None
+
+
+def _columns_of(dataset: Dataset) -> ColumnShards | None:
+    """Return the column shards of a dataset; none also where those of another dataset are in their place."""
     try:
-        there = dataset.columns
+        return dataset.columns
     except MismatchError:
         return None
-    return there if there is None or shard_size in (None, there.shard_size) else None
 
 
 def _silent(done: int, total: int, stage: str) -> None:
@@ -215,9 +234,8 @@ class _Transposition:
 
     def run(self) -> None:
         """Do the work, or what is left of it."""
-        largest = int(self.dataset.decoded_bytes.max(initial=0))
-        self.room.check(largest, "a partition", "ingest again with a smaller --partition-size")
         with self.spill.guard():
+            largest = int(self.dataset.decoded_bytes.max(initial=0))
             groups = self._begin(max(largest, self.shard_size))
             spec = TransposeSpec(self.data, groups, self._codec())
             sizes = [self._group_bytes(group) for group in spec.groups]

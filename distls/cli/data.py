@@ -141,11 +141,12 @@ def columns(dataset: Path, shard_size: int | None, quiet: bool, debug: bool, **o
     """
     from distls.progress import work_progress
     from distls.report import columns_line
-    from distls.sharding import add_columns, columns_there
+    from distls.sharding import add_columns, check_columns
     from distls.storage.dataset import open_dataset
 
     cluster = cluster_of(options, debug)
-    there = columns_there(open_dataset(dataset), shard_size)
+    budget = None if cluster.scheduler else cluster.budget()
+    there = check_columns(open_dataset(dataset), shard_size, budget)
     if there is not None:
         click.echo(f"{columns_line(there)}, there already")
         return
