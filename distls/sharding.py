@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.memory import MIB, MemoryBudget, human
-from distls.planning import BASE_BYTES, SAFE_FRACTION, SLACK
+from distls.planning import BASE_BYTES, SAFE_FRACTION, SLACK, check_workers
 from distls.storage.columns import ColumnShards, ShardRecord, choose_codec, publish_columns
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
@@ -119,6 +119,7 @@ def check_columns(
         raise ParameterError(f"{dataset.path}: {dataset.meta.n_rows} rows; column shards number at most 2^32")
     there = _columns_of(dataset)
     if there is not None and shard_size in (None, there.shard_size):
+        SpillArea(dataset.path).sweep()
         return there
     if memory is not None:
         largest = int(dataset.decoded_bytes.max(initial=0))
@@ -237,6 +238,7 @@ class _Transposition:
         with self.spill.guard():
             largest = int(self.dataset.decoded_bytes.max(initial=0))
             groups = self._begin(max(largest, self.shard_size))
+            check_workers(self.executor, self.dataset, self.spill.folder)
             spec = TransposeSpec(self.data, groups, self._codec())
             sizes = [self._group_bytes(group) for group in spec.groups]
             for _ in self._watched("reading rows", turn_group, spec, spec.groups, sizes):
@@ -322,6 +324,7 @@ class _Transposition:
         return counts, counts * (itemsize + index_dtype(meta.n_rows).itemsize) + 8
 
     def _publish(self, records: list[ShardRecord], codec: str) -> None:
+        self.spill.end()
         publish_columns(
             self.dataset.path,
             self.spill.shards,
