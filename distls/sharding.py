@@ -194,8 +194,13 @@ class _Room:
 
     def needed(self, n_bytes: int) -> int:
         """Return the bytes of a worker whose tasks hold `n_bytes` of rows or columns each."""
-        index = 0 if self.dataset.meta.layout == "dense" else 24 * (self.dataset.meta.n_features + 1)
-        return BASE_BYTES + self.budget.threads * int(SLACK * _COPIES * n_bytes + index)
+        return BASE_BYTES + self.budget.threads * int(SLACK * _COPIES * n_bytes + 3 * self._index)
+
+    @property
+    def _index(self) -> int:
+        """Bytes of a group that say where each column begins."""
+        meta = self.dataset.meta
+        return 0 if meta.layout == "dense" else 8 * (meta.n_features + 1)
 
     def check(self, n_bytes: int, what: str, remedy: str) -> None:
         """Refuse what does not fit."""
@@ -212,11 +217,11 @@ class _Room:
         )
 
     def batch(self, least: int) -> int:
-        """Return the bytes of rows, or columns, for a task to hold: so many that reads are long."""
+        """Return the bytes of rows, or columns, for a task to hold: so many that reads are long, and offsets few."""
         total = int(self.dataset.decoded_bytes.sum())
         spare = int(self.budget.worker_limit * SAFE_FRACTION) - self.needed(0)
         most = int(spare / (SLACK * _COPIES * self.budget.threads))
-        return max(least, min(math.isqrt(total * _READ_BYTES), most))
+        return max(least, min(max(math.isqrt(total * _READ_BYTES), self._index), most))
 
 
 class _Transposition:
@@ -298,30 +303,25 @@ class _Transposition:
 
     def _bundles(self, spec: TransposeSpec) -> tuple[list[Bundle], list[int]]:
         """Return neighbouring shards in bundles, and the bytes of each bundle."""
-        counts, n_bytes = self._columns(spec.groups)
+        n_bytes = self._column_bytes(spec.groups)
         cuts = cut_columns(n_bytes, self.shard_size)
         ends = np.concatenate([[0], np.cumsum(n_bytes)])[cuts]
         sizes = np.diff(ends).tolist()
         self.room.check(max(sizes, default=0), "a column shard", "give a smaller --shard-size")
         runs = _runs(sizes, self.room.batch(self.shard_size))
-        bundles = [
-            Bundle(
-                start,
-                tuple(cuts[start : stop + 1].tolist()),
-                None if counts is None else counts[cuts[start] : cuts[stop]],
-            )
-            for start, stop in runs
-        ]
+        bundles = [Bundle(start, tuple(cuts[start : stop + 1].tolist())) for start, stop in runs]
         return bundles, [int(ends[stop] - ends[start]) for start, stop in runs]
 
-    def _columns(self, groups: Sequence[RowGroup]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
-        """Return the values of each column (None: dense), and its bytes in a shard, shape (n_features,)."""
+    def _column_bytes(self, groups: Sequence[RowGroup]) -> NDArray[np.int64]:
+        """Return the bytes of each column in a shard, shape (n_features,)."""
         meta = self.dataset.meta
         itemsize = np.dtype(meta.dtype).itemsize
         if meta.layout == "dense":
-            return None, np.full(meta.n_features, meta.n_rows * itemsize, dtype=np.int64)
-        counts = column_counts_of(self.dataset, groups)
-        return counts, counts * (itemsize + index_dtype(meta.n_rows).itemsize) + 8
+            return np.full(meta.n_features, meta.n_rows * itemsize, dtype=np.int64)
+        counts = column_counts_of(self.dataset, groups, 0, meta.n_features)
+        if counts.sum() != meta.nnz:
+            raise self.spill.damaged()
+        return counts * (itemsize + index_dtype(meta.n_rows).itemsize) + 8
 
     def _publish(self, records: list[ShardRecord], codec: str) -> None:
         self.spill.end()
