@@ -67,8 +67,8 @@ def add_columns(
     dataset : path
     shard_size : int, optional
         Decoded bytes of a shard, about; a shard has one column at least, and there are eight shards at least where
-        there are as many columns. Default: 16 MiB, or as the shards that are there already. Those of another size
-        are replaced in one act.
+        there are as many columns. Default: that of shards that are half made, else of those that are there, else
+        16 MiB. Shards of another size are replaced in one act.
     executor : Executor, optional
         Where the work is done; by default in this process.
     memory : MemoryBudget, optional
@@ -87,14 +87,18 @@ def add_columns(
         A partition, or a shard, does not fit into the memory of a worker.
     ParameterError
         `shard_size` is not positive, or the dataset has more than 2^32 rows.
+    CorruptDataError
+        A partition is damaged.
+    WorkerError
+        A worker does not see the dataset or cannot write there.
     StorageError
-        The dataset cannot be written to; after a full disk, the same call resumes.
+        The disk is full, or the like; then the same call resumes.
     """
     data = open_dataset(dataset)
     runner = executor or SerialExecutor()
     budget = memory or MemoryBudget(workers=runner.slots)
     if check_columns(data, shard_size, budget) is None:
-        _Transposition(data, shard_size or DEFAULT_SHARD_BYTES, runner, budget, progress or _silent).run()
+        _Transposition(data, _wanted_size(data, shard_size), runner, budget, progress or _silent).run()
     return open_dataset(dataset)
 
 
@@ -118,7 +122,7 @@ def check_columns(
     if dataset.meta.n_rows > 2**32:
         raise ParameterError(f"{dataset.path}: {dataset.meta.n_rows} rows; column shards number at most 2^32")
     there = _columns_of(dataset)
-    if there is not None and shard_size in (None, there.shard_size):
+    if there is not None and there.shard_size == _wanted_size(dataset, shard_size):
         SpillArea(dataset.path).sweep()
         return there
     if memory is not None:
@@ -133,6 +137,16 @@ def _columns_of(dataset: Dataset) -> ColumnShards | None:
         return dataset.columns
     except MismatchError:
         return None
+
+
+def _wanted_size(dataset: Dataset, shard_size: int | None) -> int:
+    """Return the size of shards: as asked, or the default."""
+    if shard_size is not None:
+        return shard_size
+    unfinished, there = SpillArea(dataset.path).read_plan() or {}, _columns_of(dataset)
+    if unfinished.get("fingerprint") == dataset.fingerprint:
+        return int(unfinished["shard_size"])
+    return DEFAULT_SHARD_BYTES if there is None else there.shard_size
 
 
 def _silent(done: int, total: int, stage: str) -> None:

@@ -131,7 +131,7 @@ def generate(kind: str, dataset: Path, quiet: bool, debug: bool, **options: Any)
 
 @cli.command()
 @click.argument("dataset", type=click.Path(path_type=Path))
-@click.option("--shard-size", type=Size(), help="Decoded bytes; default 16MiB, or as they are.")
+@click.option("--shard-size", type=Size(), help="Decoded bytes; default as they are, else 16MiB.")
 @cluster_options
 @common_options
 def columns(dataset: Path, shard_size: int | None, quiet: bool, debug: bool, **options: Any) -> None:

@@ -15,10 +15,11 @@ from ingest_helpers import Dying, Killed, Reversed, file_bytes, make_text
 import distls
 import distls.sharding
 from distls.execution.dask import start_local
+from distls.execution.serial import SerialExecutor
 from distls.generation import generate
 from distls.ingestion import ingest
 from distls.memory import MIB, MemoryBudget
-from distls.planning import BASE_BYTES
+from distls.planning import BASE_BYTES, check_workers
 from distls.sharding import add_columns, cut_columns
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import (
@@ -27,6 +28,7 @@ from distls.storage.errors import (
     MismatchError,
     ParameterError,
     StorageError,
+    WorkerError,
 )
 from distls.storage.rows import CscColumns, DenseColumns, index_dtype
 from distls.storage.spill import SpillArea
@@ -326,6 +328,17 @@ def test_killed_before_the_rename_it_resumes(many, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("small_batches")
+def test_what_is_half_made_is_finished_first(many, tmp_path):
+    path = copy(many, "sparse", tmp_path)
+    add_columns(path, shard_size=1000)
+    with pytest.raises(Killed):
+        add_columns(path, shard_size=900, executor=Dying(3))
+    assert open_dataset(path).columns.shard_size == 1000
+    assert add_columns(path).columns.shard_size == 900
+    assert file_bytes(path) == file_bytes(many / "sparse-whole")
+
+
+@pytest.mark.usefixtures("small_batches")
 def test_what_another_size_or_dataset_left_is_not_used(many, tmp_path):
     path = copy(many, "sparse", tmp_path)
     for size in (1000, 1100):
@@ -377,6 +390,28 @@ def test_groups_that_were_changed_are_refused(many, tmp_path):
     SpillArea(path).remove()
     add_columns(path, shard_size=900)
     assert file_bytes(path) == file_bytes(many / "sparse-whole")
+
+
+def test_every_worker_must_see_the_shards(many, tmp_path):
+    path = shutil.copytree(many / "sparse-whole", tmp_path / "d")
+    data = open_dataset(path)
+    check_workers(SerialExecutor(), data, None, columns=data.columns)
+    add_columns(path, shard_size=1000)
+    check_workers(SerialExecutor(), data, None)
+    with pytest.raises(WorkerError) as caught:
+        check_workers(SerialExecutor(), data, None, columns=data.columns)
+    assert str(caught.value) == (
+        f"worker this process: {path}: the job expects column shards with digest {data.columns.digest[:12]}, there "
+        f"are those with digest {open_dataset(path).columns.digest[:12]}; they were replaced or removed, or this "
+        "worker sees another file system"
+    )
+
+
+def test_a_worker_that_cannot_write_is_named(many, tmp_path, monkeypatch):
+    path = copy(many, "sparse", tmp_path)
+    monkeypatch.setattr(SerialExecutor, "each_worker", lambda self, function, item: {"w1": "no such place"})
+    with pytest.raises(WorkerError, match="worker w1: no such place"):
+        add_columns(path)
 
 
 # -- memory and refusals ---------------------------------------------------------------------------------
