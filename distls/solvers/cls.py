@@ -24,8 +24,8 @@ from distls.memory import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.base import RoundReport, Status, Weights
 from distls.solvers.blocks import BlockReader
+from distls.solvers.curvature import Metric, assemble
 from distls.solvers.designs import DesignState, OneBlock
-from distls.solvers.metric import Metric, assemble
 from distls.storage.errors import DistlsError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
@@ -239,7 +239,8 @@ class Cls:
         with single_threaded_blas():
             if self._metric is None:
                 sigma = assemble(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
-                self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept)
+                eps = float(np.finfo(self.problem.dtype).eps)
+                self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept, eps=eps)
             slopes = [sums.slopes[None]] if intercept else []
             gradients = np.concatenate([*slopes, sums.cross]) / sums.weight_sum
             fit = -self._metric.steps(gradients, 1.0)

@@ -19,10 +19,10 @@ from distls.execution.base import Executor
 from distls.memory import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.base import RoundReport, Status, Weights
+from distls.solvers.curvature import Metric, assemble
 from distls.solvers.descent import Descent, Tried
 from distls.solvers.gls_path import Grid, PathMetric
 from distls.solvers.gls_setup import check_combination, check_initial, may_need_basis, planned_reader
-from distls.solvers.metric import Metric, assemble
 from distls.solvers.ridge import alpha_grid, check_folds, cross_validated, grid_size, total_of
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
@@ -73,7 +73,7 @@ class GlsState(Descent):
     alphas : float64 array of shape (n_alphas,)
         Of a path.
     basis, gram : float64 arrays
-        Of the metric; see `distls.solvers.metric.Metric`. With a path at first Sigma.
+        Of the metric; see `distls.solvers.curvature.Metric`. With a path at first Sigma.
     path : list of dict
         Each alpha's judgement.
     notes : list of str

@@ -55,7 +55,7 @@ class StagewiseState(DesignState):
     inner : int
         Rounds done of the stage under way, where a stage takes several; the arrays that follow are its own.
     sigma : float64 array of shape (m, m)
-        As `distls.solvers.metric.assemble` returns it: with an intercept, the constant column is the first.
+        As `distls.solvers.curvature.assemble` returns it: with an intercept, the constant column is the first.
     iterate : float64 array of shape (m, k)
         Weights, the intercept in front where there is one.
     point : float64 array of shape (m, k)

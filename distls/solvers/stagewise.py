@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from distls.execution.base import Executor
 from distls.memory import MemoryBudget
 from distls.problem import Problem
-from distls.solvers import generators, metric
+from distls.solvers import curvature, generators
 from distls.solvers.base import RoundReport, Status, Weights
 from distls.solvers.blocks import BlockReader
-from distls.solvers.metric import Metric
+from distls.solvers.curvature import Metric
 from distls.solvers.stages import StagewiseState, append_block, assemble, block_of
 from distls.storage.errors import ParameterError
 from distls.workers.features import Design
@@ -303,7 +303,7 @@ class Stagewise:
         return state.stage % self.params["stages"] == 0
 
     def _sigma(self, sums: Moments) -> Array:
-        return metric.assemble(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
+        return curvature.assemble(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
 
     def _gradient(self, sums: Moments) -> Array:
         """Return the mean slopes times the features, shape (m, k), the intercept's in front."""
@@ -311,7 +311,8 @@ class Stagewise:
         return np.concatenate(parts) / sums.weight_sum
 
     def _new_metric(self, sigma: Array) -> Metric:
-        return Metric.scaled(sigma, self.problem.alpha, intercept=self.problem.fit_intercept)
+        eps = float(np.finfo(self.problem.dtype).eps)
+        return Metric.scaled(sigma, self.problem.alpha, intercept=self.problem.fit_intercept, eps=eps)
 
     def _metric_of(self, stage: int, sigma: Array) -> Metric:
         """Return the metric of a stage under way, factorised once."""

@@ -25,7 +25,7 @@ from distls.probing import plan_fit
 from distls.runs import Run
 from distls.solvers.base import Status
 from distls.solvers.cls import Cls
-from distls.solvers.metric import Metric
+from distls.solvers.curvature import Metric
 from distls.storage.dataset import Dataset, publish
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, ParameterError
 from distls.storage.format import DatasetMeta

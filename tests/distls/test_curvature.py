@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distls.solvers.curvature import Metric, assemble
 from distls.solvers.gls_path import PathMetric
-from distls.solvers.metric import Metric, assemble
 
 
 def _rows(n: int, d: int, condition: float, seed: int = 0) -> np.ndarray:
@@ -113,6 +113,34 @@ def test_a_ridge_keeps_many_copies_of_a_column_sound() -> None:
     assert metric.rank == 400
     np.testing.assert_allclose(metric.steps(np.ones((400, 1)), 1.0), 1 / (400 + 1e-5), rtol=1e-6)
     assert not _metric(np.tile(column[:, None], (1, 400)), 1e-7, intercept=False).is_sound
+
+
+def test_a_ridge_above_the_rounding_needs_no_eigenvectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a block of 8000 features take minutes, its Cholesky factor seconds."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("eigenvectors were asked for")
+
+    monkeypatch.setattr("scipy.linalg.eigh", refuse)
+    column = np.random.default_rng(0).standard_normal(50)
+    column /= np.sqrt(np.mean(column**2))
+    x = np.tile(column[:, None], (1, 400))
+    metric = _metric(x, 1e-7, intercept=False)
+    assert not metric.is_sound
+    assert metric.rank == 400
+    np.testing.assert_allclose(metric.steps(np.ones((400, 1)), 1.0), 1 / (400 + 1e-7), rtol=1e-4)
+    rounded = Metric.scaled(x.T @ x / 50, 1e-5, intercept=False, eps=2.0**-23)
+    np.testing.assert_allclose(rounded.steps(np.ones((400, 1)), 1.0), 1 / (400 + 1e-5), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("alpha", "rank"), [(0.0, 1), (1e-8, 1), (1e-3, 30)])
+def test_what_a_gram_matrix_was_rounded_to_is_no_direction_unless_a_ridge_is_above_it(
+    alpha: float, rank: int
+) -> None:
+    column = np.random.default_rng(0).standard_normal(50)
+    sigma = np.full((30, 30), np.mean(column**2)) * (1 + 1e-7 * np.eye(30))
+    assert Metric.scaled(sigma.copy(), alpha, intercept=False, eps=2.0**-23).rank == rank
+    assert Metric.scaled(sigma.copy(), alpha, intercept=False).rank == 30
 
 
 def test_a_tiny_alpha_counts_in_the_new_basis_too() -> None:
