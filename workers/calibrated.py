@@ -179,13 +179,17 @@ def _sum_lane(
     """Go through a lane's partitions; `add` adds one, with its row weights, to moments that start as `zero`."""
     entered = time.perf_counter()
     total: list[Moments] = []
-    reads, seconds, grams = ReadStats(), 0.0, GramSum()
+    grams: list[GramSum] = []
+    reads, seconds = ReadStats(), 0.0
     for index, part in stream(job.block.data, lane.blocks, reads):
         began = time.perf_counter()
-        total = total or [zero(part)]
-        add(index, part, row_weights(part, job.block.class_weight), total[0], grams)
+        if not total:
+            total = [zero(part)]
+            grams = [GramSum(total[0].gram)]
+        add(index, part, row_weights(part, job.block.class_weight), total[0], grams[0])
         seconds += time.perf_counter() - began
-    grams.flush()
+    for pending in grams:
+        pending.flush()
     return BlockSums(
         folds=total,
         blocks=list(lane.blocks),

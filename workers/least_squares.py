@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.storage.rowstate import RowState
 from distls.workers.features import Design, blocks, project, shared_projection
+from distls.workers.kernels.gram import add_upper
 from distls.workers.lanes import Lane
 from distls.workers.process import peak_rss, process_name
 from distls.workers.products import GramSum, add_cross, add_scores
 from distls.workers.stream import DatasetRef, Form, ReadStats, stream
 from distls.workers.targets import slice_rows, slopes_of
 from distls.workers.training import merge_by_key, row_weights
+from distls.workers.triangles import packed, packed_size
 
 __all__ = ["Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "fold_of", "merge_blocks"]
 
@@ -93,8 +95,8 @@ class Moments:
 
     Attributes
     ----------
-    gram : float64 array of shape (m, m), upper triangle only, or (0, 0)
-        ``sum_i s_i x_i x_i^T``.
+    gram : float64 array of shape (m (m + 1) / 2,) or (0,)
+        ``sum_i s_i x_i x_i^T``, packed (`distls.workers.triangles`).
     sums : float64 array of shape (m,)
         ``sum_i s_i x_i``; zero without the Gram matrix.
     cross : float64 array of shape (m, k)
@@ -121,7 +123,7 @@ class Moments:
     @classmethod
     def zero(cls, m: int, k: int, *, with_gram: bool) -> Moments:
         """Return the sums over no rows."""
-        gram = np.zeros((m, m) if with_gram else (0, 0))
+        gram = np.zeros(packed_size(m) if with_gram else 0)
         return cls(gram, np.zeros(m), np.zeros((m, k)), np.zeros(k), np.zeros(k))
 
     def add(self, other: Moments) -> None:
@@ -172,15 +174,17 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
     entered = time.perf_counter()
     current = start[1]
     total: list[Moments] = []
+    pending: list[GramSum] = []
     reads, seconds = ReadStats(), 0.0
-    pending = [GramSum(np.dtype(job.dtype)) for _ in range(job.folds)]
     own, added, form = _on_projected_rows(job, start[0])
     for index, part in stream(job.data, lane.blocks, reads, form):
         began = time.perf_counter()
         predictions = _predictions(own, added, index, part)
         if not total:
-            width = job.design.width(n_features_of(part.x, job.data)) + job.with_predictions * job.n_outputs
-            total = [Moments.zero(width, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
+            width = job.design.width(n_features_of(part.x, job.data))
+            m = width + job.with_predictions * job.n_outputs
+            total = [Moments.zero(m, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
+            pending = [GramSum(moments.gram, width, np.dtype(job.dtype)) for moments in total]
         weight = row_weights(part, job.class_weight)
         for fold, moments in enumerate(total):
             rows = fold_of(n_rows_of(part.x), fold, job.folds)
@@ -274,18 +278,17 @@ def add_rows(
     weight: NDArray[np.float64],
     predictions: NDArray[Any],
     moments: Moments,
-    pending: GramSum | None = None,
+    grams: GramSum,
 ) -> None:
     """Add what rows contribute to a fold: the slopes at `current` on top of `predictions`, and their products.
 
     Parameters
     ----------
-    pending : GramSum, optional
-        Of the fold, which the caller flushes at the end; without one the Gram matrix is complete on return.
+    grams : GramSum
+        Of the features within the fold's Gram matrix; the caller flushes it at the end.
     """
     dtype, k = np.dtype(job.dtype), job.n_outputs
     width = len(moments.cross) - job.with_predictions * k
-    grams = pending or GramSum(dtype)
     beside = np.zeros((width, k + job.with_gram * (1 + job.with_predictions * k)))
     for rows, features in blocks(job.design, part.x, dtype):
         values = predictions[rows]
@@ -297,7 +300,7 @@ def add_rows(
         columns = predictions[rows].astype(np.float64) if job.with_predictions else None
         add_cross(features, _right_hand(job, slopes.values, columns, s), beside)
         if job.with_gram:
-            grams.add(features, s if len(s) else None, moments.gram[:width, :width])
+            grams.add(features, s if len(s) else None)
         if columns is not None:
             _add_columns(job, columns, slopes.values, s, moments)
         moments.slopes += slopes.values.sum(axis=0)
@@ -309,9 +312,7 @@ def add_rows(
     moments.cross[:width] += beside[:, :k]
     if job.with_gram:
         moments.sums[:width] += beside[:, k]
-        moments.gram[:width, width:] += beside[:, k + 1 :]
-    if pending is None:
-        grams.flush()
+        add_upper(beside[:, k + 1 :], width, len(moments.cross), moments.gram)
 
 
 def _right_hand(
@@ -339,7 +340,8 @@ def _add_columns(
     moments.cross[width:] += columns.T @ slopes
     if job.with_gram:
         weighted = columns * weight[:, None] if len(weight) else columns
-        moments.gram[width:, width:] += columns.T @ weighted
+        # the last rows of a packed triangle are one themselves
+        moments.gram[-packed_size(columns.shape[1]) :] += packed(columns.T @ weighted)
         moments.sums[width:] += weighted.sum(axis=0)
 
 

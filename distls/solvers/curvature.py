@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from distls.workers.shifted import mirrored
+from distls.workers.triangles import unpacked
 
 __all__ = ["Metric", "assemble"]
 
@@ -31,8 +31,8 @@ def assemble(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) ->
 
     Parameters
     ----------
-    gram : array of shape (d, d)
-        ``sum_i s_i x_i x_i^T``, of which the upper triangle is read.
+    gram : array of shape (d (d + 1) / 2,)
+        ``sum_i s_i x_i x_i^T``, packed (`distls.workers.triangles`).
     sums : array of shape (d,)
         ``sum_i s_i x_i``.
     intercept : bool
@@ -43,12 +43,13 @@ def assemble(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) ->
     sigma : array of shape (d + intercept, d + intercept)
     """
     first = int(intercept)
-    sigma = np.empty((len(gram) + first, len(gram) + first))
-    np.divide(gram, weight_sum, out=sigma[first:, first:])
+    sigma = np.empty((len(sums) + first, len(sums) + first))
+    unpacked(gram, sigma[first:, first:])
     if intercept:
-        sigma[0, 0] = 1.0
-        np.divide(sums, weight_sum, out=sigma[0, 1:])
-    return mirrored(sigma)
+        sigma[0, 0] = weight_sum
+        sigma[0, 1:] = sigma[1:, 0] = sums
+    sigma /= weight_sum
+    return sigma
 
 
 @dataclass(frozen=True)
@@ -162,18 +163,6 @@ class Metric:
             if not info:
                 return _times(np.ascontiguousarray(factor.T), self.basis)
             shift *= 100.0
-
-    def inside(self, basis: Array, gram: Array) -> Metric:
-        """Return the same metric after a read of the rows times the inverse of `basis`.
-
-        Parameters
-        ----------
-        basis : float64 array of shape (m, m)
-            From `next_basis`.
-        gram : float64 array of shape (m, m)
-            Mean of ``q q^T`` over those rows; the upper triangle is read.
-        """
-        return Metric(basis, mirrored(gram), self._alpha, intercept=self._intercept)
 
     def steps(self, gradients: Array, lipschitz: float) -> Array:
         """Return ``(L Sigma + alpha P)^-1 @ gradients`` for gradients of shape (m, any), constant column first."""

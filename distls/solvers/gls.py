@@ -31,8 +31,8 @@ from distls.workers.lanes import Lane
 from distls.workers.least_squares import Block, BlockJob, BlockSums, Moments, block_lane
 from distls.workers.points import PointJob, PointMoments, Points, basis_lane, point_lane, warm_up_products
 from distls.workers.process import single_threaded_blas
-from distls.workers.shifted import mirrored
 from distls.workers.training import KernelTypes
+from distls.workers.triangles import unpacked
 
 __all__ = ["GeneralizedLeastSquares", "GlsState", "lipschitz_bounds"]
 
@@ -301,7 +301,8 @@ class GeneralizedLeastSquares:
     def _enter_basis(self, state: GlsState, moments: Moments) -> None:
         """Take up the Gram matrix of the rows in the new basis, and take the first step."""
         state.notes = [*state.notes, "Sigma is ill-conditioned: another read gave it in an orthonormal basis"]
-        gram = mirrored(moments.gram / moments.weight_sum)
+        gram = unpacked(moments.gram, np.empty_like(state.basis))
+        gram /= moments.weight_sum
         self._set_metric(state, Metric(state.basis, gram, state.alpha, intercept=bool(self._first)))
         self._propose(state)
 
