@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,16 +41,24 @@ class FoldSums(NamedTuple):
         m = moments
         return cls(m.gram, m.sums, m.cross, m.slopes, m.squares, m.weight_sum)
 
-    def plus(self, other: FoldSums) -> FoldSums:
-        """Return the sums over the rows of both."""
-        return FoldSums(
-            self.gram + other.gram,
-            self.sums + other.sums,
-            self.cross + other.cross,
-            self.slopes + other.slopes,
-            self.squares + other.squares,
-            self.weight_sum + other.weight_sum,
+    @classmethod
+    def over(cls, folds: Sequence[FoldSums]) -> FoldSums:
+        """Return the sums over all rows of some folds."""
+        return cls(
+            _summed([fold.gram for fold in folds]),
+            _summed([fold.sums for fold in folds]),
+            _summed([fold.cross for fold in folds]),
+            _summed([fold.slopes for fold in folds]),
+            _summed([fold.squares for fold in folds]),
+            sum(fold.weight_sum for fold in folds),
         )
+
+
+def _summed(arrays: Sequence[Array]) -> Array:
+    total = arrays[0].copy()
+    for array in arrays[1:]:
+        total += array
+    return total
 
 
 class PathJob(NamedTuple):
@@ -85,7 +93,7 @@ def held_out(job: PathJob, number: int) -> Array:
 
 def _fit_others(job: PathJob, number: int) -> tuple[Array, Array]:
     """Fit everything but one fold at all alphas: weights (d, n_alphas * k), intercepts (n_alphas * k,)."""
-    others = reduce(FoldSums.plus, [fold for other, fold in enumerate(job.folds) if other != number])
+    others = FoldSums.over([fold for other, fold in enumerate(job.folds) if other != number])
     total, n = others.weight_sum, len(job.alphas)
     mean, products, targets = others.sums / total, -others.cross / total, -others.slopes / total
     gram = unpacked(others.gram, np.empty((len(mean), len(mean))))
