@@ -57,8 +57,9 @@ from distls.workers.preparation import (
     shares,
 )
 from distls.workers.process import single_threaded_blas
+from distls.workers.products import gram_work_bytes
 from distls.workers.seeds import Purpose, rng
-from distls.workers.triangles import diagonal, unpacked
+from distls.workers.triangles import diagonal, packed_size, unpacked
 
 __all__ = [
     "FEATURES", "GRADIENT", "block_width", "check_features", "check_used", "column_order", "design_at", "design_for",
@@ -228,13 +229,15 @@ def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
     making += (
         problem.dtype.itemsize * (params.get("pca") or 0) * int(problem.dataset.table.rows.max(initial=0))
     )
+    if params.get("pca") is not None:
+        fitting = max(fitting, gram_work_bytes(n_features, np.dtype(np.float64)))
     return max(making, fitting)
 
 
 def preparation_bytes(params: Mapping[str, Any], n_features: int) -> int:
     """Return the bytes of a lane's result while `design_for` runs: take the maximum with a block's own sums."""
     if params.get("pca") is not None:
-        return 8 * n_features * (n_features + 1)
+        return 8 * (packed_size(n_features) + n_features)
     return 8 * n_features * (params["features"] == _FREQUENCY)
 
 

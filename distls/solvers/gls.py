@@ -22,7 +22,8 @@ from distls.solvers.base import RoundReport, Status, Weights
 from distls.solvers.curvature import Metric, assemble
 from distls.solvers.descent import Descent, Tried
 from distls.solvers.gls_path import Grid, PathMetric
-from distls.solvers.gls_setup import check_combination, check_initial, may_need_basis, planned_reader
+from distls.solvers.gls_setup import check_combination, may_need_basis, planned_reader
+from distls.solvers.initial import check_initial
 from distls.solvers.ridge import alpha_grid, check_folds, cross_validated, grid_size, total_of
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype

@@ -591,8 +591,8 @@ def test_the_plan_of_generated_features(data: tuple[Dataset, np.ndarray, np.ndar
         plan_fit("cls", data[0].path, {"features": "fourier", "block_size": m, "pca": 5}, probe=False)
         for m in (600, 1200)
     ]
-    grams = [8 * m * (m + 3 + 1) for m in (600, 1200)]
-    assert sizes[1].driver_bytes - sizes[0].driver_bytes > 4 * (grams[1] - grams[0])
+    grams = [8 * (m * (m + 1) // 2 + m * (3 + 1)) for m in (600, 1200)]
+    assert sizes[1].driver_bytes - sizes[0].driver_bytes > 8 * (grams[1] - grams[0])
     # sums are among them
     weights = [plan.worker_parts["weights"] for plan in sizes]
     assert weights[1] - weights[0] >= grams[1] - grams[0] + 20 * 600 * 3 * 8
