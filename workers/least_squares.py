@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.storage.rowstate import RowState
-from distls.workers.features import Design, blocks, project, shared_projection
+from distls.workers.features import Design, blocks, has_room, project, shared_projection
 from distls.workers.kernels.gram import add_upper
 from distls.workers.lanes import Lane
 from distls.workers.process import peak_rss, process_name
@@ -26,7 +26,10 @@ from distls.workers.targets import slice_rows, slopes_of
 from distls.workers.training import merge_by_key, row_weights
 from distls.workers.triangles import packed, packed_size
 
-__all__ = ["Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "fold_of", "merge_blocks"]
+__all__ = [
+    "Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "finish_rows", "fold_of", "gram_sum",
+    "merge_blocks",
+]  # fmt: skip
 
 
 class Block(NamedTuple):
@@ -63,6 +66,9 @@ class BlockJob:
         As in `StochasticJob`.
     with_gram : bool
         Sum the Gram matrix too.
+    joint : bool
+        Have what is summed beside the Gram matrix from one product with it, where features have room. It has other
+        last bits, so not for sums that a resumed fit may make with the Gram matrix and another without.
     with_predictions : bool
         Earlier predictions are k more columns of the block (the stagewise calibration).
     folds : int
@@ -82,6 +88,7 @@ class BlockJob:
     dtype: str
     class_weight: NDArray[np.float64] | None = None
     with_gram: bool = True
+    joint: bool = False
     with_predictions: bool = False
     folds: int = 1
     state: str | None = None
@@ -184,7 +191,7 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
             width = job.design.width(n_features_of(part.x, job.data))
             m = width + job.with_predictions * job.n_outputs
             total = [Moments.zero(m, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
-            pending = [GramSum(moments.gram, width, np.dtype(job.dtype)) for moments in total]
+            pending = [gram_sum(job, moments, width) for moments in total]
         weight = row_weights(part, job.class_weight)
         for fold, moments in enumerate(total):
             rows = fold_of(n_rows_of(part.x), fold, job.folds)
@@ -192,8 +199,8 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
                 own, current, _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
             )
         seconds += time.perf_counter() - began
-    for grams in pending:
-        grams.flush()
+    for moments, grams in zip(total, pending, strict=True):
+        finish_rows(job, moments, grams)
     return BlockSums(
         folds=total,
         blocks=list(lane.blocks),
@@ -285,12 +292,12 @@ def add_rows(
     Parameters
     ----------
     grams : GramSum
-        Of the features within the fold's Gram matrix; the caller flushes it at the end.
+        From `gram_sum`; `finish_rows` ends it.
     """
-    dtype, k = np.dtype(job.dtype), job.n_outputs
-    width = len(moments.cross) - job.with_predictions * k
-    beside = np.zeros((width, k + job.with_gram * (1 + job.with_predictions * k)))
-    for rows, features in blocks(job.design, part.x, dtype):
+    dtype, (width, n_beside) = np.dtype(job.dtype), grams.beside.shape
+    joint = job.joint and job.with_gram and has_room(job.design, part.x)
+    for rows, piece in blocks(job.design, part.x, dtype, n_beside * joint):
+        features = DenseRows(piece.values[:, :width]) if joint and isinstance(piece, DenseRows) else piece
         values = predictions[rows]
         if current is not None:
             values = values + current.intercept.astype(dtype)
@@ -298,9 +305,13 @@ def add_rows(
         s = weight[rows]
         slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), s)
         columns = predictions[rows].astype(np.float64) if job.with_predictions else None
-        add_cross(features, _right_hand(job, slopes.values, columns, s), beside)
-        if job.with_gram:
-            grams.add(features, s if len(s) else None)
+        right = _right_hand(job, slopes.values, columns, s)
+        if joint and isinstance(piece, DenseRows):
+            grams.add_with_room(piece.values, right, s)
+        else:
+            add_cross(features, right, grams.beside)
+            if job.with_gram:
+                grams.add(features, s if len(s) else None)
         if columns is not None:
             _add_columns(job, columns, slopes.values, s, moments)
         moments.slopes += slopes.values.sum(axis=0)
@@ -309,10 +320,22 @@ def add_rows(
         moments.weight_sum += slopes.weight_sum
         moments.errors += slopes.errors
         moments.n_rows += len(values)
-    moments.cross[:width] += beside[:, :k]
+
+
+def gram_sum(job: BlockJob, moments: Moments, width: int) -> GramSum:
+    """Return what `add_rows` sums products in: those of `width` features, and of what is in `_right_hand`."""
+    n_beside = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
+    return GramSum(moments.gram, width, n_beside, np.dtype(job.dtype))
+
+
+def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:
+    """Add the products of all rows, summed apart so far, to a fold's moments."""
+    grams.flush()
+    k, (width, _) = job.n_outputs, grams.beside.shape
+    moments.cross[:width] += grams.beside[:, :k]
     if job.with_gram:
-        moments.sums[:width] += beside[:, k]
-        add_upper(beside[:, k + 1 :], width, len(moments.cross), moments.gram)
+        moments.sums[:width] += grams.beside[:, k]
+        add_upper(grams.beside[:, k + 1 :], width, len(moments.cross), moments.gram)
 
 
 def _right_hand(

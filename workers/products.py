@@ -35,6 +35,7 @@ class GramSum:
     """A Gram matrix under way: dense products are summed in a square of their own, until `flush` packs them.
 
     Adding up a product of few rows costs as much as making it, so many are added up first; in float32 not too many.
+    Products with a few other columns, such as residuals, come with it.
 
     Parameters
     ----------
@@ -42,15 +43,27 @@ class GramSum:
         What is added to; complete only after `flush`.
     width : int, optional
         Columns of the blocks, the first ones of the matrix; m by default.
+    n_beside : int
+        Other columns.
     dtype : dtype, optional
         Of products of sparse rows that are made dense; the rows' own by default.
+
+    Attributes
+    ----------
+    beside : float64 array of shape (width, n_beside)
+        Products of the blocks with the other columns; complete only after `flush`.
     """
 
     def __init__(
-        self, gram: NDArray[np.float64], width: int | None = None, dtype: np.dtype[Any] | None = None
+        self,
+        gram: NDArray[np.float64],
+        width: int | None = None,
+        n_beside: int = 0,
+        dtype: np.dtype[Any] | None = None,
     ) -> None:
         self._gram, self._order, self._dtype = gram, order_of(gram), dtype
         self._width = self._order if width is None else width
+        self.beside = np.zeros((self._width, n_beside))
         self._product: NDArray[Any] = np.empty((0, 0), np.float32)
         self._rows = 0
 
@@ -68,17 +81,39 @@ class GramSum:
         else:
             self._add_filled(block, weight)
 
+    def add_with_room(self, values: NDArray[Any], right: NDArray[np.float64], s: NDArray[np.float64]) -> None:
+        """Add the products of a dense block with itself and with other columns: one product is faster than two.
+
+        Parameters
+        ----------
+        values : array of shape (n_rows, width + n_beside)
+            The block's columns, and room, which is overwritten as well as they are where there are weights.
+        right : float64 array of shape (n_rows, n_beside)
+            Times the weights already.
+        s : float64 array of shape (n_rows,) or (0,)
+            Weights.
+        """
+        values[:, self._width :] = right
+        if len(s):
+            roots = np.sqrt(s)[:, None].astype(values.dtype)
+            values[:, : self._width] *= roots
+            values[:, self._width :] /= np.where(roots > 0.0, roots, 1.0)
+        self._add_dense(values, None)
+
     def flush(self) -> None:
-        """Add what is summed apart to the matrix it is meant for."""
+        """Add what is summed apart to the matrices it is meant for."""
         if self._rows:
-            add_upper(self._product, 0, self._order, self._gram)
+            product = self._product[: self._width]
+            add_upper(product[:, : self._width], 0, self._order, self._gram)
+            if product.shape[1] > self._width:
+                self.beside += product[:, self._width :]
         self._rows = 0
 
     def _add_dense(self, values: NDArray[Any], weight: NDArray[np.float64] | None) -> None:
         if weight is not None:
             values = values * np.sqrt(weight)[:, None].astype(values.dtype)
         if not self._product.size:
-            self._product = np.empty((self._width, self._width), values.dtype)
+            self._product = np.empty((values.shape[1],) * 2, values.dtype)
         # in Fortran's eyes C-ordered rows are columns; its lower triangle is C's upper one
         syrk = blas.ssyrk if values.dtype == np.float32 else blas.dsyrk
         syrk(1.0, values.T, beta=float(self._rows > 0), c=self._product.T, overwrite_c=1, lower=1)

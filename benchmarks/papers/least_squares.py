@@ -429,6 +429,7 @@ def stages(lab: Lab) -> Numbers:
     data = mnist(lab)
     count, size = lab.scaled(200), lab.scaled(1024)
     params = {**FOURIER, "block_size": size, "inner": "calibrated", "alpha": 1e-3, "stages": count}
+    params["lanes"] = _two_lanes(lab)
     fitted = lab.fit("stagewise", data, params)
     error = lab.error(fitted.model, data.with_name("mnist-test"))
     bare = opponents.syrk_seconds(distls.open_dataset(data).meta.n_rows, size + 10, processes=2) * count

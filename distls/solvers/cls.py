@@ -168,7 +168,7 @@ class Cls:
         rows = 2 * most_rows * k * 8
         # of a piece of rows: a copy of them, basis and its powers, predictions, slopes and their squares
         piece = PIECE_ROWS * (d * dtype.itemsize + (3 * len(self.powers) + 4) * k * 8)
-        return rows + piece + PIECE_BYTES + gram_work_bytes(d, dtype) + self._block.work_bytes
+        return rows + piece + PIECE_BYTES + gram_work_bytes(d + k + 1, dtype) + self._block.work_bytes
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""

@@ -154,7 +154,7 @@ class Stagewise:
             weight_bytes=8 * ((2 * m + 2) * k + base),
             # a product of pieces before it is added, predictions before and after, slopes; blocks that are replayed
             work_bytes=generators.work_bytes(self.params, self.problem)
-            + gram_work_bytes(m, self.problem.dtype)
+            + gram_work_bytes(m + k + 1, self.problem.dtype)
             + rows * k * (3 * size + 16)
             + model * size,
             # weights of all stages, here and in the model; Sigma, its scaled form, its factor; what features need
@@ -299,6 +299,7 @@ class Stagewise:
             dtype=self.problem.dtype.name,
             class_weight=self.reader.class_weight,
             state=self._kept,
+            joint=True,
             **options,
         )
 

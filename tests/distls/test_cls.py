@@ -604,7 +604,7 @@ def test_the_plan_of_generated_features(data: tuple[Dataset, np.ndarray, np.ndar
 def test_what_cannot_fit_is_refused(tmp_path: Path) -> None:
     x, y = labelled_rows(40, 3000, 2)
     dataset = write_dataset(tmp_path / "d", x, y)
-    with pytest.raises(MemoryPlanError, match=r"weights 1\d\d MiB, work"):
+    with pytest.raises(MemoryPlanError, match=r"weights 7\d\.\d MiB, work 1\d\d MiB"):
         fit("cls", dataset, memory=MemoryBudget(300 * MIB))
 
 

@@ -141,6 +141,27 @@ def test_the_first_columns_of_a_matrix_can_be_the_target() -> None:
             assert not upper[D:].any()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_other_columns_come_with_the_gram_matrix(dtype: str, weighted: bool) -> None:
+    rng = np.random.default_rng(3)
+    x, others = _values(5000, 1.0, dtype=dtype), rng.standard_normal((5000, 3))
+    s = rng.integers(0, 3, 5000).astype(float) if weighted else np.ones(5000)
+    gram = np.zeros(packed_size(D + 2))
+    pending = GramSum(gram, D, 3)
+    for first in range(0, 5000, 500):
+        rows = slice(first, first + 500)
+        room = np.hstack([x[rows], np.full((500, 3), np.nan, dtype)])
+        pending.add_with_room(room, others[rows] * s[rows, None], s[rows] if weighted else np.empty(0))
+    pending.flush()
+    wide, tolerance = x.astype(np.float64), 3e-6 if dtype == "float32" else 1e-13
+    scale = dict(rtol=tolerance, atol=tolerance * len(x))
+    upper = unpacked(gram, np.empty((D + 2, D + 2)))
+    np.testing.assert_allclose(upper[:D, :D], (wide * s[:, None]).T @ wide, **scale)
+    assert not upper[D:].any()
+    np.testing.assert_allclose(pending.beside, wide.T @ (others * s[:, None]), **scale)
+
+
 def test_sparse_rows_made_dense_are_multiplied_in_the_type_asked_for() -> None:
     x, gram = _values(900, 1.0), np.zeros(packed_size(D))
     pending = GramSum(gram, dtype=np.dtype(np.float64))
