@@ -7,6 +7,7 @@ from pathlib import Path
 
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import DistlsError
+from distls.workers.buffers import release_buffers
 
 __all__ = ["trouble_with"]
 
@@ -19,6 +20,7 @@ def trouble_with(job: tuple[str, str, str | None]) -> str | None:
     job : (dataset path, its fingerprint, run folder or None)
     """
     path, fingerprint, run = job
+    release_buffers()  # those of an earlier job are not in this one's plan
     try:
         found = open_dataset(path).fingerprint
     except DistlsError as error:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from distls.storage.chunks import BufferPool
 from distls.storage.errors import FormatError
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.buffers import borrowed_buffers
-from distls.workers.convolution import RECTIFIERS, Convolution, convolve, take
+from distls.workers.buffers import borrowed_buffers, take
+from distls.workers.convolution import RECTIFIERS, Convolution, convolve
 from distls.workers.kernels.columns import columns_of_csr
 from distls.workers.kernels.features import cosines, fill_dense, logits, times_shifted
 from distls.workers.kernels.linear import scores

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.chunks import BufferPool
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.storage.rowstate import RowState
+from distls.workers.buffers import borrowed_buffers
 from distls.workers.features import Design, blocks, has_room, project, shared_projection
 from distls.workers.kernels.gram import add_upper
 from distls.workers.lanes import Lane
@@ -67,8 +69,8 @@ class BlockJob:
     with_gram : bool
         Sum the Gram matrix too.
     joint : bool
-        Have what is summed beside the Gram matrix from one product with it, where features have room. It has other
-        last bits, so not for sums that a resumed fit may make with the Gram matrix and another without.
+        Have what is summed beside the Gram matrix from one product with it, where features have room. Its last bits
+        are others: not for sums that a resumed fit may make with that matrix and another without.
     with_predictions : bool
         Earlier predictions are k more columns of the block (the stagewise calibration).
     folds : int
@@ -178,29 +180,10 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
         A fitted block to be added to the predictions, which are then kept as version + 1; and the weights of the
         block at hand, at which the slopes are taken (None: zero).
     """
-    entered = time.perf_counter()
-    current = start[1]
-    total: list[Moments] = []
-    pending: list[GramSum] = []
-    reads, seconds = ReadStats(), 0.0
-    own, added, form = _on_projected_rows(job, start[0])
-    for index, part in stream(job.data, lane.blocks, reads, form):
-        began = time.perf_counter()
-        predictions = _predictions(own, added, index, part)
-        if not total:
-            width = job.design.width(n_features_of(part.x, job.data))
-            m = width + job.with_predictions * job.n_outputs
-            total = [Moments.zero(m, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
-            pending = [gram_sum(job, moments, width) for moments in total]
-        weight = row_weights(part, job.class_weight)
-        for fold, moments in enumerate(total):
-            rows = fold_of(n_rows_of(part.x), fold, job.folds)
-            add_rows(
-                own, current, _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
-            )
-        seconds += time.perf_counter() - began
-    for moments, grams in zip(total, pending, strict=True):
-        finish_rows(job, moments, grams)
+    entered, reads = time.perf_counter(), ReadStats()
+    # the squares of one lane serve the next
+    with borrowed_buffers("squares") as buffers:
+        total, seconds = _summed(job, start, lane, reads, buffers)
     return BlockSums(
         folds=total,
         blocks=list(lane.blocks),
@@ -209,6 +192,34 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
         busy={process_name(): time.perf_counter() - entered},
         peaks={process_name(): peak_rss()},
     )
+
+
+def _summed(
+    job: BlockJob, start: Start, lane: Lane, reads: ReadStats, buffers: BufferPool
+) -> tuple[list[Moments], float]:
+    """Return the sums of a lane's partitions, and the seconds of work on them."""
+    total: list[Moments] = []
+    pending: list[GramSum] = []
+    seconds = 0.0
+    own, added, form = _on_projected_rows(job, start[0])
+    for index, part in stream(job.data, lane.blocks, reads, form):
+        began = time.perf_counter()
+        predictions = _predictions(own, added, index, part)
+        if not total:
+            width = job.design.width(n_features_of(part.x, job.data))
+            m = width + job.with_predictions * job.n_outputs
+            total = [Moments.zero(m, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
+            pending = [gram_sum(job, m, width, (buffers, f"fold {fold}")) for fold, m in enumerate(total)]
+        weight = row_weights(part, job.class_weight)
+        for fold, moments in enumerate(total):
+            rows = fold_of(n_rows_of(part.x), fold, job.folds)
+            add_rows(
+                own, start[1], _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
+            )
+        seconds += time.perf_counter() - began
+    for moments, grams in zip(total, pending, strict=True):
+        finish_rows(job, moments, grams)
+    return total, seconds
 
 
 def _on_projected_rows(job: BlockJob, added: Block | None) -> tuple[BlockJob, Block | None, Form | None]:
@@ -322,10 +333,12 @@ def add_rows(
         moments.n_rows += len(values)
 
 
-def gram_sum(job: BlockJob, moments: Moments, width: int) -> GramSum:
+def gram_sum(
+    job: BlockJob, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None
+) -> GramSum:
     """Return what `add_rows` sums products in: those of `width` features, and of what is in `_right_hand`."""
     n_beside = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
-    return GramSum(moments.gram, width, n_beside, np.dtype(job.dtype))
+    return GramSum(moments.gram, width, n_beside, np.dtype(job.dtype), space)
 
 
 def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
+from distls.storage.chunks import BufferPool
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
+from distls.workers.buffers import take
 from distls.workers.kernels.features import fill_dense
 from distls.workers.kernels.gram import add_cross_csr, add_gram_csr, add_upper, count_pairs
 from distls.workers.kernels.linear import scores
@@ -47,6 +49,8 @@ class GramSum:
         Other columns.
     dtype : dtype, optional
         Of products of sparse rows that are made dense; the rows' own by default.
+    space : (BufferPool, str), optional
+        Where the square is taken from, and its name there.
 
     Attributes
     ----------
@@ -60,8 +64,10 @@ class GramSum:
         width: int | None = None,
         n_beside: int = 0,
         dtype: np.dtype[Any] | None = None,
+        space: tuple[BufferPool, str] | None = None,
     ) -> None:
         self._gram, self._order, self._dtype = gram, order_of(gram), dtype
+        self._space = space or (BufferPool(), "")
         self._width = self._order if width is None else width
         self.beside = np.zeros((self._width, n_beside))
         self._product: NDArray[Any] = np.empty((0, 0), np.float32)
@@ -113,7 +119,7 @@ class GramSum:
         if weight is not None:
             values = values * np.sqrt(weight)[:, None].astype(values.dtype)
         if not self._product.size:
-            self._product = np.empty((values.shape[1],) * 2, values.dtype)
+            self._product = take(*self._space, (values.shape[1],) * 2, values.dtype)
         # in Fortran's eyes C-ordered rows are columns; its lower triangle is C's upper one
         syrk = blas.ssyrk if values.dtype == np.float32 else blas.dsyrk
         syrk(1.0, values.T, beta=float(self._rows > 0), c=self._product.T, overwrite_c=1, lower=1)
