@@ -171,7 +171,12 @@ def _variant(features: str, variant: str, lab: Lab) -> tuple[str, Numbers]:
             "calibrated": ("cls", {"alpha": 1e-3, "rounds": lab.scaled(50)}),
         }[variant]
     size = int(features.split()[0])
-    block: Numbers = {**FOURIER, "block_size": lab.scaled(size), "lanes": _two_lanes(lab), "alpha": 1e-4}
+    block: Numbers = {
+        **FOURIER,
+        "block_size": lab.scaled(size),
+        "lanes": _two_lanes(mnist(lab)),
+        "alpha": 1e-4,
+    }
     stage = {"stages": 1, "inner": "linear"}
     steps = {"inner": "logistic", "inner_rounds": lab.scaled(30), "accelerate": "nesterov"}
     # more rounds than these overfit
@@ -183,9 +188,9 @@ def _variant(features: str, variant: str, lab: Lab) -> tuple[str, Numbers]:
     }[variant]
 
 
-def _two_lanes(lab: Lab) -> int:
+def _two_lanes(data: Path) -> int:
     """Return two, one for each process: every lane has a Gram matrix of its own."""
-    return min(2, len(distls.open_dataset(mnist(lab))))
+    return min(2, len(distls.open_dataset(data)))
 
 
 def _mean_error(lab: Lab, data: Path, method: str, params: Numbers, seeds: int) -> tuple[float, float]:
@@ -429,7 +434,7 @@ def stages(lab: Lab) -> Numbers:
     data = mnist(lab)
     count, size = lab.scaled(200), lab.scaled(1024)
     params = {**FOURIER, "block_size": size, "inner": "calibrated", "alpha": 1e-3, "stages": count}
-    params["lanes"] = _two_lanes(lab)
+    params["lanes"] = _two_lanes(data)
     fitted = lab.fit("stagewise", data, params)
     error = lab.error(fitted.model, data.with_name("mnist-test"))
     bare = opponents.syrk_seconds(distls.open_dataset(data).meta.n_rows, size + 10, processes=2) * count
@@ -518,7 +523,8 @@ def _path_beside_one(lab: Lab, data: Path, dtype: str) -> Numbers:
     for _ in range(3):
         for name, params in (("one", {"alpha": 1e-3}), ("path", {"alpha": "path", "folds": 5})):
             before = _cpu_seconds(lab.executor)
-            fitted = lab.fit("gls", data, {"link": "identity", "dtype": dtype, **params})
+            common = {"link": "identity", "dtype": dtype, "lanes": _two_lanes(data)}
+            fitted = lab.fit("gls", data, common | params)
             cpu[name].append(_cpu_seconds(lab.executor) - before)
             wall[name].append(fitted.seconds)
     row: Numbers = {}
