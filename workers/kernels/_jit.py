@@ -68,8 +68,10 @@ def _compiled(function: F, fastmath: set[str]) -> F:
     previous = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = _CACHE_DIR or previous
     try:
-        return numba.njit(nogil=True, cache=_CACHE_DIR is not None, fastmath=fastmath, error_model="numpy")(
-            function
-        )
+        # Inlined wherever it is called. A function of its own is optimised once more with each caller that is kept on
+        # disk: the process that has compiled it would run another version, with other sums, than those that load it.
+        return numba.njit(
+            forceinline=True, nogil=True, cache=_CACHE_DIR is not None, fastmath=fastmath, error_model="numpy"
+        )(function)
     finally:
         numba.config.CACHE_DIR = previous

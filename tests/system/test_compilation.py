@@ -1,0 +1,56 @@
+"""The same bits in the process that compiles the kernels and in one that loads them from the disk cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import hashlib, sys
+import numpy as np
+from distls.storage.rows import CsrRows
+from distls.workers.updates import AdaptiveUpdate, RlsUpdate, ScheduledUpdate, SgdUpdate
+
+rng = np.random.default_rng(0)
+n, d, k = 400, 40, 3
+x = np.round(rng.standard_normal((n, d)), 2) * (rng.random((n, d)) < 0.4)
+indptr = np.concatenate([[0], np.cumsum((x != 0).sum(axis=1))]).astype(np.int64)
+rows = CsrRows(indptr, np.nonzero(x)[1].astype(np.uint16), x[x != 0].astype(np.float32))
+y = rng.integers(0, k, n).astype(np.int32)
+for update in (
+    ScheduledUpdate("ovr_squared_hinge", False, 0.02, True, t0=60.0, skip=7, metric="paper"),
+    SgdUpdate("softmax", False, 0.01, True, t0=5.0, averaging=True),
+    AdaptiveUpdate("softmax", False, 0.01, True, eta0=0.7),
+    RlsUpdate("ovr_log", False, 1e-3, True, n_rows=n),
+):
+    learner = update.begin(update.zeros((d, k), "float32"), 0.0, 100.0)
+    loss, _ = learner.learn(rows, y, np.empty(0), np.arange(n))
+    digest = hashlib.sha256(b"".join(array.tobytes() for array in learner.arrays())).hexdigest()
+    print(type(update).__name__, repr(loss), digest)
+print(sum(len(files) for _, _, files in __import__("os").walk(sys.argv[1])))
+"""
+
+
+def _run(cache: Path) -> list[str]:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(cache)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_who_compiles_has_the_bits_of_who_loads(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    *compiled, made = _run(cache)
+    *loaded, kept = _run(cache)
+    assert len(compiled) == 4
+    assert int(made) > 0
+    assert kept == made, "the second process has compiled too"
+    assert loaded == compiled
