@@ -20,6 +20,7 @@ __all__ = [
     "canonical_json",
     "describe_os_error",
     "read_json",
+    "replace_directory",
     "write_bytes",
     "write_json",
 ]
@@ -63,24 +64,26 @@ def write_bytes(path: Path, *parts: bytes | memoryview, sync: bool = True) -> No
 
 
 @contextlib.contextmanager
-def atomic_directory(target: Path) -> Iterator[Path]:
+def atomic_directory(target: Path, *, sync: bool = True) -> Iterator[Path]:
     """Yield a temporary sibling folder that becomes `target` (replacing it) when the block ends without error."""
     temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        for path in sorted(temporary.rglob("*")):
-            (_sync_directory if path.is_dir() else _sync)(path)
-        _sync_directory(temporary)
-        _replace_directory(temporary, target)
-        _sync_directory(target.parent)
+        if sync:
+            for path in sorted(temporary.rglob("*")):
+                (_sync_directory if path.is_dir() else _sync)(path)
+            _sync_directory(temporary)
+        replace_directory(temporary, target)
+        if sync:
+            _sync_directory(target.parent)
     finally:
         # what was not renamed: the failed attempt, or the folder it was exchanged with
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _replace_directory(source: Path, target: Path) -> None:
-    """Rename `source` to `target`; a folder that was there is removed, and stays whole if the rename fails."""
+def replace_directory(source: Path, target: Path) -> None:
+    """Rename `source` to `target`; a folder that was there stays whole if that fails, else may be left as `source`."""
     if not target.exists():
         source.rename(target)
     elif not _exchange(source, target):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +29,10 @@ __all__ = [
     "KeptBuffers",
     "decoded_by",
     "read_array",
+    "read_arrays",
     "read_described_array",
     "write_array",
+    "write_arrays",
     "write_group",
 ]
 
@@ -174,15 +178,16 @@ def read_array(
     expected: tuple[int, int],
     pool: BufferPool,
     where: str,
+    remedy: str = "ingest the data set again",
 ) -> NDArray[Any]:
     """Read one array of known shape into the pool's buffer `name`, checking presence, size and checksum.
 
     Parameters
     ----------
     expected : (int, int)
-        Encoded size and crc32c from the partition table.
-    where : str
-        Names the dataset and partition in errors.
+        Encoded size and crc32c from the table of partitions or shards.
+    where, remedy : str
+        Of errors: names the dataset and partition, and says what to do.
 
     Raises
     ------
@@ -190,30 +195,31 @@ def read_array(
         The chunk is missing, truncated, changed, or does not decode to `shape`.
     """
     size, checksum = expected
+    corrupt = partial(_corrupt, f"{where}, array {name}", remedy)
     n_bytes = math.prod(shape) * dtype.itemsize
     encoder = _CODECS[codec]
     raw_size = n_bytes + _CHECKSUM_BYTES if n_bytes else 0
     # what an encoder makes has any size, but for that of nothing
     if (size <= _CHECKSUM_BYTES) if encoder and n_bytes else (size != raw_size):
-        raise _corrupt(where, name, f"{size} bytes recorded, {raw_size} expected for its shape")
+        raise corrupt(f"{size} bytes recorded, {raw_size} expected for its shape")
     if not n_bytes:
         return np.empty(shape, dtype)
     buffer = name if encoder is None else f"{name}.encoded"
-    encoded = _read_file(chunk_path(folder / name, len(shape)), size, (pool, buffer), name, where)
+    encoded = _read_file(chunk_path(folder / name, len(shape)), size, (pool, buffer), corrupt)
     payload, tail = encoded[:-_CHECKSUM_BYTES], encoded[-_CHECKSUM_BYTES:]
     if google_crc32c.value(payload) != checksum or tail.tobytes() != checksum.to_bytes(4, "little"):
-        raise _corrupt(where, name, "its checksum does not match, bytes were changed")
+        raise corrupt("its checksum does not match, bytes were changed")
     if encoder is None:
         return payload.view(dtype).reshape(shape)
     # before memory is taken for it: a decoder would leave the rest of a larger buffer as it was
     found = _DECODED_SIZES[codec](payload)
     if found != n_bytes:
-        raise _corrupt(where, name, f"it decodes to {found} bytes, {n_bytes} expected for its shape")
+        raise corrupt(f"it decodes to {found} bytes, {n_bytes} expected for its shape")
     decoded = pool.take(name, n_bytes)
     try:
         encoder.decode(payload, out=decoded)
     except (RuntimeError, ValueError) as error:
-        raise _corrupt(where, name, f"it does not decode ({error})") from None
+        raise corrupt(f"it does not decode ({error})") from None
     return decoded.view(dtype).reshape(shape)
 
 
@@ -270,30 +276,49 @@ _DECODED_SIZES = {"zstd": _zstd_decoded_size, "lz4": _blosc_decoded_size}
 
 
 def _read_file(
-    path: Path, size: int, into: tuple[BufferPool, str], name: str, where: str
+    path: Path, size: int, into: tuple[BufferPool, str], corrupt: partial[CorruptDataError]
 ) -> NDArray[np.uint8]:
     """Read a file that must have `size` bytes; no memory is taken for one that has not."""
     try:
         with path.open("rb", buffering=0) as file:
             found = os.fstat(file.fileno()).st_size
             if found != size:
-                raise _corrupt(where, name, f"{found} bytes on disk, {size} recorded")
+                raise corrupt(f"{found} bytes on disk, {size} recorded")
             pool, buffer = into
             encoded = pool.take(buffer, size)
             view, done = encoded.data, 0
             while done < size:
                 got = file.readinto(view[done:])
                 if not got:
-                    raise _corrupt(where, name, f"it ends after {done} of {size} bytes")
+                    raise corrupt(f"it ends after {done} of {size} bytes")
                 done += got
             return encoded
     except (FileNotFoundError, NotADirectoryError):
-        raise _corrupt(where, name, "its chunk is missing") from None
+        raise corrupt("its chunk is missing") from None
     except OSError as error:
-        raise describe_os_error(
-            error, f"{where}, array {name}: it cannot be read", "check the disk"
-        ) from None
+        what, _ = corrupt.args
+        raise describe_os_error(error, f"{what}: it cannot be read", "check the disk") from None
 
 
-def _corrupt(where: str, name: str, why: str) -> CorruptDataError:
-    return CorruptDataError(f"{where}, array {name}: {why}; ingest the data set again")
+def _corrupt(what: str, remedy: str, why: str) -> CorruptDataError:
+    return CorruptDataError(f"{what}: {why}; {remedy}")
+
+
+def read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
+    """Read all arrays of a group of small ones, by name.
+
+    Raises
+    ------
+    OSError, ValueError, KeyError, TypeError
+        One cannot be read, or is not what `write_arrays` writes.
+    """
+    members = sorted(path for path in folder.iterdir() if path.is_dir())
+    return {path.name: read_described_array(path) for path in members}
+
+
+def write_arrays(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Write a group of small arrays, uncompressed, in place of what is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    write_group(folder, {})
+    for name, array in arrays.items():
+        write_array(folder / name, array, "none")

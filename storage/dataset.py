@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.atomic import read_json, write_json
-from distls.storage.chunks import BufferPool, read_described_array, write_array, write_group
+from distls.storage.chunks import BufferPool, read_arrays, write_arrays
+from distls.storage.columns import ColumnShards, open_columns
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError
 from distls.storage.format import DatasetMeta, PartitionTable, fingerprint_of
 from distls.storage.names import NAME_ARRAYS, unpack_names
@@ -64,6 +65,24 @@ class Dataset:
         """Bytes of each partition on disk, shape (n_partitions,)."""
         return self.table.stored_bytes
 
+    @cached_property
+    def first_rows(self) -> NDArray[np.int64]:
+        """Number of the first row of each partition among all rows, and of all rows, shape (n_partitions + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.table.rows)]).astype(np.int64, copy=False)
+
+    @cached_property
+    def columns(self) -> ColumnShards | None:
+        """The column shards; None where there are none, or unfinished ones.
+
+        Raises
+        ------
+        FormatError, CorruptDataError
+            They are of another format version, or their table is damaged.
+        MismatchError
+            They are those of another dataset.
+        """
+        return open_columns(self.path, self.meta, self.fingerprint)
+
     def features(self) -> dict[str, NDArray[Any]]:
         """Read the arrays of ``features/``: fitted transforms, column counts and the like."""
         return read_features(self.path, self.meta.features)
@@ -100,7 +119,7 @@ def open_dataset(path: str | Path) -> Dataset:
     recorded = stored.pop("fingerprint", None)
     meta = DatasetMeta.from_json(stored, str(root))
     try:
-        table = PartitionTable.from_arrays(_read_arrays(root / "partitions"))
+        table = PartitionTable.from_arrays(read_arrays(root / "partitions"))
         fingerprint = fingerprint_of(meta, table)
     except (KeyError, OSError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())
@@ -139,18 +158,6 @@ def _attributes(root: Path) -> dict[str, Any]:
         raise FormatError(f"{root}: not a distls data set (zarr.json has no distls metadata)") from None
 
 
-def _read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
-    members = sorted(path for path in folder.iterdir() if path.is_dir())
-    return {path.name: read_described_array(path) for path in members}
-
-
-def _write_arrays(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    write_group(folder, {})
-    for name, array in arrays.items():
-        write_array(folder / name, array, "none")
-
-
 def read_features(root: Path, checksums: dict[str, int]) -> dict[str, NDArray[Any]]:
     """Read the arrays of a dataset's ``features/`` group, verified; empty when it has none.
 
@@ -161,7 +168,7 @@ def read_features(root: Path, checksums: dict[str, int]) -> dict[str, NDArray[An
     """
     folder = root / "features"
     try:
-        arrays = _read_arrays(folder) if folder.exists() else {}
+        arrays = read_arrays(folder) if folder.exists() else {}
     except (KeyError, OSError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())
         raise CorruptDataError(
@@ -200,10 +207,10 @@ def publish(
         raise IncompleteError(f"{root}: partitions are missing; run the same ingest again")
     table = _table_of(ordered)
     meta = replace(_with_counts(meta, ordered), features=_checksums_of(features))
-    _write_arrays(root / "partitions", table.to_arrays())
+    write_arrays(root / "partitions", table.to_arrays())
     shutil.rmtree(root / "features", ignore_errors=True)
     if features:
-        _write_arrays(root / "features", features)
+        write_arrays(root / "features", features)
     fingerprint = fingerprint_of(meta, table)
     attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
     write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": attributes})

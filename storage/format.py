@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from distls.storage.atomic import canonical_json
 from distls.storage.errors import FormatError
 
-__all__ = ["FORMAT_VERSION", "DatasetMeta", "Label", "PartitionTable", "TargetKind", "fingerprint_of"]
+__all__ = [
+    "FORMAT_VERSION",
+    "DatasetMeta",
+    "Label",
+    "PartitionTable",
+    "ShardTable",
+    "TargetKind",
+    "digest_of",
+    "fingerprint_of",
+]
 
 FORMAT_VERSION = 1
 
@@ -214,12 +223,7 @@ class PartitionTable:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the stored arrays by name, sorted."""
-        arrays: dict[str, NDArray[Any]] = {"rows": self.rows, "nnz": self.nnz}
-        for name in self.sizes:
-            # a slash would make a group of its own
-            stored = name.replace("/", ".")
-            arrays |= {f"{stored}.size": self.sizes[name], f"{stored}.crc32c": self.checksums[name]}
-        return dict(sorted(arrays.items()))
+        return _stored_table({"rows": self.rows, "nnz": self.nnz}, self.sizes, self.checksums)
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> PartitionTable:
@@ -230,26 +234,95 @@ class PartitionTable:
         KeyError, ValueError
             Arrays are missing, superfluous, or of wrong type or length.
         """
-        names = sorted(n.removesuffix(".size") for n in arrays if n.endswith(".size"))
-        table = cls(
-            arrays["rows"],
-            arrays["nnz"],
-            {n.replace(".", "/"): arrays[f"{n}.size"] for n in names},
-            {n.replace(".", "/"): arrays[f"{n}.crc32c"] for n in names},
-        )
-        if arrays.keys() != table.to_arrays().keys():
-            raise ValueError(f"unknown arrays {sorted(arrays.keys() - table.to_arrays().keys())}")
-        for name, array in arrays.items():
-            dtype = np.uint32 if name.endswith(".crc32c") else np.int64
-            if array.shape != (len(table),) or array.dtype != dtype:
-                raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
-        return table
+        return cls(arrays["rows"], arrays["nnz"], *_encoded_arrays(arrays, ("rows", "nnz")))
+
+
+@dataclass(frozen=True)
+class ShardTable:
+    """One entry a column shard: the group ``columns/shards/``. Shards follow each other without a gap.
+
+    Attributes
+    ----------
+    columns, nnz : int64 arrays of shape (n_shards,)
+    sizes, checksums : dicts of array name -> array of shape (n_shards,)
+        As in `PartitionTable`.
+    """
+
+    columns: NDArray[np.int64]
+    nnz: NDArray[np.int64]
+    sizes: dict[str, NDArray[np.int64]]
+    checksums: dict[str, NDArray[np.uint32]]
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def first(self) -> NDArray[np.int64]:
+        """First column of each shard, shape (n_shards,)."""
+        return np.cumsum(self.columns) - self.columns
+
+    @property
+    def stored_bytes(self) -> NDArray[np.int64]:
+        """Encoded bytes of each shard, shape (n_shards,)."""
+        return np.sum([0 * self.nnz, *self.sizes.values()], axis=0, dtype=np.int64)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the stored arrays by name, sorted."""
+        return _stored_table({"columns": self.columns, "nnz": self.nnz}, self.sizes, self.checksums)
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> ShardTable:
+        """Rebuild the table from its stored arrays.
+
+        Raises
+        ------
+        KeyError, ValueError
+            Arrays are missing, superfluous, or of wrong type or length.
+        """
+        return cls(arrays["columns"], arrays["nnz"], *_encoded_arrays(arrays, ("columns", "nnz")))
+
+
+def _stored_table(
+    counts: dict[str, NDArray[Any]],
+    sizes: dict[str, NDArray[np.int64]],
+    checksums: dict[str, NDArray[np.uint32]],
+) -> dict[str, NDArray[Any]]:
+    arrays = dict(counts)
+    for name in sizes:
+        # a slash would make a group of its own
+        stored = name.replace("/", ".")
+        arrays |= {f"{stored}.size": sizes[name], f"{stored}.crc32c": checksums[name]}
+    return dict(sorted(arrays.items()))
+
+
+def _encoded_arrays(
+    arrays: dict[str, NDArray[Any]], counts: tuple[str, ...]
+) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.uint32]]]:
+    """Return sizes and checksums of a stored table, by name, once its arrays are those of a table."""
+    names = sorted(n.removesuffix(".size") for n in arrays if n.endswith(".size"))
+    wanted = {*counts, *(f"{n}.size" for n in names), *(f"{n}.crc32c" for n in names)}
+    if arrays.keys() - wanted:
+        raise ValueError(f"unknown arrays {sorted(arrays.keys() - wanted)}")
+    length = arrays[counts[0]].shape
+    for name in wanted:
+        dtype = np.uint32 if name.endswith(".crc32c") else np.int64
+        if len(length) != 1 or arrays[name].shape != length or arrays[name].dtype != dtype:
+            raise ValueError(f"{name}: {arrays[name].dtype} of shape {arrays[name].shape}")
+    return (
+        {n.replace(".", "/"): arrays[f"{n}.size"] for n in names},
+        {n.replace(".", "/"): arrays[f"{n}.crc32c"] for n in names},
+    )
 
 
 def fingerprint_of(meta: DatasetMeta, table: PartitionTable) -> str:
     """Sha256 over the metadata and every partition's checksums: two datasets are the same when it is."""
-    digest = hashlib.sha256(canonical_json(meta.to_json()).encode())
-    for name, array in table.to_arrays().items():
+    return digest_of(meta.to_json(), table.to_arrays())
+
+
+def digest_of(attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> str:
+    """Sha256 over the canonical JSON of `attributes` and then each array's name and elements."""
+    digest = hashlib.sha256(canonical_json(attributes).encode())
+    for name, array in arrays.items():
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
     return digest.hexdigest()

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Values of log-tf text shrink tenfold, tf-idf values hardly at all; decoding costs more than reading below this.
-_WORTHWHILE_RATIO = 2.0
+WORTHWHILE_RATIO = 2.0
 _SAMPLE = 2**16
 
 # No partition has more rows or values: products of sizes below it cannot overflow.
@@ -95,7 +95,7 @@ def choose_codecs(partition: Partition, compress: str, *, sample: bool = False) 
     values = "data" if "data" in arrays else "X"
     if compress == "auto":
         tried = arrays[values].reshape(-1)[: _SAMPLE if sample else None]
-        compress = "zstd" if decoded_by("zstd", tried) >= _WORTHWHILE_RATIO else "none"
+        compress = "zstd" if decoded_by("zstd", tried) >= WORTHWHILE_RATIO else "none"
     return {name: compress if name == values else "none" for name in arrays}
 
 

@@ -1,6 +1,6 @@
-"""In-memory blocks of rows: what a partition decodes to and what every kernel reads.
+"""In-memory blocks: what a partition or a column shard decodes to and what every kernel reads.
 
-`CsrRows` and `DenseRows` are NamedTuples of arrays, so that numba takes them as they are and dispatches
+Rows and columns, sparse and dense, are NamedTuples of arrays, so that numba takes them as they are and dispatches
 on their type. All shapes and dtypes are written here once.
 """
 
@@ -12,7 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CsrRows", "DenseRows", "Partition", "Rows", "concatenate_rows", "index_dtype", "take_rows"]
+__all__ = [
+    "ColumnShard",
+    "Columns",
+    "CscColumns",
+    "CsrRows",
+    "DenseColumns",
+    "DenseRows",
+    "Partition",
+    "Rows",
+    "concatenate_rows",
+    "index_dtype",
+    "n_columns_of",
+    "n_rows_of",
+    "take_rows",
+]
 
 
 class CsrRows(NamedTuple):
@@ -60,9 +74,62 @@ class Partition(NamedTuple):
     sample_weight: NDArray[np.float32] | None = None
 
 
+class CscColumns(NamedTuple):
+    """Sparse columns over all rows: column j holds ``data[indptr[j]:indptr[j+1]]`` in rows ``indices[...]``.
+
+    Attributes
+    ----------
+    indptr : int64 array of shape (n_columns + 1,)
+    indices : uint16 (n_rows <= 65,536) or uint32 array of shape (nnz,), increasing within a column
+    data : float32 or float64 array of shape (nnz,), without explicit zeros
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    data: NDArray[Any]
+
+
+class DenseColumns(NamedTuple):
+    """Dense columns over all rows, each contiguous.
+
+    Attributes
+    ----------
+    values : float32 or float64 array of shape (n_columns, n_rows), C-ordered
+    """
+
+    values: NDArray[Any]
+
+
+Columns = CscColumns | DenseColumns
+
+
+class ColumnShard(NamedTuple):
+    """One stored block of columns.
+
+    Attributes
+    ----------
+    first : int
+        Number of its first column among all features.
+    x : Columns
+    """
+
+    first: int
+    x: Columns
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the shard: `first`, `first` + 1, ..."""
+        return n_columns_of(self.x)
+
+
 def index_dtype(n_features: int) -> np.dtype[Any]:
-    """Smallest unsigned type that numbers `n_features` columns: uint16 or uint32."""
+    """Smallest unsigned type that numbers `n_features` columns (or so many rows): uint16 or uint32."""
     return np.dtype(np.uint16 if n_features <= 65_536 else np.uint32)
+
+
+def n_columns_of(x: Columns) -> int:
+    """Return the number of columns of a block."""
+    return len(x.indptr) - 1 if isinstance(x, CscColumns) else len(x.values)
 
 
 def n_rows_of(x: Rows) -> int:

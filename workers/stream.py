@@ -1,8 +1,9 @@
-"""Partitions one after the other, the next one read and decoded while the current one is worked on.
+"""Blocks one after the other, the next one read and decoded while the current one is worked on.
 
-A process keeps decoded partitions up to a byte budget and evicts nothing within a fit: a least-recently-used
-cache would miss every time on cyclic scans. Buffers are kept between calls, because fresh memory costs page
-faults that take longer than decoding.
+Blocks are the partitions of a dataset or its column shards; both share one cache and one budget, and neither makes
+way for the other. A process keeps decoded blocks up to a byte budget and evicts nothing within a fit: a
+least-recently-used cache would miss every time on cyclic scans. Buffers are kept between calls, because fresh
+memory costs page faults that take longer than decoding.
 """
 
 from __future__ import annotations
@@ -15,14 +16,25 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distls.storage.chunks import BufferPool, KeptBuffers
+from distls.storage.columns import ColumnShards
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError
-from distls.storage.rows import Partition
+from distls.storage.rows import ColumnShard, Partition
 
-__all__ = ["DatasetRef", "Form", "ReadStats", "cached_bytes", "clear_cache", "open_ref", "stream"]
+__all__ = [
+    "DatasetRef",
+    "Form",
+    "ReadStats",
+    "cached_bytes",
+    "clear_cache",
+    "open_columns_of",
+    "open_ref",
+    "stream",
+    "stream_columns",
+]
 
 
 @dataclass(frozen=True)
@@ -36,15 +48,18 @@ class DatasetRef:
     fingerprint : str
         Refused when the dataset found there has another one.
     cache_bytes : int
-        Decoded bytes of it that a worker process may keep.
+        Decoded bytes of it, partitions and column shards together, that a worker process may keep.
     prefetch : bool
         Read ahead in a background thread.
+    columns : str
+        Digest of the column shards, refused when those found there have another one; empty: they are not read.
     """
 
     path: str
     fingerprint: str
     cache_bytes: int = 0
     prefetch: bool = True
+    columns: str = ""
 
 
 @dataclass
@@ -56,7 +71,7 @@ class ReadStats:
     bytes_read : int
         Stored bytes read from disk.
     cached_bytes : int
-        Stored bytes of the partitions that were found in the cache instead.
+        Stored bytes of the blocks that were found in the cache instead.
     wait_seconds : float
         Time the consumer waited for data.
     """
@@ -89,59 +104,66 @@ class Form(NamedTuple):
     make: Callable[[Partition], Partition]
 
 
-Key = tuple[str, int]
+# The fingerprint (and the form, if any), and the number of a partition, or digest and number of a column shard.
+Key = tuple[str, int | tuple[str, int]]
+
+
+def _makes_way(kept: Key, wanted: Key) -> bool:
+    """Tell whether a block is dropped for another: one of another dataset, or a shard of a cut that was replaced."""
+    old, new = kept[1], wanted[1]
+    return kept[0] != wanted[0] or (isinstance(old, tuple) and isinstance(new, tuple) and old[0] != new[0])
 
 
 @dataclass
 class _Cache:
-    """Decoded partitions of this process, by (fingerprint, index).
+    """Decoded blocks of this process.
 
     Attributes
     ----------
-    kept : dict of key -> Partition
+    kept : dict of key -> Partition or ColumnShard
     claimed : dict of key -> int
-        Bytes of the partitions that are kept or being read in order to be kept.
+        Bytes of the blocks that are kept or being read in order to be kept.
     """
 
-    kept: dict[Key, Partition] = field(default_factory=dict)
+    kept: dict[Key, Any] = field(default_factory=dict)
     claimed: dict[Key, int] = field(default_factory=dict)
     used: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def start(self, fingerprint: str, budget: int) -> None:
-        """Shrink to the budget of a new fit: one of an earlier fit may have been larger."""
+    def start(self, first: Key, budget: int) -> None:
+        """Shrink to the budget of a new fit, which begins with `first`: an earlier one may have been larger."""
         with self.lock:
-            own = [key for key in reversed(self.kept) if key[0] == fingerprint]
-            self._make_room(fingerprint, budget)
+            own = [key for key in reversed(self.kept) if not _makes_way(key, first)]
+            self._make_room(first, budget)
             for key in own if self.used > budget else []:
                 self._drop(key)
                 if self.used <= budget:
                     break
 
     def claim(self, key: Key, n_bytes: int, budget: int) -> bool:
-        """Reserve room for one partition; data sets of earlier fits make way, this one's partitions never do."""
+        """Reserve room for one block; data sets of earlier fits make way, this one's blocks never do."""
         with self.lock:
             if key in self.claimed or n_bytes > budget:
                 return False
-            self._make_room(key[0], budget - n_bytes)
+            self._make_room(key, budget - n_bytes)
             if self.used + n_bytes > budget:
                 return False
             self.claimed[key] = n_bytes
             self.used += n_bytes
             return True
 
-    def put(self, key: Key, partition: Partition) -> None:
-        """Keep a partition whose room was claimed."""
-        self.kept[key] = partition
+    def put(self, key: Key, block: Any) -> None:
+        """Keep a block whose room was claimed."""
+        self.kept[key] = block
 
     def release(self, key: Key) -> None:
-        """Give up a claim: the partition could not be read."""
+        """Give up a claim: the block could not be read."""
         with self.lock:
             self._drop(key)
 
-    def _make_room(self, fingerprint: str, most: int) -> None:
-        """Drop partitions of other data sets, oldest first, until at most `most` bytes are used."""
-        for key in [key for key in self.kept if key[0] != fingerprint] if self.used > most else []:
+    def _make_room(self, wanted: Key, most: int) -> None:
+        """Drop what makes way for `wanted`, oldest first, until at most `most` bytes are used."""
+        for key in [key for key in self.kept if _makes_way(key, wanted)] if self.used > most else []:
             self._drop(key)
             if self.used <= most:
                 break
@@ -161,7 +183,7 @@ def cached_bytes() -> int:
 
 
 def clear_cache() -> None:
-    """Forget all decoded partitions and buffers of this thread."""
+    """Forget all decoded blocks and buffers of this thread."""
     global _CACHE
     _CACHE = _Cache()
     _LOCAL.__dict__.clear()
@@ -190,32 +212,54 @@ def _open(path: str, _fingerprint: str) -> Dataset:
     return open_dataset(Path(path))
 
 
+def open_columns_of(ref: DatasetRef) -> ColumnShards:
+    """Open the referred dataset's column shards, once a process.
+
+    Raises
+    ------
+    MismatchError
+        There are none, or others than the job began with.
+    """
+    shards = open_ref(ref).columns
+    if shards is None or shards.digest != ref.columns:
+        # they may have been added, or cut anew, since this process opened the dataset
+        _open.cache_clear()
+        shards = open_ref(ref).columns
+    if shards is None or shards.digest != ref.columns:
+        found = "none" if shards is None else f"those with digest {shards.digest[:12]}"
+        raise MismatchError(
+            f"{ref.path}: the job expects column shards with digest {ref.columns[:12]}, there are {found}; they were "
+            "replaced or removed, or this worker sees another file system"
+        )
+    return shards
+
+
+Blocks = Dataset | ColumnShards
+
+
 def _load(
-    dataset: Dataset, ref: DatasetRef, index: int, pool: BufferPool, form: Form | None
-) -> tuple[Partition, bool]:
-    """Return a partition and whether it came from the cache."""
-    cache, key = _CACHE, _key(ref, index, form)
+    blocks: Blocks, key: Key, index: int, budget: int, pool: BufferPool, form: Form | None
+) -> tuple[Any, bool]:
+    """Return a block and whether it came from the cache."""
+    cache = _CACHE
     kept = cache.kept.get(key)
     if kept is not None:
         return kept, True
     if form is not None:
-        made = form.make(dataset.read(index, pool))
-        if ref.cache_bytes and cache.claim(key, _bytes_of(made), ref.cache_bytes):
+        assert isinstance(blocks, Dataset)
+        made = form.make(blocks.read(index, pool))
+        if budget and cache.claim(key, _bytes_of(made), budget):
             cache.put(key, made)
         return made, False
-    if ref.cache_bytes and cache.claim(key, int(dataset.decoded_bytes[index]), ref.cache_bytes):
+    if budget and cache.claim(key, int(blocks.decoded_bytes[index]), budget):
         try:
-            partition = dataset.read(index, KeptBuffers(scratch=pool))
+            block = blocks.read(index, KeptBuffers(scratch=pool))
         except BaseException:
             cache.release(key)
             raise
-        cache.put(key, partition)
-        return partition, False
-    return dataset.read(index, pool), False
-
-
-def _key(ref: DatasetRef, index: int, form: Form | None) -> Key:
-    return ref.fingerprint if form is None else f"{ref.fingerprint} {form.name}", index
+        cache.put(key, block)
+        return block, False
+    return blocks.read(index, pool), False
 
 
 def _bytes_of(part: Partition) -> int:
@@ -241,22 +285,46 @@ def stream(
     A partition's arrays are valid until the next one is asked for, when they are filled anew. With a `form` it is
     that of the partitions.
     """
-    dataset = open_ref(ref)
-    if ref.cache_bytes:
-        _CACHE.start(_key(ref, 0, form)[0], ref.cache_bytes)
+    owner = ref.fingerprint if form is None else f"{ref.fingerprint} {form.name}"
+    return _stream(open_ref(ref), ref, [(owner, index) for index in indices], indices, stats, form)
+
+
+def stream_columns(
+    ref: DatasetRef, indices: Sequence[int], stats: ReadStats
+) -> Iterator[tuple[int, ColumnShard]]:
+    """Yield (index, column shard) in the order of `indices`, as `stream` yields partitions."""
+    keys: list[Key] = [(ref.fingerprint, (ref.columns, index)) for index in indices]
+    return _stream(open_columns_of(ref), ref, keys, indices, stats, None)
+
+
+def _stream(
+    blocks: Blocks,
+    ref: DatasetRef,
+    keys: Sequence[Key],
+    indices: Sequence[int],
+    stats: ReadStats,
+    form: Form | None,
+) -> Iterator[tuple[int, Any]]:
+    """Yield (index, block) for each of `indices`, known to the cache as `keys`."""
+    budget = ref.cache_bytes
+    if budget and keys:
+        _CACHE.start(keys[0], budget)
     with _borrowed_pools() as pools, ThreadPoolExecutor(1, thread_name_prefix="distls-read") as reader:
-        ahead: Future[tuple[Partition, bool]] | None = None
-        for place, index in enumerate(indices):
+        ahead: Future[tuple[Any, bool]] | None = None
+        for place, (key, index) in enumerate(zip(keys, indices, strict=True)):
             started = time.perf_counter()
-            partition, hit = (
-                ahead.result() if ahead is not None else _load(dataset, ref, index, pools[place % 2], form)
+            block, hit = (
+                ahead.result()
+                if ahead is not None
+                else _load(blocks, key, index, budget, pools[place % 2], form)
             )
             stats.wait_seconds += time.perf_counter() - started
-            size = int(dataset.stored_bytes[index])
+            size = int(blocks.stored_bytes[index])
             stats.cached_bytes += size * hit
             stats.bytes_read += size * (not hit)
-            following = indices[place + 1] if place + 1 < len(indices) else None
             ahead = None
-            if ref.prefetch and following is not None and _key(ref, following, form) not in _CACHE.kept:
-                ahead = reader.submit(_load, dataset, ref, following, pools[(place + 1) % 2], form)
-            yield index, partition
+            following = place + 1
+            if ref.prefetch and following < len(keys) and keys[following] not in _CACHE.kept:
+                pool = pools[following % 2]
+                ahead = reader.submit(_load, blocks, keys[following], indices[following], budget, pool, form)
+            yield index, block

@@ -157,7 +157,7 @@ def parts(root, values=3.0):
 
 @pytest.mark.parametrize(
     ("step", "times"),
-    [("_table_of", 0), ("_with_counts", 0), ("_write_arrays", 0), ("_write_arrays", 1), ("write_json", 0)],
+    [("_table_of", 0), ("_with_counts", 0), ("write_arrays", 0), ("write_arrays", 1), ("write_json", 0)],
 )
 @pytest.mark.parametrize("staged", [True, False])
 def test_a_publication_that_fails_anywhere_does_not_open(tmp_path, monkeypatch, step, times, staged):

@@ -1,0 +1,152 @@
+"""The temporary files of a transposition, under DATASET/.columns: plan, groups of rows, finished shards.
+
+Every file appears whole under its name or not at all, and the same command goes on with what is there. The file of
+a group holds arrays one after the other, little-endian; what they are is the workers' business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.atomic import canonical_json, describe_os_error, read_json, write_bytes, write_json
+from distls.storage.errors import CorruptDataError, DistlsError
+
+__all__ = ["SpillArea"]
+
+_FOLDER = ".columns"
+
+
+@dataclass(frozen=True)
+class SpillArea:
+    """The temporary files beside the partitions of the dataset at `dataset`."""
+
+    dataset: Path
+
+    @property
+    def folder(self) -> Path:
+        """DATASET/.columns."""
+        return self.dataset / _FOLDER
+
+    @property
+    def shards(self) -> Path:
+        """The group of finished shards, to be published as a whole."""
+        return self.folder / "columns"
+
+    def create(self) -> None:
+        """Make the folders."""
+        for name in ("columns", "groups", "records"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def remove(self) -> None:
+        """Delete everything."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Store the plan, synced."""
+        write_json(self.folder / "plan.json", plan)
+
+    def read_plan(self) -> dict[str, Any] | None:
+        """Return the stored plan, or None."""
+        return _document(self.folder / "plan.json")
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turn what the operating system refuses into a StorageError that says how to go on."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, DistlsError):
+                raise
+            doing = f"{self.dataset}: its column shards are incomplete"
+            remedy = f"run `distls columns {self.dataset}` to go on, or remove {self.folder}"
+            raise describe_os_error(error, doing, remedy) from error
+
+    # -- groups of rows ----------------------------------------------------------------------------------
+
+    def _group(self, number: int) -> Path:
+        return self.folder / "groups" / f"{number:08d}.bin"
+
+    def group_bytes(self, number: int) -> int:
+        """Return the size of a finished group's file; -1 when there is none."""
+        try:
+            return self._group(number).stat().st_size
+        except FileNotFoundError:
+            return -1
+
+    def write_group(self, number: int, *arrays: NDArray[Any]) -> None:
+        """Write the arrays of a group."""
+        path = self._group(number)
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+        try:
+            with temporary.open("wb", buffering=0) as file:
+                for array in arrays:
+                    _write_all(file.fileno(), array)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    @contextlib.contextmanager
+    def open_group(self, number: int) -> Iterator[Callable[[int, NDArray[Any]], None]]:
+        """Yield a function that fills an array from so many bytes on in the group's file.
+
+        Raises
+        ------
+        CorruptDataError
+            The file ends before the array is full.
+        """
+        descriptor = os.open(self._group(number), os.O_RDONLY)
+        try:
+            yield lambda at, into: self._read(descriptor, at, into)
+        finally:
+            os.close(descriptor)
+
+    def _read(self, descriptor: int, at: int, into: NDArray[Any]) -> None:
+        view = into.reshape(-1).view(np.uint8).data
+        while len(view):
+            got = os.preadv(descriptor, [view], at)
+            if not got:
+                raise self.damaged()
+            view, at = view[got:], at + got
+
+    def damaged(self) -> CorruptDataError:
+        """Return the error of temporary files that were changed."""
+        return CorruptDataError(f"{self.folder}: damaged; remove it and run `distls columns {self.dataset}`")
+
+    # -- finished shards ---------------------------------------------------------------------------------
+
+    def _record(self, index: int) -> Path:
+        return self.folder / "records" / f"{index:08d}.json"
+
+    def write_record(self, index: int, record: dict[str, Any]) -> None:
+        """Note that shard `index` is written."""
+        write_bytes(self._record(index), canonical_json(record).encode(), sync=False)
+
+    def read_record(self, index: int) -> dict[str, Any] | None:
+        """Return what `write_record` stored, or None."""
+        return _document(self._record(index))
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    try:
+        return dict(read_json(path))
+    except (FileNotFoundError, TypeError, ValueError):
+        return None
+
+
+def _write_all(descriptor: int, array: NDArray[Any]) -> None:
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    view = little.reshape(-1).view(np.uint8).data
+    # one write() moves at most 2 GiB
+    while len(view):
+        view = view[os.write(descriptor, view) :]
