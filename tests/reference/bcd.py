@@ -9,7 +9,7 @@ Ours, not the paper's: row weights, the other penalties' proximity operators, ac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -205,8 +205,12 @@ def dual(p: Problem, w: Array, factor: float) -> float:
 
 
 def gap(p: Problem, w: Array) -> float:
-    """Return F(W) less the best dual objective on a grid of factors: a bound of F(W) - F*."""
-    return objective(p, w) - max(dual(p, w, factor) for factor in np.linspace(0.0, 1.0, 2001))
+    """Return F(W) less the best dual objective at factors up to the largest feasible one: a bound of F(W) - F*."""
+    low, high = 0.0, 2.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if np.isfinite(dual(p, w, middle)) else (low, middle)
+    return objective(p, w) - max(dual(p, w, factor) for factor in np.linspace(0.0, min(low, 1.0), 50))
 
 
 # ---------------------------------------------------------------- Algorithms 1, 2 and 3
@@ -269,22 +273,3 @@ def lanes_round(p: Problem, w: Array, orders: Sequence[Sequence[int]]) -> tuple[
             break
         best, size = (value, size), size / 2
     return w + best[1] * delta, best[1]
-
-
-def minimise(p: Problem, sweeps: int = 2000, tau: float = 1e-10, seed: int = 0) -> Array:
-    """Return weights of sweeps in random order until the violation of a sweep is at most tau of the first's."""
-    rng = np.random.default_rng(seed)
-    w = np.zeros((p.x.shape[1], p.m))
-    first = None
-    for _ in range(sweeps):
-        swept = sweep(p, w, rng.permutation(len(w)).tolist())
-        w, total = swept.w, sum(swept.violations)
-        first = first or total
-        if total <= tau * first:
-            break
-    return w
-
-
-def with_penalty(p: Problem, name: str, **changes: Any) -> Problem:
-    """Return the same problem under another penalty."""
-    return replace(p, penalty=name, **changes)

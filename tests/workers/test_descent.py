@@ -135,19 +135,21 @@ def test_no_sweep_makes_it_worse_and_many_end_at_the_optimum(loss):
     assert (np.diff(values) <= 1e-14).all()
     assert bcd.gap(p, w) < 1e-9
     assert w.any(axis=1).sum() < 11
-    ahead = bcd.objective(p, bcd.minimise(p))
-    assert values[-1] == pytest.approx(ahead, abs=1e-12)
 
 
 @pytest.mark.parametrize("loss", NAMES)
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_the_oracle_s_gap_bounds_how_much_is_left(loss, penalty):
-    p = problem(3, loss=loss, penalty=penalty, alpha=0.05)
-    best = bcd.objective(p, bcd.minimise(p))
-    w = np.zeros((12, 3))
-    for _ in range(4):
-        assert bcd.gap(p, w) >= bcd.objective(p, w) - best - 1e-12
-        w = bcd.sweep(p, w, range(12)).w
+    p = problem(3, n=25, loss=loss, penalty=penalty, alpha=0.05)
+    w, z = np.zeros((12, 3)), np.zeros((25, 3))
+    found = []
+    for number in range(300):
+        if number in (0, 1, 3, 299):
+            found.append((bcd.gap(p, w), bcd.objective(p, w)))
+        swept(p, w, z, range(12))
+    best = bcd.objective(p, w)
+    assert all(gap >= value - best - 1e-12 for gap, value in found)
+    assert found[-1][0] < 1e-3 < found[0][0]
 
 
 def test_the_constant_is_sharp():
