@@ -71,8 +71,7 @@ def penalty_value(name: str, w: NDArray[Any], rho: float) -> float:
 def prox_rows(name: str, v: Array, mu: float, rho: float) -> Array:
     """Return argmin_W 1/2 |W - V|_F^2 + mu R(W), row by row."""
     out = np.empty_like(v)
-    for j in range(len(v)):
-        row_prox(int(Penalty.named(name)), v[j], mu, rho, out[j])
+    _prox_rows(int(Penalty.named(name)), v, mu, rho, out)
     return out
 
 
@@ -194,6 +193,12 @@ def row_prox(kind, v, mu, rho, out):
     else:
         _soft(v, mu * rho, out)
         _group(out, mu * (1.0 - rho), out)
+
+
+@kernel
+def _prox_rows(kind, v, mu, rho, out):
+    for j in range(len(v)):
+        row_prox(kind, v[j], mu, rho, out[j])
 
 
 @kernel
