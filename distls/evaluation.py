@@ -26,6 +26,7 @@ from distls.storage.model import PROBABLE, WITH_PROBABILITIES, LinearModel, load
 from distls.storage.names import unpack_names
 from distls.workers.label_scores import LabelJob, LabelSum, label_lane, merge_labels
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
+from distls.workers.penalties import conjugate, prox_rows
 from distls.workers.readout import Readout
 from distls.workers.residuals import merge_residuals, residual_lane
 from distls.workers.scoring import (
@@ -404,8 +405,9 @@ class Evaluator:
         """Return F(W, b) and the certificate; one read of the training data.
 
         For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha);
-        for the hinges this is also the duality gap at the dual point that the subgradient defines. With an
-        intercept the bound would need it minimised out, so the gradient's norm is reported instead.
+        for the hinges this is also the duality gap at the dual point that the subgradient defines. Of the other
+        penalties see `_gap`. With an intercept the bound would need it minimised out, so the gradient's norm is
+        reported instead.
         """
         problem = self._problem
         if weights.alpha is not None:
@@ -419,8 +421,8 @@ class Evaluator:
             partial(gradient_lane, job), lanes, merge=merge_gradients, shared=weights.readout()
         )
         assert total.n_rows == problem.dataset.meta.n_rows
-        norm = float(np.square(weights.coefficients, dtype=np.float64).sum()) if with_gradient else 0.0
-        value = total.loss_sum / total.weight_sum + 0.5 * problem.alpha * norm
+        penalty = problem.penalty_of(weights.coefficients) if with_gradient else 0.0
+        value = total.loss_sum / total.weight_sum + problem.alpha * penalty
         return {
             "objective": value,
             "certificate": _certificate(problem, weights, replace(total), value),
@@ -435,6 +437,8 @@ def certificate_kind(params: Mapping[str, Any]) -> str:
         return "none"
     if params["fit_intercept"] or params["alpha"] == 0:
         return "gradient_norm"
+    if params.get("penalty", "l2") != "l2":
+        return "duality_gap"
     return "duality_gap" if loss in ("crammer_singer", "ovr_hinge") else "strong_convexity"
 
 
@@ -444,16 +448,45 @@ def is_linear(params: Mapping[str, Any]) -> bool:
 
 
 def _certificate(problem: Problem, weights: Weights, total: Any, objective: float) -> dict[str, Any]:
-    setting = {"loss": problem.loss, "fit_intercept": problem.fit_intercept, "alpha": problem.alpha}
+    setting = {
+        "loss": problem.loss,
+        "fit_intercept": problem.fit_intercept,
+        "alpha": problem.alpha,
+        "penalty": problem.penalty,
+    }
     kind = "none" if weights.recipe else certificate_kind(setting)
     if kind == "none":
         return {"kind": kind, "value": None}
     gradient = total.gradient
     gradient /= total.weight_sum
-    gradient += problem.alpha * weights.coefficients.astype(np.float64)
-    square = float(np.square(gradient).sum())
+    if problem.penalty != "l2" and kind == "duality_gap":
+        loss = total.loss_sum / total.weight_sum
+        return {"kind": kind, "value": min(_gap(problem, weights, loss, gradient), objective)}
+    square = float(np.square(_stationarity(problem, weights, gradient)).sum())
     if kind == "gradient_norm":
         own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
         return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}
     # losses are not negative, so neither is the optimum: the objective itself is a bound
     return {"kind": kind, "value": min(square / (2.0 * problem.alpha), objective)}
+
+
+def _stationarity(problem: Problem, weights: Weights, gradient: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what is zero at the optimum: the gradient of F, or how far a step of size 1 with its prox would go."""
+    w = weights.coefficients.astype(np.float64)
+    if problem.penalty == "l2":
+        gradient += problem.alpha * w
+        return gradient
+    return w - prox_rows(problem.penalty, w - gradient, problem.alpha, problem.l1_ratio)
+
+
+def _gap(problem: Problem, weights: Weights, loss: float, gradient: NDArray[np.float64]) -> float:
+    """Return the duality gap at c times the slopes of the losses, c being what makes that feasible.
+
+    By Fenchel's equality the conjugates of the losses at their slopes have the mean <G, W> - L(W), with G the gradient
+    of L. The squared hinges' conjugates are quadratic: at c times the slopes they cost c^2 L + c (<G, W> - 2 L). Of
+    the softmax convexity bounds them by c (<G, W> - L), which is exact at c = 1.
+    """
+    product = float(np.vdot(gradient, weights.coefficients.astype(np.float64)))
+    c, conjugated = conjugate(problem.penalty, -gradient, problem.alpha, problem.l1_ratio)
+    rest = problem.alpha * problem.penalty_of(weights.coefficients) + conjugated + c * product
+    return rest + loss * ((1.0 - c) if problem.loss == "softmax" else (1.0 - c) ** 2)

@@ -462,6 +462,65 @@ def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
     )
 
 
+_BCD_PAPER = (
+    "Blondel, Seki, Uehara 2013, Block Coordinate Descent Algorithms for Large-scale Sparse Multiclass "
+    "Classification"
+)
+_BCD_LOSSES = {"squared_hinge": "multiclass_squared_hinge", "log": "softmax"}
+
+
+def _descent() -> tuple[Parameter, ...]:
+    """Return the parameters of block coordinate descent."""
+    return (
+        Parameter(
+            "loss",
+            "multiclass_squared_hinge",
+            one_of("multiclass_squared_hinge", "multitask_squared_hinge", "softmax", **_BCD_LOSSES),
+            "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge or softmax (log): Equations 2, 11, 12",
+        ),
+        Parameter(
+            "penalty",
+            "l1l2",
+            one_of("l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"),
+            "l1l2: rows of weights become zero as a whole; or l1, l2, elasticnet, l1linf, sparse-group",
+        ),
+        Parameter("l1_ratio", None, number(0.0, 1.0), "of elasticnet and sparse-group; default 0.5"),
+        Parameter("alpha", 1e-4, number(0.0), "strength of the penalty, 0 or more: the paper's lambda"),
+        Parameter(
+            "step",
+            "line-search",
+            one_of("line-search", "constant"),
+            "line-search with curvatures as they are (Tseng-Yun), or constant with columns drawn (Richtarik-Takac)",
+        ),
+        Parameter(
+            "active_sweeps",
+            5,
+            integer(0, 1000),
+            "sweeps in each round over the columns that have weights alone; 0: the paper's algorithm",
+        ),
+        Parameter("active_mib", 128, integer(1), "MiB of such columns; more are not swept alone"),
+        Parameter(
+            "tau",
+            1e-3,
+            number(0.0),
+            "ends the fit when violations of a round are so much of the first one's; 0: never",
+        ),
+        Parameter("violation", "sum", one_of("sum", "max"), "over the blocks of a round (Equation 10)"),
+        Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
+        Parameter("class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'),
+        Parameter(
+            "lanes",
+            None,
+            integer(1, 4096),
+            "chains of column shards worked in parallel; default min(2, shards)",
+        ),
+        Parameter(
+            "dtype", "float64", one_of("float32", "float64"), "of weights and of the scores of all rows"
+        ),
+        Parameter("init", None, text, "a run or model to start from"),
+    )
+
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -623,6 +682,17 @@ METHODS: dict[str, Method] = {
             ),
             solver="distls.solvers.stochastic:Olbfgs",
             targets=("class", "continuous"),
+        ),
+        Method(
+            name="bcd",
+            summary="sparse direct multi-class models by block coordinate descent over column shards",
+            paper=f"{_BCD_PAPER}, Algorithms 1-3",
+            aliases=_BCD_LOSSES,
+            parameters=_descent(),
+            solver="distls.solvers.bcd:BlockCoordinateDescent",
+            targets=("class",),
+            passes=200.0,
+            keeps_rows=True,
         ),
         Method(
             name="gls",
