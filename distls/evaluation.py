@@ -31,6 +31,7 @@ from distls.workers.readout import Readout
 from distls.workers.residuals import merge_residuals, residual_lane
 from distls.workers.scoring import (
     GradientJob,
+    GradientSum,
     ScoreJob,
     ScoreSum,
     gradient_lane,
@@ -62,12 +63,8 @@ def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
 
 
 def readout_of(model: LinearModel) -> Readout:
-    """Return what workers score rows with: of sparse models only the features that they use."""
-    intercept = model.intercept.astype(np.float64)
-    rows = np.empty(0, np.int64) if model.recipe else model.used_rows()
-    if model.recipe or len(rows) > len(model.weights) // 2:
-        return Readout(model.weights, intercept, model.recipe, model.arrays)
-    return Readout(model.weights[rows], intercept, columns=rows)
+    """Return what workers score rows with."""
+    return Weights(model.weights, model.intercept, model.recipe, model.arrays).readout()
 
 
 def reading_lanes(dataset: Dataset) -> list[Lane]:
@@ -412,15 +409,8 @@ class Evaluator:
         problem = self._problem
         if weights.alpha is not None:
             problem = replace(problem, alpha=weights.alpha)
-        by_class = problem.row_weight_by_class
-        plain = not problem.dataset.meta.weighted and bool(np.all(by_class == 1.0))
         with_gradient = problem.loss != "perceptron" and not weights.recipe
-        job = GradientJob(self._data, problem.loss, None if plain else by_class, with_gradient)
-        lanes = reading_lanes(problem.dataset)
-        total = self._executor.reduce(
-            partial(gradient_lane, job), lanes, merge=merge_gradients, shared=weights.readout()
-        )
-        assert total.n_rows == problem.dataset.meta.n_rows
+        total = self._summed(weights, with_gradient=with_gradient)
         penalty = problem.penalty_of(weights.coefficients) if with_gradient else 0.0
         value = total.loss_sum / total.weight_sum + problem.alpha * penalty
         return {
@@ -428,6 +418,25 @@ class Evaluator:
             "certificate": _certificate(problem, weights, replace(total), value),
             "eval_bytes_read": total.reads.bytes_read,
         }
+
+    def gradient(self, weights: Weights) -> NDArray[np.float64]:
+        """Return the gradient of the mean loss in the weights, without the penalty's; one read of the training data."""
+        total = self._summed(weights, with_gradient=True)
+        return np.asarray(total.gradient / total.weight_sum)
+
+    def _summed(self, weights: Weights, *, with_gradient: bool) -> GradientSum:
+        problem = self._problem
+        by_class = problem.row_weight_by_class
+        plain = not problem.dataset.meta.weighted and bool(np.all(by_class == 1.0))
+        job = GradientJob(self._data, problem.loss, None if plain else by_class, with_gradient)
+        total: GradientSum = self._executor.reduce(
+            partial(gradient_lane, job),
+            reading_lanes(problem.dataset),
+            merge=merge_gradients,
+            shared=weights.readout(every_feature=with_gradient),
+        )
+        assert total.n_rows == problem.dataset.meta.n_rows
+        return total
 
 
 def certificate_kind(params: Mapping[str, Any]) -> str:

@@ -50,6 +50,8 @@ class Method:
         Limit where none is given; None: the method has an end of its own.
     keeps_rows : bool
         Whether it keeps predictions of every row in RUN/state.
+    path : bool
+        Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Method:
     targets: tuple[str, ...]
     passes: float | None = 10.0
     keeps_rows: bool = False
+    path: bool = False
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Check and complete parameters.
@@ -389,6 +392,11 @@ def _colon_list(value: Any) -> str:
     return str(value)
 
 
+def _alphas(value: Any) -> Any:
+    """Parse how many values, or a list of them with colons between."""
+    return _colon_list(value) if ":" in str(value) else integer(2, 1000)(value)
+
+
 _GENERATORS = (
     Parameter(
         "features",
@@ -485,7 +493,19 @@ def _descent() -> tuple[Parameter, ...]:
             "l1l2: rows of weights become zero as a whole; or l1, l2, elasticnet, l1linf, sparse-group",
         ),
         Parameter("l1_ratio", None, number(0.0, 1.0), "of elasticnet and sparse-group; default 0.5"),
-        Parameter("alpha", 1e-4, number(0.0), "strength of the penalty, 0 or more: the paper's lambda"),
+        Parameter(
+            "alpha",
+            1e-4,
+            _or(number(0.0), "path"),
+            "strength of the penalty, 0 or more: the paper's lambda; path: of many, a child run of each",
+        ),
+        Parameter(
+            "alphas",
+            None,
+            _alphas,
+            "of alpha=path: how many, from the smallest at which weights are zero to a thousandth of it (default 10), "
+            "or a list such as 1e-2:1e-3",
+        ),
         Parameter(
             "step",
             "line-search",
@@ -693,6 +713,7 @@ METHODS: dict[str, Method] = {
             targets=("class",),
             passes=200.0,
             keeps_rows=True,
+            path=True,
         ),
         Method(
             name="gls",

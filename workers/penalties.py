@@ -25,7 +25,16 @@ from numpy.typing import NDArray
 
 from distls.workers.kernels._jit import kernel
 
-__all__ = ["MIXED", "Penalty", "conjugate", "penalty_value", "prox_rows", "row_penalty", "row_prox"]
+__all__ = [
+    "MIXED",
+    "Penalty",
+    "conjugate",
+    "penalty_value",
+    "prox_rows",
+    "row_penalty",
+    "row_prox",
+    "zero_from",
+]
 
 Array = NDArray[np.float64]
 
@@ -87,6 +96,14 @@ def conjugate(name: str, v: Array, alpha: float, rho: float) -> tuple[float, flo
         return 1.0, float(np.square(over).sum()) / (2.0 * alpha * (1.0 - rho))
     largest = float(_dual_norms(name, v, rho).max(initial=0.0))
     return min(1.0, alpha / largest) if largest > 0.0 else 1.0, 0.0
+
+
+def zero_from(name: str, gradient: Array, rho: float) -> float:
+    """Return the smallest alpha at which W = 0 is optimal, for the gradient of the loss there; infinity for l2."""
+    if name == "l2" or (name == "elasticnet" and rho == 0.0):
+        return math.inf
+    largest = float(_dual_norms(name, gradient, rho).max(initial=0.0))
+    return largest / rho if name == "elasticnet" else largest
 
 
 def _dual_norms(name: str, v: Array, rho: float) -> Array:
