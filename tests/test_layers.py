@@ -30,6 +30,7 @@ PLACES = {
         "distls/estimators.py",
         "distls/least_squares_estimators.py",
         "distls/regressors.py",
+        "distls/streaming_estimator.py",
         "workers/documents.py",
     ),
 }
@@ -111,7 +112,7 @@ def test_a_worker_does_not_load_the_driver() -> None:
         "distls.estimators",
         "distls.cli",
     )
-    for module in ("training", "scoring", "predicting", "ingest", "assembly"):
+    for module in ("training", "scoring", "predicting", "ingest", "assembly", "transposition"):
         assert _loaded_after(f"import distls.workers.{module}", *heavy) == []
 
 
