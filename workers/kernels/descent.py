@@ -388,12 +388,13 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
 
 
 @kernel
-def loss_of_scores(z, change, size, y, weight, loss, scratch):
+def loss_of_scores(z, change, size, y, weight, loss):
     """Return ``sum_i s_i loss(y_i, z_i + size * change_i)``."""
+    scratch, slopes = np.empty(z.shape[1]), np.empty(z.shape[1])
     total = 0.0
     for i in range(len(z)):
         for r in range(z.shape[1]):
             scratch[r] = np.float64(z[i, r]) + size * np.float64(change[i, r])
-        value = row_slopes(loss, scratch, 1.0, np.intp(y[i]), scratch)[0]
+        value = row_slopes(loss, scratch, 1.0, np.intp(y[i]), slopes)[0]
         total += value * (weight[i] if len(weight) else 1.0)
     return total
