@@ -29,6 +29,7 @@ from distls.workers.features import Design, Projection, blocks
 from distls.workers.kernels.gram import add_gram_csr, count_pairs
 from distls.workers.process import peak_rss, resident_bytes, single_threaded_blas
 from distls.workers.products import GramSum
+from distls.workers.triangles import order_of, packed_size
 
 FLOAT32 = np.dtype(np.float32)
 SYRK_ROWS = 4096
@@ -67,9 +68,9 @@ def fused(design: Design, x: DenseRows, gram: NDArray[np.float64]) -> Callable[[
     """Return the accumulation that a task does."""
 
     def run() -> None:
-        pending = GramSum(FLOAT32)
+        pending = GramSum(gram)
         for _, piece in blocks(design, x, FLOAT32):
-            pending.add(piece, None, gram)
+            pending.add(piece)
         pending.flush()
 
     return run
@@ -95,7 +96,7 @@ def measure(task: tuple[str, int, int | None, int, int, int]) -> dict[str, Any]:
     ready = np.concatenate(
         [piece.values.copy() for _, piece in blocks(design, DenseRows(x.values[:SYRK_ROWS]), FLOAT32)]
     )
-    gram = np.zeros((m, m))
+    gram = np.zeros(packed_size(m))
     with single_threaded_blas():
         before = resident_bytes()
         seconds = measure_pair(bare(ready, n), fused(design, x, gram), repeats)
@@ -139,7 +140,7 @@ def sparse_table(options: argparse.Namespace) -> list[dict[str, Any]]:
             drawn = sp.random(n, m, per_row / m, "csr", np.float32, random_state=np.random.default_rng(0))
             drawn.sort_indices()
             x = CsrRows(drawn.indptr.astype(np.int64), drawn.indices.astype(np.uint16), drawn.data)
-            gram = np.zeros((m, m))
+            gram = np.zeros(packed_size(m))
             pairs, dense = _sparse_pair(x, gram, options.repeats)
             cost = (pairs / count_pairs(x.indptr)) / (dense / (n * m * m))
             results.append(
@@ -151,11 +152,11 @@ def sparse_table(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _sparse_pair(x: CsrRows, gram: NDArray[np.float64], repeats: int) -> list[float]:
     def products() -> None:
-        add_gram_csr(x.indptr, x.indices, x.data, np.empty(0), gram)
+        add_gram_csr(x.indptr, x.indices, x.data, np.empty(0), order_of(gram), gram)
 
     def filled() -> None:
-        pending = GramSum()
-        pending._add_filled(x, None, gram)
+        pending = GramSum(gram)
+        pending._add_filled(x, None)
         pending.flush()
 
     with single_threaded_blas():

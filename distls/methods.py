@@ -789,6 +789,9 @@ METHODS: dict[str, Method] = {
                 Parameter(
                     "dtype", "float64", one_of("float32", "float64"), "of features, products and weights"
                 ),
+                Parameter(
+                    "init", None, text, "a linear run or model, whose weights are the first round's fit"
+                ),
             ),
             solver="distls.solvers.cls:Cls",
             targets=("class", "multilabel"),
@@ -831,6 +834,7 @@ METHODS: dict[str, Method] = {
                 Parameter(
                     "dtype", "float32", one_of("float32", "float64"), "of features, products and weights"
                 ),
+                Parameter("init", None, text, "a linear run or model; the stages fit what it has left"),
             ),
             solver="distls.solvers.stagewise:Stagewise",
             targets=("class", "multilabel", "continuous"),

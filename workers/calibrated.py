@@ -25,7 +25,16 @@ from distls.storage.rowstate import RowState
 from distls.workers.calibration import basis, calibrate
 from distls.workers.features import PIECE_ROWS, Design, blocks
 from distls.workers.lanes import Lane
-from distls.workers.least_squares import Block, BlockJob, BlockSums, Moments, add_rows, n_features_of
+from distls.workers.least_squares import (
+    Block,
+    BlockJob,
+    BlockSums,
+    Moments,
+    add_rows,
+    finish_rows,
+    gram_sum,
+    n_features_of,
+)
 from distls.workers.process import peak_rss, process_name
 from distls.workers.products import GramSum, add_scores
 from distls.workers.stream import ReadStats, stream
@@ -90,7 +99,7 @@ def residual_lane(job: CalibratedJob, calibration: _Floats | None, lane: Lane) -
         width = job.block.design.width(n_features_of(part.x, job.block.data))
         return Moments.zero(width, job.block.n_outputs, with_gram=job.block.with_gram)
 
-    return _sum_lane(job, lane, zero, add)
+    return _sum_lane(job, job.block, lane, zero, add)
 
 
 def calibration_lane(job: CalibratedJob, start: FittedRound, lane: Lane) -> BlockSums:
@@ -115,7 +124,7 @@ def calibration_lane(job: CalibratedJob, start: FittedRound, lane: Lane) -> Bloc
     def zero(part: Partition) -> Moments:
         return Moments.zero(len(job.powers) * job.block.n_outputs, job.block.n_outputs, with_gram=True)
 
-    return _sum_lane(job, lane, zero, add)
+    return _sum_lane(job, of_basis, lane, zero, add)
 
 
 def rebuild_lane(job: CalibratedJob, rounds: list[FittedRound], lane: Lane) -> int:
@@ -172,20 +181,31 @@ def _pieces(part: Partition) -> Iterator[tuple[slice, Partition]]:
 
 def _sum_lane(
     job: CalibratedJob,
+    summed: BlockJob,
     lane: Lane,
     zero: Callable[[Partition], Moments],
     add: Callable[[int, Partition, _Floats, Moments, GramSum], None],
 ) -> BlockSums:
-    """Go through a lane's partitions; `add` adds one, with its row weights, to moments that start as `zero`."""
+    """Go through a lane's partitions; `add` adds one, with its row weights, to moments that start as `zero`.
+
+    Parameters
+    ----------
+    summed : BlockJob
+        Of what `add` adds.
+    """
     entered = time.perf_counter()
     total: list[Moments] = []
-    reads, seconds, grams = ReadStats(), 0.0, GramSum()
+    grams: list[GramSum] = []
+    reads, seconds = ReadStats(), 0.0
     for index, part in stream(job.block.data, lane.blocks, reads):
         began = time.perf_counter()
-        total = total or [zero(part)]
-        add(index, part, row_weights(part, job.block.class_weight), total[0], grams)
+        if not total:
+            total = [zero(part)]
+            grams = [gram_sum(summed, total[0], len(total[0].cross))]
+        add(index, part, row_weights(part, job.block.class_weight), total[0], grams[0])
         seconds += time.perf_counter() - began
-    grams.flush()
+    for moments, pending in zip(total, grams, strict=True):
+        finish_rows(summed, moments, pending)
     return BlockSums(
         folds=total,
         blocks=list(lane.blocks),

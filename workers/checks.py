@@ -7,6 +7,7 @@ from pathlib import Path
 
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import DistlsError
+from distls.workers.buffers import release_buffers
 from distls.workers.stream import DatasetRef, columns_of
 
 __all__ = ["trouble_with"]
@@ -20,6 +21,7 @@ def trouble_with(job: tuple[DatasetRef, str | None]) -> str | None:
     job : (dataset, with its column shards where they are needed; run folder or None)
     """
     ref, run = job
+    release_buffers()  # those of an earlier job are not in this one's plan
     try:
         dataset = open_dataset(ref.path)
         found = dataset.fingerprint

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.chunks import BufferPool
+from distls.workers.buffers import take
 from distls.workers.kernels.features import cut_patches, normalise_patches, pool_absolute, pool_two_sided
 
 __all__ = ["RECTIFIERS", "Convolution", "convolve", "patches_of"]
@@ -138,12 +139,6 @@ def convolve(
             out[first : first + step] -= means
             out[first : first + step] *= scales
     return out
-
-
-def take(buffers: BufferPool, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return an array in one of the buffers."""
-    n_bytes = int(np.prod(shape)) * dtype.itemsize
-    return buffers.take(name, n_bytes).view(dtype).reshape(shape)
 
 
 def _regions(convolution: Convolution) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

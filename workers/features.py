@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from distls.storage.chunks import BufferPool
 from distls.storage.errors import FormatError
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.buffers import borrowed_buffers
-from distls.workers.convolution import RECTIFIERS, Convolution, convolve, take
+from distls.workers.buffers import borrowed_buffers, take
+from distls.workers.convolution import RECTIFIERS, Convolution, convolve
 from distls.workers.kernels.columns import columns_of_csr
 from distls.workers.kernels.features import cosines, fill_dense, logits, times_shifted
 from distls.workers.kernels.linear import scores
 from distls.workers.seeds import Purpose, rng
 
 __all__ = [
-    "KINDS", "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "design_of", "project",
+    "KINDS", "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "design_of", "has_room", "project",
     "recipe_of", "shared_projection",
 ]  # fmt: skip
 
@@ -148,10 +148,21 @@ def _drawn_bytes(factors: int, inputs: int, width: int, itemsize: int) -> int:
     return 2 * factors * (inputs + 1) * width * itemsize + _DRAWN_AT_ONCE * 8
 
 
-def blocks(design: Design, x: Rows, dtype: np.dtype[Any]) -> Iterator[tuple[slice, Rows]]:
+def has_room(design: Design, x: Rows) -> bool:
+    """Tell whether `blocks` can leave columns free behind the features: those of random ones are its own memory."""
+    mapped = design.convolution is not None or design.projection is not None
+    return design.kind in RANDOM and (mapped or isinstance(x, DenseRows))
+
+
+def blocks(design: Design, x: Rows, dtype: np.dtype[Any], room: int = 0) -> Iterator[tuple[slice, Rows]]:
     """Yield (rows, their features): `DenseRows` of `dtype` and at most PIECE_ROWS rows, or all sparse rows at once.
 
     A piece's memory is used again for the next one.
+
+    Parameters
+    ----------
+    room : int
+        So many columns more, to be filled by the caller; only where `has_room` says so.
     """
     mapped = design.convolution is not None or design.projection is not None
     if isinstance(x, CsrRows) and design.kind in ("all", "columns") and not mapped:
@@ -159,7 +170,7 @@ def blocks(design: Design, x: Rows, dtype: np.dtype[Any]) -> Iterator[tuple[slic
         yield slice(0, n_rows_of(x)), own._replace(data=own.data.astype(dtype, copy=False))
         return
     with borrowed_buffers() as buffers:
-        maker = _Maker(design, x, np.dtype(dtype), buffers)
+        maker = _Maker(design, x, np.dtype(dtype), buffers, room)
         for first in range(0, n_rows_of(x), PIECE_ROWS):
             rows = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
             yield rows, DenseRows(maker.features(rows))
@@ -196,8 +207,10 @@ def _same(one: Projection, other: Projection | None) -> bool:
 class _Maker:
     """Makes the features of pieces of one block of rows, each in the memory of the one before."""
 
-    def __init__(self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool) -> None:
-        self._design, self._x, self._dtype, self._buffers = design, x, dtype, buffers
+    def __init__(
+        self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool, room: int = 0
+    ) -> None:
+        self._design, self._x, self._dtype, self._buffers, self._room = design, x, dtype, buffers, room
         self._n_features = x.values.shape[1] if isinstance(x, DenseRows) else design.n_features
         self._convolution = design._own_convolution()
         if design.projection is not None:
@@ -206,7 +219,7 @@ class _Maker:
             self._shift = (design.projection.mean @ design.projection.components).astype(dtype)
 
     def features(self, rows: slice) -> NDArray[Any]:
-        """Return the features of some rows, shape (n, width)."""
+        """Return the features of some rows, shape (n, width + room)."""
         design, n = self._design, rows.stop - rows.start
         values = self._mapped(rows)
         if design.expand and values is not None:
@@ -220,11 +233,11 @@ class _Maker:
             return np.take(chosen, design.columns, axis=1, out=out, mode="clip")
         inputs = design.inputs(self._n_features)
         factors = _drawn(design, inputs, self._dtype)
-        out = self._times(values, rows, factors[0][0], "features")
+        out = self._times(values, rows, factors[0][0], "features", self._room)
         if design.kind != "polynomials":
             _ACTIVATIONS[design.kind, self._dtype.name](out, factors[0][1])
             return out
-        out += factors[0][1]
+        out[:, : design.size] += factors[0][1]
         for directions, offsets in factors[1:]:
             times_shifted(out, self._times(values, rows, directions, "factor"), offsets)
         return out
@@ -253,13 +266,14 @@ class _Maker:
         return values
 
     def _times(
-        self, values: NDArray[Any] | None, rows: slice, matrix: NDArray[Any], name: str
+        self, values: NDArray[Any] | None, rows: slice, matrix: NDArray[Any], name: str, room: int = 0
     ) -> NDArray[Any]:
-        """Return `values`, or else the rows themselves, times a matrix."""
-        out = self._take(name, rows.stop - rows.start, matrix.shape[1])
+        """Return `values`, or else the rows themselves, times a matrix, and free columns behind."""
+        out = self._take(name, rows.stop - rows.start, matrix.shape[1] + room)
         if values is None and isinstance(self._x, CsrRows):
             return scores(self._x, matrix, np.zeros(matrix.shape[1]), out, rows.start)
-        return np.matmul(self._dense(rows) if values is None else values, matrix, out=out)
+        np.matmul(self._dense(rows) if values is None else values, matrix, out=out[:, : matrix.shape[1]])
+        return out
 
     def _dense(self, rows: slice) -> NDArray[Any]:
         """Return rows as they are, in the type asked for."""
@@ -274,6 +288,7 @@ class _Maker:
 
 
 def _cosines_in_float64(turns: NDArray[np.float64], offsets: NDArray[np.float64]) -> None:
+    turns = turns[:, : len(offsets)]
     turns += offsets
     turns *= 2.0 * math.pi
     np.cos(turns, out=turns)
@@ -281,6 +296,7 @@ def _cosines_in_float64(turns: NDArray[np.float64], offsets: NDArray[np.float64]
 
 
 def _logits_in_float64(z: NDArray[np.float64], offsets: NDArray[np.float64]) -> None:
+    z = z[:, : len(offsets)]
     z += offsets
     z *= 0.5
     np.tanh(z, out=z)

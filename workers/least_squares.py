@@ -14,17 +14,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.chunks import BufferPool
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.storage.rowstate import RowState
-from distls.workers.features import Design, blocks, project, shared_projection
+from distls.workers.buffers import borrowed_buffers
+from distls.workers.features import Design, blocks, has_room, project, shared_projection
+from distls.workers.kernels.gram import add_upper
 from distls.workers.lanes import Lane
 from distls.workers.process import peak_rss, process_name
 from distls.workers.products import GramSum, add_cross, add_scores
 from distls.workers.stream import DatasetRef, Form, ReadStats, stream
 from distls.workers.targets import slice_rows, slopes_of
 from distls.workers.training import merge_by_key, row_weights
+from distls.workers.triangles import packed, packed_size
 
-__all__ = ["Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "fold_of", "merge_blocks"]
+__all__ = [
+    "Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "finish_rows", "fold_of", "gram_sum",
+    "merge_blocks",
+]  # fmt: skip
 
 
 class Block(NamedTuple):
@@ -61,6 +68,9 @@ class BlockJob:
         As in `StochasticJob`.
     with_gram : bool
         Sum the Gram matrix too.
+    joint : bool
+        Have what is summed beside the Gram matrix from one product with it, where features have room. Its last bits
+        are others: not for sums that a resumed fit may make with that matrix and another without.
     with_predictions : bool
         Earlier predictions are k more columns of the block (the stagewise calibration).
     folds : int
@@ -80,6 +90,7 @@ class BlockJob:
     dtype: str
     class_weight: NDArray[np.float64] | None = None
     with_gram: bool = True
+    joint: bool = False
     with_predictions: bool = False
     folds: int = 1
     state: str | None = None
@@ -93,8 +104,8 @@ class Moments:
 
     Attributes
     ----------
-    gram : float64 array of shape (m, m), upper triangle only, or (0, 0)
-        ``sum_i s_i x_i x_i^T``.
+    gram : float64 array of shape (m (m + 1) / 2,) or (0,)
+        ``sum_i s_i x_i x_i^T``, packed (`distls.workers.triangles`).
     sums : float64 array of shape (m,)
         ``sum_i s_i x_i``; zero without the Gram matrix.
     cross : float64 array of shape (m, k)
@@ -121,7 +132,7 @@ class Moments:
     @classmethod
     def zero(cls, m: int, k: int, *, with_gram: bool) -> Moments:
         """Return the sums over no rows."""
-        gram = np.zeros((m, m) if with_gram else (0, 0))
+        gram = np.zeros(packed_size(m) if with_gram else 0)
         return cls(gram, np.zeros(m), np.zeros((m, k)), np.zeros(k), np.zeros(k))
 
     def add(self, other: Moments) -> None:
@@ -169,27 +180,10 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
         A fitted block to be added to the predictions, which are then kept as version + 1; and the weights of the
         block at hand, at which the slopes are taken (None: zero).
     """
-    entered = time.perf_counter()
-    current = start[1]
-    total: list[Moments] = []
-    reads, seconds = ReadStats(), 0.0
-    pending = [GramSum(np.dtype(job.dtype)) for _ in range(job.folds)]
-    own, added, form = _on_projected_rows(job, start[0])
-    for index, part in stream(job.data, lane.blocks, reads, form):
-        began = time.perf_counter()
-        predictions = _predictions(own, added, index, part)
-        if not total:
-            width = job.design.width(n_features_of(part.x, job.data)) + job.with_predictions * job.n_outputs
-            total = [Moments.zero(width, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
-        weight = row_weights(part, job.class_weight)
-        for fold, moments in enumerate(total):
-            rows = fold_of(n_rows_of(part.x), fold, job.folds)
-            add_rows(
-                own, current, _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
-            )
-        seconds += time.perf_counter() - began
-    for grams in pending:
-        grams.flush()
+    entered, reads = time.perf_counter(), ReadStats()
+    # the squares of one lane serve the next
+    with borrowed_buffers("squares") as buffers:
+        total, seconds = _summed(job, start, lane, reads, buffers)
     return BlockSums(
         folds=total,
         blocks=list(lane.blocks),
@@ -198,6 +192,34 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
         busy={process_name(): time.perf_counter() - entered},
         peaks={process_name(): peak_rss()},
     )
+
+
+def _summed(
+    job: BlockJob, start: Start, lane: Lane, reads: ReadStats, buffers: BufferPool
+) -> tuple[list[Moments], float]:
+    """Return the sums of a lane's partitions, and the seconds of work on them."""
+    total: list[Moments] = []
+    pending: list[GramSum] = []
+    seconds = 0.0
+    own, added, form = _on_projected_rows(job, start[0])
+    for index, part in stream(job.data, lane.blocks, reads, form):
+        began = time.perf_counter()
+        predictions = _predictions(own, added, index, part)
+        if not total:
+            width = job.design.width(n_features_of(part.x, job.data))
+            m = width + job.with_predictions * job.n_outputs
+            total = [Moments.zero(m, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
+            pending = [gram_sum(job, m, width, (buffers, f"fold {fold}")) for fold, m in enumerate(total)]
+        weight = row_weights(part, job.class_weight)
+        for fold, moments in enumerate(total):
+            rows = fold_of(n_rows_of(part.x), fold, job.folds)
+            add_rows(
+                own, start[1], _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
+            )
+        seconds += time.perf_counter() - began
+    for moments, grams in zip(total, pending, strict=True):
+        finish_rows(job, moments, grams)
+    return total, seconds
 
 
 def _on_projected_rows(job: BlockJob, added: Block | None) -> tuple[BlockJob, Block | None, Form | None]:
@@ -274,20 +296,19 @@ def add_rows(
     weight: NDArray[np.float64],
     predictions: NDArray[Any],
     moments: Moments,
-    pending: GramSum | None = None,
+    grams: GramSum,
 ) -> None:
     """Add what rows contribute to a fold: the slopes at `current` on top of `predictions`, and their products.
 
     Parameters
     ----------
-    pending : GramSum, optional
-        Of the fold, which the caller flushes at the end; without one the Gram matrix is complete on return.
+    grams : GramSum
+        From `gram_sum`; `finish_rows` ends it.
     """
-    dtype, k = np.dtype(job.dtype), job.n_outputs
-    width = len(moments.cross) - job.with_predictions * k
-    grams = pending or GramSum(dtype)
-    beside = np.zeros((width, k + job.with_gram * (1 + job.with_predictions * k)))
-    for rows, features in blocks(job.design, part.x, dtype):
+    dtype, (width, n_beside) = np.dtype(job.dtype), grams.beside.shape
+    joint = job.joint and job.with_gram and has_room(job.design, part.x)
+    for rows, piece in blocks(job.design, part.x, dtype, n_beside * joint):
+        features = DenseRows(piece.values[:, :width]) if joint and isinstance(piece, DenseRows) else piece
         values = predictions[rows]
         if current is not None:
             values = values + current.intercept.astype(dtype)
@@ -295,9 +316,13 @@ def add_rows(
         s = weight[rows]
         slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), s)
         columns = predictions[rows].astype(np.float64) if job.with_predictions else None
-        add_cross(features, _right_hand(job, slopes.values, columns, s), beside)
-        if job.with_gram:
-            grams.add(features, s if len(s) else None, moments.gram[:width, :width])
+        right = _right_hand(job, slopes.values, columns, s)
+        if joint and isinstance(piece, DenseRows):
+            grams.add_with_room(piece.values, right, s)
+        else:
+            add_cross(features, right, grams.beside)
+            if job.with_gram:
+                grams.add(features, s if len(s) else None)
         if columns is not None:
             _add_columns(job, columns, slopes.values, s, moments)
         moments.slopes += slopes.values.sum(axis=0)
@@ -306,12 +331,24 @@ def add_rows(
         moments.weight_sum += slopes.weight_sum
         moments.errors += slopes.errors
         moments.n_rows += len(values)
-    moments.cross[:width] += beside[:, :k]
+
+
+def gram_sum(
+    job: BlockJob, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None
+) -> GramSum:
+    """Return what `add_rows` sums products in: those of `width` features, and of what is in `_right_hand`."""
+    n_beside = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
+    return GramSum(moments.gram, width, n_beside, np.dtype(job.dtype), space)
+
+
+def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:
+    """Add the products of all rows, summed apart so far, to a fold's moments."""
+    grams.flush()
+    k, (width, _) = job.n_outputs, grams.beside.shape
+    moments.cross[:width] += grams.beside[:, :k]
     if job.with_gram:
-        moments.sums[:width] += beside[:, k]
-        moments.gram[:width, width:] += beside[:, k + 1 :]
-    if pending is None:
-        grams.flush()
+        moments.sums[:width] += grams.beside[:, k]
+        add_upper(grams.beside[:, k + 1 :], width, len(moments.cross), moments.gram)
 
 
 def _right_hand(
@@ -339,7 +376,8 @@ def _add_columns(
     moments.cross[width:] += columns.T @ slopes
     if job.with_gram:
         weighted = columns * weight[:, None] if len(weight) else columns
-        moments.gram[width:, width:] += columns.T @ weighted
+        # the last rows of a packed triangle are one themselves
+        moments.gram[-packed_size(columns.shape[1]) :] += packed(columns.T @ weighted)
         moments.sums[width:] += weighted.sum(axis=0)
 
 

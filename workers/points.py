@@ -22,7 +22,7 @@ from distls.workers.lanes import Lane
 from distls.workers.least_squares import BlockSums, Moments, fold_of, n_features_of
 from distls.workers.losses import LOSSES
 from distls.workers.process import peak_rss, process_name
-from distls.workers.products import add_cross, add_gram, add_scores
+from distls.workers.products import GramSum, add_cross, add_scores
 from distls.workers.stream import DatasetRef, ReadStats, stream
 from distls.workers.targets import Slopes, slice_rows, slopes_of
 from distls.workers.training import KernelTypes, row_weights
@@ -139,20 +139,23 @@ def _pieces(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slic
 def basis_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
     """Sum the Gram matrix and the gradient in the points' basis, whatever `dtype` says in float64."""
     assert points.basis is not None
-    basis = points.basis
+    basis, zero = points.basis, Moments.zero(len(points.basis), job.n_outputs, with_gram=True)
+    grams = GramSum(zero.gram)
 
     def start(width: int) -> list[Moments]:
-        return [Moments.zero(len(basis), job.n_outputs, with_gram=True)]
+        return [zero]
 
     def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
         for piece, rows in _transformed(part.x, basis, n_features_of(part.x, job.data)):
             s, (moments,) = weight[piece], total
             slopes = slopes_of(job.loss, rows.values @ points.weights, slice_rows(part.y, piece), s)
             add_cross(rows, slopes.values, moments.cross)
-            add_gram(rows, s if len(s) else None, moments.gram)
+            grams.add(rows, s if len(s) else None)
             _add_totals(slopes, n_rows_of(rows), moments)
 
-    return _reduced(job, lane, start, add)
+    sums = _reduced(job, lane, start, add)
+    grams.flush()
+    return sums
 
 
 def _reduced(
@@ -262,7 +265,9 @@ def warm_up_products(types: KernelTypes) -> None:
         add_scores(features, weights, scores)
         slopes = slopes_of(types.loss, scores, y, none).values
         add_cross(features, slopes, np.zeros((1, 2)))
-        add_gram(features, np.ones(1), np.zeros((1, 1)))
+        grams = GramSum(np.zeros(1))
+        grams.add(features, np.ones(1))
+        grams.flush()
     slopes_of(types.loss, np.zeros((1, 2)), y, np.ones(1))
     given = x, y, np.ones(1), LOSSES[types.loss], weights, np.zeros(2)
     add_gradient(*given, np.zeros((1, 2)), np.zeros(2))

@@ -14,6 +14,7 @@ from distls.workers.products import GramSum, column_sums
 from distls.workers.seeds import Purpose, rng
 from distls.workers.stream import DatasetRef, ReadStats, open_ref, stream
 from distls.workers.training import row_weights
+from distls.workers.triangles import packed_size
 
 __all__ = [
     "MomentsJob", "RowMoments", "SampleJob", "count_lane", "merge_counts", "merge_moments", "moments_lane",
@@ -29,7 +30,7 @@ class RowMoments:
 
     Attributes
     ----------
-    gram : float64 array of shape (m, m), upper triangle only
+    gram : float64 array of shape (m (m + 1) / 2,), packed
     sums : float64 array of shape (m,)
     weight_sum : float
     n_rows : int
@@ -62,12 +63,13 @@ class MomentsJob:
 def moments_lane(job: MomentsJob, _: None, lane: Lane) -> RowMoments:
     """Sum one lane's rows, in float64: the mean is subtracted from the Gram matrix afterwards."""
     m = job.design.width(open_ref(job.data).meta.n_features)
-    total, pending = RowMoments(np.zeros((m, m)), np.zeros(m)), GramSum(np.dtype(np.float64))
+    total = RowMoments(np.zeros(packed_size(m)), np.zeros(m))
+    pending = GramSum(total.gram, dtype=np.dtype(np.float64))
     for _index, part in stream(job.data, lane.blocks, ReadStats()):
         weight = row_weights(part, job.class_weight)
         for rows, features in blocks(job.design, part.x, np.dtype(np.float64)):
             own = weight[rows] if len(weight) else None
-            pending.add(features, own, total.gram)
+            pending.add(features, own)
             total.sums += column_sums(features, own, m)
         total.weight_sum += weight.sum() if len(weight) else n_rows_of(part.x)
         total.n_rows += n_rows_of(part.x)

@@ -1,7 +1,8 @@
 """Products of a block of rows with itself, with residuals and with weights: BLAS for dense rows, kernels for sparse.
 
-All sums are float64; a dense block's product is made in the block's own type first. Call them with BLAS limited to
-one thread (`distls.workers.process.single_threaded_blas`): with two its last bits may differ.
+All sums are float64, Gram matrices packed (`distls.workers.triangles`); a dense block's product is made in its own
+type first. Call them with BLAS limited to one thread (`distls.workers.process.single_threaded_blas`): with two its
+last bits may differ.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
+from distls.storage.chunks import BufferPool
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
+from distls.workers.buffers import take
 from distls.workers.kernels.features import fill_dense
 from distls.workers.kernels.gram import add_cross_csr, add_gram_csr, add_upper, count_pairs
 from distls.workers.kernels.linear import scores
+from distls.workers.triangles import order_of, packed_size
 
-__all__ = ["GramSum", "add_cross", "add_gram", "add_scores", "column_sums", "gram_work_bytes"]
+__all__ = ["GramSum", "add_cross", "add_scores", "column_sums", "gram_work_bytes"]
 
 # Rows whose float32 products are summed in float32, and then in float64: part of the promise of equal bits.
 _FLUSH_ROWS = 4096
@@ -30,96 +34,118 @@ _DENSE_ROWS = 512
 
 
 class GramSum:
-    """A Gram matrix under way: its dense float32 products are summed apart, until `flush` adds them in float64.
+    """A Gram matrix under way: dense products are summed in a square of their own, until `flush` packs them.
 
-    Adding up a product of few rows costs as much as making it, so many are added up in float32 first.
+    Adding up a product of few rows costs as much as making it, so many are added up first; in float32 not too many.
+    Products with a few other columns, such as residuals, come with it.
 
     Parameters
     ----------
+    gram : float64 array of shape (m * (m + 1) / 2,)
+        What is added to; complete only after `flush`.
+    width : int, optional
+        Columns of the blocks, the first ones of the matrix; m by default.
+    n_beside : int
+        Other columns.
     dtype : dtype, optional
         Of products of sparse rows that are made dense; the rows' own by default.
+    space : (BufferPool, str), optional
+        Where the square is taken from, and its name there.
+
+    Attributes
+    ----------
+    beside : float64 array of shape (width, n_beside)
+        Products of the blocks with the other columns; complete only after `flush`.
     """
 
-    def __init__(self, dtype: np.dtype[Any] | None = None) -> None:
-        self._dtype = dtype
-        self._product = np.empty((0, 0), np.float32)
-        self._gram: NDArray[np.float64] | None = None
+    def __init__(
+        self,
+        gram: NDArray[np.float64],
+        width: int | None = None,
+        n_beside: int = 0,
+        dtype: np.dtype[Any] | None = None,
+        space: tuple[BufferPool, str] | None = None,
+    ) -> None:
+        self._gram, self._order, self._dtype = gram, order_of(gram), dtype
+        self._space = space or (BufferPool(), "")
+        self._width = self._order if width is None else width
+        self.beside = np.zeros((self._width, n_beside))
+        self._product: NDArray[Any] = np.empty((0, 0), np.float32)
         self._rows = 0
 
-    def add(self, block: Rows, weight: NDArray[np.float64] | None, gram: NDArray[np.float64]) -> None:
-        """Add ``sum_i s_i x_i x_i^T`` to `gram`, its upper triangle only; always the same one between flushes.
+    def add(self, block: Rows, weight: NDArray[np.float64] | None = None) -> None:
+        """Add ``sum_i s_i x_i x_i^T``.
 
         Parameters
         ----------
         weight : float64 array of shape (n_rows,) or None (all ones)
-        gram : float64 array of shape (m, m)
         """
         if isinstance(block, DenseRows):
-            self._add_dense(block.values, weight, gram)
-        elif _few_pairs(block, len(gram)):
-            add_gram_csr(block.indptr, block.indices, block.data, _or_none(weight), gram)
+            self._add_dense(block.values, weight)
+        elif _few_pairs(block, self._width):
+            add_gram_csr(block.indptr, block.indices, block.data, _or_none(weight), self._order, self._gram)
         else:
-            self._add_filled(block, weight, gram)
+            self._add_filled(block, weight)
+
+    def add_with_room(self, values: NDArray[Any], right: NDArray[np.float64], s: NDArray[np.float64]) -> None:
+        """Add the products of a dense block with itself and with other columns: one product is faster than two.
+
+        Parameters
+        ----------
+        values : array of shape (n_rows, width + n_beside)
+            The block's columns, and room, which is overwritten as well as they are where there are weights.
+        right : float64 array of shape (n_rows, n_beside)
+            Times the weights already.
+        s : float64 array of shape (n_rows,) or (0,)
+            Weights.
+        """
+        values[:, self._width :] = right
+        if len(s):
+            roots = np.sqrt(s)[:, None].astype(values.dtype)
+            values[:, : self._width] *= roots
+            values[:, self._width :] /= np.where(roots > 0.0, roots, 1.0)
+        self._add_dense(values, None)
 
     def flush(self) -> None:
-        """Add what is summed in float32 to the matrix it is meant for."""
-        if self._gram is not None:
-            add_upper(self._product, self._gram)
-        self._gram, self._rows = None, 0
+        """Add what is summed apart to the matrices it is meant for."""
+        if self._rows:
+            product = self._product[: self._width]
+            add_upper(product[:, : self._width], 0, self._order, self._gram)
+            if product.shape[1] > self._width:
+                self.beside += product[:, self._width :]
+        self._rows = 0
 
-    def _add_dense(
-        self, values: NDArray[Any], weight: NDArray[np.float64] | None, gram: NDArray[np.float64]
-    ) -> None:
+    def _add_dense(self, values: NDArray[Any], weight: NDArray[np.float64] | None) -> None:
         if weight is not None:
             values = values * np.sqrt(weight)[:, None].astype(values.dtype)
-        if values.dtype == np.float64:
-            _add_in_float64(values, gram)
-            return
-        if self._product.shape != gram.shape:
-            self._product = np.empty(gram.shape, np.float32)
+        if not self._product.size:
+            self._product = take(*self._space, (values.shape[1],) * 2, values.dtype)
         # in Fortran's eyes C-ordered rows are columns; its lower triangle is C's upper one
-        blas.ssyrk(1.0, values.T, beta=float(self._rows > 0), c=self._product.T, overwrite_c=1, lower=1)
-        self._gram, self._rows = gram, self._rows + len(values)
-        if self._rows >= _FLUSH_ROWS:
+        syrk = blas.ssyrk if values.dtype == np.float32 else blas.dsyrk
+        syrk(1.0, values.T, beta=float(self._rows > 0), c=self._product.T, overwrite_c=1, lower=1)
+        self._rows += len(values)
+        if self._rows >= _FLUSH_ROWS and values.dtype == np.float32:
             self.flush()
 
-    def _add_filled(
-        self, block: CsrRows, weight: NDArray[np.float64] | None, gram: NDArray[np.float64]
-    ) -> None:
+    def _add_filled(self, block: CsrRows, weight: NDArray[np.float64] | None) -> None:
         n_rows = n_rows_of(block)
-        values = np.empty((min(n_rows, _DENSE_ROWS), len(gram)), self._dtype or block.data.dtype)
+        values = np.empty((min(n_rows, _DENSE_ROWS), self._width), self._dtype or block.data.dtype)
         for first in range(0, n_rows, _DENSE_ROWS):
             piece = values[: n_rows - first]
             fill_dense(block.indptr, block.indices, block.data, first, piece)
-            own = None if weight is None else weight[first : first + _DENSE_ROWS]
-            self._add_dense(piece, own, gram)
+            self._add_dense(piece, None if weight is None else weight[first : first + _DENSE_ROWS])
 
 
 def _few_pairs(block: CsrRows, m: int) -> bool:
     """Tell whether the products of a block's non-zeros cost less than those of its rows made dense."""
-    cost = _PAIR_COST[8 * m * m > _CACHE_BYTES]
+    cost = _PAIR_COST[8 * packed_size(m) > _CACHE_BYTES]
     return bool(count_pairs(block.indptr) * cost < n_rows_of(block) * m * m)
-
-
-def _add_in_float64(values: NDArray[np.float64], gram: NDArray[np.float64]) -> None:
-    if gram.flags.c_contiguous:
-        blas.dsyrk(1.0, values.T, beta=1.0, c=gram.T, overwrite_c=1, lower=1)
-    else:
-        gram += blas.dsyrk(1.0, values.T, lower=1).T
 
 
 def gram_work_bytes(m: int, dtype: np.dtype[Any]) -> int:
     """Return what a `GramSum` of m columns holds besides the Gram matrix and a block."""
-    product = 4 * m * m if dtype == np.float32 else 0
     # rows that are made dense, or weighted
-    return product + 2 * _DENSE_ROWS * m * dtype.itemsize
-
-
-def add_gram(block: Rows, weight: NDArray[np.float64] | None, gram: NDArray[np.float64]) -> None:
-    """Add ``sum_i s_i x_i x_i^T`` to `gram`, its upper triangle only: a `GramSum` of one block."""
-    pending = GramSum()
-    pending.add(block, weight, gram)
-    pending.flush()
+    return dtype.itemsize * (m * m + 2 * _DENSE_ROWS * m)
 
 
 def _or_none(weight: NDArray[np.float64] | None) -> NDArray[np.float64]:

@@ -39,7 +39,8 @@ class Readout:
     recipe : dict
         ``{}``: scores are ``x @ weights + intercept``. Else with ``n_features``, the width of rows, and
         ``{"features": ...}``: `weights` stack the blocks of a
-        design (see `distls.workers.features.design_of`). ``{"calibration": {"powers", "onto"}}``: columns are the
+        design (see `distls.workers.features.design_of`), below those of the rows themselves with ``{"rows": True}``
+        beside. ``{"calibration": {"powers", "onto"}}``: columns are the
         residual fits of all rounds, replayed with the array ``calibration`` by
         `distls.workers.calibration.replay`; with ``features`` beside it they are fits of the one block that those
         have. JSON values only.
@@ -101,7 +102,7 @@ def _scores(readout: Readout, x: Rows) -> NDArray[Any]:
     values = np.tile(readout.intercept.astype(dtype), (n_rows_of(x), 1))
     first = 0
     for design in _designs(readout):
-        width = design.width(len(readout.weights))
+        width = design.width(readout.recipe.get("n_features", len(readout.weights)))
         weights = readout.weights[first : first + width]
         for rows, block in blocks(design, x, dtype):
             add_scores(block, weights, values[rows])
@@ -120,10 +121,12 @@ def _designs(readout: Readout) -> list[Design]:
     FormatError
         Fits that are calibrated are of several blocks.
     """
-    features = readout.recipe.get("features")
+    features, rows = readout.recipe.get("features"), readout.recipe.get("rows", False)
+    if rows not in (True, False) or (rows and (features is None or "calibration" in readout.recipe)):
+        raise FormatError("this model's recipe was not written by distls: rows beside no blocks of features")
     if features is None:
         return [Design()]
-    designs = design_of(features, readout.arrays)
+    designs = [Design()] * rows + design_of(features, readout.arrays)
     if "calibration" in readout.recipe and len(designs) != 1:
         raise FormatError(
             f"this model's recipe was not written by distls: a calibration of {len(designs)} blocks, not of one"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.least_squares import Moments
-from distls.workers.shifted import Shifted, mirrored, packed, unpacked
+from distls.workers.shifted import Shifted
+from distls.workers.triangles import unpacked
 
 __all__ = ["FoldSums", "PathJob", "held_out", "held_out_bytes"]
 
@@ -22,7 +23,7 @@ class FoldSums(NamedTuple):
     Attributes
     ----------
     gram : float64 array of shape (d (d + 1) / 2,)
-        Packed, for half the way to the workers.
+        Packed.
     sums, cross, slopes, squares, weight_sum
         As in `Moments`.
     """
@@ -36,20 +37,28 @@ class FoldSums(NamedTuple):
 
     @classmethod
     def of(cls, moments: Moments) -> FoldSums:
-        """Pack the sums of a fold."""
+        """Return what counts of the sums of a fold."""
         m = moments
-        return cls(packed(m.gram), m.sums, m.cross, m.slopes, m.squares, m.weight_sum)
+        return cls(m.gram, m.sums, m.cross, m.slopes, m.squares, m.weight_sum)
 
-    def plus(self, other: FoldSums) -> FoldSums:
-        """Return the sums over the rows of both."""
-        return FoldSums(
-            self.gram + other.gram,
-            self.sums + other.sums,
-            self.cross + other.cross,
-            self.slopes + other.slopes,
-            self.squares + other.squares,
-            self.weight_sum + other.weight_sum,
+    @classmethod
+    def over(cls, folds: Sequence[FoldSums]) -> FoldSums:
+        """Return the sums over all rows of some folds."""
+        return cls(
+            _summed([fold.gram for fold in folds]),
+            _summed([fold.sums for fold in folds]),
+            _summed([fold.cross for fold in folds]),
+            _summed([fold.slopes for fold in folds]),
+            _summed([fold.squares for fold in folds]),
+            sum(fold.weight_sum for fold in folds),
         )
+
+
+def _summed(arrays: Sequence[Array]) -> Array:
+    total = arrays[0].copy()
+    for array in arrays[1:]:
+        total += array
+    return total
 
 
 class PathJob(NamedTuple):
@@ -75,7 +84,7 @@ def held_out(job: PathJob, number: int) -> Array:
     fold, n = job.folds[number], len(job.alphas)
     w, b = _fit_others(job, number)
     # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the slopes at zero weights are -y
-    own = mirrored(unpacked(fold.gram, len(w))) @ w
+    own = unpacked(fold.gram, np.empty((len(w), len(w)))) @ w
     targets, products = np.tile(fold.slopes, n), np.tile(fold.cross, n)
     sums = np.tile(fold.squares, n) + np.einsum("ij,ij->j", w, own + 2.0 * products)
     sums += b * (2.0 * (targets + fold.sums @ w) + fold.weight_sum * b)
@@ -84,10 +93,11 @@ def held_out(job: PathJob, number: int) -> Array:
 
 def _fit_others(job: PathJob, number: int) -> tuple[Array, Array]:
     """Fit everything but one fold at all alphas: weights (d, n_alphas * k), intercepts (n_alphas * k,)."""
-    others = reduce(FoldSums.plus, [fold for other, fold in enumerate(job.folds) if other != number])
+    others = FoldSums.over([fold for other, fold in enumerate(job.folds) if other != number])
     total, n = others.weight_sum, len(job.alphas)
     mean, products, targets = others.sums / total, -others.cross / total, -others.slopes / total
-    gram = mirrored(unpacked(others.gram / total, len(mean)))
+    gram = unpacked(others.gram, np.empty((len(mean), len(mean))))
+    gram /= total
     del others
     if job.intercept:
         gram -= np.outer(mean, mean)

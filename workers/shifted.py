@@ -1,4 +1,4 @@
-"""Symmetric matrices: their triangles, and solves with A + c I for many c."""
+"""Solves with A + c I for many c, A symmetric."""
 
 from __future__ import annotations
 
@@ -9,34 +9,13 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import blas, lapack
 
-__all__ = ["Shifted", "mirrored", "packed", "unpacked"]
+__all__ = ["Shifted"]
 
 Array = NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
 # Columns that are reduced at a time: products this wide are near the speed of large ones, and a solve costs little.
 _BAND = 48
-
-
-def mirrored(matrix: Array) -> Array:
-    """Copy the upper triangle of a square matrix to its lower one, in place."""
-    for row in range(1, len(matrix)):
-        matrix[row, :row] = matrix[:row, row]
-    return matrix
-
-
-def packed(matrix: Array) -> Array:
-    """Return the upper triangle of a (d, d) matrix, row by row: shape (d (d + 1) / 2,)."""
-    return np.concatenate([matrix[row, row:] for row in range(len(matrix))] or [np.empty(0)])
-
-
-def unpacked(triangle: Array, d: int) -> Array:
-    """Return the matrix whose upper triangle was packed; its lower one is zero."""
-    out, first = np.zeros((d, d)), 0
-    for row in range(d):
-        out[row, row:] = triangle[first : first + d - row]
-        first += d - row
-    return out
 
 
 class Shifted:

@@ -14,7 +14,7 @@ import logging
 import pickle
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -115,17 +115,19 @@ class DaskExecutor:
         self, function: Callable[[Any, Item], Result], items: Sequence[Item], *, shared: Any = None
     ) -> Iterator[Result]:
         """See `Executor.map`."""
-        waiting: deque[tuple[Item, Future]] = deque()
+        waiting: deque[tuple[Item, Future, str | None]] = deque()
         source = iter(items)
         token = uuid.uuid4().hex[:8]
         try:
             sent = self._send(shared)
             while True:
                 for item in itertools.islice(source, max(2 * self.slots - len(waiting), 0)):
-                    waiting.append((item, self._submit(token, _call, function, sent, item)))
+                    worker = self._idlest(waiting) if isinstance(sent, Future) else None
+                    future = self._submit(token, _call, function, sent, item, worker=worker)
+                    waiting.append((item, future, worker))
                 if not waiting:
                     return
-                item, future = waiting.popleft()
+                item, future, _ = waiting.popleft()
 
                 def again(item: Item = item) -> Future:
                     return self._submit(token, _call, function, self._send(shared), item)
@@ -135,7 +137,13 @@ class DaskExecutor:
             self._end_restarts()
             raise
         finally:
-            _release(future for _, future in waiting)
+            _release(future for _, future, _ in waiting)
+
+    def _idlest(self, waiting: Iterable[tuple[Any, Future, str | None]]) -> str:
+        """Return the worker with the fewest tasks a thread: left alone, Dask keeps them where `shared` already is."""
+        busy = Counter(worker for _, future, worker in waiting if not future.done())
+        threads = self._threads() or self._wait_for_workers()
+        return min(threads, key=lambda worker: busy[worker] / threads[worker])
 
     def _send(self, shared: Any) -> Any:
         """Put `shared` on one worker, from where the others fetch it; without lineage, so nothing piles up.

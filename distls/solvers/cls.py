@@ -24,9 +24,10 @@ from distls.memory import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.base import RoundReport, Status, Weights
 from distls.solvers.blocks import BlockReader
+from distls.solvers.curvature import Metric, assemble
 from distls.solvers.designs import DesignState, OneBlock
-from distls.solvers.metric import Metric, assemble
-from distls.storage.errors import DistlsError
+from distls.solvers.initial import check_initial
+from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.calibrated import (
@@ -44,6 +45,7 @@ from distls.workers.process import single_threaded_blas
 from distls.workers.products import gram_work_bytes
 from distls.workers.readout import PIECE_BYTES
 from distls.workers.training import KernelTypes
+from distls.workers.triangles import packed_size
 
 __all__ = ["Cls", "ClsState"]
 
@@ -94,7 +96,7 @@ class Cls:
         Worker threads, for the plan only.
     memory : MemoryBudget, optional
     initial : LinearModel, optional
-        Not used: the method has no parameter ``init``.
+        Its weights are the fit of the first round; what follows calibrates and mends them.
     state : str or None
         Folder of the predictions; None: for the plan only.
 
@@ -119,15 +121,25 @@ class Cls:
         state: str | None = None,
     ) -> None:
         self.problem, self.params = problem, params
+        self._initial = initial
         self.powers = tuple(int(power) for power in params["basis"].split("+"))
         self.onto = "cube" if problem.target == "multilabel" else "simplex"
         self._folder = state
         self._block = OneBlock(params, problem)
+        if initial is not None:
+            self._check_initial(initial)
         self._reader = self._planned(memory or MemoryBudget(workers=slots))
         reads = 2.0 * params["rounds"] + self._block.reads
         self.plan = replace(self._reader.plan, passes=reads)
         self.data, self.lanes = self._reader.data, self._reader.lanes
         self._metric: Metric | None = None
+
+    def _check_initial(self, initial: LinearModel) -> None:
+        if self._block.generated:
+            raise ParameterError(
+                f"init={self.params['init']}: not with generated features; leave one of them out"
+            )
+        check_initial(initial, self.problem, self.params["init"])
 
     def _planned(self, memory: MemoryBudget) -> BlockReader:
         d, k = self._block.width, self.problem.shape[1]
@@ -137,13 +149,13 @@ class Cls:
             self.problem,
             lanes=self.params["lanes"],
             # of the two reads' sums the larger; one is merged while the next lane makes its own
-            block_bytes=max(8 * d * (d + k + 1), 8 * m * (m + k + 1), prepared),
+            block_bytes=max(*(8 * (packed_size(size) + size * (k + 1)) for size in (d, m)), prepared),
             # evaluation and rebuilding need all rounds
             weight_bytes=a_round * self.params["rounds"],
             work_bytes=self._work_bytes(),
             # Sigma, its scaled copy, factor and what factorising needs; what the features need
             driver_bytes=a_round * self.params["rounds"]
-            + max(4 * 8 * max((d + 1) ** 2, m * m), 3 * prepared)
+            + max(4 * 8 * max((d + 1) ** 2, m * m), 6 * prepared)
             + self._block.work_bytes,
             memory=memory,
         )
@@ -156,7 +168,7 @@ class Cls:
         rows = 2 * most_rows * k * 8
         # of a piece of rows: a copy of them, basis and its powers, predictions, slopes and their squares
         piece = PIECE_ROWS * (d * dtype.itemsize + (3 * len(self.powers) + 4) * k * 8)
-        return rows + piece + PIECE_BYTES + gram_work_bytes(d, dtype) + self._block.work_bytes
+        return rows + piece + PIECE_BYTES + gram_work_bytes(d + k + 1, dtype) + self._block.work_bytes
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""
@@ -185,11 +197,13 @@ class Cls:
         residuals = self._reader.reduce(executor, partial(residual_lane, job), before, rebuild=rebuild)
         loss = _mean_loss(residuals)
         self._check_fall(state.round, "calibration", state.last, loss, state.first)
-        fit = self._fit(residuals.folds[0], state.design)
+        fit = self._fit(residuals.folds[0], state)
         start = FittedRound(fit, before)
         fitted = self._reader.reduce(executor, partial(calibration_lane, job), start, rebuild=rebuild)
         first = loss if state.first is None else state.first
-        self._check_fall(state.round + 1, "residual fit", loss, _mean_loss(fitted), first)
+        given = self._starts_from_model(state)
+        if not given:
+            self._check_fall(state.round + 1, "residual fit", loss, _mean_loss(fitted), first)
         following = replace(
             state,
             round=state.round + 1,
@@ -198,7 +212,7 @@ class Cls:
             intercepts=np.concatenate([state.intercepts, fit.intercept[None]]),
             calibrations=np.concatenate([state.calibrations, self._calibrate(fitted.folds[0])[None]]),
             first=first,
-            before=loss,
+            before=None if given else loss,
             last=_mean_loss(fitted) if np.isfinite(_mean_loss(fitted)) else None,
             fixed=state.before is not None and state.before - loss <= self._rounding * first,
         )
@@ -233,14 +247,21 @@ class Cls:
         data = replace(job.block.data, cache_bytes=0, prefetch=False)
         residual_lane(replace(job, block=replace(job.block, data=data)), None, Lane(0, (block,)))
 
-    def _fit(self, sums: Moments, design: Design) -> Block:
-        """Return the ridge regression of the residuals on the features (Eq. 18)."""
-        intercept = self.problem.fit_intercept
+    def _starts_from_model(self, state: ClsState) -> bool:
+        return self._initial is not None and not state.round
+
+    def _fit(self, sums: Moments, state: ClsState) -> Block:
+        """Return the ridge regression of the residuals on the features (Eq. 18), or the initial model."""
+        intercept, design = self.problem.fit_intercept, state.design
         with single_threaded_blas():
             if self._metric is None:
                 sigma = assemble(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
-                self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept)
+                eps = float(np.finfo(self.problem.dtype).eps)
+                self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept, eps=eps)
             slopes = [sums.slopes[None]] if intercept else []
+            if self._initial is not None and self._starts_from_model(state):
+                weights = self._initial.weights.astype(self.problem.dtype)
+                return Block(design, weights, self._initial.intercept.astype(np.float64))
             gradients = np.concatenate([*slopes, sums.cross]) / sums.weight_sum
             fit = -self._metric.steps(gradients, 1.0)
         constant = fit[0] if intercept else np.zeros(fit.shape[1])

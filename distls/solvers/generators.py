@@ -57,7 +57,9 @@ from distls.workers.preparation import (
     shares,
 )
 from distls.workers.process import single_threaded_blas
+from distls.workers.products import gram_work_bytes
 from distls.workers.seeds import Purpose, rng
+from distls.workers.triangles import diagonal, packed_size, unpacked
 
 __all__ = [
     "FEATURES", "GRADIENT", "block_width", "check_features", "check_used", "column_order", "design_at", "design_for",
@@ -227,13 +229,15 @@ def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
     making += (
         problem.dtype.itemsize * (params.get("pca") or 0) * int(problem.dataset.table.rows.max(initial=0))
     )
+    if params.get("pca") is not None:
+        fitting = max(fitting, gram_work_bytes(n_features, np.dtype(np.float64)))
     return max(making, fitting)
 
 
 def preparation_bytes(params: Mapping[str, Any], n_features: int) -> int:
     """Return the bytes of a lane's result while `design_for` runs: take the maximum with a block's own sums."""
     if params.get("pca") is not None:
-        return 8 * n_features * (n_features + 1)
+        return 8 * (packed_size(n_features) + n_features)
     return 8 * n_features * (params["features"] == _FREQUENCY)
 
 
@@ -306,14 +310,15 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
     if total.n_rows != reader.problem.dataset.meta.n_rows:
         raise DistlsError(f"principal components were made of {total.n_rows} rows, not of all; try again")
     mean = total.sums / total.weight_sum
-    covariance = np.triu(total.gram / total.weight_sum - np.outer(mean, mean))
+    covariance = unpacked(total.gram, np.empty((n_features, n_features))) / total.weight_sum
+    covariance -= np.outer(mean, mean)
     with single_threaded_blas():
         variances, vectors = linalg.eigh(
             covariance, lower=False, subset_by_index=(n_features - n_components, n_features - 1)
         )
     variances, vectors = variances[::-1], vectors[:, ::-1]
     n_varying = int(
-        (variances > 1e-12 * max(variances[0], np.diag(total.gram).max() / total.weight_sum)).sum()
+        (variances > 1e-12 * max(variances[0], diagonal(total.gram).max() / total.weight_sum)).sum()
     )
     if n_varying < n_components:
         raise ParameterError(

@@ -19,10 +19,11 @@ from distls.execution.base import Executor
 from distls.memory import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.base import RoundReport, Status, Weights
+from distls.solvers.curvature import Metric, assemble
 from distls.solvers.descent import Descent, Tried
 from distls.solvers.gls_path import Grid, PathMetric
-from distls.solvers.gls_setup import check_combination, check_initial, may_need_basis, planned_reader
-from distls.solvers.metric import Metric, assemble
+from distls.solvers.gls_setup import check_combination, may_need_basis, planned_reader
+from distls.solvers.initial import check_initial
 from distls.solvers.ridge import alpha_grid, check_folds, cross_validated, grid_size, total_of
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
@@ -31,8 +32,8 @@ from distls.workers.lanes import Lane
 from distls.workers.least_squares import Block, BlockJob, BlockSums, Moments, block_lane
 from distls.workers.points import PointJob, PointMoments, Points, basis_lane, point_lane, warm_up_products
 from distls.workers.process import single_threaded_blas
-from distls.workers.shifted import mirrored
 from distls.workers.training import KernelTypes
+from distls.workers.triangles import unpacked
 
 __all__ = ["GeneralizedLeastSquares", "GlsState", "lipschitz_bounds"]
 
@@ -73,7 +74,7 @@ class GlsState(Descent):
     alphas : float64 array of shape (n_alphas,)
         Of a path.
     basis, gram : float64 arrays
-        Of the metric; see `distls.solvers.metric.Metric`. With a path at first Sigma.
+        Of the metric; see `distls.solvers.curvature.Metric`. With a path at first Sigma.
     path : list of dict
         Each alpha's judgement.
     notes : list of str
@@ -301,7 +302,8 @@ class GeneralizedLeastSquares:
     def _enter_basis(self, state: GlsState, moments: Moments) -> None:
         """Take up the Gram matrix of the rows in the new basis, and take the first step."""
         state.notes = [*state.notes, "Sigma is ill-conditioned: another read gave it in an orthonormal basis"]
-        gram = mirrored(moments.gram / moments.weight_sum)
+        gram = unpacked(moments.gram, np.empty_like(state.basis))
+        gram /= moments.weight_sum
         self._set_metric(state, Metric(state.basis, gram, state.alpha, intercept=bool(self._first)))
         self._propose(state)
 

@@ -69,7 +69,7 @@ class PathMetric:
     Parameters
     ----------
     sigma : float64 array of shape (m, m)
-        From `distls.solvers.metric.assemble`.
+        From `distls.solvers.curvature.assemble`.
     intercept : bool
         The first column is the constant one, which alpha does not penalise.
     eps : float

@@ -8,14 +8,14 @@ from distls.memory import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.blocks import BlockReader
 from distls.solvers.ridge import grid_size
-from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
-from distls.storage.model import LinearModel
+from distls.storage.errors import MemoryPlanError, ParameterError
 from distls.workers.features import PIECE_ROWS
 from distls.workers.points import SCORES
 from distls.workers.products import gram_work_bytes
 from distls.workers.ridge import held_out_bytes
+from distls.workers.triangles import packed_size
 
-__all__ = ["check_combination", "check_initial", "may_need_basis", "planned_reader"]
+__all__ = ["check_combination", "may_need_basis", "planned_reader"]
 
 # With alpha above this share of the mean square norm of the rows another basis is never needed.
 _WELL_CONDITIONED = 1e-6
@@ -46,26 +46,6 @@ def check_combination(problem: Problem, params: dict[str, Any]) -> None:
                 raise ParameterError(
                     f"gls: {name}={params[name]} is of alpha=path; give that too, or drop it"
                 )
-
-
-def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
-    """Refuse a model that cannot be started from.
-
-    Raises
-    ------
-    MismatchError
-    """
-    meta = problem.dataset.meta
-    if initial.recipe:
-        raise MismatchError(
-            f"init={given}: a model of {initial.method}, which is not plainly linear in the rows"
-        )
-    shape = initial.n_features, len(initial.intercept)
-    if shape != problem.shape or list(initial.classes) != list(meta.classes):
-        raise MismatchError(
-            f"init={given}: a model of {shape[0]} features and {shape[1]} outputs; "
-            f"{problem.dataset.path} has {problem.shape[0]} and {problem.shape[1]}, or other labels"
-        )
 
 
 _PROPOSED_SIZES = (8192, 4096, 2048, 1024, 512, 256)
@@ -109,7 +89,7 @@ def _fits(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBudg
 def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBudget) -> BlockReader:
     closed, k, size = problem.loss == "squared", problem.shape[1], problem.dtype.itemsize
     m = sizes.width + problem.fit_intercept
-    gram, sums = 8 * m * m, 8 * m * k
+    gram, half, sums = 8 * m * m, 8 * packed_size(m), 8 * m * k
     in_another = bool(sizes.alphas) or may_need_basis(problem.dataset.meta.mean_square_norm, problem.alpha)
     # Gram matrices of every fold at one read, or weights of every fold and alpha at each
     grams = sizes.folds if closed else 1
@@ -122,14 +102,12 @@ def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBu
     return BlockReader(
         problem,
         lanes=lanes,
-        block_bytes=max(grams * (gram + 2 * sums), 2 * fits * sums),
+        block_bytes=max(grams * (half + 2 * sums), 2 * fits * sums),
         weight_bytes=2 * fits * sums,
         # a basis is sent in one round only
         work_bytes=work + rows + _piece_bytes(problem, fits),
-        # the merged Gram matrix, Sigma, its factor, and the copies they are made from; the points of the state
-        driver_bytes=(3 * bool(sizes.alphas) + 4) * gram
-        + closed * sizes.folds * gram // 2
-        + 14 * fits * sums,
+        # Sigma, its factor, and the copies they are made from; the points of the state
+        driver_bytes=(3 * bool(sizes.alphas) + 4) * gram + closed * sizes.folds * half + 14 * fits * sums,
         memory=memory,
     )
 

@@ -11,6 +11,7 @@ from distls.execution.base import Executor
 from distls.storage.errors import ParameterError
 from distls.workers.least_squares import Moments
 from distls.workers.ridge import FoldSums, PathJob, held_out
+from distls.workers.triangles import diagonal
 
 __all__ = ["alpha_grid", "check_folds", "cross_validated", "grid_size", "total_of"]
 
@@ -45,7 +46,7 @@ def alpha_grid(given: str | None, total: Moments) -> Array:
     """
     if given is not None:
         return np.array(sorted({float(value) for value in given.split(":")}, reverse=True))
-    mean_square = float(np.trace(total.gram)) / (total.weight_sum * len(total.gram))
+    mean_square = float(diagonal(total.gram).mean()) / total.weight_sum
     return (mean_square or 1.0) * np.logspace(*_GRID_DECADES, _GRID_SIZE)
 
 

@@ -14,7 +14,7 @@ from distls.solvers.generators import design_at
 from distls.workers.features import Design, recipe_of
 from distls.workers.least_squares import Block
 
-__all__ = ["StagewiseState", "append_block", "assemble", "block_of"]
+__all__ = ["StagewiseState", "append_block", "assemble", "base_of", "block_of"]
 
 Array = NDArray[np.float64]
 
@@ -36,7 +36,10 @@ class StagewiseState(DesignState):
     stage : int
         Blocks fitted.
     version : int
-        Of the kept predictions: those after so many blocks.
+        Of the kept predictions: those after so many blocks, the initial model being one.
+    base : array of shape (n_features, k) or (0, 0)
+        Weights of the initial model, where there is one: every model's predictions start from its own.
+    base_intercept : float64 array of shape (k,)
     orders : int
         Orders made of the original features, one a pass over them.
     order : int64 array of shape (n_features,)
@@ -55,7 +58,7 @@ class StagewiseState(DesignState):
     inner : int
         Rounds done of the stage under way, where a stage takes several; the arrays that follow are its own.
     sigma : float64 array of shape (m, m)
-        As `distls.solvers.metric.assemble` returns it: with an intercept, the constant column is the first.
+        As `distls.solvers.curvature.assemble` returns it: with an intercept, the constant column is the first.
     iterate : float64 array of shape (m, k)
         Weights, the intercept in front where there is one.
     point : float64 array of shape (m, k)
@@ -64,6 +67,8 @@ class StagewiseState(DesignState):
 
     stage: int = 0
     version: int = 0
+    base: NDArray[Any] = field(default_factory=_nothing)
+    base_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     orders: int = 0
     order: NDArray[np.int64] = field(default_factory=_no_columns)
     widths: NDArray[np.int64] = field(default_factory=_no_columns)
@@ -83,6 +88,21 @@ class StagewiseState(DesignState):
         if self.recipe["kind"] != "columns":
             return super().design
         return Design(**{name: self.recipe[name] for name in ("kind", "size", "seed", "n_features")})
+
+    @property
+    def has_base(self) -> bool:
+        """Whether there is an initial model."""
+        return len(self.base) > 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks fitted, and the initial model."""
+        return self.stage + self.has_base
+
+
+def base_of(state: StagewiseState) -> list[Block]:
+    """Return the initial model as a block, if there is one."""
+    return [Block(Design(), state.base, state.base_intercept)] if state.has_base else []
 
 
 def block_of(state: StagewiseState, stage: int) -> Block:
@@ -133,7 +153,7 @@ def append_block(
 
 
 def assemble(state: StagewiseState, n_features: int, per_model: int) -> Weights:
-    """Return the model of all complete models' blocks, or of the only one's that is under way.
+    """Return the model of all complete models' blocks, or of the only one's that is under way, and of the initial one.
 
     Calibrations are multiplied out: ``V_t = W_t (I + C_t+1) ... (I + C_T)`` makes scores linear in all features.
 
@@ -146,7 +166,7 @@ def assemble(state: StagewiseState, n_features: int, per_model: int) -> Weights:
     n_models = max(1, n_stages // per_model)
     ends = np.cumsum(state.widths)[:n_stages]
     total = np.empty((int(ends[-1]) if n_stages else 0, state.coefficients.shape[1]))
-    intercept = np.zeros(total.shape[1])
+    intercept, base = np.zeros(total.shape[1]), np.zeros(state.base.shape)
     for stage in reversed(range(n_stages)):
         if (stage + 1) % per_model == 0 or stage == n_stages - 1:
             later = np.eye(total.shape[1])
@@ -155,18 +175,23 @@ def assemble(state: StagewiseState, n_features: int, per_model: int) -> Weights:
         intercept += state.intercepts[stage] @ later
         if len(state.calibrations):
             later = later + state.calibrations[stage].astype(np.float64) @ later
-    return _weights(state, total / n_models, intercept / n_models, n_features, n_stages)
+        if state.has_base and stage % per_model == 0:
+            base += state.base @ later
+            intercept += state.base_intercept @ later
+    if not n_stages and state.has_base:
+        base, intercept = state.base.astype(np.float64), state.base_intercept
+    return _weights(state, total / n_models, intercept / n_models, base / n_models, n_features)
 
 
-def _weights(
-    state: StagewiseState, total: Array, intercept: Array, n_features: int, n_stages: int
-) -> Weights:
+def _weights(state: StagewiseState, total: Array, intercept: Array, base: Array, n_features: int) -> Weights:
+    """Return a plain model where all weights are those of original features, else the recipe of the blocks."""
     dtype = state.coefficients.dtype
-    if len(state.columns):
-        plain = np.zeros((n_features, total.shape[1]))
+    if len(state.columns) or not len(total):
+        plain = base if state.has_base else np.zeros((n_features, total.shape[1]))
         np.add.at(plain, state.columns[: len(total)], total)
         return Weights(plain.astype(dtype), intercept)
-    if not n_stages:
-        return Weights(np.zeros((n_features, total.shape[1]), dtype), intercept)
-    recipe, arrays = recipe_of(state.design, n_stages)
-    return Weights(total.astype(dtype), intercept, {"n_features": n_features, "features": recipe}, arrays)
+    features, arrays = recipe_of(state.design, len(total) // int(state.widths[0]))
+    recipe: dict[str, Any] = {"n_features": n_features, "features": features}
+    if state.has_base:
+        recipe["rows"], total = True, np.concatenate([base, total])
+    return Weights(total.astype(dtype), intercept, recipe, arrays)

@@ -17,18 +17,21 @@ from numpy.typing import NDArray
 from distls.execution.base import Executor
 from distls.memory import MemoryBudget
 from distls.problem import Problem
-from distls.solvers import generators, metric
+from distls.solvers import curvature, generators
 from distls.solvers.base import RoundReport, Status, Weights
 from distls.solvers.blocks import BlockReader
-from distls.solvers.metric import Metric
-from distls.solvers.stages import StagewiseState, append_block, assemble, block_of
+from distls.solvers.curvature import Metric
+from distls.solvers.initial import check_initial
+from distls.solvers.stages import StagewiseState, append_block, assemble, base_of, block_of
 from distls.storage.errors import ParameterError
+from distls.storage.model import LinearModel
 from distls.workers.features import Design
 from distls.workers.lanes import Lane
 from distls.workers.least_squares import Block, BlockJob, BlockSums, Moments, block_lane
 from distls.workers.process import single_threaded_blas
 from distls.workers.products import gram_work_bytes
 from distls.workers.replay import ReplayJob, replay_lane
+from distls.workers.triangles import packed_size
 
 __all__ = ["Stagewise", "with_defaults"]
 
@@ -86,8 +89,8 @@ class Stagewise:
     slots : int
         Worker threads, for the plan only.
     memory : MemoryBudget, optional
-    initial : None
-        There is no start from a model: a stage fits what the stages before it have left.
+    initial : LinearModel, optional
+        The first stage fits what this model has left; its weights are part of the model.
     state : str, optional
         Folder of the predictions; without one there is a plan, but no training.
 
@@ -108,7 +111,7 @@ class Stagewise:
         *,
         slots: int = 1,
         memory: MemoryBudget | None = None,
-        initial: None = None,
+        initial: LinearModel | None = None,
         state: str | None = None,
     ) -> None:
         n_features, self._k = problem.shape
@@ -116,6 +119,9 @@ class Stagewise:
         self.params = with_defaults(params, n_features)
         generators.check_features(self.params, n_features)
         self._kept = state
+        self._initial = initial
+        if initial is not None:
+            check_initial(initial, problem, params["init"])
         self._calibrated = params["inner"] == "calibrated"
         self._logistic = params["inner"] == "logistic"
         self._lipschitz = _SOFTMAX if self._logistic else 1.0
@@ -132,7 +138,8 @@ class Stagewise:
         size = self.problem.dtype.itemsize
         width = generators.block_width(self.params, n_features)
         m = width + self._calibrated * k
-        model = self._stages * width * k
+        base = n_features * k * (self._initial is not None)
+        model = self._stages * width * k + base
         ranks = self._ordered and self.params["features"] == generators.GRADIENT
         rows = int(self.problem.dataset.table.rows.max(initial=0))
         return BlockReader(
@@ -140,20 +147,20 @@ class Stagewise:
             lanes=self.params["lanes"],
             # the Gram matrix and the products with the slopes, or those of all columns
             block_bytes=max(
-                8 * m * (m + k + 1),
+                8 * (packed_size(m) + m * (k + 1)),
                 8 * n_features * k * ranks,
                 generators.preparation_bytes(self.params, n_features),
             ),
-            weight_bytes=8 * (2 * m + 2) * k,
+            weight_bytes=8 * ((2 * m + 2) * k + base),
             # a product of pieces before it is added, predictions before and after, slopes; blocks that are replayed
             work_bytes=generators.work_bytes(self.params, self.problem)
-            + gram_work_bytes(m, self.problem.dtype)
+            + gram_work_bytes(m + k + 1, self.problem.dtype)
             + rows * k * (3 * size + 16)
             + model * size,
             # weights of all stages, here and in the model; Sigma, its scaled form, its factor; what features need
             driver_bytes=4 * model * size
             + (3 + self._logistic) * 8 * m * m
-            + 3 * generators.preparation_bytes(self.params, n_features)
+            + 6 * generators.preparation_bytes(self.params, n_features)
             + generators.work_bytes(self.params, self.problem),
             memory=memory,
         )
@@ -168,13 +175,17 @@ class Stagewise:
         """Nothing is needed before the first round: kernels are compiled by the first task that calls them."""
 
     def init(self) -> StagewiseState:
-        """Return the state without any block."""
+        """Return the state without any block but the initial model."""
         k, dtype = self._k, self.problem.dtype
-        return StagewiseState(
+        state = StagewiseState(
             coefficients=np.empty((0, k), dtype),
             intercepts=np.empty((0, k)),
             calibrations=np.empty((0, k, k) if self._calibrated else (0, 0, 0), dtype),
         )
+        if self._initial is None:
+            return state
+        weights, intercept = self._initial.weights.astype(dtype), self._initial.intercept.astype(np.float64)
+        return replace(state, base=weights, base_intercept=intercept)
 
     def step(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
         """Do one round: order the features anew, or fit a block, or take one step of a logistic block."""
@@ -209,7 +220,7 @@ class Stagewise:
     def _fit(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
         """Fit the residuals by one block: least squares, with the predictions as columns where calibrated."""
         design = generators.design_at(state.design, state.stage, state.order)
-        beside = self._calibrated and not self._starts_model(state)
+        beside = self._calibrated and (state.has_base or not self._starts_model(state))
         result = self._read(state, executor, design, with_predictions=beside)
         sums = result.folds[0]
         with single_threaded_blas():
@@ -271,10 +282,11 @@ class Stagewise:
         **options: bool,
     ) -> BlockSums:
         """Read the data once, after the newest block was added to the predictions if it was not yet."""
-        behind = state.version < state.stage
+        behind = state.version < state.blocks
         afresh = behind and self._starts_model(state)
         job = self._job(design, version=state.version, afresh=afresh, **options)
-        added = block_of(state, state.stage - 1) if behind and not afresh else None
+        fitted = base_of(state) if afresh else [block_of(state, state.stage - 1)] if behind else []
+        added = fitted[0] if fitted else None
         rebuild = partial(self._rebuild, state, executor)
         return self.reader.read(executor, job, added, current, rebuild=rebuild)
 
@@ -287,14 +299,16 @@ class Stagewise:
             dtype=self.problem.dtype.name,
             class_weight=self.reader.class_weight,
             state=self._kept,
+            joint=True,
             **options,
         )
 
     def _rebuild(self, state: StagewiseState, executor: Executor) -> None:
         """Make the predictions of `state.version` anew where they are lost."""
         assert self._kept is not None
-        first = state.version // self.params["stages"] * self.params["stages"]
-        fitted = [block_of(state, stage) for stage in range(first, state.version)]
+        stages = state.version - state.has_base
+        first = stages // self.params["stages"] * self.params["stages"]
+        fitted = [*base_of(state), *(block_of(state, stage) for stage in range(first, stages))]
         job = ReplayJob(self.data, self._k, self.problem.dtype.name, self._kept, state.version)
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
         executor.reduce(partial(replay_lane, job), lanes, merge=_add, shared=fitted)
@@ -303,7 +317,7 @@ class Stagewise:
         return state.stage % self.params["stages"] == 0
 
     def _sigma(self, sums: Moments) -> Array:
-        return metric.assemble(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
+        return curvature.assemble(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
 
     def _gradient(self, sums: Moments) -> Array:
         """Return the mean slopes times the features, shape (m, k), the intercept's in front."""
@@ -311,7 +325,8 @@ class Stagewise:
         return np.concatenate(parts) / sums.weight_sum
 
     def _new_metric(self, sigma: Array) -> Metric:
-        return Metric.scaled(sigma, self.problem.alpha, intercept=self.problem.fit_intercept)
+        eps = float(np.finfo(self.problem.dtype).eps)
+        return Metric.scaled(sigma, self.problem.alpha, intercept=self.problem.fit_intercept, eps=eps)
 
     def _metric_of(self, stage: int, sigma: Array) -> Metric:
         """Return the metric of a stage under way, factorised once."""
@@ -333,7 +348,7 @@ class Stagewise:
     def _after(self, state: StagewiseState, **changes: Any) -> StagewiseState:
         """Return the state after one round, which has brought the predictions up to date."""
         return replace(
-            state, round=state.round + 1, passes=state.passes + 1.0, version=state.stage, **changes
+            state, round=state.round + 1, passes=state.passes + 1.0, version=state.blocks, **changes
         )
 
     def probe(self, block: int) -> None:

@@ -25,7 +25,7 @@ from distls.probing import plan_fit
 from distls.runs import Run
 from distls.solvers.base import Status
 from distls.solvers.cls import Cls
-from distls.solvers.metric import Metric
+from distls.solvers.curvature import Metric
 from distls.storage.dataset import Dataset, publish
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, ParameterError
 from distls.storage.format import DatasetMeta
@@ -591,8 +591,8 @@ def test_the_plan_of_generated_features(data: tuple[Dataset, np.ndarray, np.ndar
         plan_fit("cls", data[0].path, {"features": "fourier", "block_size": m, "pca": 5}, probe=False)
         for m in (600, 1200)
     ]
-    grams = [8 * m * (m + 3 + 1) for m in (600, 1200)]
-    assert sizes[1].driver_bytes - sizes[0].driver_bytes > 4 * (grams[1] - grams[0])
+    grams = [8 * (m * (m + 1) // 2 + m * (3 + 1)) for m in (600, 1200)]
+    assert sizes[1].driver_bytes - sizes[0].driver_bytes > 8 * (grams[1] - grams[0])
     # sums are among them
     weights = [plan.worker_parts["weights"] for plan in sizes]
     assert weights[1] - weights[0] >= grams[1] - grams[0] + 20 * 600 * 3 * 8
@@ -604,7 +604,7 @@ def test_the_plan_of_generated_features(data: tuple[Dataset, np.ndarray, np.ndar
 def test_what_cannot_fit_is_refused(tmp_path: Path) -> None:
     x, y = labelled_rows(40, 3000, 2)
     dataset = write_dataset(tmp_path / "d", x, y)
-    with pytest.raises(MemoryPlanError, match=r"weights 1\d\d MiB, work"):
+    with pytest.raises(MemoryPlanError, match=r"weights 7\d\.\d MiB, work 1\d\d MiB"):
         fit("cls", dataset, memory=MemoryBudget(300 * MIB))
 
 

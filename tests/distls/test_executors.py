@@ -131,6 +131,17 @@ class _Dask(ExecutorSuite):
 
 
 class TestTwoProcesses(_Dask):
+    @pytest.mark.parametrize(("done", "idlest"), [(False, 1), (True, 0)])
+    def test_a_large_value_does_not_keep_tasks_where_it_is(
+        self, executor: Executor, done: bool, idlest: int
+    ) -> None:
+        workers = sorted(executor.client.nthreads())
+        future = SimpleNamespace(done=lambda: done)
+        assert executor._idlest([(0, future, workers[0])]) == workers[idlest]
+        shared = np.ones(2**20)
+        task = partial(_add_item, 0)
+        assert list(executor.map(task, range(9), shared=shared)) == [2**20 + i for i in range(9)]
+
     def test_workers_write_nothing_on_the_stderr_they_share(self, executor: Executor) -> None:
         (levels, _) = executor.each_worker(
             _log_levels, ["asyncio", "distributed", "tornado.application"]

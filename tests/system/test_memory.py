@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from helpers import SECONDS, workers_of
+from helpers import SECONDS, workers_of, write_dataset
 
 from distls.generation import generate
 from distls.memory import parse_bytes
@@ -120,3 +121,42 @@ def test_columns_that_cannot_fit_are_refused_at_once(large: Path) -> None:
     assert (refused.code, refused.out, refused.workers) == (1, "", {})
     assert refused.error.startswith(f"distls: {large}: a worker needs ")
     assert not (large / ".columns").exists()
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """4000 rows of 2000 numbers, two of them the same: a Gram matrix of theirs takes 31 MiB."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("wide") / "train"
+    x = rng.standard_normal((4000, 2000)).astype(np.float32)
+    x[:, 1] = x[:, 0]  # the softmax wants another basis where alpha is next to nothing
+    write_dataset(path, x, rng.integers(0, 5, len(x)), partition_rows=250)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("gls", ["link=identity", "alpha=path", "folds=4", "dtype=float32"]),
+        ("gls", ["link=softmax", "alpha=1e-9"]),
+        ("cls", ["rounds=2", "features=fourier", "block_size=3000", "pca=20"]),
+        ("stagewise", ["block_size=1500", "stages=3", "inner=calibrated"]),
+        ("stagewise", ["block_size=3000", "stages=2", "inner=linear", "features=fourier", "pca=20"]),
+    ],
+    ids=lambda given: given if isinstance(given, str) else " ".join(given),
+)
+def test_peaks_of_the_least_squares_methods_stay_below_the_plan(
+    wide: Path, tmp_path: Path, method: str, params: list[str]
+) -> None:
+    asked = [*(word for each in params for word in ("-p", each)), "--workers", "2", "--memory-limit", "2GiB"]
+    passes = ["--passes", "4"] if method == "gls" else []
+    planned = Watched("plan", method, wide, *asked, "--json", "--no-probe")
+    assert planned.code == 0, planned.error
+    plan = json.loads(planned.out)
+    fitted = Watched("fit", method, wide, tmp_path / "run", *asked, *passes, "--quiet")
+    assert fitted.code == 0, fitted.error
+    assert len(fitted.workers) == 2
+    for peak in fitted.workers.values():
+        assert 0.4 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
+    share = fitted.driver / plan["driver_bytes"]
+    assert 0.4 <= share <= 1.0, f"{fitted.driver / 2**20:.0f} of {plan['driver_bytes'] / 2**20:.0f} MiB"

@@ -22,6 +22,7 @@ from distls.workers.features import (
     Projection,
     blocks,
     design_of,
+    has_room,
     project,
     recipe_of,
     shared_projection,
@@ -185,6 +186,24 @@ def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind: str) -> Non
     assert np.array_equal(np.concatenate(pieces), whole)
     odd = [features_of(design, DenseRows(part), FLOAT32) for part in np.array_split(x, 7)]
     np.testing.assert_allclose(np.concatenate(odd), whole, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["fourier", "logits", "polynomials"])
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
+def test_room_behind_the_features_changes_none_of_them(kind: str, dtype: np.dtype[Any]) -> None:
+    x = DenseRows(_rows())
+    design = Design(kind, 40, seed=3, bandwidth=2.0)
+    assert has_room(design, x)
+    assert has_room(replace(design, projection=_projection(), n_features=D), _csr(x.values))
+    assert not has_room(design, _csr(x.values))
+    assert not has_room(Design(), x)
+    for rows, piece in blocks(design, x, dtype, room=3):
+        assert isinstance(piece, DenseRows)
+        assert piece.values.shape == (rows.stop - rows.start, 43)
+        assert piece.values.flags.c_contiguous
+        piece.values[:, 40:] = np.nan
+        expected = features_of(design, DenseRows(x.values[rows]), dtype)
+        np.testing.assert_array_equal(piece.values[:, :40], expected)
 
 
 def test_stages_and_seeds_are_independent() -> None:

@@ -10,7 +10,8 @@ from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers import products
 from distls.workers.kernels.columns import columns_of_csr
 from distls.workers.kernels.gram import count_pairs
-from distls.workers.products import GramSum, add_cross, add_gram, add_scores, column_sums
+from distls.workers.products import GramSum, add_cross, add_scores, column_sums
+from distls.workers.triangles import packed, packed_size, unpacked
 
 D = 40
 
@@ -28,8 +29,11 @@ def _block(x: np.ndarray, layout: str) -> Rows:
 
 
 def _gram(block: Rows, weight: np.ndarray | None = None) -> np.ndarray:
-    gram = np.zeros((D, D))
-    add_gram(block, weight, gram)
+    """Return the upper triangle, packed."""
+    gram = np.zeros(packed_size(D))
+    pending = GramSum(gram)
+    pending.add(block, weight)
+    pending.flush()
     return gram
 
 
@@ -44,8 +48,7 @@ def test_products(layout: str, dtype: str, weighted: bool) -> None:
     wide, tolerance = x.astype(np.float64), 2e-6 if dtype == "float32" else 1e-13
     scale = dict(rtol=tolerance, atol=tolerance * len(x))
     gram = _gram(block, weight)
-    np.testing.assert_allclose(np.triu(gram), np.triu((wide * s[:, None]).T @ wide), **scale)
-    assert not np.tril(gram, -1).any()
+    np.testing.assert_allclose(gram, packed((wide * s[:, None]).T @ wide), **scale)
     np.testing.assert_allclose(column_sums(block, weight, D), s @ wide, **scale)
     residual, cross = rng.standard_normal((len(x), 3)), np.ones((D, 3))
     add_cross(block, residual, cross)
@@ -74,7 +77,7 @@ def test_sparse_rows_have_the_products_of_dense_ones_whichever_way_is_chosen(
         monkeypatch.setattr(products, "_PAIR_COST", (cost, cost))
         found.append(_gram(_block(x, "csr"), weight))
     for gram in found:
-        np.testing.assert_allclose(gram, np.triu((x * weight[:, None]).T @ x), rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(gram, packed((x * weight[:, None]).T @ x), rtol=1e-5, atol=1e-4)
     assert not np.array_equal(*found)
 
 
@@ -103,45 +106,68 @@ def test_a_gram_sum_is_complete_when_flushed_and_the_same_again(dtype: str) -> N
     x = _values(3 * products._FLUSH_ROWS + 5, 1.0, dtype=dtype)
     results = []
     for _ in range(2):
-        pending, gram = GramSum(), np.zeros((D, D))
+        gram = np.zeros(packed_size(D))
+        pending = GramSum(gram)
         for first in range(0, len(x), 512):
-            pending.add(DenseRows(x[first : first + 512]), None, gram)
+            pending.add(DenseRows(x[first : first + 512]))
         pending.flush()
         pending.flush()
         results.append(gram)
     assert np.array_equal(*results)
-    expected = np.triu(x.astype(np.float64).T @ x)
+    expected = packed(x.astype(np.float64).T @ x)
     np.testing.assert_allclose(results[0], expected, rtol=3e-6, atol=3e-6 * len(x))
 
 
 def test_float32_is_summed_over_few_rows_only() -> None:
     """A sum of a million ones would stop at 2^24 in float32, or lose digits long before."""
-    pending, gram = GramSum(), np.zeros((2, 2))
-    piece = DenseRows(np.full((512, 2), 1.1, np.float32))
+    gram = np.zeros(3)
+    pending, piece = GramSum(gram), DenseRows(np.full((512, 2), 1.1, np.float32))
     for _ in range(2**12):
-        pending.add(piece, None, gram)
+        pending.add(piece)
     pending.flush()
-    np.testing.assert_allclose(gram[0], 2**21 * float(np.float32(1.1)) ** 2, rtol=1e-6)
+    np.testing.assert_allclose(gram, 2**21 * float(np.float32(1.1)) ** 2, rtol=1e-6)
 
 
-def test_a_part_of_a_matrix_can_be_the_target() -> None:
+def test_the_first_columns_of_a_matrix_can_be_the_target() -> None:
     """Predictions beside the features have their own corner."""
     for layout in ("dense", "csr"):
         for dtype in ("float32", "float64"):
-            x = _values(density=0.05, dtype=dtype)
-            gram = np.zeros((D + 3, D + 3))
-            add_gram(_block(x, layout), None, gram[:D, :D])
-            np.testing.assert_allclose(gram[:D, :D], _gram(_block(x, layout)), rtol=1e-6, atol=1e-6)
-            assert not gram[D:].any()
-            assert not gram[:, D:].any()
+            block, gram = _block(_values(density=0.05, dtype=dtype), layout), np.zeros(packed_size(D + 3))
+            pending = GramSum(gram, D)
+            pending.add(block)
+            pending.flush()
+            upper = unpacked(gram, np.empty((D + 3, D + 3)))
+            np.testing.assert_allclose(packed(upper[:D, :D]), _gram(block), rtol=1e-6, atol=1e-6)
+            assert not upper[D:].any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_other_columns_come_with_the_gram_matrix(dtype: str, weighted: bool) -> None:
+    rng = np.random.default_rng(3)
+    x, others = _values(5000, 1.0, dtype=dtype), rng.standard_normal((5000, 3))
+    s = rng.integers(0, 3, 5000).astype(float) if weighted else np.ones(5000)
+    gram = np.zeros(packed_size(D + 2))
+    pending = GramSum(gram, D, 3)
+    for first in range(0, 5000, 500):
+        rows = slice(first, first + 500)
+        room = np.hstack([x[rows], np.full((500, 3), np.nan, dtype)])
+        pending.add_with_room(room, others[rows] * s[rows, None], s[rows] if weighted else np.empty(0))
+    pending.flush()
+    wide, tolerance = x.astype(np.float64), 3e-6 if dtype == "float32" else 1e-13
+    scale = dict(rtol=tolerance, atol=tolerance * len(x))
+    upper = unpacked(gram, np.empty((D + 2, D + 2)))
+    np.testing.assert_allclose(upper[:D, :D], (wide * s[:, None]).T @ wide, **scale)
+    assert not upper[D:].any()
+    np.testing.assert_allclose(pending.beside, wide.T @ (others * s[:, None]), **scale)
 
 
 def test_sparse_rows_made_dense_are_multiplied_in_the_type_asked_for() -> None:
-    x = _values(900, 1.0)
-    gram, pending = np.zeros((D, D)), GramSum(np.dtype(np.float64))
-    pending.add(_block(x, "csr"), None, gram)
+    x, gram = _values(900, 1.0), np.zeros(packed_size(D))
+    pending = GramSum(gram, dtype=np.dtype(np.float64))
+    pending.add(_block(x, "csr"))
     pending.flush()
-    np.testing.assert_allclose(gram, np.triu(x.astype(np.float64).T @ x), rtol=1e-13, atol=1e-11)
+    np.testing.assert_allclose(gram, packed(x.astype(np.float64).T @ x), rtol=1e-13, atol=1e-11)
 
 
 def test_columns_of_sparse_rows() -> None:

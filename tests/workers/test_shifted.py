@@ -1,11 +1,11 @@
-"""Solves with A + c I from one reduction to a band, and packed triangles."""
+"""Solves with A + c I from one reduction to a band."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from distls.workers.shifted import Shifted, mirrored, packed, unpacked
+from distls.workers.shifted import Shifted
 
 
 def _matrix(d: int, rank: int) -> np.ndarray:
@@ -55,11 +55,3 @@ def test_a_shift_that_is_lost_in_rounding_is_replaced_by_the_least_that_is_not()
     assert np.isfinite(_solve(shifted, right, 1e-30)).all()
     rough = Shifted(_matrix(100, 20), eps=float(np.finfo(np.float32).eps))
     assert rough.least > 1e4 * shifted.least
-
-
-def test_packed_triangles_are_unpacked() -> None:
-    matrix = _matrix(17, 20)
-    assert packed(matrix).shape == (17 * 18 // 2,)
-    upper = unpacked(packed(matrix), 17)
-    np.testing.assert_array_equal(upper, np.triu(matrix))
-    np.testing.assert_array_equal(mirrored(upper), matrix)

@@ -19,6 +19,7 @@ from distls.workers.losses import LOSSES
 from distls.workers.stream import DatasetRef
 from distls.workers.targets import indicators, is_codes, slice_rows, slopes_of
 from distls.workers.training import row_weights
+from distls.workers.triangles import packed
 
 N, K = 40, 3
 NONE = np.empty(0)
@@ -192,7 +193,7 @@ def test_the_task_sums_every_kind(tmp_path: Path, layout: str, target: str, fold
     np.testing.assert_allclose(total.cross, x.T @ (weight[:, None] * residual), rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(total.slopes, weight @ residual, rtol=1e-10)
     np.testing.assert_allclose(total.squares, weight @ np.square(residual), rtol=1e-10)
-    np.testing.assert_allclose(np.triu(total.gram), np.triu((x.T * weight) @ x), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(total.gram, packed((x.T * weight) @ x), rtol=1e-10, atol=1e-10)
     assert total.weight_sum == weight.sum()
     assert total.loss_sum == pytest.approx(0.5 * weight @ np.square(residual).sum(axis=1))
     wrong = ((residual + y > 0.5) != (y > 0.5)).any(axis=1).sum() if target == "multilabel" else 0

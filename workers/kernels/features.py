@@ -41,13 +41,13 @@ _BIAS, _SHIFT = np.int32(127), np.int32(23)
 
 @elementwise
 def cosines(turns, offsets):
-    """Set ``turns = sqrt(2) cos(2 pi (turns + offsets))``, float32 (n, m) and (m,).
+    """Set ``turns = sqrt(2) cos(2 pi (turns + offsets))``, float32, the first m columns of (n, any) and (m,).
 
     A turn's fraction r in [-1/2, 1/2] is exact, and so is s = 1/4 - |r| but for its last bit; cos(2 pi r) is
     sin(2 pi s), an odd polynomial.
     """
     for i in range(turns.shape[0]):
-        for j in range(turns.shape[1]):
+        for j in range(offsets.shape[0]):
             t = turns[i, j] + offsets[j]
             s = _QUARTER - abs(t - ((t + _ROUND) - _ROUND))
             q = s * s
@@ -56,9 +56,9 @@ def cosines(turns, offsets):
 
 @elementwise
 def logits(z, offsets):
-    """Set ``z = 2 / (1 + exp(-(z + offsets))) - 1``, float32 (n, m) and (m,)."""
+    """Set ``z = 2 / (1 + exp(-(z + offsets))) - 1``, float32, the first m columns of (n, any) and (m,)."""
     for i in range(z.shape[0]):
-        for j in range(z.shape[1]):
+        for j in range(offsets.shape[0]):
             t = _MINUS_LOG2_E * (z[i, j] + offsets[j])
             t = _MOST if t > _MOST else t  # unlike `min` and `max`, lets a NaN through
             t = -_MOST if t < -_MOST else t
@@ -73,7 +73,7 @@ def logits(z, offsets):
 
 @elementwise
 def times_shifted(product, z, offsets):
-    """Set ``product *= z + offsets``, (n, m), (n, m) and (m,)."""
+    """Set ``product *= z + offsets``, the first m columns of (n, any), (n, m) and (m,)."""
     for i in range(z.shape[0]):
         for j in range(z.shape[1]):
             product[i, j] *= z[i, j] + offsets[j]

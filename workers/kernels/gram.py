@@ -1,7 +1,12 @@
-"""Products of sparse rows with themselves and with residuals, and float64 sums of float32 products."""
+"""Products of sparse rows with themselves and with residuals, and sums of blocks of a packed triangle.
+
+The upper triangle of a matrix of order m is kept row by row: (a, b) is at ``a m - a (a + 1) / 2 + b``.
+"""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
+
+import numpy as np
 
 from distls.workers.kernels._jit import kernel
 
@@ -9,8 +14,8 @@ __all__ = ["add_cross_csr", "add_gram_csr", "add_upper", "count_pairs"]
 
 
 @kernel
-def add_gram_csr(indptr, indices, data, weight, gram):
-    """Add ``sum_i s_i x_i x_i^T`` to the upper triangle of `gram` (m, m); `weight` (n_rows,) or (0,) for ones.
+def add_gram_csr(indptr, indices, data, weight, m, gram):
+    """Add ``sum_i s_i x_i x_i^T`` to `gram`, packed, of order m; `weight` (n_rows,) or (0,) for ones.
 
     Columns increase within a row, so a value meets those after it only.
     """
@@ -18,9 +23,10 @@ def add_gram_csr(indptr, indices, data, weight, gram):
         s = weight[i] if len(weight) else 1.0
         end = indptr[i + 1]
         for p in range(indptr[i], end):
-            row, value = gram[indices[p]], s * data[p]
+            a = np.int64(indices[p])
+            row, value = gram[a * m - a * (a + 1) // 2 + a :], s * data[p]
             for q in range(p, end):
-                row[indices[q]] += value * data[q]
+                row[indices[q] - a] += value * data[q]
 
 
 @kernel
@@ -44,8 +50,18 @@ def add_cross_csr(indptr, indices, data, residual, cross):
 
 
 @kernel
-def add_upper(product, gram):
-    """Add the upper triangle of a float32 `product` (m, m) to that of `gram`."""
-    for i in range(len(gram)):
-        for j in range(i, len(gram)):
-            gram[i, j] += product[i, j]
+def add_upper(block, first, m, gram):
+    """Add what is above the diagonal of a block of columns from `first` on, and of rows from 0 on, to `gram`.
+
+    Parameters
+    ----------
+    block : array of shape (rows, columns), rows <= first + columns
+    m : int
+        Order of `gram`, which is packed.
+    """
+    for i in range(block.shape[0]):
+        skipped = max(i - first, 0)
+        start = i * m - i * (i + 1) // 2 + first + skipped
+        row, own = gram[start : start + block.shape[1] - skipped], block[i, skipped:]
+        for j in range(len(own)):
+            row[j] += own[j]

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from distls.workers.shifted import mirrored
+from distls.workers.triangles import unpacked
 
 __all__ = ["Metric", "assemble"]
 
 Array = NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
-# Directions below this many roundings of the largest eigenvalue are left out.
+# Directions below this many roundings of the largest eigenvalue are noise.
 _NOISE = 10.0
 
 
@@ -31,8 +31,8 @@ def assemble(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) ->
 
     Parameters
     ----------
-    gram : array of shape (d, d)
-        ``sum_i s_i x_i x_i^T``, of which the upper triangle is read.
+    gram : array of shape (d (d + 1) / 2,)
+        ``sum_i s_i x_i x_i^T``, packed (`distls.workers.triangles`).
     sums : array of shape (d,)
         ``sum_i s_i x_i``.
     intercept : bool
@@ -43,12 +43,13 @@ def assemble(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) ->
     sigma : array of shape (d + intercept, d + intercept)
     """
     first = int(intercept)
-    sigma = np.empty((len(gram) + first, len(gram) + first))
-    np.divide(gram, weight_sum, out=sigma[first:, first:])
+    sigma = np.empty((len(sums) + first, len(sums) + first))
+    unpacked(gram, sigma[first:, first:])
     if intercept:
-        sigma[0, 0] = 1.0
-        np.divide(sums, weight_sum, out=sigma[0, 1:])
-    return mirrored(sigma)
+        sigma[0, 0] = weight_sum
+        sigma[0, 1:] = sigma[1:, 0] = sums
+    sigma /= weight_sum
+    return sigma
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class Metric:
         Coordinates, and those of them that are not left out. A feature that is zero everywhere is never stepped
         along; other directions are left out only where Sigma is singular and alpha does not mend it.
     condition : float
-        Reciprocal condition number of gram + alpha B^-T P B^-1.
+        Reciprocal condition number of gram + alpha B^-T P B^-1, estimated in the 1-norm; 0 where it has no Cholesky
+        factor.
 
     Notes
     -----
@@ -105,7 +107,10 @@ class Metric:
         self._zero = np.diag(gram) == 0.0
         self._factors: dict[float, _Factor] = {}
         self._penalty = self._penalty_here() if alpha else None
-        self.condition = self._reciprocal_condition()
+        self._least = self._least_penalty()
+        self.condition, factor = self._try_cholesky()
+        if self._is_definite:
+            self._factors[1.0] = factor  # the first solve is most often this one
 
     @classmethod
     def scaled(cls, sigma: Array, alpha: float, *, intercept: bool, eps: float = _EPS) -> Metric:
@@ -125,15 +130,28 @@ class Metric:
     @property
     def rank(self) -> int:
         """Coordinates that are stepped along."""
-        if self._alpha and self.is_sound:
+        if self._alpha and self._is_definite:
             return self.size
         zero = 0 if self._alpha else int(self._zero.sum())
         return self.size - zero - self._factor(1.0).left_out
 
     @property
     def is_sound(self) -> bool:
-        """Whether solves keep half of the digits that the Gram matrix has."""
-        return self.condition >= np.sqrt(self.eps)
+        """Whether solves keep half of the digits that the Gram matrix has.
+
+        The ridge may vouch for that too, in the 2-norm: the 1-norm is up to m times as strict.
+        """
+        ridge = self._least / self._trace() if self.condition else 0.0
+        return max(self.condition, ridge) >= np.sqrt(self.eps)
+
+    @property
+    def _is_definite(self) -> bool:
+        """Whether no direction is noise, so that the Cholesky factor serves and no eigenvectors are needed.
+
+        What the Gram matrix was rounded to may make directions of alpha = 0, but not those of a ridge above it.
+        """
+        rounding = self.size * _EPS if self._least > _NOISE * self.eps else max(self.size * _EPS, self.eps)
+        return self.condition > _NOISE * rounding
 
     def next_basis(self) -> Array:
         """Return the shifted Cholesky factor of this metric, upper triangular, shape (m, m)."""
@@ -145,18 +163,6 @@ class Metric:
             if not info:
                 return _times(np.ascontiguousarray(factor.T), self.basis)
             shift *= 100.0
-
-    def inside(self, basis: Array, gram: Array) -> Metric:
-        """Return the same metric after a read of the rows times the inverse of `basis`.
-
-        Parameters
-        ----------
-        basis : float64 array of shape (m, m)
-            From `next_basis`.
-        gram : float64 array of shape (m, m)
-            Mean of ``q q^T`` over those rows; the upper triangle is read.
-        """
-        return Metric(basis, mirrored(gram), self._alpha, intercept=self._intercept)
 
     def steps(self, gradients: Array, lipschitz: float) -> Array:
         """Return ``(L Sigma + alpha P)^-1 @ gradients`` for gradients of shape (m, any), constant column first."""
@@ -175,50 +181,48 @@ class Metric:
 
     def _matrix(self, lipschitz: float) -> Array:
         matrix = lipschitz * self.gram
-        if self._penalty is not None:
-            matrix += self._penalty
-        else:
+        if self._penalty is None:
             matrix[self._zero, self._zero] = 1.0
+        elif self._penalty.ndim == 1:
+            matrix.flat[:: self.size + 1] += self._penalty
+        else:
+            matrix += self._penalty
         return matrix
 
     def _penalty_here(self) -> Array:
-        """Return alpha B^-T P B^-1."""
+        """Return alpha B^-T P B^-1, or its diagonal where it has nothing else."""
         penalised = np.ones(self.size)
         penalised[: int(self._intercept)] = 0.0
         if self.basis.ndim == 1:
-            return np.diag(self._alpha * penalised / np.square(self.basis))
+            return np.asarray(self._alpha * penalised / np.square(self.basis))
         half = penalised[:, None] * linalg.solve_triangular(self.basis, np.eye(self.size), check_finite=False)
         return np.asarray(self._alpha * (half.T @ half))
 
-    def _reciprocal_condition(self) -> float:
-        """Return an estimate in the 1-norm, or what the ridge alone guarantees in the 2-norm where that is more.
-
-        The 1-norm is up to m times as strict: a block of 8192 features would be taken for singular at alpha = 0.003.
-        """
+    def _try_cholesky(self) -> tuple[float, _Factor]:
+        """Return the reciprocal condition number at L = 1, and the factor that it was found with."""
         matrix = self._matrix(1.0)
-        norm, least = float(np.abs(matrix).sum(axis=0).max()), self._least_penalty() / float(np.trace(matrix))
-        factor, info = _cholesky(matrix)
-        if info:
-            return 0.0
-        estimate, _ = linalg.lapack.dpocon(factor, norm, uplo="L")
-        condition = max(float(estimate), least)
-        if condition >= np.sqrt(self.eps):
-            self._factors = {1.0: _Factor(factor, None, 0)}  # the first solve is most often this one
-        return condition
+        norm = float(linalg.lapack.dlange("1", matrix.T))
+        triangle, info = _cholesky(matrix)
+        estimate = 0.0 if info else linalg.lapack.dpocon(triangle, norm, uplo="L")[0]
+        return float(estimate), _Factor(triangle, None, 0)
+
+    def _trace(self) -> float:
+        penalty = 0.0 if self._penalty is None else float(self._penalty.sum())
+        return float(np.trace(self.gram)) + penalty
 
     def _least_penalty(self) -> float:
         """Return the smallest penalty of a penalised coordinate; 0 where they are not apart."""
-        if self._penalty is None or self.basis.ndim > 1:
+        if self._penalty is None or self._penalty.ndim > 1:
             return 0.0
-        return float(np.diag(self._penalty)[int(self._intercept) :].min(initial=np.inf))
+        return float(self._penalty[int(self._intercept) :].min(initial=np.inf))
 
     def _factorise(self, matrix: Array) -> _Factor:
-        if self.is_sound:
+        if self._is_definite:
             factor, info = _cholesky(matrix)
             if not info:
                 return _Factor(factor, None, 0)
         values, vectors = linalg.eigh(matrix, check_finite=False)
-        kept = values > _NOISE * self.size * self.eps * values[-1]
+        kept = values > _NOISE * max(self.size * _EPS, self.eps) * values[-1]
         return _Factor(
             np.ascontiguousarray(vectors[:, kept]), 1.0 / np.sqrt(values[kept]), int(np.sum(~kept))
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distls.solvers.curvature import Metric, assemble
 from distls.solvers.gls_path import PathMetric
-from distls.solvers.metric import Metric, assemble
+from distls.workers.triangles import packed
 
 
 def _rows(n: int, d: int, condition: float, seed: int = 0) -> np.ndarray:
@@ -25,8 +26,7 @@ def _in_basis(x: np.ndarray, metric: Metric, alpha: float, *, intercept: bool) -
 
 
 def _metric(x: np.ndarray, alpha: float, *, intercept: bool) -> Metric:
-    upper = np.triu(x.T @ x)
-    sigma = assemble(upper, x.sum(axis=0), len(x), intercept=intercept)
+    sigma = assemble(packed(x.T @ x), x.sum(axis=0), len(x), intercept=intercept)
     return Metric.scaled(sigma, alpha, intercept=intercept)
 
 
@@ -34,9 +34,7 @@ def _metric(x: np.ndarray, alpha: float, *, intercept: bool) -> Metric:
 def test_sigma_is_the_mean_of_the_outer_products_constant_column_first(intercept: bool) -> None:
     x = np.random.default_rng(0).standard_normal((50, 4))
     s = np.random.default_rng(1).uniform(0.5, 2, 50)
-    gram = np.triu((x * s[:, None]).T @ x)
-    gram[np.tril_indices(4, -1)] = np.nan  # the lower triangle must not be looked at
-    sigma = assemble(gram, s @ x, s.sum(), intercept=intercept)
+    sigma = assemble(packed((x * s[:, None]).T @ x), s @ x, s.sum(), intercept=intercept)
     z = np.hstack([np.ones((50, 1)), x]) if intercept else x
     np.testing.assert_allclose(sigma, (z * s[:, None]).T @ z / s.sum(), rtol=1e-13)
 
@@ -115,6 +113,34 @@ def test_a_ridge_keeps_many_copies_of_a_column_sound() -> None:
     assert not _metric(np.tile(column[:, None], (1, 400)), 1e-7, intercept=False).is_sound
 
 
+def test_a_ridge_above_the_rounding_needs_no_eigenvectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a block of 8000 features take minutes, its Cholesky factor seconds."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("eigenvectors were asked for")
+
+    monkeypatch.setattr("scipy.linalg.eigh", refuse)
+    column = np.random.default_rng(0).standard_normal(50)
+    column /= np.sqrt(np.mean(column**2))
+    x = np.tile(column[:, None], (1, 400))
+    metric = _metric(x, 1e-7, intercept=False)
+    assert not metric.is_sound
+    assert metric.rank == 400
+    np.testing.assert_allclose(metric.steps(np.ones((400, 1)), 1.0), 1 / (400 + 1e-7), rtol=1e-4)
+    rounded = Metric.scaled(x.T @ x / 50, 1e-5, intercept=False, eps=2.0**-23)
+    np.testing.assert_allclose(rounded.steps(np.ones((400, 1)), 1.0), 1 / (400 + 1e-5), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("alpha", "rank"), [(0.0, 1), (1e-8, 1), (1e-3, 30)])
+def test_what_a_gram_matrix_was_rounded_to_is_no_direction_unless_a_ridge_is_above_it(
+    alpha: float, rank: int
+) -> None:
+    column = np.random.default_rng(0).standard_normal(50)
+    sigma = np.full((30, 30), np.mean(column**2)) * (1 + 1e-7 * np.eye(30))
+    assert Metric.scaled(sigma.copy(), alpha, intercept=False, eps=2.0**-23).rank == rank
+    assert Metric.scaled(sigma.copy(), alpha, intercept=False).rank == 30
+
+
 def test_a_tiny_alpha_counts_in_the_new_basis_too() -> None:
     x = _rows(300, 6, 1e7)
     alpha = 1e-13
@@ -143,7 +169,7 @@ def test_zero_columns_alone_leave_the_rest_sound() -> None:
 @pytest.mark.parametrize("intercept", [False, True])
 def test_a_paths_steps_solve_in_the_metric_of_each_fit(intercept: bool) -> None:
     x = np.random.default_rng(0).standard_normal((90, 60)) + 2.0
-    sigma = assemble(np.triu(x.T @ x), x.sum(axis=0), 90.0, intercept=intercept)
+    sigma = assemble(packed(x.T @ x), x.sum(axis=0), 90.0, intercept=intercept)
     metric = PathMetric(sigma, intercept=intercept, eps=2.0**-52)
     g = np.random.default_rng(1).standard_normal((60 + intercept, 4, 2))
     lipschitz, alphas = np.array([0.5, 0.25, 0.5, 1.0]), np.array([0.1, 0.05, 3.0, 0.1])
