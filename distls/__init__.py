@@ -20,6 +20,7 @@ _HOMES = {
     "GeneralizedLeastSquaresRegressor": "distls.regressors",
     "MCIDClassifier": "distls.estimators",
     "SGDQNClassifier": "distls.estimators",
+    "SparseMulticlassClassifier": "distls.sparse_estimators",
     "StagewiseClassifier": "distls.least_squares_estimators",
     "StochasticClassifier": "distls.estimators",
     "add_columns": "distls.sharding",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from distls.regressors import CSGDRegressor as CSGDRegressor
     from distls.regressors import GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor
     from distls.sharding import add_columns as add_columns
+    from distls.sparse_estimators import SparseMulticlassClassifier as SparseMulticlassClassifier
     from distls.storage.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError
     from distls.storage.model import load_model as load_model

@@ -12,6 +12,7 @@ from distls.evaluation import certificate_kind, check_evaluable
 from distls.execution import ClusterOptions
 from distls.memory import MemoryBudget
 from distls.methods import Method, expand_grid, method_named
+from distls.paths import is_path
 from distls.problem import Problem
 from distls.runs import Run
 from distls.storage.dataset import Dataset, open_dataset
@@ -58,7 +59,7 @@ def configure(
         for other in (eval_data, select):
             if other is not None:
                 check_evaluable(problem, _as_dataset(other))
-    return {
+    config = {
         "format_version": 1,
         "method": method,
         "dataset": str(data.path.resolve()),
@@ -73,6 +74,8 @@ def configure(
         "select": None if select is None else str(_as_dataset(select).path.resolve()),
         "grid": settings,
     }
+    is_path(config)
+    return config
 
 
 def check_fit(

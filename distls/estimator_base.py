@@ -38,6 +38,7 @@ class DatasetEstimator(BaseEstimator):
     """An estimator whose constructor has parameters of the method `_method`, by their names there."""
 
     _method: ClassVar[str]
+    _columns: ClassVar[bool] = False  # whether the method works on column shards
     _model: LinearModel | None
 
     def __sklearn_tags__(self) -> Any:
@@ -77,7 +78,10 @@ class DatasetEstimator(BaseEstimator):
         from distls.ingestion import ingest
 
         shuffle = getattr(self, "shuffle", True)
-        ingest(X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, **options)
+        ingest(
+            X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
+            **options,
+        )  # fmt: skip
         return open_dataset(path)
 
     def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:

@@ -26,10 +26,12 @@ from distls.storage.model import PROBABLE, WITH_PROBABILITIES, LinearModel, load
 from distls.storage.names import unpack_names
 from distls.workers.label_scores import LabelJob, LabelSum, label_lane, merge_labels
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
+from distls.workers.penalties import conjugate, prox_rows
 from distls.workers.readout import Readout
 from distls.workers.residuals import merge_residuals, residual_lane
 from distls.workers.scoring import (
     GradientJob,
+    GradientSum,
     ScoreJob,
     ScoreSum,
     gradient_lane,
@@ -61,12 +63,8 @@ def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
 
 
 def readout_of(model: LinearModel) -> Readout:
-    """Return what workers score rows with: of sparse models only the features that they use."""
-    intercept = model.intercept.astype(np.float64)
-    rows = np.empty(0, np.int64) if model.recipe else model.used_rows()
-    if model.recipe or len(rows) > len(model.weights) // 2:
-        return Readout(model.weights, intercept, model.recipe, model.arrays)
-    return Readout(model.weights[rows], intercept, columns=rows)
+    """Return what workers score rows with."""
+    return Weights(model.weights, model.intercept, model.recipe, model.arrays).readout()
 
 
 def reading_lanes(dataset: Dataset) -> list[Lane]:
@@ -404,28 +402,41 @@ class Evaluator:
         """Return F(W, b) and the certificate; one read of the training data.
 
         For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha);
-        for the hinges this is also the duality gap at the dual point that the subgradient defines. With an
-        intercept the bound would need it minimised out, so the gradient's norm is reported instead.
+        for the hinges this is also the duality gap at the dual point that the subgradient defines. Of the other
+        penalties see `_gap`. With an intercept the bound would need it minimised out, so the gradient's norm is
+        reported instead.
         """
         problem = self._problem
         if weights.alpha is not None:
             problem = replace(problem, alpha=weights.alpha)
-        by_class = problem.row_weight_by_class
-        plain = not problem.dataset.meta.weighted and bool(np.all(by_class == 1.0))
         with_gradient = problem.loss != "perceptron" and not weights.recipe
-        job = GradientJob(self._data, problem.loss, None if plain else by_class, with_gradient)
-        lanes = reading_lanes(problem.dataset)
-        total = self._executor.reduce(
-            partial(gradient_lane, job), lanes, merge=merge_gradients, shared=weights.readout()
-        )
-        assert total.n_rows == problem.dataset.meta.n_rows
-        norm = float(np.square(weights.coefficients, dtype=np.float64).sum()) if with_gradient else 0.0
-        value = total.loss_sum / total.weight_sum + 0.5 * problem.alpha * norm
+        total = self._summed(weights, with_gradient=with_gradient)
+        penalty = problem.penalty_of(weights.coefficients) if with_gradient else 0.0
+        value = total.loss_sum / total.weight_sum + problem.alpha * penalty
         return {
             "objective": value,
             "certificate": _certificate(problem, weights, replace(total), value),
             "eval_bytes_read": total.reads.bytes_read,
         }
+
+    def gradient(self, weights: Weights) -> NDArray[np.float64]:
+        """Return the gradient of the mean loss in the weights, without the penalty's; one read of the training data."""
+        total = self._summed(weights, with_gradient=True)
+        return np.asarray(total.gradient / total.weight_sum)
+
+    def _summed(self, weights: Weights, *, with_gradient: bool) -> GradientSum:
+        problem = self._problem
+        by_class = problem.row_weight_by_class
+        plain = not problem.dataset.meta.weighted and bool(np.all(by_class == 1.0))
+        job = GradientJob(self._data, problem.loss, None if plain else by_class, with_gradient)
+        total: GradientSum = self._executor.reduce(
+            partial(gradient_lane, job),
+            reading_lanes(problem.dataset),
+            merge=merge_gradients,
+            shared=weights.readout(every_feature=with_gradient),
+        )
+        assert total.n_rows == problem.dataset.meta.n_rows
+        return total
 
 
 def certificate_kind(params: Mapping[str, Any]) -> str:
@@ -435,6 +446,8 @@ def certificate_kind(params: Mapping[str, Any]) -> str:
         return "none"
     if params["fit_intercept"] or params["alpha"] == 0:
         return "gradient_norm"
+    if params.get("penalty", "l2") != "l2":
+        return "duality_gap"
     return "duality_gap" if loss in ("crammer_singer", "ovr_hinge") else "strong_convexity"
 
 
@@ -444,16 +457,45 @@ def is_linear(params: Mapping[str, Any]) -> bool:
 
 
 def _certificate(problem: Problem, weights: Weights, total: Any, objective: float) -> dict[str, Any]:
-    setting = {"loss": problem.loss, "fit_intercept": problem.fit_intercept, "alpha": problem.alpha}
+    setting = {
+        "loss": problem.loss,
+        "fit_intercept": problem.fit_intercept,
+        "alpha": problem.alpha,
+        "penalty": problem.penalty,
+    }
     kind = "none" if weights.recipe else certificate_kind(setting)
     if kind == "none":
         return {"kind": kind, "value": None}
     gradient = total.gradient
     gradient /= total.weight_sum
-    gradient += problem.alpha * weights.coefficients.astype(np.float64)
-    square = float(np.square(gradient).sum())
+    if problem.penalty != "l2" and kind == "duality_gap":
+        loss = total.loss_sum / total.weight_sum
+        return {"kind": kind, "value": min(_gap(problem, weights, loss, gradient), objective)}
+    square = float(np.square(_stationarity(problem, weights, gradient)).sum())
     if kind == "gradient_norm":
         own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
         return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}
     # losses are not negative, so neither is the optimum: the objective itself is a bound
     return {"kind": kind, "value": min(square / (2.0 * problem.alpha), objective)}
+
+
+def _stationarity(problem: Problem, weights: Weights, gradient: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what is zero at the optimum: the gradient of F, or how far a step of size 1 with its prox would go."""
+    w = weights.coefficients.astype(np.float64)
+    if problem.penalty == "l2":
+        gradient += problem.alpha * w
+        return gradient
+    return w - prox_rows(problem.penalty, w - gradient, problem.alpha, problem.l1_ratio)
+
+
+def _gap(problem: Problem, weights: Weights, loss: float, gradient: NDArray[np.float64]) -> float:
+    """Return the duality gap at c times the slopes of the losses, c being what makes that feasible.
+
+    By Fenchel's equality the conjugates of the losses at their slopes have the mean <G, W> - L(W), with G the gradient
+    of L. The squared hinges' conjugates are quadratic: at c times the slopes they cost c^2 L + c (<G, W> - 2 L). Of
+    the softmax convexity bounds them by c (<G, W> - L), which is exact at c = 1.
+    """
+    product = float(np.vdot(gradient, weights.coefficients.astype(np.float64)))
+    c, conjugated = conjugate(problem.penalty, -gradient, problem.alpha, problem.l1_ratio)
+    rest = problem.alpha * problem.penalty_of(weights.coefficients) + conjugated + c * product
+    return rest + loss * ((1.0 - c) if problem.loss == "softmax" else (1.0 - c) ** 2)

@@ -18,6 +18,7 @@ from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.memory import MemoryBudget
 from distls.methods import Method, method_named
+from distls.paths import following, is_path, settings_of_path
 from distls.planning import check_workers
 from distls.problem import Problem
 from distls.runs import Run
@@ -26,7 +27,7 @@ from distls.solvers.loop import Limits, Progress, Solution, solve
 from distls.storage.atomic import describe_os_error
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError
-from distls.storage.model import LinearModel, load_model, save_model
+from distls.storage.model import LinearModel, load_model, save_model, used_rows
 
 __all__ = ["FitResult", "fit", "resume"]
 
@@ -196,9 +197,12 @@ def _execute(
             check_workers(executor, open_dataset(path), run.path)
     options = _Options(executor, memory, tuple(callbacks), checkpoint_seconds)
     try:
+        if is_path(config):
+            points = settings_of_path(config, data, executor)
+            return _train_children(run, config, points, data, options, chained=True)
         if config["select"] is None and len(config["grid"]) == 1:
             return _train(run, config, config["grid"][0], data, options)
-        return _train_children(run, config, data, options)
+        return _train_children(run, config, config["grid"], data, options)
     except OSError as error:
         if isinstance(error, DistlsError):
             raise
@@ -214,13 +218,26 @@ class _Options:
     checkpoint_seconds: float
 
 
-def _train_children(run: Run, config: dict[str, Any], data: Dataset, options: _Options) -> FitResult:
-    """One child run a setting, in order; the best on the selection data is published in the parent."""
+def _train_children(
+    run: Run,
+    config: dict[str, Any],
+    settings: Sequence[dict[str, Any]],
+    data: Dataset,
+    options: _Options,
+    *,
+    chained: bool = False,
+) -> FitResult:
+    """One child run a setting, in order; the best on the selection data, or the last, is published in the parent.
+
+    Where they are chained, each starts from the model of the one before.
+    """
     seconds, passes = 0.0, 0.0
     results: list[dict[str, Any]] = []
     best: tuple[float, FitResult, dict[str, Any]] | None = None
-    for number, setting in enumerate(config["grid"]):
+    before: Path | None = None
+    for number, planned in enumerate(settings):
         path = run.path / "children" / f"{number:03d}"
+        setting = following(planned, before) if chained else planned
         child_config = {**config, "grid": [setting], "select": None, "selected_on": config["select"]}
         child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_config)
         result = _train(child, child_config, setting, data, options)
@@ -228,13 +245,13 @@ def _train_children(run: Run, config: dict[str, Any], data: Dataset, options: _O
         if result.status == Status.INTERRUPTED:
             run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
             return replace(result, run=run.path, passes=passes, seconds=seconds)
+        results.append(_told(setting, result))
         judged = result.record.get("select_error")
         error = math.inf if judged is None else judged
-        results.append({"params": setting, "status": result.status, "error": judged})
-        if "select_mse" in result.record:
-            results[-1]["mse"] = judged
-        if result.model is not None and (best is None or error < best[0]):
-            best = (error, result, setting)
+        if result.model is not None:
+            before = path
+            if best is None or error < best[0] or config["select"] is None:
+                best = (error, result, setting)
     if best is None:
         run.write_status(
             {"status": Status.DIVERGED, "passes": passes, "seconds": seconds, "children": results}
@@ -247,6 +264,19 @@ def _train_children(run: Run, config: dict[str, Any], data: Dataset, options: _O
     final |= {"selected": setting, "children": results, "weights_sha256": won.model.sha256}
     run.write_status(final)
     return replace(won, run=run.path, passes=passes, seconds=seconds, selected=setting)
+
+
+def _told(setting: dict[str, Any], result: FitResult) -> dict[str, Any]:
+    """Return what a parent run tells of a child."""
+    record = result.record
+    told: dict[str, Any] = {"params": setting, "status": result.status}
+    told["error"] = record.get("select_error")
+    if "select_mse" in record:
+        told["mse"] = record["select_mse"]
+    if setting.get("penalty", "l2") != "l2" and result.model is not None:
+        told["non_zero_rows"] = len(used_rows(result.model.weights))
+    shown = {name: record[name] for name in ("objective", "eval_error") if record.get(name) is not None}
+    return {**told, "passes": result.passes, **shown}
 
 
 def _train(

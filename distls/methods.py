@@ -50,6 +50,8 @@ class Method:
         Limit where none is given; None: the method has an end of its own.
     keeps_rows : bool
         Whether it keeps predictions of every row in RUN/state.
+    path : bool
+        Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Method:
     targets: tuple[str, ...]
     passes: float | None = 10.0
     keeps_rows: bool = False
+    path: bool = False
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Check and complete parameters.
@@ -389,6 +392,11 @@ def _colon_list(value: Any) -> str:
     return str(value)
 
 
+def _alphas(value: Any) -> Any:
+    """Parse how many values, or a list of them with colons between."""
+    return _colon_list(value) if ":" in str(value) else integer(2, 1000)(value)
+
+
 _GENERATORS = (
     Parameter(
         "features",
@@ -459,6 +467,77 @@ def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
         parameters=_stochastic(Parameter("loss", loss, parse, f"{loss} ({alias}), the only one")),
         solver="distls.solvers.stochastic:Mcid",
         targets=("class",),
+    )
+
+
+_BCD_PAPER = (
+    "Blondel, Seki, Uehara 2013, Block Coordinate Descent Algorithms for Large-scale Sparse Multiclass "
+    "Classification"
+)
+_BCD_LOSSES = {"squared_hinge": "multiclass_squared_hinge", "log": "softmax"}
+
+
+def _descent() -> tuple[Parameter, ...]:
+    """Return the parameters of block coordinate descent."""
+    return (
+        Parameter(
+            "loss",
+            "multiclass_squared_hinge",
+            one_of("multiclass_squared_hinge", "multitask_squared_hinge", "softmax", **_BCD_LOSSES),
+            "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge or softmax (log): Equations 2, 11, 12",
+        ),
+        Parameter(
+            "penalty",
+            "l1l2",
+            one_of("l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"),
+            "l1l2: rows of weights become zero as a whole; or l1, l2, elasticnet, l1linf, sparse-group",
+        ),
+        Parameter("l1_ratio", None, number(0.0, 1.0), "of elasticnet and sparse-group; default 0.5"),
+        Parameter(
+            "alpha",
+            1e-4,
+            _or(number(0.0), "path"),
+            "strength of the penalty, 0 or more: the paper's lambda; path: of many, a child run of each",
+        ),
+        Parameter(
+            "alphas",
+            None,
+            _alphas,
+            "of alpha=path: how many, from the smallest at which weights are zero to a thousandth of it (default 10), "
+            "or a list such as 1e-2:1e-3",
+        ),
+        Parameter(
+            "step",
+            "line-search",
+            one_of("line-search", "constant"),
+            "line-search with curvatures as they are (Tseng-Yun), or constant with columns drawn (Richtarik-Takac)",
+        ),
+        Parameter(
+            "active_sweeps",
+            5,
+            integer(0, 1000),
+            "sweeps in each round over the columns that have weights alone; 0: the paper's algorithm",
+        ),
+        Parameter("active_mib", 128, integer(1), "MiB of such columns; more are not swept alone"),
+        Parameter(
+            "tau",
+            1e-3,
+            number(0.0),
+            "ends the fit when violations of a round are so much of the first one's; 0: never",
+        ),
+        Parameter("violation", "sum", one_of("sum", "max"), "over the blocks of a round (Equation 10)"),
+        Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
+        Parameter("class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'),
+        Parameter(
+            "lanes",
+            None,
+            integer(1, 4096),
+            "chains of column shards worked in parallel; default min(2, shards)",
+        ),
+        Parameter(
+            "dtype", "float64", one_of("float32", "float64"), "of weights and of the scores of all rows"
+        ),
+        Parameter("init", None, text, "a run or model to start from"),
     )
 
 
@@ -623,6 +702,18 @@ METHODS: dict[str, Method] = {
             ),
             solver="distls.solvers.stochastic:Olbfgs",
             targets=("class", "continuous"),
+        ),
+        Method(
+            name="bcd",
+            summary="sparse direct multi-class models by block coordinate descent over column shards",
+            paper=f"{_BCD_PAPER}, Algorithms 1-3",
+            aliases=_BCD_LOSSES,
+            parameters=_descent(),
+            solver="distls.solvers.bcd:BlockCoordinateDescent",
+            targets=("class",),
+            passes=200.0,
+            keeps_rows=True,
+            path=True,
         ),
         Method(
             name="gls",

@@ -6,6 +6,7 @@ A worker's memory is::
     + threads * 2 * partition  one being worked on, one being read (decoded and encoded bytes)
     + weights                  the received copy, and the results of the lanes a task holds
     + sample                   rows on which averaging is judged
+    + rows                     what tasks hold of every row, such as scores for coordinate descent
     + work                     what a task makes of a piece of its rows
     + cache                    decoded partitions kept between rounds: all that the limit leaves
 
@@ -27,7 +28,7 @@ from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.workers.checks import trouble_with
 from distls.workers.stream import DatasetRef
 
-__all__ = ["Plan", "check_workers", "make_plan"]
+__all__ = ["OfRows", "Plan", "check_workers", "make_plan"]
 
 # Measured (benchmarks/scale.py): a worker with all libraries and the kernels loaded from the disk cache.
 BASE_BYTES = 210 * MIB
@@ -84,6 +85,28 @@ class Plan:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class OfRows:
+    """What a method that works by columns needs besides: the columns, and something of every row.
+
+    Attributes
+    ----------
+    columns : ColumnShards
+    thread_bytes, worker_bytes : int
+        Of one row, in each thread and once in each worker.
+    reads : int
+        Of the partitions, in a pass over the columns.
+    exchanged_bytes : int
+        Of one row: what a round writes into RUN/state and reads from there.
+    """
+
+    columns: ColumnShards
+    thread_bytes: int
+    worker_bytes: int
+    reads: int
+    exchanged_bytes: int
+
+
 def make_plan(
     dataset: Dataset,
     *,
@@ -96,6 +119,7 @@ def make_plan(
     budget: MemoryBudget,
     work_bytes: int = 0,
     passes: float | None = None,
+    of_rows: OfRows | None = None,
 ) -> Plan:
     """Plan a job.
 
@@ -109,6 +133,8 @@ def make_plan(
         Weight-sized arrays that the driver's state holds.
     work_bytes : int
         Of a task at work, beside partitions and results.
+    of_rows : OfRows, optional
+        Of a method that works by columns.
 
     Raises
     ------
@@ -119,7 +145,12 @@ def make_plan(
     lanes_per_task = -(-lanes // tasks)
     # a task holds the lane at work and the unmerged results on its side of the tree, then one being sent
     live = min(lanes_per_task.bit_length(), lanes_per_task) + 1
-    largest = int(dataset.decoded_bytes.max(initial=0)), int(dataset.stored_bytes.max(initial=0))
+    every: list[Dataset | ColumnShards] = [dataset] if of_rows is None else [dataset, of_rows.columns]
+    largest = [
+        max(int(sizes.max(initial=0)) for sizes in kind)
+        for kind in ([each.decoded_bytes for each in every], [each.stored_bytes for each in every])
+    ]
+    stored = [int(each.stored_bytes.sum()) for each in every]
     parts = {
         "base": BASE_BYTES + COMPILE_BYTES * budget.compiles,
         "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
@@ -128,12 +159,15 @@ def make_plan(
         "sample": sample_bytes,
         "work": work_bytes * budget.threads,
     }
+    if of_rows is not None:
+        row_bytes = of_rows.thread_bytes * budget.threads + of_rows.worker_bytes
+        parts["rows"] = dataset.meta.n_rows * row_bytes
     needed = sum(parts.values())
     limit = budget.worker_limit
     room = int(limit * SAFE_FRACTION) - needed
     if room < 0:
         raise MemoryPlanError(_refusal(needed, parts, limit, dataset, budget))
-    decoded = int(dataset.decoded_bytes.sum())
+    decoded = sum(int(each.decoded_bytes.sum()) for each in every)
     held = min(decoded, int(room / SLACK), decoded if budget.cache_limit is None else budget.cache_limit)
     parts["cache"] = int(held * SLACK)
     return Plan(
@@ -145,11 +179,12 @@ def make_plan(
         driver_bytes=int(
             BASE_BYTES + COMPILE_BYTES + weight_bytes * (driver_copies + (tasks + 1) * result_copies)
         ),
-        bytes_per_pass=int(dataset.stored_bytes.sum()),
+        bytes_per_pass=stored[0] if of_rows is None else stored[1] + of_rows.reads * stored[0],
         passes=passes,
         rounds_per_pass=rounds_per_pass,
         lanes=lanes,
-        network_bytes_per_round=int(weight_bytes * (min(budget.workers, tasks) + tasks * result_copies)),
+        network_bytes_per_round=int(weight_bytes * (min(budget.workers, tasks) + tasks * result_copies))
+        + (0 if of_rows is None else of_rows.exchanged_bytes * dataset.meta.n_rows),
     )
 
 
@@ -161,6 +196,10 @@ def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, b
         remedies.append("use --threads-per-worker 1 with more workers")
     if parts["partitions"] > parts["base"]:
         remedies.append("ingest again with a smaller --partition-size")
+    if parts.get("rows", 0) > parts["base"] // 4:
+        free = int(limit * SAFE_FRACTION) - (needed - parts["rows"])
+        rows = max(0, free * dataset.meta.n_rows // parts["rows"])
+        remedies.append(f"train on {rows} rows, which would fit")
     return (
         f"{dataset.path}: a worker needs {human(needed)} ({made_of}) but may use {human(int(limit * SAFE_FRACTION))} "
         f"of its {human(limit)}; {', or '.join(remedies)}"

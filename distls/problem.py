@@ -6,7 +6,8 @@ Objective::
 
 with the mean loss over rows, ``alpha`` >= 0 the papers' lambda (methods that divide by it want more than 0),
 ``R(W) = 1/2 ||W||_F^2`` for ``l2``, and row weights ``s_i`` = sample weight times class weight (1 where none are
-given). The intercept ``b`` is not penalised.
+given). Other penalties are sums over the rows of W too (`distls.workers.penalties`); those that are mixed of two have
+the parameter ``l1_ratio``. The intercept ``b`` is not penalised.
 
 Shapes: ``X`` (n_rows, n_features); ``W`` (n_features, n_outputs), C-ordered, so that a row of X touches
 contiguous rows of W; ``b`` (n_outputs,); scores ``X @ W + b`` (n_rows, n_outputs). A column is an output: class code
@@ -26,8 +27,9 @@ from numpy.typing import NDArray
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.format import TargetKind
+from distls.workers.penalties import MIXED, penalty_value
 
-__all__ = ["Problem", "class_weights", "loss_of"]
+__all__ = ["Problem", "class_weights", "l1_ratio_of", "loss_of"]
 
 # The losses whose slopes the links and inner updates of the least-squares methods have.
 _LOSSES = {
@@ -38,6 +40,7 @@ _LOSSES = {
     "calibrated": "squared",
     "logistic": "softmax",
 }
+_L1_RATIO = 0.5  # of a mixed penalty, by default
 # The losses that make sense of targets other than classes.
 _SUITABLE = {"multilabel": ("squared", "ovr_log"), "continuous": ("squared",)}
 
@@ -47,6 +50,24 @@ def loss_of(params: Mapping[str, Any]) -> str:
     if "loss" in params:
         return str(params["loss"])
     return _LOSSES[params.get("link") or params.get("inner") or "identity"]
+
+
+def l1_ratio_of(params: Mapping[str, Any]) -> float:
+    """Return the share of l1 in a mixed penalty, 0 in others.
+
+    Raises
+    ------
+    ParameterError
+        It is given where the penalty has none.
+    """
+    given, penalty = params.get("l1_ratio"), params.get("penalty", "l2")
+    if penalty not in MIXED:
+        if given is not None:
+            raise ParameterError(
+                f"l1_ratio={given}: used with penalty={' or '.join(MIXED)} only; leave it out"
+            )
+        return 0.0
+    return _L1_RATIO if given is None else float(given)
 
 
 @dataclass(frozen=True)
@@ -67,6 +88,10 @@ class Problem:
         n_rows / sum_i s_i: row weights times this have mean one.
     dtype : numpy dtype of the weights
     seed : int
+    penalty : str
+        R, by its name.
+    l1_ratio : float
+        Of a mixed penalty, else unused.
     """
 
     dataset: Dataset
@@ -77,6 +102,8 @@ class Problem:
     weight_scale: float
     dtype: np.dtype[Any]
     seed: int
+    penalty: str = "l2"
+    l1_ratio: float = 0.0
 
     @classmethod
     def of(cls, dataset: Dataset, params: dict[str, Any], seed: int, targets: tuple[str, ...]) -> Problem:
@@ -118,7 +145,13 @@ class Problem:
             weight_scale=meta.n_rows / total,
             dtype=np.dtype(params["dtype"]),
             seed=seed,
+            penalty=params.get("penalty", "l2"),
+            l1_ratio=l1_ratio_of(params),
         )
+
+    def penalty_of(self, weights: NDArray[Any]) -> float:
+        """Return R(W) of weights of shape (n_features, n_outputs), or of some of their rows."""
+        return penalty_value(self.penalty, weights, self.l1_ratio)
 
     @property
     def shape(self) -> tuple[int, int]:

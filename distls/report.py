@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from distls.callbacks import judged_text
 from distls.fitting import FitResult
 from distls.memory import human
@@ -14,7 +16,8 @@ from distls.runs import Run, is_run
 from distls.storage.columns import ColumnShards
 from distls.storage.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import FormatError
-from distls.storage.model import LinearModel, load_model
+from distls.storage.model import LinearModel, load_model, used_rows
+from distls.storage.names import NAME_ARRAYS, unpack_names
 
 __all__ = [
     "columns_line",
@@ -28,6 +31,7 @@ __all__ = [
 
 _SHOWN_CLASSES = 20
 _SHOWN_NAMES = 20
+_SHOWN_FEATURES = 10
 
 
 def dataset_line(dataset: Dataset) -> str:
@@ -129,6 +133,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "dataset_fingerprint": config["dataset_fingerprint"],
         "weights_sha256": status.get("weights_sha256"),
         "seed": config["seed"],
+        **_used_features(run),
         **{
             name: status[name]
             for name in (
@@ -159,7 +164,28 @@ def _describe_model(model: LinearModel) -> dict[str, Any]:
         "source": model.source,
         "dataset_fingerprint": model.dataset_fingerprint,
         "weights_sha256": model.sha256,
+        **_top_features(model),
     }
+
+
+def _used_features(run: Run) -> dict[str, Any]:
+    """Return what the run's model uses, where it has published one."""
+    return _top_features(load_model(run.path)) if (run.path / "model").is_dir() else {}
+
+
+def _top_features(model: LinearModel) -> dict[str, Any]:
+    """Return how many features a linear model uses, and of the first classes those with the largest weights."""
+    if model.recipe:
+        return {}
+    names = unpack_names(model.features, "the model") if set(NAME_ARRAYS) <= set(model.features) else None
+    top = {}
+    for k, label in enumerate(model.classes[:_SHOWN_CLASSES]):
+        weights = model.weights[:, k]
+        best = np.argsort(-weights, kind="stable")[:_SHOWN_FEATURES]
+        top[str(label)] = [
+            [int(j) if names is None else names[j], float(weights[j])] for j in best if weights[j] > 0
+        ]
+    return {"non_zero_rows": len(used_rows(model.weights)), "top_features": top}
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -188,8 +214,11 @@ def result_lines(result: FitResult) -> list[str]:
     lines = [f"{result.status}: {result.passes:g} passes, {result.seconds:.1f} s of training"]
     if result.selected is not None:
         chosen = ", ".join(f"{name}={value}" for name, value in result.selected.items() if value is not None)
-        result_text = judged_text(record, "select").removeprefix("select ")
-        lines.append(f"selected {chosen}, {result_text} on the selection data")
+        if record.get("select_error") is None:
+            lines.append(f"the last of the path is published, {chosen}")
+        else:
+            result_text = judged_text(record, "select").removeprefix("select ")
+            lines.append(f"selected {chosen}, {result_text} on the selection data")
     if record.get("objective") is not None:
         lines.append(f"objective {record['objective']:.6f}{_certificate_text(record)}")
     if record.get("eval_error") is not None:
@@ -280,8 +309,11 @@ def run_lines(path: Path) -> list[str]:
     run = Run.open(path)
     config, status = run.config, run.status
     lines = [f"{config['method']} on {config['dataset']}, seed {config['seed']}"]
-    if len(config["grid"]) > 1:
-        lines += [_child_line(child) for child in status.get("children", [])]
+    children = status.get("children", [])
+    if children and all("non_zero_rows" in child for child in children):
+        lines += _sparse_table(children)
+    elif len(config["grid"]) > 1:
+        lines += [_child_line(child) for child in children]
     else:
         lines.append(", ".join(f"{k}={v}" for k, v in config["grid"][0].items() if v is not None))
     events = run.events()
@@ -294,6 +326,36 @@ def run_lines(path: Path) -> list[str]:
     if status.get("objective") is not None:
         lines.append(f"objective {status['objective']:.6f}{_certificate_text(status)}")
     return lines + [f"note: {text}" for text in status.get("notes", [])]
+
+
+_BAR = 40  # columns of text
+
+
+def _sparse_table(children: list[dict[str, Any]]) -> list[str]:
+    """Return children with sparse models as a table, and their accuracy against their non-zero rows as a plot."""
+    most = max(child["non_zero_rows"] for child in children)
+    judged = [_error_of(child) for child in children]
+    lines = [f"{'alpha':>10} {'passes':>7} {'objective':>10} {'non-zero rows':>14} {'accuracy %':>11}"]
+    for child, error in zip(children, judged, strict=True):
+        objective = "-" if child.get("objective") is None else f"{child['objective']:.6f}"
+        accuracy = "-" if error is None else f"{100 * (1 - error):.2f}"
+        lines.append(
+            f"{child['params']['alpha']:>10.3g} {child['passes']:>7.4g} {objective:>10} "
+            f"{child['non_zero_rows']:>14,} {accuracy:>11}"
+        )
+    if None in judged or not most:
+        return lines
+    lines += ["", f"{'non-zero rows':>14}  accuracy %"]
+    for child, error in sorted(zip(children, judged, strict=True), key=lambda each: each[0]["non_zero_rows"]):
+        bar = "#" * round(_BAR * (1 - (error or 0.0)))
+        lines.append(f"{child['non_zero_rows']:>14,}  {bar:<{_BAR}} {100 * (1 - (error or 0.0)):.2f}")
+    return lines
+
+
+def _error_of(child: dict[str, Any]) -> float | None:
+    """Return a child's error on the evaluation data, else on the selection data."""
+    error: float | None = child.get("eval_error", child.get("error"))
+    return error
 
 
 def _child_line(child: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "load_model",
     "save_model",
     "scored_as",
+    "used_rows",
     "weights_sha256",
 ]
 
@@ -94,11 +95,6 @@ class LinearModel:
         """Width of the rows it scores."""
         return int(self.recipe.get("n_features", len(self.weights)))
 
-    def used_rows(self) -> NDArray[np.int64]:
-        """Return the rows of the weights that are not all zero, increasing."""
-        bits = self.weights.view(f"u{self.weights.itemsize}")  # -0.0 is none
-        return np.flatnonzero(bits.any(axis=1))
-
     @property
     def n_outputs(self) -> int:
         """Classes, labels or numbers that it predicts."""
@@ -120,6 +116,12 @@ class LinearModel:
         return weights_sha256(
             self.weights, self.intercept, *(self.arrays[name] for name in sorted(self.arrays))
         )
+
+
+def used_rows(weights: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the rows of weights that are not all zero, increasing; -0.0 is not zero here."""
+    bits = weights.view(f"u{weights.itemsize}")
+    return np.flatnonzero(bits.any(axis=1))
 
 
 def scored_as(loss: str, recipe: Mapping[str, Any]) -> str:
@@ -158,7 +160,7 @@ def save_model(folder: Path, model: LinearModel) -> None:
     others = {f"{_RECIPE}{name}": array for name, array in model.arrays.items()}
     weights = {"weights": model.weights}
     if not model.recipe and model.weights.ndim == 2:
-        rows = model.used_rows()
+        rows = used_rows(model.weights)
         if len(rows) <= len(model.weights) // 2:
             weights = {"weights": model.weights[rows], _ROWS: rows}
             attributes["n_features"] = len(model.weights)

@@ -37,6 +37,8 @@ __all__ = [
     "CrammerSinger",
     "LogOfProbability",
     "Loss",
+    "MulticlassSquaredHinge",
+    "MultitaskSquaredHinge",
     "NormalizedSigmoids",
     "OvrHinge",
     "OvrLog",
@@ -179,6 +181,32 @@ class Squared(NamedTuple):
         return out
 
 
+class MulticlassSquaredHinge(NamedTuple):
+    """Squared slacks of all rivals, ``sum_{j != y} max(0, 1 + z_j - z_y)^2`` (BCD paper Eq. 2, slopes Eq. 5)."""
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return np.square(_slacks(scores, y)).sum(axis=1)
+
+    def slopes(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row: twice the slacks, and less their sum at the row's class."""
+        out = 2.0 * _slacks(scores, y)
+        out[np.arange(len(y)), y] = -out.sum(axis=1)
+        return out
+
+
+class MultitaskSquaredHinge(NamedTuple):
+    """One-versus-rest, ``sum_c max(0, 1 - t_c z_c)^2`` without a 1/2 (BCD paper Eq. 11, slopes Eq. 13)."""
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return 2.0 * LOSSES["ovr_squared_hinge"].values(scores, y)
+
+    def slopes(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row: ``-2 t_c max(0, 1 - t_c z_c)``."""
+        return 2.0 * LOSSES["ovr_squared_hinge"].slopes(scores, y)
+
+
 class BinaryHinge(NamedTuple):
     """`OvrHinge` of two classes with a single output.
 
@@ -219,7 +247,17 @@ class BinaryLog(NamedTuple):
         return LOSSES["ovr_log"].slopes(_both(scores), y)[:, 1:]
 
 
-Loss = Softmax | CrammerSinger | Perceptron | OvrHinge | OvrSquaredHinge | OvrLog | Squared
+Loss = (
+    Softmax
+    | CrammerSinger
+    | Perceptron
+    | OvrHinge
+    | OvrSquaredHinge
+    | OvrLog
+    | Squared
+    | MulticlassSquaredHinge
+    | MultitaskSquaredHinge
+)
 
 LOSSES: dict[str, Loss] = {
     "softmax": Softmax(),
@@ -229,6 +267,8 @@ LOSSES: dict[str, Loss] = {
     "ovr_squared_hinge": OvrSquaredHinge(),
     "ovr_log": OvrLog(),
     "squared": Squared(),
+    "multiclass_squared_hinge": MulticlassSquaredHinge(),
+    "multitask_squared_hinge": MultitaskSquaredHinge(),
 }
 
 # Of one output, for data of two classes.
@@ -289,6 +329,13 @@ def _others(scores: Floats, y: Codes) -> Floats:
     """Return the scores with each row's own class at -infinity."""
     out = scores.copy()
     out[np.arange(len(y)), y] = -np.inf
+    return out
+
+
+def _slacks(scores: Floats, y: Codes) -> Floats:
+    """Return ``max(0, 1 + z_c - z_y)``, zero at each row's own class."""
+    out = np.maximum(0.0, 1.0 + scores - _of_class(scores, y)[:, None])
+    out[np.arange(len(y)), y] = 0.0
     return out
 
 
@@ -510,6 +557,29 @@ def _squared_row(z, scale, y, g):
         g[c] = factor * z[c]
     g[y] -= g.dtype.type(1.0)
     return 0.5 * _sum_of_squares(g), SLOPES_IN_G, best
+
+
+@_row_of(MulticlassSquaredHinge)
+def _multiclass_squared_hinge_row(z, scale, y, g):
+    factor, one, none = g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
+    best, own = _first_max(z), factor * z[y] - one
+    for c in range(len(g)):
+        short = factor * z[c] - own
+        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+    g[y] = none
+    value = _sum_of_squares(g)
+    for c in range(len(g)):
+        g[c] += g[c]
+    g[y] = -_sum(g)
+    return value, y if value == 0.0 else SLOPES_IN_G, best
+
+
+@_row_of(MultitaskSquaredHinge)
+def _multitask_squared_hinge_row(z, scale, y, g):
+    value, rival, best = _ovr_squared_hinge_row(z, scale, y, g)
+    for c in range(len(g)):
+        g[c] += g[c]
+    return 2.0 * value, rival, best
 
 
 @kernel

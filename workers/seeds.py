@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     COLUMNS = 9  # (pass) or (stage): a random order, or a random choice, of original features
     PREPARE = 10  # (what): samples of rows and patches that features are fitted to, and their first masks
     TRIAL = 11  # () and (partition): the rows on which steps are tried, and their order
+    BLOCKS = 12  # (round, lane, sweep): the order of shards in a sweep, and of the columns in each
 
 
 def rng(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.base import Executor
+from distls.storage.model import used_rows
 from distls.workers.readout import Readout
 
 __all__ = ["RoundReport", "Solver", "State", "Status", "Weights"]
@@ -48,9 +49,14 @@ class Weights:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     alpha: float | None = None
 
-    def readout(self) -> Readout:
-        """Return what workers score rows with."""
-        return Readout(self.coefficients, self.intercept.astype(np.float64), self.recipe, self.arrays)
+    def readout(self, *, every_feature: bool = False) -> Readout:
+        """Return what workers score rows with: where weights are mostly zero, only the features that have some."""
+        intercept = self.intercept.astype(np.float64)
+        if not (self.recipe or every_feature):
+            rows = used_rows(self.coefficients)
+            if len(rows) <= len(self.coefficients) // 2:
+                return Readout(self.coefficients[rows], intercept, columns=rows)
+        return Readout(self.coefficients, intercept, self.recipe, self.arrays)
 
 
 @dataclass

@@ -69,6 +69,18 @@ def squared(z: Array, y: int) -> tuple[float, Array]:
     return 0.5 * float(g @ g), g
 
 
+def multiclass_squared_hinge(z: Array, y: int) -> tuple[float, Array]:
+    """The loss of block coordinate descent (Eq. 2 of its paper): squared slacks of all rivals."""
+    a = np.maximum(0.0, 1.0 + z - z[y]) * (np.arange(len(z)) != y)
+    return float(a @ a), 2.0 * a - 2.0 * a.sum() * np.eye(len(z))[y]
+
+
+def multitask_squared_hinge(z: Array, y: int) -> tuple[float, Array]:
+    """Its one-versus-rest comparator (Eq. 11), without the 1/2."""
+    value, g = ovr_squared_hinge(z, y)
+    return 2.0 * value, 2.0 * g
+
+
 LOSSES: dict[str, Callable[[Array, int], tuple[float, Array]]] = {
     "softmax": softmax,
     "crammer_singer": crammer_singer,
@@ -77,6 +89,8 @@ LOSSES: dict[str, Callable[[Array, int], tuple[float, Array]]] = {
     "ovr_squared_hinge": ovr_squared_hinge,
     "ovr_log": ovr_log,
     "squared": squared,
+    "multiclass_squared_hinge": multiclass_squared_hinge,
+    "multitask_squared_hinge": multitask_squared_hinge,
 }
 
 

@@ -30,8 +30,9 @@ ELEMENTWISE = {"contract", "nsz"}
 def _sources_digest() -> str:
     digest = hashlib.sha256()
     kernels = Path(__file__).parent
-    # losses are compiled into kernels, and the order of the fields of rows is part of their types
-    for path in [*sorted(kernels.glob("*.py")), kernels.parent / "losses.py", Path(rows.__file__)]:
+    # losses and penalties are compiled into kernels, and the order of the fields of rows is part of their types
+    beside = [kernels.parent / "losses.py", kernels.parent / "penalties.py", Path(rows.__file__)]
+    for path in [*sorted(kernels.glob("*.py")), *beside]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

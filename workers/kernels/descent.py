@@ -1,0 +1,400 @@
+"""Sweeps of block coordinate descent over columns, on the scores Z = XW of all rows (its paper's Algorithms 1-3).
+
+A shard is read as the rows of X^T: `CsrRows` or `DenseRows`, one row a column of X. For each column j of an order
+
+    G_j = sum_i s_i x_ij g_i,    h_j = sum_i s_i x_ij^2 g'_i        (Eq. 5 and 6; g_i, g'_i derivatives in the scores)
+    W_j* = prox_{alpha/L}(W_j - G_j / L),    L = max_r h_jr or the constant K_j                       (Eq. 3 and 4)
+    W_j <- W_j + eta (W_j* - W_j),           Z_i <- Z_i + eta x_ij (W_j* - W_j)                            (Eq. 7)
+
+with eta = 1, 1/2, 1/4, ... until F falls as Eq. 7 asks. The derivatives are made anew from the scores at each non-zero.
+A block that is zero and stays zero costs G_j alone; one without data nothing.
+
+Shapes: w (n_columns, k); z (n_rows, k), float32 or float64; y int32 (n_rows,); weight float64 (n_rows,) or (0,) for
+all ones; all arithmetic float64. Vectors of classes are padded (see `distls.workers.kernels.slack`).
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload, register_jitable
+
+from distls.workers.kernels._jit import kernel
+from distls.workers.kernels.linear import row_arrays, row_span
+from distls.workers.kernels.slack import LANES, prefetch_row, slack_curvature, slack_gradient, slack_move
+from distls.workers.losses import MulticlassSquaredHinge, MultitaskSquaredHinge, Softmax, row_slopes
+from distls.workers.penalties import row_penalty, row_prox
+
+__all__ = ["N_TOTALS", "Step", "Totals", "column_sweep", "loss_of_scores"]
+
+_SIGMA, _BETA = 0.01, 0.5  # Eq. 7
+_TRIES = 40  # 2^-39 of a step is as good as none
+_EPSILON = 1e-12
+_AHEAD = 12  # non-zeros: how far before their use scores are fetched
+
+
+class Step(NamedTuple):
+    """How far a block goes, and what it is charged for.
+
+    Attributes
+    ----------
+    alpha, rho : float
+        Strength of the penalty, and `l1_ratio`.
+    scale : float
+        1 / sum_i s_i.
+    constant : bool
+        L = K_j, without a line search (Richtarik and Takac), else L = max h_j (Tseng and Yun).
+    """
+
+    alpha: float
+    rho: float
+    scale: float
+    constant: bool
+
+
+class Totals(NamedTuple):
+    """Places of a sweep's totals."""
+
+    violation: int = 0  # sum of L_j |W_j* - W_j|, Eq. 9 where W_j = 0
+    largest: int = 1  # of them
+    change: int = 2  # of F
+    moved: int = 3  # blocks
+    tries: int = 4  # of the line search
+
+
+N_TOTALS = len(Totals._fields)
+_T = Totals()
+
+
+# ---------------------------------------------------------------- one non-zero under each loss
+
+
+def _add_gradient(loss, z, i, y, factor, g, own, scratch):
+    """Add ``factor`` times the slopes of row i to g, but for what belongs to its own class alone: that to own[y]."""
+
+
+def _add_curvature(loss, z, i, y, factor, h, own, scratch):
+    """Add ``factor`` times the second derivatives of row i to h and own[y] likewise."""
+
+
+def _move(loss, z, i, y, x, d, scratch):
+    """Add ``x * d`` to the scores of row i and return the change of its loss."""
+
+
+def _slope_factor(loss):
+    """Return what g + own is to be multiplied by."""
+
+
+def _lipschitz(loss, k):
+    """Return K_j / sum_i s_i x_ij^2: sharp, not the paper's 4 (k - 1) (docs/papers.md)."""
+
+
+@register_jitable
+def _square_of_slack(a):
+    return 0.0 if a <= 0.0 else a * a
+
+
+@register_jitable
+def _own_correction(z, own):
+    """Return the loss of the row's own class less what counting it as any other class would add."""
+    return _square_of_slack(1.0 - own) - _square_of_slack(1.0 + own)
+
+
+@overload(_add_gradient, inline="always")
+def _add_gradient_overload(loss, z, i, y, factor, g, own, scratch):
+    def multiclass(loss, z, i, y, factor, g, own, scratch):
+        own[y] -= factor * slack_gradient(z, i, 1.0 - np.float64(z[i, y]), factor, g)
+
+    def multitask(loss, z, i, y, factor, g, own, scratch):
+        slack_gradient(z, i, 1.0, factor, g)
+        score = np.float64(z[i, y])
+        own[y] -= factor * (max(1.0 - score, 0.0) + max(1.0 + score, 0.0))
+
+    def softmax(loss, z, i, y, factor, g, own, scratch):
+        by = factor / _exponentials(z, i, scratch)
+        for r in range(z.shape[1]):
+            g[r] += by * scratch[r]
+        own[y] -= factor
+
+    return _chosen(loss, multiclass, multitask, softmax)
+
+
+@overload(_add_curvature, inline="always")
+def _add_curvature_overload(loss, z, i, y, factor, h, own, scratch):
+    def multiclass(loss, z, i, y, factor, h, own, scratch):
+        # the row's own class counts its rivals, not itself; it is among those counted, and in h[y] once
+        own[y] += factor * (slack_curvature(z, i, 1.0 - np.float64(z[i, y]), factor, h) - 2.0)
+
+    def multitask(loss, z, i, y, factor, h, own, scratch):
+        slack_curvature(z, i, 1.0, factor, h)
+        score = np.float64(z[i, y])
+        own[y] += factor * ((1.0 if score < 1.0 else 0.0) - (1.0 if score > -1.0 else 0.0))
+
+    def softmax(loss, z, i, y, factor, h, own, scratch):
+        inverse = 1.0 / _exponentials(z, i, scratch)
+        for r in range(z.shape[1]):
+            p = inverse * scratch[r]
+            h[r] += factor * p * (1.0 - p)
+
+    return _chosen(loss, multiclass, multitask, softmax)
+
+
+@overload(_move, inline="always")
+def _move_overload(loss, z, i, y, x, d, scratch):
+    def multiclass(loss, z, i, y, x, d, scratch):
+        old = np.float64(z[i, y])
+        new = np.float64(z.dtype.type(old + x * d[y]))
+        return slack_move(z, i, 1.0 - old, 1.0 - new, x, d)
+
+    def multitask(loss, z, i, y, x, d, scratch):
+        old = np.float64(z[i, y])
+        change = slack_move(z, i, 1.0, 1.0, x, d)
+        return change + _own_correction(z, np.float64(z[i, y])) - _own_correction(z, old)
+
+    def softmax(loss, z, i, y, x, d, scratch):
+        before = _log_loss(z, i, y, scratch)
+        for r in range(z.shape[1]):
+            z[i, r] += x * d[r]
+        return _log_loss(z, i, y, scratch) - before
+
+    return _chosen(loss, multiclass, multitask, softmax)
+
+
+@overload(_slope_factor, inline="always")
+def _slope_factor_overload(loss):
+    return _chosen(loss, lambda loss: 2.0, lambda loss: 2.0, lambda loss: 1.0)
+
+
+@overload(_lipschitz, inline="always")
+def _lipschitz_overload(loss, k):
+    return _chosen(loss, lambda loss, k: 2.0 * k, lambda loss, k: 2.0, lambda loss, k: 0.5)
+
+
+def _chosen(loss: Any, multiclass: Any, multitask: Any, softmax: Any) -> Any:
+    table = {MulticlassSquaredHinge: multiclass, MultitaskSquaredHinge: multitask, Softmax: softmax}
+    return table[loss.instance_class]
+
+
+@kernel
+def _exponentials(z, i, scratch):
+    """Set ``scratch = exp(z_i - max z_i)`` and return the sum."""
+    top = z[i, 0]
+    for r in range(1, z.shape[1]):
+        top = max(top, z[i, r])
+    for r in range(z.shape[1]):
+        scratch[r] = math.exp(np.float64(z[i, r]) - np.float64(top))
+    total = 0.0
+    for r in range(z.shape[1]):
+        total += scratch[r]
+    return total
+
+
+@kernel
+def _log_loss(z, i, y, scratch):
+    top = z[i, 0]
+    for r in range(1, z.shape[1]):
+        top = max(top, z[i, r])
+    return math.log(_exponentials(z, i, scratch)) + np.float64(top) - np.float64(z[i, y])
+
+
+# ---------------------------------------------------------------- one block
+
+
+@kernel
+def _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
+    """Set g to G_j times sum_i s_i."""
+    g[:], own[:] = 0.0, 0.0
+    for p in range(start, stop):
+        i = np.intp(indices[p])
+        prefetch_row(z, np.intp(indices[min(p + _AHEAD, stop - 1)]))
+        factor = np.float64(data[p])
+        if len(weight):
+            factor *= weight[i]
+        _add_gradient(loss, z, i, y[i], factor, g, own, scratch)
+    by = _slope_factor(loss)
+    for r in range(len(own)):
+        g[r] = by * (g[r] + own[r])
+
+
+@kernel
+def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
+    """Return max_r h_jr times sum_i s_i (Eq. 6)."""
+    h[:], own[:] = 0.0, 0.0
+    for p in range(start, stop):
+        i = np.intp(indices[p])
+        x = np.float64(data[p])
+        factor = x * x
+        if len(weight):
+            factor *= weight[i]
+        _add_curvature(loss, z, i, y[i], factor, h, own, scratch)
+    largest = 0.0
+    for r in range(len(own)):
+        largest = max(largest, h[r] + own[r])
+    return _slope_factor(loss) * largest
+
+
+@kernel
+def _constant(loss, indices, data, start, stop, k, weight):
+    """Return K_j times sum_i s_i."""
+    total = 0.0
+    for p in range(start, stop):
+        x = np.float64(data[p])
+        factor = x * x
+        if len(weight):
+            factor *= weight[np.intp(indices[p])]
+        total += factor
+    return _lipschitz(loss, k) * total
+
+
+@kernel
+def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
+    """Add ``x_ij d`` to the scores of all rows; return the change of the loss times sum_i s_i."""
+    total = 0.0
+    for p in range(start, stop):
+        i = np.intp(indices[p])
+        change = _move(loss, z, i, y[i], np.float64(data[p]), d, scratch)
+        if len(weight):
+            change *= weight[i]
+        total += change
+    return total
+
+
+@kernel
+def _is_zero(w):
+    for r in range(len(w)):  # noqa: SIM110 (numba has no `all`)
+        if w[r] != 0.0:
+            return False
+    return True
+
+
+@kernel
+def _norm(d):
+    total = 0.0
+    for r in range(len(d)):
+        total += d[r] * d[r]
+    return math.sqrt(total)
+
+
+@kernel
+def _inner(a, b):
+    total = 0.0
+    for r in range(len(b)):
+        total += a[r] * b[r]
+    return total
+
+
+@kernel
+def _along(w, size, d, out):
+    """Set ``out = w + size * d``."""
+    for r in range(len(w)):
+        out[r] = w[r] + size * d[r]
+
+
+@kernel
+def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g, d, part, scratch, totals):
+    """Go from w along d as far as Eq. 7 allows, and change w and Z so; count the change of F and the tries."""
+    k = len(w)
+    row = scratch[:k]
+    before = row_penalty(penalty, w, step.rho)
+    _along(w, 1.0, d, row)
+    slope = step.scale * _inner(g, d[:k]) + step.alpha * (row_penalty(penalty, row, step.rho) - before)
+    size, change = 1.0, 0.0
+    part[:] = d
+    for _ in range(_TRIES):
+        change += step.scale * _moved(loss, indices, data, start, stop, z, y, weight, part, scratch)
+        _along(w, size, d, row)
+        total = change + step.alpha * (row_penalty(penalty, row, step.rho) - before)
+        totals[_T.tries] += 1.0
+        if step.constant or total <= _SIGMA * size * slope:
+            w[:] = row
+            totals[_T.change] += total
+            totals[_T.moved] += 1.0
+            return
+        size *= _BETA
+        _along(part, -1.0, part, part)
+        _along(part, -size, d, part)
+    _along(part, -size, d, part)
+    _moved(loss, indices, data, start, stop, z, y, weight, part, scratch)
+
+
+@kernel
+def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
+    """Do one sweep over the columns `order` of a shard, in place of w and z.
+
+    Parameters
+    ----------
+    x : rows of X^T
+    order : int64 array
+        Places of columns in the shard.
+    w : float64 array of shape (n_columns of the shard, k)
+    step : Step
+    totals : float64 array of N_TOTALS
+        What was done is added.
+    """
+    indices, data = row_arrays(x)
+    k = w.shape[1]
+    width = (k + LANES - 1) // LANES * LANES
+    g, h, d, part = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
+    own, scratch, v = np.zeros(k), np.zeros(k), np.zeros(k)
+    for j in order:
+        start, stop = row_span(x, j, indices, data)
+        if start == stop:
+            continue
+        _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
+        if _is_zero(w[j]):
+            for r in range(k):
+                v[r] = -step.scale * g[r]
+            row_prox(penalty, v, step.alpha, step.rho, d[:k])
+            if _is_zero(d[:k]):
+                continue
+        if step.constant:
+            lipschitz = _constant(loss, indices, data, start, stop, k, weight)
+        else:
+            lipschitz = _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch)
+        lipschitz = max(lipschitz, _EPSILON / step.scale)
+        for r in range(k):
+            v[r] = w[j, r] - g[r] / lipschitz
+        row_prox(penalty, v, step.alpha / (step.scale * lipschitz), step.rho, d[:k])
+        for r in range(k):
+            d[r] -= w[j, r]
+        violation = step.scale * lipschitz * _norm(d[:k])
+        totals[_T.violation] += violation
+        totals[_T.largest] = max(totals[_T.largest], violation)
+        if violation > 0.0:
+            _search(
+                loss,
+                penalty,
+                step,
+                indices,
+                data,
+                start,
+                stop,
+                z,
+                y,
+                weight,
+                w[j],
+                g,
+                d,
+                part,
+                scratch,
+                totals,
+            )
+
+
+# ---------------------------------------------------------------- rows
+
+
+@kernel
+def loss_of_scores(z, change, size, y, weight, loss):
+    """Return ``sum_i s_i loss(y_i, z_i + size * change_i)``."""
+    scratch, slopes = np.empty(z.shape[1]), np.empty(z.shape[1])
+    total = 0.0
+    for i in range(len(z)):
+        for r in range(z.shape[1]):
+            scratch[r] = np.float64(z[i, r]) + size * np.float64(change[i, r])
+        value = row_slopes(loss, scratch, 1.0, np.intp(y[i]), slopes)[0]
+        total += value * (weight[i] if len(weight) else 1.0)
+    return total
