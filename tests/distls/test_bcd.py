@@ -37,6 +37,7 @@ def with_columns(path: Path, x, y, **options) -> Dataset:
 class TestContract(SolverContract):
     method = "bcd"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0}
+    passes = 20  # active sweeps count too
 
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
@@ -54,6 +55,7 @@ class TestContractOfConstantSteps(SolverContract):
         "fit_intercept": True,
         "tau": 0.0,
     }
+    passes = 20
 
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
