@@ -312,6 +312,18 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     assert plan.worker_bytes <= 800 * MIB
 
 
+def test_a_refusal_says_what_active_columns_take(small, monkeypatch):
+    dataset, _, _ = small
+    chosen = method_named("bcd")
+    params = chosen.resolve({})
+    problem = Problem.of(dataset, params, 0, chosen.targets)
+    monkeypatch.setattr(BlockCoordinateDescent, "_most_active", lambda self: 600 * MIB)
+    with pytest.raises(
+        MemoryPlanError, match=r"work 600 MiB.*, or lower active_mib, which takes 600 MiB of it$"
+    ):
+        BlockCoordinateDescent(problem, params, memory=MemoryBudget(700 * MIB))
+
+
 def test_state_is_gone_when_a_run_has_ended(small, tmp_path):
     dataset, _, _ = small
     fit("bcd", dataset, tmp_path / "run", passes=2)
