@@ -1,7 +1,7 @@
 """Scores of all rows, for block coordinate descent: made by partitions, kept in RUN/state, read whole by lanes.
 
 They are a pure function of the weights: every round makes them anew, so that nothing that a crash could lose is
-needed to go on with the same bits (docs/decisions/0013). Kept beside them, once, are the rows' classes and weights,
+needed to go on with the same bits (docs/decisions/0014). Kept beside them, once, are the rows' classes and weights,
 which column shards do not have.
 """
 

@@ -23,6 +23,7 @@ from distls.problem import Problem
 from distls.solvers.base import RoundReport, Status, Weights
 from distls.solvers.blocks import BlockReader, lane_count
 from distls.solvers.designs import DesignState, OneBlock
+from distls.solvers.initial import check_initial
 from distls.solvers.updates import (
     Facts,
     Recipe,
@@ -35,7 +36,7 @@ from distls.solvers.updates import (
     sgd_recipe,
     trial_rows,
 )
-from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.features import PIECE_ROWS
@@ -71,7 +72,7 @@ __all__ = [
     "StochasticState",
 ]
 
-# A lane reads as much between averagings, at least: this, and so many times the weights. See docs/decisions/0015.
+# A lane reads as much between averagings, at least: this, and so many times the weights. See docs/decisions/0013.
 _LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
 # Relative spreads of lanes above which they meet sooner, and below which later.
 _FAR, _NEAR = 0.3, 0.1
@@ -253,20 +254,11 @@ class Stochastic:
         )
 
     def _start_from(self, initial: LinearModel, lane: Arrays) -> None:
-        meta = self.problem.dataset.meta
         if self._block:
             raise ParameterError(
                 f"init={self.params['init']}: not with generated features; leave one of them out"
             )
-        if initial.recipe:
-            raise MismatchError(
-                f"init={self.params['init']}: a model of {initial.method}, which is not plainly linear in the rows"
-            )
-        if initial.n_features != meta.n_features or list(initial.classes) != list(meta.classes):
-            raise MismatchError(
-                f"init={self.params['init']}: a model of {initial.n_features} features and {len(initial.classes)} "
-                f"classes; {self.problem.dataset.path} has {meta.n_features} and {len(meta.classes)}, or other labels"
-            )
+        check_initial(initial, self.problem, self.params["init"])
         self.recipe.first.start_from(initial.weights, initial.intercept.astype(np.float64), lane)
 
     def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:
