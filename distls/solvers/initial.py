@@ -1,4 +1,4 @@
-"""The model that a least-squares fit starts from."""
+"""The model that a fit starts from."""
 
 from __future__ import annotations
 
