@@ -18,7 +18,15 @@ from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model import load_model
 
-__all__ = ["check_fit", "check_resume", "check_setting", "configure", "make_solver", "open_expected"]
+__all__ = [
+    "check_fit",
+    "check_resume",
+    "check_setting",
+    "configure",
+    "make_solver",
+    "open_expected",
+    "solver_type",
+]
 
 
 def configure(
@@ -154,6 +162,12 @@ def open_expected(config: dict[str, Any]) -> Dataset:
     return data
 
 
+def solver_type(method: Method) -> Any:
+    """Return the class of a method's solver."""
+    module, _, name = method.solver.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def make_solver(
     method: Method,
     problem: Problem,
@@ -168,8 +182,6 @@ def make_solver(
     A method that keeps predictions does so in the folder ``state`` of `run`; without one it can be asked for its
     plan, but not run.
     """
-    module, _, name = method.solver.partition(":")
-    solver_type = getattr(importlib.import_module(module), name)
     initial = None if params.get("init") is None else load_model(params["init"])
     rows = {"state": None if run is None else str(run.resolve() / "state")} if method.keeps_rows else {}
-    return solver_type(problem, params, slots=slots, memory=memory, initial=initial, **rows)
+    return solver_type(method)(problem, params, slots=slots, memory=memory, initial=initial, **rows)

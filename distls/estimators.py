@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
-from distls.estimator_base import DIVERGED, DatasetClassifier, LinearCoefficients, rows_of
+from distls.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.execution.base import Executor
 from distls.problem import loss_of
-from distls.solvers.streaming import Stream, facts_of
 from distls.storage.errors import ParameterError
-from distls.storage.format import TargetKind
-from distls.storage.model import LinearModel
-from distls.storage.rows import Partition, Rows
+from distls.streaming_estimator import StreamingEstimator
 from distls.workers.losses import LOG_LOSSES
 
 __all__ = [
@@ -30,12 +25,8 @@ __all__ = [
 ]
 
 
-class StreamingClassifier(LinearCoefficients, DatasetClassifier):
+class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassifier):
     """A classifier of a stochastic method, which can also learn from blocks of rows as they come."""
-
-    def _keep(self, model: LinearModel) -> None:
-        self._model: LinearModel | None = model
-        self._stream: Stream | None = None
 
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -64,23 +55,17 @@ class StreamingClassifier(LinearCoefficients, DatasetClassifier):
         -------
         self
         """
+        fresh = not hasattr(self, "classes_")
         X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=[np.float32, np.float64],
-            reset=not hasattr(self, "classes_"),
-        )
+            self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], reset=fresh
+        )  # fmt: skip
         labels = self._expected_classes(classes)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float32, ensure_non_negative=True)
-        part = Partition(stored_rows(X), _codes(y, labels), weight)
-        stream = self._stream_of(labels, part.x, X.shape[1])
-        if not np.isfinite(stream.learn(part)):
-            raise ParameterError(DIVERGED)
-        self.classes_, self._stream, self._model = labels, stream, None
+        if getattr(self, "class_weight", None) == "balanced":
+            raise ParameterError(
+                "class_weight='balanced' needs all rows at once; give weights to partial_fit"
+            )
+        self._learn(X, _codes(y, labels), sample_weight, self._params(labels), list(range(len(labels))))
+        self.classes_ = labels
         return self
 
     def _expected_classes(self, classes: ArrayLike | None) -> NDArray[Any]:
@@ -93,63 +78,6 @@ class StreamingClassifier(LinearCoefficients, DatasetClassifier):
         if len(labels) < 2:
             raise ValueError("classes has one class only; at least two are needed to learn from")
         return labels
-
-    def _stream_of(self, labels: NDArray[Any], first: Rows, n_features: int) -> Stream:
-        """Return the stream so far, or one that starts from zeros or from the weights of `fit`."""
-        if getattr(self, "class_weight", None) == "balanced":
-            raise ParameterError(
-                "class_weight='balanced' needs all rows at once; give weights to partial_fit"
-            )
-        if getattr(self, "lanes", None) not in (None, 1):
-            raise ParameterError(f"lanes={getattr(self, 'lanes')}: partial_fit works in one lane")  # noqa: B009
-        params = self._params(labels)
-        if params.get("center") == "global":
-            raise ParameterError(
-                "center='global' needs all rows at once; use center='running' with partial_fit"
-            )
-        stream: Stream | None = getattr(self, "_stream", None)
-        if stream is not None:
-            changed = [name for name, value in params.items() if stream.params[name] != value]
-            if changed:
-                raise ParameterError(f"{changed[0]} was changed after the first call of partial_fit")
-            return stream
-        by_code = params["class_weight"]
-        weights = None if by_code is None else np.array([by_code[str(code)] for code in range(len(labels))])
-        fitted: LinearModel | None = getattr(self, "_model", None)
-        start = None if fitted is None else (fitted.weights, fitted.intercept.astype(np.float64))
-        facts = facts_of(first, params["loss"], "class", params, n_features, len(labels))
-        stream = Stream.begin(params, facts, weights, start)
-        self._template = template(self._method, params, list(range(len(labels))), fitted)
-        return stream
-
-    @property
-    def model_(self) -> LinearModel:
-        """The trained model; after `partial_fit` it is put together when first asked for."""
-        model: LinearModel | None = getattr(self, "_model", None)
-        if model is None:
-            weights = self._learned.weights()
-            if not np.isfinite(weights.coefficients).all():
-                raise ParameterError(DIVERGED)
-            intercept = weights.intercept.astype(weights.coefficients.dtype)
-            model = self._model = replace(self._template, weights=weights.coefficients, intercept=intercept)
-        return model
-
-    @property
-    def t_(self) -> int:
-        """Updates done by `partial_fit`."""
-        return self._learned.updates
-
-    @property
-    def _learned(self) -> Stream:
-        stream: Stream | None = getattr(self, "_stream", None)
-        if stream is None:
-            raise AttributeError(f"this {type(self).__name__} has learned nothing by partial_fit")
-        return stream
-
-    def _alone(self) -> Self:
-        alone = super()._alone()
-        alone._stream = None  # only learning needs it
-        return alone
 
     def _check_probabilities(self) -> bool:
         if loss_of(super()._params(None)) not in LOG_LOSSES:
@@ -515,23 +443,6 @@ class AdalineClassifier(StreamingClassifier):
         return "c-adaline" if self.constrained else "adaline"
 
 
-def template(
-    method: str,
-    params: dict[str, Any],
-    classes: list[Any],
-    fitted: LinearModel | None,
-    target: TargetKind = "class",
-) -> LinearModel:
-    """Return the model of a stream but for its weights; it inherits what `fit` knew of the data."""
-    none = np.empty((0, len(classes)))
-    if fitted is not None:
-        return replace(fitted, weights=none, intercept=none, params=params, dataset_fingerprint="")
-    return LinearModel(
-        weights=none, intercept=none, classes=classes, method=method, loss=loss_of(params),
-        params=params, transforms=[], transforms_digest="", dataset_fingerprint="", target=target,
-    )  # fmt: skip
-
-
 def _codes(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int32]:
     """Return the place of each label in the sorted `labels`."""
     check_classification_targets(y)
@@ -541,12 +452,3 @@ def _codes(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int32]:
         first = y[strange][:1].tolist()[0]
         raise ValueError(f"y has the label {first!r}, which is not among the {len(labels)} classes")
     return codes.astype(np.int32)
-
-
-def stored_rows(X: Any) -> Rows:
-    """Return rows as a dataset would hold them: sparse ones sorted, without repeats and zeros."""
-    if sp.issparse(X):
-        X = X.copy()
-        X.sum_duplicates()
-        X.eliminate_zeros()
-    return rows_of(X)

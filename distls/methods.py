@@ -174,6 +174,14 @@ def text(value: Any) -> str:
     return str(value)
 
 
+_SYNC = Parameter(
+    "sync_bytes",
+    None,
+    integer(1),
+    "stored bytes a lane reads between averagings while lanes differ; default 64 MiB, or 16 times the weights",
+)
+
+
 def _lanes_and_rows(lanes: Parameter | None = None) -> tuple[Parameter, ...]:
     """Return the parameters of all stochastic methods."""
     return (
@@ -187,6 +195,7 @@ def _lanes_and_rows(lanes: Parameter | None = None) -> tuple[Parameter, ...]:
         Parameter(
             "round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"
         ),
+        *(() if lanes else (_SYNC,)),
         Parameter("init", None, text, "a run or model to start from"),
     )
 
@@ -448,7 +457,7 @@ def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
         paper=f"{_MCID_PAPER}, section V.C",
         aliases={alias: loss},
         parameters=_stochastic(Parameter("loss", loss, parse, f"{loss} ({alias}), the only one")),
-        solver="distls.solvers.stochastic:Stochastic",
+        solver="distls.solvers.stochastic:Mcid",
         targets=("class",),
     )
 
@@ -528,7 +537,7 @@ METHODS: dict[str, Method] = {
                     "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
                 )
             ),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Mcid",
             targets=("class",),
         ),
         _one_versus_rest(
@@ -546,7 +555,7 @@ METHODS: dict[str, Method] = {
             paper="Duchi, Hazan, Singer 2011, Adaptive Subgradient Methods (adaptive); Robbins, Monro 1951",
             aliases=_SGD_LOSSES,
             parameters=_sgd("adaptive", "none"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Sgd",
             targets=("class", "continuous"),
         ),
         Method(
@@ -555,7 +564,7 @@ METHODS: dict[str, Method] = {
             paper="Polyak, Juditsky 1992, Acceleration of Stochastic Approximation by Averaging",
             aliases=_SGD_LOSSES,
             parameters=_sgd("sqrt", "all"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Sgd",
             targets=("class", "continuous"),
         ),
         Method(
@@ -564,7 +573,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_QN_PAPER}, Figure 1",
             aliases=_OVR_LOSSES,
             parameters=_scheduled(),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Scheduled",
             targets=("class",),
         ),
         Method(
@@ -580,7 +589,7 @@ METHODS: dict[str, Method] = {
                     "of the metric: second derivatives, secants seen by new rows, or the paper's as printed",
                 )
             ),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Scheduled",
             targets=("class",),
         ),
         Method(
@@ -589,7 +598,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_CSGD_PAPER}, Algorithm 1 and section 4.2",
             aliases={},
             parameters=_least_squares("two-phase", "running"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Constrained",
             targets=("class", "continuous"),
         ),
         Method(
@@ -598,7 +607,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_CSGD_PAPER}, section 5.1",
             aliases={},
             parameters=_least_squares("sqrt", "running"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Constrained",
             targets=("class", "continuous"),
         ),
         Method(
@@ -607,7 +616,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_CSGD_PAPER}, section 5.2",
             aliases={},
             parameters=_least_squares("constant", None),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Adaline",
             targets=("class",),
         ),
         Method(
@@ -616,7 +625,7 @@ METHODS: dict[str, Method] = {
             paper=f"{_CSGD_PAPER}, Algorithm 2",
             aliases={},
             parameters=_least_squares("sqrt", "running"),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Constrained",
             targets=("class",),
         ),
         Method(
@@ -641,7 +650,7 @@ METHODS: dict[str, Method] = {
                 Parameter("fit_intercept", True, boolean, "an unpenalised intercept"),
                 *(each for each in _lanes_and_rows(_ONE_LANE) if each.name != "init"),
             ),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Rls",
             targets=("class", "continuous"),
         ),
         Method(
@@ -671,7 +680,7 @@ METHODS: dict[str, Method] = {
                 Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
                 *_lanes_and_rows(_ONE_LANE),
             ),
-            solver="distls.solvers.stochastic:Stochastic",
+            solver="distls.solvers.stochastic:Olbfgs",
             targets=("class", "continuous"),
         ),
         Method(

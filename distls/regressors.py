@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distls.estimator_base import DIVERGED, DatasetEstimator
-from distls.estimators import stored_rows, template
+from distls.estimator_base import DatasetEstimator
 from distls.execution.base import Executor
-from distls.solvers.streaming import Stream, facts_of
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model import LinearModel
-from distls.storage.rows import Partition
+from distls.streaming_estimator import StreamingEstimator
 
 __all__ = ["CSGDRegressor", "DatasetRegressor", "GeneralizedLeastSquaresRegressor"]
 
@@ -189,7 +186,7 @@ class GeneralizedLeastSquaresRegressor(DatasetRegressor):
         return {**super()._params(labels), "link": "identity"}
 
 
-class CSGDRegressor(DatasetRegressor):
+class CSGDRegressor(StreamingEstimator, DatasetRegressor):
     """Linear regression by stochastic gradients that pass through the mean point (constrained SGD, Algorithm 1).
 
     Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha/2 |W|^2``.
@@ -266,7 +263,6 @@ class CSGDRegressor(DatasetRegressor):
     def _keep(self, model: LinearModel) -> None:
         super()._keep(model)
         self._n_outputs = model.n_outputs
-        self._stream: Stream | None = None
 
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from a block of rows, once and in the given order, and go on from there at the next call.
@@ -289,62 +285,11 @@ class CSGDRegressor(DatasetRegressor):
             self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True,
             reset=first,
         )  # fmt: skip
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, X, dtype=np.float32, ensure_non_negative=True)
         given = np.asarray(y, dtype=np.float64)
         targets = given.reshape(len(given), -1)
         if first:
             self._single, self._n_outputs = np.ndim(y) == 1, targets.shape[1]
         if targets.shape[1] != self._n_outputs:
             raise ValueError(f"y has {targets.shape[1]} columns, at first it had {self._n_outputs}")
-        part = Partition(stored_rows(X), targets, weight)
-        stream = self._stream_of(part)
-        if not np.isfinite(stream.learn(part)):
-            raise ParameterError(DIVERGED)
-        self._stream, self._model = stream, None
+        self._learn(X, targets, sample_weight, self._params(None))
         return self
-
-    def _stream_of(self, first: Partition) -> Stream:
-        """Return the stream so far, or one that starts from zeros or from the weights of `fit`."""
-        if self.lanes not in (None, 1):
-            raise ParameterError(f"lanes={self.lanes}: partial_fit works in one lane")
-        if self.center == "global":
-            raise ParameterError(
-                "center='global' needs all rows at once; use center='running' with partial_fit"
-            )
-        params = self._params(None)
-        stream: Stream | None = getattr(self, "_stream", None)
-        if stream is not None:
-            changed = [name for name, value in params.items() if stream.params[name] != value]
-            if changed:
-                raise ParameterError(f"{changed[0]} was changed after the first call of partial_fit")
-            return stream
-        fitted: LinearModel | None = getattr(self, "_model", None)
-        start = None if fitted is None else (fitted.weights, fitted.intercept.astype(np.float64))
-        facts = facts_of(first.x, "squared", "continuous", params, self.n_features_in_, self._n_outputs)
-        self._template = template(self._method, params, [], fitted, "continuous")
-        return Stream.begin(params, facts, None, start)
-
-    @property
-    def model_(self) -> LinearModel:
-        """The trained model; after `partial_fit` it is put together when first asked for."""
-        model: LinearModel | None = getattr(self, "_model", None)
-        stream: Stream | None = getattr(self, "_stream", None)
-        if model is None and stream is not None:
-            weights = stream.weights()
-            if not np.isfinite(weights.coefficients).all():
-                raise ParameterError(DIVERGED)
-            intercept = weights.intercept.astype(weights.coefficients.dtype)
-            model = self._model = replace(self._template, weights=weights.coefficients, intercept=intercept)
-        if model is None:
-            raise AttributeError(f"this {type(self).__name__} is not fitted")
-        return model
-
-    @property
-    def t_(self) -> int:
-        """Updates done by `partial_fit`."""
-        stream: Stream | None = getattr(self, "_stream", None)
-        if stream is None:
-            raise AttributeError(f"this {type(self).__name__} has learned nothing by partial_fit")
-        return stream.updates

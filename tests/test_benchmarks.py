@@ -239,7 +239,7 @@ def test_sgd_qn_paper(
 def test_sgd_qn_paper_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         sgd_qn.main(["--part", "passes,figures"])
-    assert "--part figures: there are passes, curves, lanes" in capsys.readouterr().err
+    assert "--part figures: there are passes, curves, lanes, rounds" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- least squares revisited

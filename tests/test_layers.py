@@ -30,6 +30,7 @@ PLACES = {
         "distls/estimators.py",
         "distls/least_squares_estimators.py",
         "distls/regressors.py",
+        "distls/streaming_estimator.py",
         "workers/documents.py",
     ),
 }

@@ -76,23 +76,22 @@ def _rounds_of_lane(sizes: NDArray[np.int64], round_bytes: int) -> int:
 
 def round_of_pass(
     lanes: Sequence[tuple[int, ...]],
-    n_rounds: int,
+    n_parts: int,
     pass_index: int,
-    round_index: int,
+    parts: range,
     seed: int,
     *,
     shuffle: bool = True,
 ) -> list[Lane]:
-    """Return the work of round `round_index` of a pass: each lane's blocks, shuffled anew every pass.
+    """Return the work of a round: each lane's blocks in `parts` of a pass of `n_parts`, shuffled anew every pass.
 
     The order of lane l in pass p comes from (ORDER, p, l), or is that of their numbers without `shuffle`; over
-    the rounds of a pass every block comes once.
+    the parts of a pass every block comes once.
     """
     work = []
     for index, blocks in enumerate(lanes):
         generator = rng(seed, Purpose.ORDER, pass_index, index)
         order = generator.permutation(len(blocks)) if shuffle else range(len(blocks))
-        start = len(blocks) * round_index // n_rounds
-        stop = len(blocks) * (round_index + 1) // n_rounds
+        start, stop = (len(blocks) * part // n_parts for part in (parts.start, parts.stop))
         work.append(Lane(index, tuple(blocks[i] for i in order[start:stop])))
     return work

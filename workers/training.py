@@ -21,7 +21,7 @@ from distls.workers.process import peak_rss, process_name, single_threaded_blas
 from distls.workers.readout import Readout
 from distls.workers.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.seeds import Purpose, rng
-from distls.workers.stream import DatasetRef, ReadStats, stream
+from distls.workers.stream import DatasetRef, ReadStats, open_ref, stream
 from distls.workers.targets import is_codes, slice_rows
 from distls.workers.updates import Arrays, Learner, SgdLearner, Update, one_row
 
@@ -206,8 +206,9 @@ def _learn(
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
     """Return the mean of the iterates in a learner's window, and how many they are."""
-    steps = learner.window_steps if isinstance(learner, SgdLearner) else 0.0
-    return (learner.window(consume=True), steps) if isinstance(learner, SgdLearner) and steps else ((), 0.0)
+    if not isinstance(learner, SgdLearner) or not learner.window_steps:
+        return (), 0.0
+    return learner.window(consume=True), learner.window_steps
 
 
 @dataclass
@@ -253,7 +254,7 @@ class Trial:
     blocks : tuple of int
         Partitions.
     n_rows : int
-        The first of their rows, in their order.
+        The first of their rows, in their order, are learned from, and as many after them judge.
     """
 
     update: Update
@@ -262,29 +263,39 @@ class Trial:
 
 
 def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
-    """Return the objective on some rows after one pass over them, infinite where it is not finite.
+    """Return the objective on some rows after a pass over others, infinite where it is not finite.
 
-    The rows are read twice. Weights are those of the job; the objective is that of `distls.problem`.
+    Weights are those of the job; the objective is that of `distls.problem`.
     """
-    learner, left, reads = trial.update.begin(start, 0.0), trial.n_rows, ReadStats()
-    for index, part in stream(job.data, trial.blocks, reads):
-        count = min(n_rows_of(part.x), left)
-        order = rng(job.seed, Purpose.TRIAL, index).permutation(count)
-        _learn(job, learner, part, order)
-        left -= count
+    learner, reads = trial.update.begin(start, 0.0), ReadStats()
+    for index, part, rows in _between(job, trial.blocks, 0, trial.n_rows, reads):
+        order = rng(job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
+        _learn(job, learner, part, rows.start + order)
     readout = job.readout(trial.update, learner.arrays())
-    loss_sum, weight_sum, left = 0.0, 0.0, trial.n_rows
-    for _, part in stream(job.data, trial.blocks, reads):
-        count = min(n_rows_of(part.x), left)
-        weight = row_weights(part, job.class_weight)
-        rows = slice(0, count)
-        x, y = slice_rows(part.x, rows), part.y[rows]
-        loss, total = evaluate_targets(x, y, weight[rows], trial.update.loss, readout)
-        loss_sum, weight_sum, left = loss_sum + loss, weight_sum + total, left - count
+    loss_sum, weight_sum = 0.0, 0.0
+    for _, part, rows in _between(job, trial.blocks, trial.n_rows, 2 * trial.n_rows, reads):
+        x, y, weight = slice_rows(part.x, rows), part.y[rows], row_weights(part, job.class_weight)[rows]
+        loss, total = evaluate_targets(x, y, weight, trial.update.loss, readout)
+        loss_sum, weight_sum = loss_sum + loss, weight_sum + total
     with np.errstate(over="ignore", invalid="ignore"):
         penalty = 0.5 * trial.update.alpha * float(np.square(readout.weights, dtype=np.float64).sum())
         value = loss_sum / weight_sum + penalty if weight_sum > 0 else penalty
     return value if math.isfinite(value) else math.inf
+
+
+def _between(
+    job: StochasticJob, blocks: tuple[int, ...], first: int, last: int, reads: ReadStats
+) -> Iterator[tuple[int, Partition, slice]]:
+    """Yield the partitions that hold rows first to last of some, with where these are in them."""
+    counts = open_ref(job.data).table.rows[list(blocks)]
+    found, at = {}, 0
+    for block, count in zip(blocks, counts.tolist(), strict=True):
+        rows = slice(max(first - at, 0), min(last - at, count))
+        if rows.start < rows.stop:
+            found[block] = rows
+        at += count
+    for index, part in stream(job.data, tuple(found), reads):
+        yield index, part, found[index]
 
 
 def row_weights(part: Partition, class_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:

@@ -283,10 +283,12 @@ class AdaptiveUpdate(Update):
 
     Attributes
     ----------
-    eta0 : float
+    eta0, eta_b : float
+        Of weights, and of the intercept.
     """
 
     eta0: float = 1.0
+    eta_b: float = 1.0
 
     def others(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the accumulators of features and intercept."""
@@ -296,7 +298,7 @@ class AdaptiveUpdate(Update):
         """Return the learner of a lane that has taken `time` steps."""
         weights, intercept, squares, square_b = (array.copy() for array in arrays)
         settings = adaptive_settings(
-            self.row_loss, self.eta0, alpha=self.alpha, fit_intercept=self.fit_intercept
+            self.row_loss, self.eta0, eta_b=self.eta_b, alpha=self.alpha, fit_intercept=self.fit_intercept
         )
         decay = new_decay(len(weights), self.alpha, time, weights.dtype)
         return _Adaptive(settings, weights, intercept, squares, square_b, decay, np.array([float(time)]))

@@ -280,9 +280,8 @@ class _Step(Callback):
         """Nothing to do."""
 
     def on_round(self, event: RoundEvent) -> None:
-        """Take it from the state."""
-        state: Any = event.state
-        self.chosen = state.step
+        """Take it from what the round tells of its trials."""
+        self.chosen = event.record["details"]["tried"]["chosen"]["eta0"]
 
     def on_end(self, status: Status, state: State) -> None:
         """Nothing to do."""

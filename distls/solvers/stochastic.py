@@ -8,6 +8,7 @@ are reported with what they cost. What a method does to a row is its `distls.wor
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
@@ -22,7 +23,18 @@ from distls.problem import Problem
 from distls.solvers.base import RoundReport, Status, Weights
 from distls.solvers.blocks import BlockReader, lane_count
 from distls.solvers.designs import DesignState, OneBlock
-from distls.solvers.updates import Facts, Recipe, recipe_of
+from distls.solvers.updates import (
+    Facts,
+    Recipe,
+    adaline_recipe,
+    constrained_recipe,
+    mcid_recipe,
+    olbfgs_recipe,
+    rls_recipe,
+    scheduled_recipe,
+    sgd_recipe,
+    trial_rows,
+)
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
@@ -47,11 +59,22 @@ from distls.workers.training import (
 )
 from distls.workers.updates import Arrays, Update
 
-__all__ = ["Stochastic", "StochasticState"]
+__all__ = [
+    "Adaline",
+    "Constrained",
+    "Mcid",
+    "Olbfgs",
+    "Rls",
+    "Scheduled",
+    "Sgd",
+    "Stochastic",
+    "StochasticState",
+]
 
-# Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
-_TRIAL_SHARE = 10
-_LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
+# A lane reads as much between averagings, at least: this, and so many times the weights. See docs/decisions/0012.
+_LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
+# Relative spreads of lanes above which they meet sooner, and below which later.
+_FAR, _NEAR = 0.3, 0.1
 
 
 @dataclass
@@ -64,8 +87,10 @@ class StochasticState(DesignState):
         What lanes average: the weights of shape (n_features, n_columns), the intercept and the method's own.
     times : float64 array of shape (n_lanes,)
         Steps each lane has taken.
-    step : float or None
-        The t0 or eta0 that was chosen by trial; None where there was nothing to choose, or not yet.
+    part, interval : int
+        Where the pass stands and how much of it the next round takes, in its shortest parts.
+    chosen : int or None
+        Which candidate of the recipe was chosen by trial; None where there was nothing to choose, or not yet.
     tail, tail_intercept : float64 arrays
         Sum over the current averaging window of (mean iterate of a round) * (its steps); empty without averaging.
     before, before_intercept : float64 arrays
@@ -76,7 +101,9 @@ class StochasticState(DesignState):
 
     lane: Arrays = ()
     times: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    step: float | None = None
+    part: int = 0
+    interval: int = 1
+    chosen: int | None = None
     tail: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     tail_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     before: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
@@ -99,7 +126,7 @@ class StochasticState(DesignState):
 
 
 class Stochastic:
-    """The solver of all stochastic methods.
+    """The solver of all stochastic methods, which differ in `recipe_of`: what lanes are to do.
 
     Parameters
     ----------
@@ -121,6 +148,7 @@ class Stochastic:
     """
 
     state_type = StochasticState
+    recipe_of: Callable[..., Recipe]
 
     def __init__(
         self,
@@ -136,13 +164,14 @@ class Stochastic:
         dataset = problem.dataset
         n_lanes = lane_count(params["lanes"], len(dataset))
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
-        self.rounds_per_pass = rounds_in_pass(self.lanes, dataset.stored_bytes, params["round_bytes"])
-        self.sample = SampleRef(sample_size(dataset, n_lanes), problem.seed) if n_lanes > 1 else None
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
         facts = Facts.of(problem, self._block.width if self._block else None)
-        self.recipe: Recipe = recipe_of(facts, params, n_lanes, warm=initial is not None)
+        self.recipe = self.recipe_of(facts, params, n_lanes, warm=initial is not None)
+        self.parts, self.longest = self._parts()
+        rows = sample_size(dataset, n_lanes * self.parts)
+        self.sample = SampleRef(rows, problem.seed) if n_lanes > 1 else None
         self._memory = memory or MemoryBudget(workers=slots)
         self.plan = self._plan(self._memory)
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
@@ -152,6 +181,21 @@ class Stochastic:
         by_class = problem.row_weight_by_class
         plain = not dataset.meta.weighted and bool(np.all(by_class == 1.0))
         self._class_weight = None if plain else by_class
+
+    def _parts(self) -> tuple[int, int]:
+        """Return into how many parts a pass may be cut, and how many of them a round takes at most.
+
+        Several lanes start with rounds of one part, in which a lane reads little enough to be averaged often and
+        enough for that to cost little beside.
+        """
+        stored, longest = self.problem.dataset.stored_bytes, self.params["round_bytes"]
+        rounds = rounds_in_pass(self.lanes, stored, longest)
+        if len(self.lanes) == 1:
+            return rounds, 1
+        weights = self.recipe.first.bytes_of(self.shape, self.problem.dtype)
+        least = self.params["sync_bytes"] or max(_LEAST_SYNC_BYTES, _SYNC_WEIGHTS * weights)
+        parts = rounds_in_pass(self.lanes, stored, min(least, longest))
+        return parts, parts // rounds
 
     def _plan(self, memory: MemoryBudget) -> Plan:
         meta = self.problem.dataset.meta
@@ -164,7 +208,7 @@ class Stochastic:
             weight_bytes=weight_bytes,
             result_copies=2,  # a lane's arrays, and its window's mean or the certificate's gradient
             lanes=len(self.lanes),
-            rounds_per_pass=self.rounds_per_pass,
+            rounds_per_pass=self.parts,
             sample_bytes=2 * sample_rows * row_bytes,
             driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
             budget=memory,
@@ -232,9 +276,9 @@ class Stochastic:
             state = self._with_features(state, executor)
         if not state.round and self.params.get("center") == "global":
             state = replace(state, lane=self._with_mean(state.lane, executor))
-        if state.step is None and self.recipe.candidates:
+        if state.chosen is None and self.recipe.candidates:
             chosen, details = self._try_steps(state, executor)
-            state = replace(state, step=chosen)
+            state = replace(state, chosen=chosen)
         job = self._job(state, self._update(state))
         starts = self._lane_starts(state)
         result = executor.reduce(partial(train_lane, job), starts, merge=merge_lanes, shared=state.lane)
@@ -243,7 +287,7 @@ class Stochastic:
         return following, replace(self._report(result, job), details=details)
 
     def _update(self, state: StochasticState) -> Update:
-        return self.recipe.first if state.step is None else self.recipe.with_step(state.step)
+        return self.recipe.first if state.chosen is None else self.recipe.candidates[state.chosen].shared
 
     def _with_features(self, state: StochasticState, executor: Executor) -> StochasticState:
         """Fit what generated features need: principal components, bandwidth, masks."""
@@ -257,7 +301,7 @@ class Stochastic:
             memory=self._memory,
         )
         fitted = self._block.fitted(reader, executor)
-        return replace(state.with_design(fitted), passes=state.passes + self._block.reads)
+        return state.with_design(fitted)
 
     def _job(self, state: StochasticState, update: Update) -> StochasticJob:
         """Return what all lanes of a round share."""
@@ -274,36 +318,28 @@ class Stochastic:
             dtype=self.problem.dtype.name,
         )
 
-    def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[float, dict[str, Any]]:
-        """Choose the step whose pass over a tenth of the rows, in one lane, has the lowest objective there.
+    def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[int, dict[str, Any]]:
+        """Choose the candidate that, after a pass over some rows in one lane, has the lowest objective on others.
 
         Raises
         ------
         DistlsError
             None of them stays finite.
         """
-        table = self.problem.dataset.table
-        n_rows = self.problem.dataset.meta.n_rows
-        wanted = min(n_rows, max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS)
+        table, wanted = self.problem.dataset.table, trial_rows(self.problem.dataset.meta.n_rows)
         order = rng(self.problem.seed, Purpose.TRIAL).permutation(len(table))
-        enough = int(np.searchsorted(np.cumsum(table.rows[order]), wanted)) + 1
+        enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
         blocks = tuple(int(block) for block in order[:enough])
-        job = self._job(state, self.recipe.first)
-        trials = [Trial(self.recipe.alone(value), blocks, wanted) for value in self.recipe.candidates]
+        job, candidates = self._job(state, self.recipe.first), self.recipe.candidates
+        trials = [Trial(candidate.alone, blocks, wanted) for candidate in candidates]
         objectives = list(executor.map(partial(try_update, job), trials, shared=state.lane))
         best = int(np.argmin(objectives))
-        name = self.recipe.name
         if not np.isfinite(objectives[best]):
-            tried = ", ".join(f"{value:.3g}" for value in self.recipe.candidates)
-            raise DistlsError(f"no {name} of {tried} keeps the weights finite; give one, or scale the data")
-        chosen = self.recipe.candidates[best]
-        tried_all = {
-            f"{value:.6g}": value_of
-            for value, value_of in zip(self.recipe.candidates, objectives, strict=True)
-        }
-        return chosen, {
-            "tried": {"parameter": name, "objectives": tried_all, "chosen": chosen, "n_rows": wanted}
-        }
+            tried = "; ".join(str(candidate) for candidate in candidates)
+            raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")
+        table_of = {str(candidate): value for candidate, value in zip(candidates, objectives, strict=True)}
+        details = {"objectives": table_of, "chosen": candidates[best].setting, "n_rows": wanted}
+        return best, {"tried": details}
 
     def _with_mean(self, lane: Arrays, executor: Executor) -> Arrays:
         """Return the arrays with the mean of all rows and targets, which costs a read."""
@@ -323,20 +359,25 @@ class Stochastic:
         train_lane(job, zero, LaneStart(Lane(0, (block,)), 0.0, 0.0))
 
     def _lane_starts(self, state: StochasticState) -> list[LaneStart]:
-        turn = state.round % self.rounds_per_pass
-        pass_index = state.round // self.rounds_per_pass
+        parts = range(state.part, self._end(state))
+        pass_index, shuffle = math.floor(state.passes), self.params["shuffle"]
         work = round_of_pass(
-            self.lanes,
-            self.rounds_per_pass,
-            pass_index,
-            turn,
-            self.problem.seed,
-            shuffle=self.params["shuffle"],
-        )
+            self.lanes, self.parts, pass_index, parts, self.problem.seed, shuffle=shuffle
+        )  # fmt: skip
         return [
             LaneStart(lane, t, self._tail_from(state, lane.blocks, t))
             for lane, t in zip(work, state.times, strict=True)
         ]
+
+    def _end(self, state: StochasticState) -> int:
+        """Return the part of the pass at which the next round ends."""
+        return min(state.part + state.interval, self.parts)
+
+    def _following_interval(self, state: StochasticState, spread: float) -> int:
+        """Return how much the next round takes: lanes that are far apart meet sooner, those that agree later."""
+        if spread > _FAR:
+            return max(state.interval // 2, 1)
+        return min(state.interval * 2, self.longest) if spread < _NEAR else state.interval
 
     def _tail_from(self, state: StochasticState, blocks: tuple[int, ...], time: float) -> float:
         """Return when a lane's window starts: half-way through the first round, at the start of later ones."""
@@ -349,19 +390,19 @@ class Stochastic:
         return float(time + steps // 2)
 
     def _advance(self, state: StochasticState, result: LaneResult) -> StochasticState:
-        dataset = self.problem.dataset
-        done = state.round + 1
-        blocks = dataset.stored_bytes[result.blocks].sum() / dataset.stored_bytes.sum()
-        passes = state.passes + float(blocks)
-        if done % self.rounds_per_pass == 0:
-            passes = float(done // self.rounds_per_pass)  # whole passes are whole numbers
+        stored, end = self.problem.dataset.stored_bytes, self._end(state)
+        passes = state.passes + float(stored[result.blocks].sum() / stored.sum())
+        if end == self.parts:
+            passes, end = math.floor(state.passes) + 1.0, 0  # whole passes are whole numbers
         following = StochasticState(
-            round=done,
+            round=state.round + 1,
             passes=passes,
+            part=end,
+            interval=self._following_interval(state, _relative_spread(result)),
             recipe=state.recipe,
             arrays=state.arrays,
             lane=result.arrays,
-            step=state.step,
+            chosen=state.chosen,
             times=np.array([result.times[lane] for lane in range(len(self.lanes))]),
             tail=state.tail,
             tail_intercept=state.tail_intercept,
@@ -403,12 +444,11 @@ class Stochastic:
         if self.sample is not None:
             data, readout = replace(self.data, cache_bytes=0), job.readout(job.update, result.arrays)
             after = mean_loss(data, self.sample, self.problem.loss, readout, result.reads)
-            size = float(np.square(result.arrays[0], dtype=np.float64).sum())
             averaging = {
                 "loss_before": result.sample_loss / result.n_rows,
                 "loss_after": after,
                 "penalty": after - result.sample_loss / result.n_rows,
-                "spread": math.sqrt(result.spread / result.n_rows / size) if size else 0.0,
+                "spread": _relative_spread(result),
             }
         return RoundReport(
             running_loss=result.loss_sum / result.n_rows,
@@ -437,6 +477,54 @@ class Stochastic:
         mean = ((state.tail + state.before) / steps).astype(self.problem.dtype)
         intercept = (state.tail_intercept + state.before_intercept) / steps
         return Weights(*update.model((mean, intercept, *state.lane[2:])), recipe, state.arrays)
+
+
+class Mcid(Stochastic):
+    """MCID, and one-versus-rest models with its steps."""
+
+    recipe_of = staticmethod(mcid_recipe)
+
+
+class Sgd(Stochastic):
+    """Plain, averaged and adaptive stochastic gradients."""
+
+    recipe_of = staticmethod(sgd_recipe)
+
+
+class Scheduled(Stochastic):
+    """SVMSGD2 and SGD-QN."""
+
+    recipe_of = staticmethod(scheduled_recipe)
+
+
+class Constrained(Stochastic):
+    """CSGD, NCSGD and C-Adaline."""
+
+    recipe_of = staticmethod(constrained_recipe)
+
+
+class Adaline(Stochastic):
+    """Adaline."""
+
+    recipe_of = staticmethod(adaline_recipe)
+
+
+class Rls(Stochastic):
+    """Recursive least squares."""
+
+    recipe_of = staticmethod(rls_recipe)
+
+
+class Olbfgs(Stochastic):
+    """Online L-BFGS."""
+
+    recipe_of = staticmethod(olbfgs_recipe)
+
+
+def _relative_spread(result: LaneResult) -> float:
+    """Return the lanes' mean distance from their mean, relative to its size."""
+    size = float(np.square(result.arrays[0], dtype=np.float64).sum())
+    return math.sqrt(result.spread / result.n_rows / size) if size else 0.0
 
 
 def _check_cover(result: LaneResult, starts: list[LaneStart], problem: Problem) -> None:

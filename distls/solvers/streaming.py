@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.solvers.base import Weights
-from distls.solvers.updates import Facts, recipe_of
+from distls.solvers.updates import Facts, Recipe
 from distls.storage.rows import CsrRows, Partition, Rows, n_rows_of
 from distls.workers.training import row_weights
 from distls.workers.updates import Learner, SgdLearner, Update
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "facts_of"]
 
 
 @dataclass
@@ -55,23 +55,25 @@ class Stream:
     @classmethod
     def begin(
         cls,
+        recipe: Recipe,
         params: dict[str, Any],
-        facts: Facts,
-        class_weight: NDArray[np.float64] | None,
+        shape: tuple[int, int],
+        class_weight: NDArray[np.float64] | None = None,
         initial: tuple[NDArray[Any], NDArray[np.float64]] | None = None,
     ) -> Self:
         """Return the stream before its first row.
 
         Parameters
         ----------
-        facts : Facts
-            Of the first block, whose numbers decide steps that are not given.
+        recipe : Recipe
+            Of one lane, and of the first block, whose numbers decide steps that are not given.
+        shape : (n_features, n_outputs)
+        class_weight : float64 array of shape (n_outputs,), optional
         initial : (weights, intercept), optional
             Trained ones to start from, instead of zeros.
         """
-        recipe = recipe_of(facts, params, 1, warm=initial is not None)
-        update = recipe.alone(recipe.untried) if recipe.candidates else recipe.first
-        arrays = update.zeros((facts.n_features, facts.n_outputs), params["dtype"])
+        update = recipe.first
+        arrays = update.zeros(shape, params["dtype"])
         if initial is not None:
             update.start_from(*initial, arrays)
         none = np.zeros((0, arrays[0].shape[1]))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distls.problem import Problem
 from distls.storage.errors import ParameterError
@@ -20,12 +19,28 @@ from distls.workers.updates import (
     Update,
 )
 
-__all__ = ["Facts", "Recipe", "recipe_of", "safe_start"]
+__all__ = [
+    "Candidate",
+    "Facts",
+    "Recipe",
+    "adaline_recipe",
+    "constrained_recipe",
+    "mcid_recipe",
+    "olbfgs_recipe",
+    "rls_recipe",
+    "safe_start",
+    "scheduled_recipe",
+    "sgd_recipe",
+    "trial_rows",
+]
 
 # t0 of several lanes, in units of mean|x|^2 / alpha: docs/decisions/0003 has the measurements.
 _SAFE_START = 0.3
 # c of the SGD-QN paper's section 3: a dense part costs about as much as so many rows.
 _SKIP = 16.0
+# Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
+_TRIAL_SHARE = 10
+_LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
 # Of adaptive steps: docs/decisions/0011.
 _ADAPTIVE = 0.5
 
@@ -74,77 +89,56 @@ class Facts:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """An update, and the values of its step that are to be tried before the first round.
+class Candidate(NamedTuple):
+    """A setting of steps that is tried before the first round.
 
     Attributes
     ----------
-    first : Update
-        With the first candidate, or with what was given.
-    name : str
-        Of the parameter that is tried: "t0" or "eta0".
-    candidates : tuple of float
-        Empty where nothing is tried.
-    untried : float
-        The one to take where nothing can be tried.
-    spread : callable
-        From the value that is best in one lane to that of all lanes.
+    setting : dict
+        The parameters that are tried, as one may give them with one lane.
+    alone : Update
+        Of the trial: one lane over `trial_rows` rows.
+    shared : Update
+        Of all lanes.
     """
+
+    setting: dict[str, Any]
+    alone: Update
+    shared: Update
+
+    def __str__(self) -> str:
+        """Tell the setting."""
+        values = (f"{value:.6g}" if isinstance(value, float) else value for value in self.setting.values())
+        return ", ".join(f"{name}={value}" for name, value in zip(self.setting, values, strict=True))
+
+
+class Recipe(NamedTuple):
+    """What lanes do: one update, which does without trial, or one of some candidates."""
 
     first: Update
-    name: str = ""
-    candidates: tuple[float, ...] = ()
-    untried: float = 0.0
-    spread: Callable[[float], float] = float
-
-    def alone(self, value: float) -> Update:
-        """Return the update of a single lane with a candidate."""
-        return self._with(value)
-
-    def with_step(self, value: float) -> Update:
-        """Return the update of all lanes with the chosen candidate."""
-        return self._with(self.spread(value))
-
-    def _with(self, value: float) -> Update:
-        named: dict[str, Any] = {self.name: value}
-        return replace(self.first, **named)
+    candidates: tuple[Candidate, ...] = ()
 
 
-def recipe_of(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
-    """Return what lanes are to do.
+def trial_rows(n_rows: int) -> int:
+    """Return how many rows steps are tried on, a tenth as a rule; as many more judge them."""
+    return min(max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS, max(n_rows // 2, 1))
 
-    Parameters
-    ----------
-    params : dict
-        All parameters of a stochastic method, resolved.
-    warm : bool
-        Whether weights are trained already.
 
-    Raises
-    ------
-    ParameterError
-        Parameters contradict each other.
-    """
-    common: dict[str, Any] = {
+def _common(facts: Facts) -> dict[str, Any]:
+    """Return what every update is told."""
+    return {
         "loss": facts.loss,
         "single": facts.loss in BINARY_LOSSES and facts.target == "class" and facts.n_outputs == 2,
         "alpha": facts.alpha,
         "fit_intercept": facts.fit_intercept,
     }
-    if "metric" in params or "skip" in params:
-        return _scheduled(facts, params, n_lanes, common)
-    if "rank" in params:
-        steps = {name: params[name] for name in ("tau", "damping", "rank")}
-        return Recipe(OlbfgsUpdate(**common, eta0=params["eta0"], **steps))
-    if "t0" not in params and "schedule" not in params:
-        return Recipe(RlsUpdate(**common, n_rows=facts.n_rows))
-    if "schedule" not in params:
-        return Recipe(_mcid(facts, params, n_lanes, common, warm))
-    return _sgd(facts, params, n_lanes, common)
 
 
-def _mcid(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, Any], warm: bool) -> Update:
+# Each of the functions below takes the facts, all parameters of a method (resolved), the number of lanes, and whether
+# weights are trained already.
+
+
+def mcid_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
     """Return MCID's steps: from t0 = 0 (the paper) in one lane, and from where they are safe elsewhere.
 
     A step of 1/(alpha t) from t = 1 would erase a warm start; several lanes would each throw the weights to 1/alpha
@@ -154,95 +148,130 @@ def _mcid(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, 
     if t0 is None:
         cold = not warm and n_lanes == 1
         t0 = 0.0 if cold else safe_start(facts.mean_square_norm, facts.alpha)
-    # two columns, though one would do: lanes then agree to the bit with runs of any number of classes
-    return SgdUpdate(
-        **{**common, "single": False},
+    update = SgdUpdate(
+        **{**_common(facts), "single": False},  # the paper's weights: a column each, of two classes too
         t0=t0,
         batch_size=params["batch_size"],
         averaging=params["average"] != "none",
     )
+    return Recipe(update)
 
 
-def _scheduled(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, Any]) -> Recipe:
+def rls_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
+    """Return the steps of recursive least squares, which are its own."""
+    return Recipe(RlsUpdate(**_common(facts), n_rows=facts.n_rows))
+
+
+def olbfgs_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
+    """Return the steps of online L-BFGS, which are given."""
+    steps = {name: params[name] for name in ("eta0", "tau", "damping", "rank")}
+    return Recipe(OlbfgsUpdate(**_common(facts), **steps))
+
+
+def scheduled_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
     """Return the steps of SVMSGD2 and SGD-QN."""
     density = facts.nnz / (facts.n_rows * facts.n_features)
     skip = params["skip"] or max(1, round(_SKIP / max(density, 1e-12)))
-    metric = params.get("diagonal", "none")
     least = facts.mean_square_norm / facts.alpha
+    metric, given = params.get("diagonal", "none"), params["t0"]
+    update = ScheduledUpdate(**_common(facts), t0=given or least, skip=skip, metric=metric)
+    if given:
+        return Recipe(update)
     if metric == "gauss-newton":
         # the accumulated curvature makes steps safe: t0 has only to keep the first rows from too large a one
-        candidates = tuple(least * factor for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0))
-        return _tried(
-            params, ScheduledUpdate(**common, t0=least, skip=skip, metric=metric), candidates, least, float
-        )
-
-    # half a decade apart; of P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
-    def spread(value: float) -> float:
-        return max(value / n_lanes, min(value, least))
-
-    candidates = tuple(least * 10 ** (step / 2) for step in range(-1, 5))
-    return _tried(
-        params, ScheduledUpdate(**common, t0=least, skip=skip, metric=metric), candidates, least, spread
+        starts = {factor * least: factor * least for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0)}
+    else:
+        # half a decade apart; of P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
+        alone = (least * 10 ** (half / 2) for half in range(-1, 5))
+        starts = {t0: max(t0 / n_lanes, min(t0, least)) for t0 in alone}
+    return Recipe(
+        update,
+        tuple(
+            Candidate({"t0": t0}, replace(update, t0=t0), replace(update, t0=shared))
+            for t0, shared in starts.items()
+        ),
     )
 
 
-def _tried(
-    params: dict[str, Any],
-    update: ScheduledUpdate,
-    candidates: tuple[float, ...],
-    untried: float,
-    spread: Callable[[float], float],
-) -> Recipe:
-    """Return a recipe with the t0 that is given, or one that tries some."""
-    if params["t0"]:
-        return Recipe(replace(update, t0=params["t0"]))
-    return Recipe(update, "t0", candidates, untried, spread)
-
-
-def _sgd(facts: Facts, params: dict[str, Any], n_lanes: int, common: dict[str, Any]) -> Recipe:
-    """Return plain and adaptive steps."""
-    schedule = params["schedule"]
+def sgd_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
+    """Return plain steps, adaptive ones, or those on centred rows."""
+    schedule, center = params["schedule"], params["center"]
+    plain = {"average": "none", "batch_size": 1}
     if schedule == "adaptive":
-        for name, plain in (("average", "none"), ("batch_size", 1), ("switch", None), ("center", "none")):
-            if params.get(name, plain) != plain:
-                raise ParameterError(f"{name}={params[name]}: not with schedule=adaptive; leave it out")
-        columns = 1 if common["single"] else facts.n_outputs
-        size = math.sqrt(facts.mean_square_norm) or 1.0
-        eta0 = params["eta0"] or _ADAPTIVE * math.sqrt(columns) * n_lanes ** (1 / 3) / size
-        return Recipe(AdaptiveUpdate(**common, eta0=eta0))
-    if facts.alpha * (params["eta0"] or 0.0) >= 1.0:
+        _refuse(params, {**plain, "switch": None, "center": "none"}, "schedule=adaptive")
+        return Recipe(_adaptive(facts, params, n_lanes))
+    if center == "none":
+        update = SgdUpdate(
+            **_common(facts), batch_size=params["batch_size"], averaging=params["average"] != "none"
+        )
+        return _by_schedule(update, facts, params, n_lanes)
+    _refuse(params, plain, f"center={center}")
+    if facts.loss != "squared":
+        raise ParameterError(f"center={center}: for loss=squared only, here it is {facts.loss}")
+    if not facts.fit_intercept:
+        raise ParameterError(f"center={center}: centred data have an intercept; set fit_intercept=true")
+    return _by_schedule(_mean_update("centre", facts, center, n_lanes), facts, params, n_lanes)
+
+
+def constrained_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
+    """Return steps that are projected on the models through the mean point."""
+    return _by_schedule(_mean_update("project", facts, params["center"], n_lanes), facts, params, n_lanes)
+
+
+def adaline_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
+    """Return plain steps of least squares."""
+    return _by_schedule(SgdUpdate(**_common(facts)), facts, params, n_lanes)
+
+
+def _mean_update(mode: str, facts: Facts, center: str, n_lanes: int) -> MeanUpdate:
+    common = {**_common(facts), "single": False}
+    return MeanUpdate(**common, mode=mode, running=center == "running", lanes=n_lanes)
+
+
+def _refuse(params: dict[str, Any], plain: dict[str, Any], because: str) -> None:
+    """Refuse parameters that have other values than these."""
+    for name, value in plain.items():
+        if params[name] != value:
+            raise ParameterError(f"{name}={params[name]}: not with {because}; leave it out")
+
+
+def _adaptive(facts: Facts, params: dict[str, Any], n_lanes: int) -> AdaptiveUpdate:
+    common = _common(facts)
+    columns = 1 if common["single"] else facts.n_outputs
+    size = math.sqrt(facts.mean_square_norm) or 1.0
+    score_step = _ADAPTIVE * math.sqrt(columns) * n_lanes ** (1 / 3)
+    eta0 = params["eta0"] or score_step / size
+    return AdaptiveUpdate(**common, eta0=eta0, eta_b=params["eta0"] or score_step)
+
+
+def _by_schedule(
+    update: SgdUpdate | MeanUpdate, facts: Facts, params: dict[str, Any], n_lanes: int
+) -> Recipe:
+    """Return an update with steps that follow a schedule, of the size that is given or of sizes to be tried."""
+    schedule, given = params["schedule"], params["eta0"]
+    if given and facts.alpha * given >= 1.0:
         raise ParameterError(
-            f"eta0={params['eta0']}: times alpha={facts.alpha} it is 1 or more, which would erase the weights"
+            f"eta0={given}: times alpha={facts.alpha} it is 1 or more, which would erase the weights"
         )
     square = facts.mean_square_norm or 1.0
-    candidates = tuple(4.0**power / square for power in range(-2, 5) if facts.alpha * 4.0**power < square)
-    if schedule == "constant":
-        candidates = tuple(value / 64 for value in candidates)
-    steps = {
-        "schedule": schedule,
-        "eta0": params["eta0"] or candidates[0],
-        "switch": params["switch"] or max(facts.n_rows / n_lanes / 2, 1.0),
-    }
-    center = params.get("center", "none")
-    update: Update
-    if center == "none":
-        averaging = params.get("average", "none") != "none"
-        update = SgdUpdate(**common, **steps, batch_size=params.get("batch_size", 1), averaging=averaging)
-    else:
-        _check_centred(facts, params)
-        mode = "centre" if "average" in params else "project"
-        common = {**common, "single": False}
-        update = MeanUpdate(**common, **steps, mode=mode, running=center == "running", lanes=n_lanes)
-    return Recipe(update) if params["eta0"] else Recipe(update, "eta0", candidates, candidates[1])
+    finest = 64.0 if schedule == "constant" else 1.0
+    sizes = [4.0**power / square / finest for power in range(-2, 5) if facts.alpha * 4.0**power < square]
+    if given or not sizes:
+        sizes = [given or 0.5 / facts.alpha]
+    switch = params["switch"] or max(facts.n_rows / n_lanes / 2, 1.0)
+    update = replace(update, schedule=schedule, eta0=sizes[0], switch=switch)
+    candidates = [
+        Candidate({"eta0": eta0}, _on_trial(update, facts, params, eta0), replace(update, eta0=eta0))
+        for eta0 in sizes
+    ]
+    first = candidates[min(1, len(sizes) - 1)].shared
+    return Recipe(first, tuple(candidates) if len(sizes) > 1 else ())
 
 
-def _check_centred(facts: Facts, params: dict[str, Any]) -> None:
-    if facts.loss != "squared":
-        raise ParameterError(f"center={params['center']}: for loss=squared only, here it is {params['loss']}")
-    for name, plain in (("average", "none"), ("batch_size", 1)):
-        if params.get(name, plain) != plain:
-            raise ParameterError(f"{name}={params[name]}: not with center={params['center']}; leave it out")
-    if "average" in params and not facts.fit_intercept:
-        raise ParameterError(
-            f"center={params['center']}: centred data have an intercept; set fit_intercept=true"
-        )
+def _on_trial(
+    update: SgdUpdate | MeanUpdate, facts: Facts, params: dict[str, Any], eta0: float
+) -> SgdUpdate | MeanUpdate:
+    """Return the update of one lane over fewer rows; the second phase starts half-way there too."""
+    switch = params["switch"] or max(trial_rows(facts.n_rows) / 2, 1.0)
+    trial = replace(update, eta0=eta0, switch=switch)
+    return replace(trial, lanes=1) if isinstance(trial, MeanUpdate) else trial

@@ -17,7 +17,7 @@ from sklearn.linear_model import SGDClassifier
 
 from distls import MCIDClassifier, fit
 from distls.solvers.streaming import Stream
-from distls.solvers.updates import Facts
+from distls.solvers.updates import Facts, mcid_recipe
 from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Partition
 from reference import mcid as oracle
@@ -263,7 +263,8 @@ def test_divergence_of_the_last_row_shows_when_the_model_is_asked_for(average: s
 def test_a_block_without_rows_changes_nothing() -> None:
     params = {"loss": "softmax", "alpha": 0.1, "batch_size": 2, "average": "tail", "fit_intercept": False,
               "dtype": "float64", "t0": None}  # fmt: skip
-    stream = Stream.begin(params, Facts("softmax", "class", 0.1, False, 2, 3, 0, 1, 0.0), None)
+    facts = Facts("softmax", "class", 0.1, False, 2, 3, 0, 1, 0.0)
+    stream = Stream.begin(mcid_recipe(facts, params, 1, warm=False), params, (3, 2))
     assert not stream.weights().coefficients.any()
     none = Partition(DenseRows(np.empty((0, 3))), np.empty(0, np.int32))
     one = Partition(CsrRows(np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1)), np.zeros(1, np.int32))

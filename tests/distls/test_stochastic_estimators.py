@@ -28,7 +28,7 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
     weights = dict.fromkeys(
         [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")], _ITERATES
     )
-    first_order = isinstance(estimator, (AdalineClassifier, StochasticClassifier))
+    first_order = isinstance(estimator, AdalineClassifier)
     reason = _FEW_ROWS if first_order else _ORIGIN
     spared = estimator.fit_intercept and not first_order
     return weights if spared else {**weights, "check_class_weight_classifiers": reason}
@@ -54,7 +54,7 @@ def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
     given = inspect.signature(estimator).parameters
     method = METHODS[estimator()._method]
     parameters = {p.name: p for p in method.parameters}
-    absent = {"init", "round_bytes", "loss", "center", "switch", "class_weight"}
+    absent = {"init", "round_bytes", "sync_bytes", "loss", "center", "switch", "class_weight"}
     absent |= {p.name for p in methods._ONE_BLOCK}
     assert set(parameters) - set(given) <= absent
     assert set(given) - OF_FIT - set(parameters) <= {"constrained"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,8 +44,12 @@ class TestScheduleChosenByTrial(SolverContract):
 
 
 class TestGaussNewton(SolverContract):
+    """Rounds of one part of a pass at first, of more when lanes agree."""
+
     method = "sgdqn"
-    params: ClassVar[dict[str, Any]] = {"alpha": 1e-3, "loss": "log", "fit_intercept": True}
+    params: ClassVar[dict[str, Any]] = {
+        "alpha": 1e-1, "loss": "log", "fit_intercept": True, "lanes": 2, "sync_bytes": 1,
+    }  # fmt: skip
 
 
 class TestGeneratedFeatures(SolverContract):
@@ -115,8 +120,8 @@ def test_one_lane_is_the_algorithm_over_shuffled_rows(classes: Any) -> None:
     order = _order(dataset, 2)
     made = _one_lane("sgd", dataset, 2, alpha=1e-3, eta0=0.7, fit_intercept=True)
     w, b, *_ = oracle.adaptive(
-        x[order], y[order], oracle.slopes_of("softmax"), 0.7, k=4, alpha=1e-3, intercept=True
-    )
+        x[order], y[order], oracle.slopes_of("softmax"), 0.7, eta_b=0.7, k=4, alpha=1e-3, intercept=True,
+    )  # fmt: skip
     np.testing.assert_allclose(made.weights, w, rtol=1e-7, atol=1e-10)
     np.testing.assert_allclose(made.intercept, b, rtol=1e-7)
     made = _one_lane("sgdqn", dataset, 2, alpha=1e-2, t0=50.0, skip=16)
@@ -194,7 +199,7 @@ def test_features_are_generated_as_the_model_says(classes: Any) -> None:
         [piece.values.copy() for _, piece in blocks(design, rows, np.dtype(np.float64))]
     )
     order = _order(dataset, 2)
-    w, *_ = oracle.adaptive(features[order], y[order], oracle.slopes_of("softmax"), 0.1, k=4)
+    w, *_ = oracle.adaptive(features[order], y[order], oracle.slopes_of("softmax"), 0.1, eta_b=1.0, k=4)
     np.testing.assert_allclose(made.weights, w, rtol=1e-6, atol=1e-9)
     assert evaluate(made, dataset).error < 0.4
 
@@ -215,16 +220,18 @@ def test_what_was_tried_is_told(tmp_path: Path, classes: Any) -> None:
         json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()
     ]
     tried = first["details"]["tried"]
-    assert (tried["parameter"], tried["n_rows"]) == ("t0", 400)
+    assert tried["n_rows"] == 200
     finite = [value for value in tried["objectives"].values() if value is not None]
-    assert tried["objectives"][f"{tried['chosen']:.6g}"] == min(finite)
+    assert tried["objectives"][f"t0={tried['chosen']['t0']:.6g}"] == min(finite)
     assert "details" not in second
 
 
 def test_the_step_that_is_tried_is_the_one_that_is_taken(classes: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
     chosen = fit("ncsgd", classes[0], run, params={"lanes": 1}, passes=1).model
-    eta0 = json.loads((run / "events.jsonl").read_text().splitlines()[0])["details"]["tried"]["chosen"]
+    eta0 = json.loads((run / "events.jsonl").read_text().splitlines()[0])["details"]["tried"]["chosen"][
+        "eta0"
+    ]
     given = fit("ncsgd", classes[0], params={"lanes": 1, "eta0": eta0}, passes=1).model
     assert given.sha256 == chosen.sha256
 
@@ -233,7 +240,7 @@ def test_no_step_keeps_the_weights_finite(tmp_path: Path) -> None:
     x = np.array([[3e38, 1.0], [-3e38, 2.0]] * 40, np.float32)
     dataset = write_dataset(tmp_path / "d", x, np.arange(80) % 2)
     with pytest.raises(
-        DistlsError, match=r"no eta0 of .* keeps the weights finite; give one, or scale the data"
+        DistlsError, match=r"none of eta0=.* keeps the weights finite; give one, or scale the data"
     ):
         fit("ncsgd", dataset, passes=1)
 
@@ -298,3 +305,34 @@ def test_starts_from_a_run(classes: Any, tmp_path: Path, method: str) -> None:
     cold = fit(method, dataset, params=params, passes=1).model
     assert warm.sha256 != cold.sha256
     assert evaluate(warm, dataset).error < 0.4
+
+
+# -- rounds ----------------------------------------------------------------------------------------------
+
+
+def _rounds(method: str, dataset: Dataset, run: Path, **params: Any) -> list[dict[str, Any]]:
+    fit(method, dataset, run, params={"lanes": 2, **params}, passes=4, eval_every=0)
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
+def test_lanes_that_agree_meet_less_often(tmp_path: Path) -> None:
+    x, y = labelled_rows(1600, 30, 3)
+    dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)
+    rounds = _rounds("sgdqn", dataset, tmp_path / "r", alpha=1.0, sync_bytes=1)
+    reads = [after["passes"] - before["passes"] for before, after in itertools.pairwise(rounds)]
+    spreads = [each["averaging"]["spread"] for each in rounds]
+    assert rounds[0]["passes"] == pytest.approx(1 / 8, rel=0.2)
+    assert 1.8 / 8 < reads[0] < 2.2 / 8 if spreads[0] < 0.1 else reads[0] < 1.2 / 8
+    assert spreads[-1] < 0.1
+    assert max(reads) > 0.9  # lanes do agree in the end: a pass a round
+    assert rounds[-1]["passes"] == 4.0
+
+
+def test_lanes_that_differ_meet_at_every_part(tmp_path: Path) -> None:
+    x, y = labelled_rows(1600, 30, 3)
+    dataset = write_dataset(tmp_path / "d", x, y, partition_rows=100)
+    params = {"loss": "perceptron", "alpha": 1e-3, "average": "none"}
+    rounds = _rounds("mcid", dataset, tmp_path / "r", **params, sync_bytes=1)
+    assert min(each["averaging"]["spread"] for each in rounds) >= 0.1
+    assert len(rounds) == 4 * 8
+    assert len(_rounds("mcid", dataset, tmp_path / "whole", **params)) == 4

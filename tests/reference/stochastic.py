@@ -70,6 +70,7 @@ def adaptive(
     slopes: Slopes,
     eta0: float,
     *,
+    eta_b: float,
     k: int,
     alpha: float = 0.0,
     s: Any = None,
@@ -89,7 +90,7 @@ def adaptive(
         w = np.exp(-alpha * rates())[:, None] * (w - weight * np.outer(rates() * x[i], g))
         if intercept and g.any():
             square_b += weight**2 * (g @ g)
-            b = b - eta0 * weight / np.sqrt(square_b) * g
+            b = b - eta_b * weight / np.sqrt(square_b) * g
     return w, b, squares, loss_sum
 
 

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,7 +12,14 @@ from distls.storage.rows import CsrRows, DenseRows, index_dtype
 from distls.workers.kernels.scheduled import METRICS
 from distls.workers.kernels.schedules import SCHEDULES
 from distls.workers.losses import BINARY_LOSSES
-from distls.workers.updates import AdaptiveUpdate, MeanUpdate, ScheduledUpdate, SgdUpdate
+from distls.workers.updates import (
+    AdaptiveUpdate,
+    MeanUpdate,
+    OlbfgsUpdate,
+    RlsUpdate,
+    ScheduledUpdate,
+    SgdUpdate,
+)
 from reference import stochastic as oracle
 
 NONE = np.empty(0)
@@ -88,9 +96,9 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
     x, y, s = problem(3)
     if loss == "numbers":
         loss, y = "squared", numbers(3, len(x))
-    update = AdaptiveUpdate(loss, False, alpha, True, eta0=0.7)
+    update = AdaptiveUpdate(loss, False, alpha, True, eta0=0.7, eta_b=0.4)
     w, b, squares, loss_sum = oracle.adaptive(
-        x, y, oracle.slopes_of(loss), 0.7, k=3, alpha=alpha, s=s, intercept=True
+        x, y, oracle.slopes_of(loss), 0.7, eta_b=0.4, k=3, alpha=alpha, s=s, intercept=True
     )
     (got, got_b, got_squares, _), got_loss, _ = learn(update, x, y, s, layout)
     np.testing.assert_allclose(got, w, rtol=1e-9, atol=1e-12)
@@ -163,6 +171,34 @@ def test_cuts_and_looks_change_no_bit(name, dtype):
     for each in (learner, other):
         each.learn(as_rows(x[90:], "csr", dtype), y[90:], s[90:], np.arange(len(x) - 90))
         assert all(np.array_equal(a, b) for a, b in zip(each.arrays(), whole, strict=True))
+
+
+ONE_LANE = {
+    "rls": RlsUpdate("ovr_log", False, 1e-3, True, n_rows=115),
+    "rls, squared": RlsUpdate("squared", False, 1e-3, True, n_rows=115),
+    "olbfgs": OlbfgsUpdate("softmax", False, 1e-3, True, rank=4),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("k", [2, 3, 9])
+@pytest.mark.parametrize("name", [*UPDATES, *ONE_LANE])
+def test_results_do_not_depend_on_addresses(name, k, layout, dtype):
+    """Threads allocate elsewhere: see docs/decisions/0006."""
+    x, y, s = problem(k)
+    update = {**UPDATES, **ONE_LANE}[name]
+
+    def trained(pad):
+        held = [np.empty(size) for size in (pad, 3 * pad + 1)]  # moves what is allocated next
+        arrays, loss, errors = learn(update, x, y, s, layout, k, dtype=dtype)
+        assert len(held) == 2
+        return b"".join(array.tobytes() for array in arrays), loss, errors
+
+    here = {trained(pad) for pad in range(1, 40, 3)}
+    with ThreadPoolExecutor(3) as pool:
+        there = set(pool.map(trained, range(1, 90, 3)))
+    assert len(here | there) == 1
 
 
 @pytest.mark.parametrize("name", list(UPDATES))

@@ -10,7 +10,8 @@ and costs one root a non-zero (docs/decisions/0011). A feature that is in none o
 ``exp(-alpha (t2 - t1) eta_j(t1))`` more, which is applied when it comes again, to a factor of its own:
 ``W_j = r_j V_j``. So a step costs O(nnz k), and nothing is approximated. Without L2 there are no factors.
 
-The intercept is a feature of value 1 that is not penalised.
+The intercept is a feature of value 1 that is not penalised, with a step size of its own: weights have the scale of
+1/x, the intercept that of scores.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -38,6 +39,7 @@ __all__ = ["AdaptiveSettings", "Decay", "adaptive_block", "adaptive_settings", "
 
 _TINY = 1e-18  # keeps 0/0 away, far below the root of any sum of squares that matters
 _SMALLEST_FACTOR = 1e-4
+_SMALL_STEP = 1e-5
 _ROWS_AHEAD = 2
 
 
@@ -46,25 +48,26 @@ class AdaptiveSettings(NamedTuple):
 
     Attributes
     ----------
-    eta0 : float, > 0
+    eta0, eta_b : float, > 0; of weights, and of the intercept
     alpha : float, L2 strength >= 0
     fit_intercept : bool
     loss : a member of `LOSSES` or `BINARY_LOSSES`
     """
 
     eta0: float
+    eta_b: float
     alpha: float
     fit_intercept: bool
     loss: Loss
 
 
 def adaptive_settings(
-    loss: Loss, eta0: float, *, alpha: float = 0.0, fit_intercept: bool = False
+    loss: Loss, eta0: float, *, eta_b: float = 1.0, alpha: float = 0.0, fit_intercept: bool = False
 ) -> AdaptiveSettings:
     """Return settings of the one set of types that kernels are compiled for."""
-    if not eta0 > 0 or not alpha >= 0:
-        raise ValueError(f"need eta0 > 0 and alpha >= 0: got {eta0}, {alpha}")
-    return AdaptiveSettings(float(eta0), float(alpha), bool(fit_intercept), loss)
+    if not eta0 > 0 or not eta_b > 0 or not alpha >= 0:
+        raise ValueError(f"need eta0 > 0, eta_b > 0 and alpha >= 0: got {eta0}, {eta_b}, {alpha}")
+    return AdaptiveSettings(float(eta0), float(eta_b), float(alpha), bool(fit_intercept), loss)
 
 
 class Decay(NamedTuple):
@@ -96,7 +99,8 @@ def _catch_up(columns, rate, until, w, squares, decay):
         missed = until - decay.since[j]
         if missed > 0.0:
             step = missed * rate / (math.sqrt(squares[j]) + _TINY) if squares[j] > 0.0 else 0.0
-            decay.factors[j] *= math.exp(-step)
+            # the series is exact in float64 where steps are as small
+            decay.factors[j] *= 1.0 - step * (1.0 - 0.5 * step) if step < _SMALL_STEP else math.exp(-step)
             decay.since[j] = until
             if decay.factors[j] < _SMALLEST_FACTOR:
                 for c in range(w.shape[1]):
@@ -191,7 +195,7 @@ def adaptive_block(rows, y, weight, order, w, b, squares, square_b, decay, clock
         row_update(columns, steps, 0, length, -1.0, rival, label, g, w)
         if settings.fit_intercept:
             square_b[0] += square
-            add_slopes(-settings.eta0 * s / math.sqrt(square_b[0]), rival, label, g, b)
+            add_slopes(-settings.eta_b * s / math.sqrt(square_b[0]), rival, label, g, b)
     clock[0] = t
     return loss_sum, errors
 
