@@ -563,7 +563,8 @@ def _splitting() -> tuple[Parameter, ...]:
                 **_BCD_LOSSES,
                 **_FOBOS_LOSSES,
             ),
-            "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge, softmax (log) or crammer_singer (hinge)",
+            "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge, softmax (log), or crammer_singer "
+            "(hinge)",
         ),
         Parameter(
             "penalty",
@@ -793,7 +794,9 @@ METHODS: dict[str, Method] = {
                     integer(1, 1000),
                     "a step must improve on the worst of so many objectives, the paper's M",
                 ),
-                Parameter("lipschitz", None, number(above=0.0), "where L starts; default: a 64th of its bound"),
+                Parameter(
+                    "lipschitz", None, number(above=0.0), "where L starts; default: a 64th of its bound"
+                ),
             ),
             solver="distls.solvers.proximal:Sparsa",
             targets=("class",),

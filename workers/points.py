@@ -128,7 +128,9 @@ def point_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
         return [_zero_points(width, points, job)]
 
     dtype = np.dtype(job.dtype)
-    sent = points._replace(weights=points.weights.astype(dtype), intercept=points.intercept.astype(dtype))
+    sent = points._replace(
+        weights=points.weights.astype(dtype, copy=False), intercept=points.intercept.astype(dtype)
+    )
 
     def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
         for fold, rows in _pieces(n_rows_of(part.x), job.folds, points.weights.shape[1]):

@@ -8,7 +8,6 @@ its curvature, known from the loss, says how much shorter the next one must be.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -102,7 +101,7 @@ class ProximalState(State):
         Of the last accepted weights, the newest last.
     moved, first, ratio : float
         L times how far the step at hand moves rows of weights, summed; that of the first step; and the last accepted
-        one's by it, infinity before.
+        one's by it, None before.
     vectors : float64 array of shape (m, q)
         An orthonormal basis in the iteration for the norm of Sigma.
     """
@@ -111,7 +110,7 @@ class ProximalState(State):
     point: Array = field(default_factory=_NONE.copy)
     base: Array = field(default_factory=_NONE.copy)
     gradient: Array = field(default_factory=_NONE.copy)
-    value: float = math.inf
+    value: float = 0.0
     candidate: Array = field(default_factory=_NONE.copy)
     ahead: Array = field(default_factory=_NONE.copy)
     lipschitz: float = 1.0
@@ -119,7 +118,7 @@ class ProximalState(State):
     objectives: Array = field(default_factory=lambda: np.empty(0))
     moved: float = 0.0
     first: float = 0.0
-    ratio: float = math.inf
+    ratio: float | None = None
     vectors: Array = field(default_factory=_NONE.copy)
 
 
@@ -171,7 +170,9 @@ class Proximal:
     def _planned(self, memory: MemoryBudget) -> BlockReader:
         dataset, (n_features, k) = self.problem.dataset, self.problem.shape
         one = 8 * k * (n_features + self._first)
-        copied = 2 * (dataset.meta.dtype != self.problem.dtype.name) * int(dataset.decoded_bytes.max(initial=0))
+        copied = (
+            2 * (dataset.meta.dtype != self.problem.dtype.name) * int(dataset.decoded_bytes.max(initial=0))
+        )
         pieces = max(SCORES, self.points * k * PIECE_ROWS)
         return BlockReader(
             self.problem,
@@ -226,10 +227,8 @@ class Proximal:
         read = self._read_sigma if state.stage == _NORM else self._read_points
         sums = read(state, executor)
         with single_threaded_blas():
-            if state.stage == _NORM:
-                outcome = self._bound_norm(following, sums)
-            else:
-                outcome = self._advance(following, sums)
+            take_up = self._bound_norm if state.stage == _NORM else self._advance
+            outcome = take_up(following, sums)
         report = self._reader.report(sums)
         report.details = {
             "outcome": outcome,
@@ -268,6 +267,8 @@ class Proximal:
         """Take up Sigma times the vectors; once the norm of Sigma is known well enough it makes L."""
         moments = sums.folds[0]
         product = np.concatenate([moments.slopes[None]] * self._first + [moments.cross]) / moments.weight_sum
+        if not np.isfinite(product.sum()):
+            return _diverged(state)
         values, rotation = np.linalg.eigh(state.vectors.T @ product)
         leading = product @ rotation[:, -1] - values[-1] * (state.vectors @ rotation[:, -1])
         residual = float(np.sqrt(leading @ leading))
@@ -286,6 +287,8 @@ class Proximal:
         assert isinstance(moments, PointMoments)
         values = moments.losses / moments.weight_sum
         gradient = np.concatenate([moments.slopes[None]] * self._first + [moments.cross]) / moments.weight_sum
+        if not np.isfinite([*values, gradient.sum()]).all():
+            return _diverged(state)
         read = Read(float(values[0]), float(values[-1]), gradient)
         objective = read.candidate + self._penalty(state.candidate)
         if state.stage == _START:
@@ -301,7 +304,11 @@ class Proximal:
     def _judge(self, state: ProximalState, read: Read, objective: float) -> str:
         """Take the candidate, or change L."""
         curvature = self._curvature(state, read)
-        if not self._constant and state.lipschitz < self.safe and not self._accepts(state, curvature, objective):
+        if (
+            not self._constant
+            and state.lipschitz < self.safe
+            and not self._accepts(state, curvature, objective)
+        ):
             state.lipschitz = min(max(_SLACK * curvature, 2.0 * state.lipschitz), self.safe)
             return "rejected"
         state.ratio = state.moved / state.first if state.first > 0.0 else 0.0
@@ -355,9 +362,10 @@ class Proximal:
 
     def status(self, state: ProximalState) -> Status:
         """Tell whether the last step was small beside the first (as Eq. 10 of the paper of `bcd` has it)."""
-        if not (np.isfinite(state.candidate).all() and np.isfinite(state.lipschitz)):
+        if not np.isfinite(state.candidate).all():
             return Status.DIVERGED
-        return Status.CONVERGED if state.ratio <= self.params["tau"] else Status.RUNNING
+        ended = state.ratio is not None and state.ratio <= self.params["tau"]
+        return Status.CONVERGED if ended else Status.RUNNING
 
     def weights(self, state: ProximalState) -> Weights:
         """Return the last accepted weights."""
@@ -429,9 +437,15 @@ class Sparsa(Proximal):
         return "accepted"
 
 
+def _diverged(state: ProximalState) -> str:
+    """Note what `status` looks for; numbers that are not finite have no place in a checkpoint."""
+    state.candidate = np.full_like(state.candidate, np.nan)
+    return "diverged"
+
+
 def _after(t: float) -> float:
     """Return Nesterov's t after t."""
-    return float(next_momentum(np.float64(t)))
+    return float(next_momentum(np.array(t)))
 
 
 def _general_basis(m: int) -> Array:

@@ -220,6 +220,13 @@ def test_without_data_to_move_it_a_fit_ends_at_once(tmp_path):
         assert not result.model.weights.any()
 
 
+def test_steps_that_are_too_long_diverge(small, tmp_path):
+    """Checkpoints have no place for what is not finite."""
+    params = {"step": "constant", "lipschitz": 1e-3, "alpha": 0, "tau": 0}
+    result = fit("fista", small[0], tmp_path / "run", params=params, passes=3000, checkpoint_seconds=0.0)
+    assert result.status == Status.DIVERGED
+
+
 # -- rounds and refusals ---------------------------------------------------------------------------------
 
 
@@ -243,7 +250,9 @@ def test_a_line_search_refuses_constants(small, lipschitz):
 def test_refusals(small, tmp_path):
     dataset = small[0]
     for method in ("fista", "sparsa"):
-        with pytest.raises(ParameterError, match="l1_ratio=0.5: used with penalty=elasticnet or sparse-group"):
+        with pytest.raises(
+            ParameterError, match=r"l1_ratio=0\.5: used with penalty=elasticnet or sparse-group"
+        ):
             fit(method, dataset, params={"l1_ratio": 0.5}, passes=1)
         with pytest.raises(ParameterError, match="loss=hinge: expected one of multiclass_squared_hinge"):
             fit(method, dataset, params={"loss": "hinge"}, passes=1)

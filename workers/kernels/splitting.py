@@ -39,7 +39,15 @@ from distls.workers.kernels.stochastic import prefetch_row
 from distls.workers.losses import Loss, add_slopes, code_of, target_slopes
 from distls.workers.penalties import Penalty, row_prox
 
-__all__ = ["SPLITS", "Shrinkage", "SplittingSettings", "new_shrinkage", "shrink_all", "splitting_block", "splitting_settings"]
+__all__ = [
+    "SPLITS",
+    "Shrinkage",
+    "SplittingSettings",
+    "new_shrinkage",
+    "shrink_all",
+    "splitting_block",
+    "splitting_settings",
+]
 
 _LARGEST = 1e50  # of P: then all rows are brought up to date and it starts anew
 _ROWS_AHEAD = 2
@@ -107,10 +115,10 @@ def new_shrinkage(n_features: int, time: float) -> Shrinkage:
 
 @kernel
 def _is_zero(w):
-    for c in range(len(w)):
-        if w[c] != 0:  # a NaN is none
-            return False
-    return True
+    c = 0
+    while c < len(w) and w[c] == 0:  # a NaN is not zero
+        c += 1
+    return c == len(w)
 
 
 @kernel
