@@ -22,6 +22,7 @@ _HOMES = {
     "SGDQNClassifier": "distls.estimators",
     "StagewiseClassifier": "distls.least_squares_estimators",
     "StochasticClassifier": "distls.estimators",
+    "add_columns": "distls.sharding",
     "evaluate": "distls.evaluation",
     "fit": "distls.fitting",
     "generate": "distls.generation",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from distls.prediction import predict as predict
     from distls.regressors import CSGDRegressor as CSGDRegressor
     from distls.regressors import GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor
+    from distls.sharding import add_columns as add_columns
     from distls.storage.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError
     from distls.storage.model import load_model as load_model

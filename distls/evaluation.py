@@ -62,8 +62,12 @@ def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
 
 
 def readout_of(model: LinearModel) -> Readout:
-    """Return what workers score rows with."""
-    return Readout(model.weights, model.intercept.astype(np.float64), model.recipe, model.arrays)
+    """Return what workers score rows with: of sparse models only the features that they use."""
+    intercept = model.intercept.astype(np.float64)
+    rows = np.empty(0, np.int64) if model.recipe else model.used_rows()
+    if model.recipe or len(rows) > len(model.weights) // 2:
+        return Readout(model.weights, intercept, model.recipe, model.arrays)
+    return Readout(model.weights[rows], intercept, columns=rows)
 
 
 def reading_lanes(dataset: Dataset) -> list[Lane]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
+from distls.memory import MemoryBudget
+from distls.sharding import add_columns
 from distls.storage.atomic import describe_os_error
 from distls.storage.dataset import Dataset, publish
 from distls.storage.errors import MismatchError, ParameterError
@@ -57,7 +59,9 @@ def generate(
     seed: int = 0,
     partition_size: int = DEFAULT_PARTITION_BYTES,
     compress: str = "auto",
+    columns: bool = False,
     executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> tuple[Dataset, Dataset]:
     """Write a synthetic training set and its test set, DATASET and DATASET-test; docs/synthetic.md says what of.
@@ -74,7 +78,11 @@ def generate(
     partition_size : int
         Decoded bytes of a partition, about.
     compress : {"auto", "zstd", "lz4", "none"}
+    columns : bool
+        Add column shards to the training set, as `add_columns` does.
     executor : Executor, optional
+    memory : MemoryBudget, optional
+        Of a worker, for `columns`.
     progress : callable, optional
         Called with (partitions done, partitions in all, what).
 
@@ -103,6 +111,8 @@ def generate(
     except OSError as error:
         remedy = f"{root} is incomplete: make room, remove it and generate again"
         raise describe_os_error(error, f"cannot write {root}", remedy) from None
+    if columns:
+        train = add_columns(root, executor=executor, memory=memory, progress=progress)
     return train, test
 
 

@@ -26,6 +26,7 @@ from distls.storage.columns import ColumnShards
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.workers.checks import trouble_with
+from distls.workers.stream import DatasetRef
 
 __all__ = ["OfRows", "Plan", "check_workers", "make_plan"]
 
@@ -205,15 +206,24 @@ def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, b
     )
 
 
-def check_workers(executor: Executor, dataset: Dataset, run: Path | None) -> None:
+def check_workers(
+    executor: Executor, dataset: Dataset, run: Path | None, *, columns: ColumnShards | None = None
+) -> None:
     """Have every worker open the dataset, compare the fingerprint and write to the run folder.
+
+    Parameters
+    ----------
+    columns : ColumnShards, optional
+        Of the dataset, to be found as well.
 
     Raises
     ------
     WorkerError
         One cannot; the message names it and the path.
     """
-    job = (str(dataset.path.resolve()), dataset.fingerprint, None if run is None else str(run.resolve()))
+    digest = "" if columns is None else columns.digest
+    data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, columns=digest)
+    job = data, None if run is None else str(run.resolve())
     for worker, trouble in executor.each_worker(trouble_with, job).items():
         if trouble:
             raise WorkerError(f"worker {worker}: {trouble}")

@@ -11,11 +11,13 @@ from distls.memory import human
 from distls.metrics import AnyEvaluation, LabelEvaluation, RegressionEvaluation
 from distls.planning import Plan
 from distls.runs import Run, is_run
+from distls.storage.columns import ColumnShards
 from distls.storage.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import FormatError
 from distls.storage.model import LinearModel, load_model
 
 __all__ = [
+    "columns_line",
     "dataset_line",
     "describe",
     "evaluation_lines",
@@ -39,6 +41,14 @@ def dataset_line(dataset: Dataset) -> str:
     return (
         f"{dataset.path}: {meta.n_rows:,} rows x {meta.n_features:,} features{density}, {kind}, "
         f"{len(dataset)} partitions, {human(int(dataset.stored_bytes.sum()))} stored"
+    )
+
+
+def columns_line(shards: ColumnShards) -> str:
+    """Return how many column shards a dataset has, and their sizes, on one line."""
+    return (
+        f"{shards.path}: {len(shards)} column shards of at most {human(int(shards.decoded_bytes.max(initial=0)))}, "
+        f"{human(int(shards.stored_bytes.sum()))} stored"
     )
 
 
@@ -74,8 +84,26 @@ def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
         "fingerprint": dataset.fingerprint,
         "stored_bytes": int(dataset.stored_bytes.sum()),
         "decoded_bytes": int(dataset.decoded_bytes.sum()),
+        **_columns(dataset),
         **_names(dataset),
         **{name: value for name, value in meta.items() if name not in first},
+    }
+
+
+def _columns(dataset: Dataset) -> dict[str, Any]:
+    """Return what the column shards are, where there are some."""
+    shards = dataset.columns
+    if shards is None:
+        return {}
+    return {
+        "columns": {
+            "shards": len(shards),
+            "shard_size": shards.shard_size,
+            "stored_bytes": int(shards.stored_bytes.sum()),
+            "decoded_bytes": int(shards.decoded_bytes.sum()),
+            "codec": shards.codec,
+            "digest": shards.digest,
+        }
     }
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.memory import MIB, MemoryBudget, human
-from distls.planning import BASE_BYTES, SAFE_FRACTION, SLACK
+from distls.planning import BASE_BYTES, SAFE_FRACTION, SLACK, check_workers
 from distls.storage.columns import ColumnShards, ShardRecord, choose_codec, publish_columns
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
@@ -38,7 +38,7 @@ from distls.workers.transposition import (
     write_bundle,
 )
 
-__all__ = ["add_columns", "columns_there", "cut_columns"]
+__all__ = ["add_columns", "check_columns", "cut_columns"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -67,8 +67,8 @@ def add_columns(
     dataset : path
     shard_size : int, optional
         Decoded bytes of a shard, about; a shard has one column at least, and there are eight shards at least where
-        there are as many columns. Default: 16 MiB, or as the shards that are there already. Those of another size
-        are replaced in one act.
+        there are as many columns. Default: that of shards that are half made, else of those that are there, else
+        16 MiB. Shards of another size are replaced in one act.
     executor : Executor, optional
         Where the work is done; by default in this process.
     memory : MemoryBudget, optional
@@ -87,29 +87,66 @@ def add_columns(
         A partition, or a shard, does not fit into the memory of a worker.
     ParameterError
         `shard_size` is not positive, or the dataset has more than 2^32 rows.
+    CorruptDataError
+        A partition is damaged.
+    WorkerError
+        A worker does not see the dataset or cannot write there.
     StorageError
-        The dataset cannot be written to; after a full disk, the same call resumes.
+        The disk is full, or the like; then the same call resumes.
     """
     data = open_dataset(dataset)
-    if shard_size is not None and shard_size < 1:
-        raise ParameterError(f"shard_size must be at least 1 byte, not {shard_size}")
-    if data.meta.n_rows > 2**32:
-        raise ParameterError(f"{data.path}: {data.meta.n_rows} rows; column shards number at most 2^32")
-    there = columns_there(data)
-    if there is not None and shard_size in (None, there.shard_size):
-        return data
     runner = executor or SerialExecutor()
     budget = memory or MemoryBudget(workers=runner.slots)
-    _Transposition(data, shard_size or DEFAULT_SHARD_BYTES, runner, budget, progress or _silent).run()
+    if check_columns(data, shard_size, budget) is None:
+        _Transposition(data, _wanted_size(data, shard_size), runner, budget, progress or _silent).run()
     return open_dataset(dataset)
 
 
-def columns_there(dataset: Dataset) -> ColumnShards | None:
-    """Return the column shards of a dataset; None also where those of another dataset are in their place."""
+def check_columns(
+    dataset: Dataset, shard_size: int | None, memory: MemoryBudget | None
+) -> ColumnShards | None:
+    """Return the column shards if they are there as asked; else refuse what metadata show to be impossible.
+
+    Parameters
+    ----------
+    memory : MemoryBudget or None
+        None: not known yet.
+
+    Raises
+    ------
+    MemoryPlanError, ParameterError
+        See `add_columns`.
+    """
+    if shard_size is not None and shard_size < 1:
+        raise ParameterError(f"shard_size must be at least 1 byte, not {shard_size}")
+    if dataset.meta.n_rows > 2**32:
+        raise ParameterError(f"{dataset.path}: {dataset.meta.n_rows} rows; column shards number at most 2^32")
+    there = _columns_of(dataset)
+    if there is not None and there.shard_size == _wanted_size(dataset, shard_size):
+        SpillArea(dataset.path).sweep()
+        return there
+    if memory is not None:
+        largest = int(dataset.decoded_bytes.max(initial=0))
+        _Room(dataset, memory).check(largest, "a partition", "ingest again with a smaller --partition-size")
+    return None
+
+
+def _columns_of(dataset: Dataset) -> ColumnShards | None:
+    """Return the column shards of a dataset; none also where those of another dataset are in their place."""
     try:
         return dataset.columns
     except MismatchError:
         return None
+
+
+def _wanted_size(dataset: Dataset, shard_size: int | None) -> int:
+    """Return the size of shards: as asked, or the default."""
+    if shard_size is not None:
+        return shard_size
+    unfinished, there = SpillArea(dataset.path).read_plan() or {}, _columns_of(dataset)
+    if unfinished.get("fingerprint") == dataset.fingerprint:
+        return int(unfinished["shard_size"])
+    return DEFAULT_SHARD_BYTES if there is None else there.shard_size
 
 
 def _silent(done: int, total: int, stage: str) -> None:
@@ -171,25 +208,34 @@ class _Room:
 
     def needed(self, n_bytes: int) -> int:
         """Return the bytes of a worker whose tasks hold `n_bytes` of rows or columns each."""
-        index = 0 if self.dataset.meta.layout == "dense" else 24 * (self.dataset.meta.n_features + 1)
-        return BASE_BYTES + self.budget.threads * int(SLACK * _COPIES * n_bytes + index)
+        return BASE_BYTES + self.budget.threads * int(SLACK * _COPIES * n_bytes + 3 * self._index)
+
+    @property
+    def _index(self) -> int:
+        """Bytes of a group that say where each column begins."""
+        meta = self.dataset.meta
+        return 0 if meta.layout == "dense" else 8 * (meta.n_features + 1)
 
     def check(self, n_bytes: int, what: str, remedy: str) -> None:
         """Refuse what does not fit."""
         needed, limit = self.needed(n_bytes), self.budget.worker_limit
-        if needed > limit * SAFE_FRACTION:
-            raise MemoryPlanError(
-                f"{self.dataset.path}: a worker needs {human(needed)} for {what} of {human(n_bytes)} but may use "
-                f"{human(int(limit * SAFE_FRACTION))} of its {human(limit)}; allow at least --memory-limit "
-                f"{math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB, or {remedy}"
-            )
+        if needed <= int(limit * SAFE_FRACTION):
+            return
+        # in whole MiB, upwards: what is named here must be accepted
+        remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB"]
+        if needed > 2 * BASE_BYTES:
+            remedies.append(remedy)
+        raise MemoryPlanError(
+            f"{self.dataset.path}: a worker needs {human(needed)} for {what} of {human(n_bytes)} but may use "
+            f"{human(int(limit * SAFE_FRACTION))} of its {human(limit)}; {', or '.join(remedies)}"
+        )
 
     def batch(self, least: int) -> int:
-        """Return the bytes of rows, or columns, for a task to hold: so many that reads are long."""
+        """Return the bytes of rows, or columns, for a task to hold: so many that reads are long, and offsets few."""
         total = int(self.dataset.decoded_bytes.sum())
         spare = int(self.budget.worker_limit * SAFE_FRACTION) - self.needed(0)
         most = int(spare / (SLACK * _COPIES * self.budget.threads))
-        return max(least, min(math.isqrt(total * _READ_BYTES), most))
+        return max(least, min(max(math.isqrt(total * _READ_BYTES), self._index), most))
 
 
 class _Transposition:
@@ -203,15 +249,15 @@ class _Transposition:
         self.executor = executor
         self.progress = progress
         self.room = _Room(dataset, budget)
-        self.spill = SpillArea(dataset.path.absolute())
-        self.data = DatasetRef(str(dataset.path.absolute()), dataset.fingerprint)
+        self.spill = SpillArea(dataset.path.resolve())
+        self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint)
 
     def run(self) -> None:
         """Do the work, or what is left of it."""
-        largest = int(self.dataset.decoded_bytes.max(initial=0))
-        self.room.check(largest, "a partition", "ingest again with a smaller --partition-size")
         with self.spill.guard():
+            largest = int(self.dataset.decoded_bytes.max(initial=0))
             groups = self._begin(max(largest, self.shard_size))
+            check_workers(self.executor, self.dataset, self.spill.folder)
             spec = TransposeSpec(self.data, groups, self._codec())
             sizes = [self._group_bytes(group) for group in spec.groups]
             for _ in self._watched("reading rows", turn_group, spec, spec.groups, sizes):
@@ -271,32 +317,28 @@ class _Transposition:
 
     def _bundles(self, spec: TransposeSpec) -> tuple[list[Bundle], list[int]]:
         """Return neighbouring shards in bundles, and the bytes of each bundle."""
-        counts, n_bytes = self._columns(spec.groups)
+        n_bytes = self._column_bytes(spec.groups)
         cuts = cut_columns(n_bytes, self.shard_size)
         ends = np.concatenate([[0], np.cumsum(n_bytes)])[cuts]
         sizes = np.diff(ends).tolist()
         self.room.check(max(sizes, default=0), "a column shard", "give a smaller --shard-size")
         runs = _runs(sizes, self.room.batch(self.shard_size))
-        bundles = [
-            Bundle(
-                start,
-                tuple(cuts[start : stop + 1].tolist()),
-                None if counts is None else counts[cuts[start] : cuts[stop]],
-            )
-            for start, stop in runs
-        ]
+        bundles = [Bundle(start, tuple(cuts[start : stop + 1].tolist())) for start, stop in runs]
         return bundles, [int(ends[stop] - ends[start]) for start, stop in runs]
 
-    def _columns(self, groups: Sequence[RowGroup]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
-        """Return the values of each column (None: dense), and its bytes in a shard, shape (n_features,)."""
+    def _column_bytes(self, groups: Sequence[RowGroup]) -> NDArray[np.int64]:
+        """Return the bytes of each column in a shard, shape (n_features,)."""
         meta = self.dataset.meta
         itemsize = np.dtype(meta.dtype).itemsize
         if meta.layout == "dense":
-            return None, np.full(meta.n_features, meta.n_rows * itemsize, dtype=np.int64)
-        counts = column_counts_of(self.dataset, groups)
-        return counts, counts * (itemsize + index_dtype(meta.n_rows).itemsize) + 8
+            return np.full(meta.n_features, meta.n_rows * itemsize, dtype=np.int64)
+        counts = column_counts_of(self.dataset, groups, 0, meta.n_features)
+        if counts.sum() != meta.nnz:
+            raise self.spill.damaged()
+        return counts * (itemsize + index_dtype(meta.n_rows).itemsize) + 8
 
     def _publish(self, records: list[ShardRecord], codec: str) -> None:
+        self.spill.end()
         publish_columns(
             self.dataset.path,
             self.spill.shards,

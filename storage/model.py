@@ -32,6 +32,8 @@ WITH_PROBABILITIES = (*PROBABLE, "simplex")
 _TARGETS = ("class", "multilabel", "continuous")
 
 _FEATURES = "features_"
+_ROWS = "rows"
+_MOST_FEATURES = 2**32
 _RECIPE = "recipe_"
 
 
@@ -92,6 +94,11 @@ class LinearModel:
         """Width of the rows it scores."""
         return int(self.recipe.get("n_features", len(self.weights)))
 
+    def used_rows(self) -> NDArray[np.int64]:
+        """Return the rows of the weights that are not all zero, increasing."""
+        bits = self.weights.view(f"u{self.weights.itemsize}")  # -0.0 is none
+        return np.flatnonzero(bits.any(axis=1))
+
     @property
     def n_outputs(self) -> int:
         """Classes, labels or numbers that it predicts."""
@@ -133,7 +140,7 @@ def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDAr
 
 def save_model(folder: Path, model: LinearModel) -> None:
     """Write a model; it appears whole or not at all."""
-    attributes = {
+    attributes: dict[str, Any] = {
         "classes": model.classes,
         "method": model.method,
         "loss": model.loss,
@@ -149,8 +156,27 @@ def save_model(folder: Path, model: LinearModel) -> None:
     }
     features = {f"{_FEATURES}{name}": array for name, array in model.features.items()}
     others = {f"{_RECIPE}{name}": array for name, array in model.arrays.items()}
-    arrays = {"weights": model.weights, "intercept": model.intercept, **features, **others}
-    write_bundle(folder, "model", attributes, arrays)
+    weights = {"weights": model.weights}
+    if not model.recipe and model.weights.ndim == 2:
+        rows = model.used_rows()
+        if len(rows) <= len(model.weights) // 2:
+            weights = {"weights": model.weights[rows], _ROWS: rows}
+            attributes["n_features"] = len(model.weights)
+    write_bundle(folder, "model", attributes, {**weights, "intercept": model.intercept, **features, **others})
+
+
+def _all_rows(folder: Path, arrays: dict[str, NDArray[Any]], n_features: Any) -> NDArray[Any]:
+    """Return the weights of all features where only rows of them are stored."""
+    weights, rows = arrays["weights"], arrays.get(_ROWS)
+    if rows is None:
+        return weights
+    sound = rows.dtype == np.int64 and weights.ndim == 2 and rows.shape == weights.shape[:1]
+    ends = np.concatenate([[-1], rows, [n_features]]) if sound and isinstance(n_features, int) else None
+    if ends is None or not 0 <= n_features <= _MOST_FEATURES or not bool(np.all(np.diff(ends) > 0)):
+        raise FormatError(f"{folder}: its rows of weights are not rows of {n_features} features")
+    full = np.zeros((n_features, weights.shape[1]), weights.dtype)
+    full[rows] = weights
+    return full
 
 
 def load_model(path: str | Path) -> LinearModel:
@@ -179,7 +205,7 @@ def load_model(path: str | Path) -> LinearModel:
     )
     try:
         model = LinearModel(
-            weights=arrays["weights"],
+            weights=_all_rows(folder, arrays, attributes.pop("n_features", None)),
             intercept=arrays["intercept"],
             features=features,
             arrays=others,

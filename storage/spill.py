@@ -59,6 +59,15 @@ class SpillArea:
         """Return the stored plan, or None."""
         return _document(self.folder / "plan.json")
 
+    def end(self) -> None:
+        """Forget the plan: after the rename that follows, the rest is of no use."""
+        (self.folder / "plan.json").unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete what is left of a transposition that was killed between its last two acts."""
+        if self.read_plan() is None:
+            self.remove()
+
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """Turn what the operating system refuses into a StorageError that says how to go on."""

@@ -112,7 +112,7 @@ def test_a_worker_does_not_load_the_driver() -> None:
         "distls.estimators",
         "distls.cli",
     )
-    for module in ("training", "scoring", "predicting", "ingest", "assembly"):
+    for module in ("training", "scoring", "predicting", "ingest", "assembly", "transposition"):
         assert _loaded_after(f"import distls.workers.{module}", *heavy) == []
 
 

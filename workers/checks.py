@@ -7,24 +7,28 @@ from pathlib import Path
 
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import DistlsError
+from distls.workers.stream import DatasetRef, columns_of
 
 __all__ = ["trouble_with"]
 
 
-def trouble_with(job: tuple[str, str, str | None]) -> str | None:
+def trouble_with(job: tuple[DatasetRef, str | None]) -> str | None:
     """Return what keeps this process from doing its share, or None.
 
     Parameters
     ----------
-    job : (dataset path, its fingerprint, run folder or None)
+    job : (dataset, with its column shards where they are needed; run folder or None)
     """
-    path, fingerprint, run = job
+    ref, run = job
     try:
-        found = open_dataset(path).fingerprint
+        dataset = open_dataset(ref.path)
+        found = dataset.fingerprint
+        if found != ref.fingerprint:
+            return f"{ref.path}: sees a data set with fingerprint {found[:12]}, the job expects {ref.fingerprint[:12]}"
+        if ref.columns:
+            columns_of(dataset, ref)
     except DistlsError as error:
         return str(error)
-    if found != fingerprint:
-        return f"{path}: sees a data set with fingerprint {found[:12]}, the job expects {fingerprint[:12]}"
     if run is None:
         return None
     probe = Path(run) / f".probe-{uuid.uuid4().hex[:8]}"

@@ -196,9 +196,8 @@ def _count(
     """Add the losses of one partition's rows."""
     began = time.perf_counter()
     z, change, weight = margins
-    scratch = np.empty(z.shape[1])
     for place, size in enumerate(sizes):
-        total.losses[place] += loss_of_scores(z, change, size, part.y, weight, LOSSES[job.loss], scratch)
+        total.losses[place] += loss_of_scores(z, change, size, part.y, weight, LOSSES[job.loss])
     total.errors += int(np.count_nonzero(z.argmax(axis=1) != part.y))
     total.n_rows += len(z)
     total.blocks.append(index)

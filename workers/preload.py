@@ -10,7 +10,8 @@ import numpy as np
 import distls.workers.assembly
 import distls.workers.ingest
 import distls.workers.scoring
-import distls.workers.training  # noqa: F401
+import distls.workers.training
+import distls.workers.transposition  # noqa: F401
 from distls.workers.kernels.averaging import merge_mean
 
 # The first kernel that is called makes numba load its own library, a third of a second.

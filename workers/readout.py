@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import FormatError
-from distls.storage.rows import DenseRows, Rows, n_rows_of
+from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
 from distls.workers.calibration import replay
 from distls.workers.features import Design, blocks, design_of
+from distls.workers.kernels.columns import columns_of_csr
 from distls.workers.kernels.linear import scores
 from distls.workers.products import add_scores
 from distls.workers.targets import slice_rows
@@ -44,21 +45,32 @@ class Readout:
         have. JSON values only.
     arrays : dict of name -> array
         What the recipe needs besides.
+    columns : int64 array of shape (n_columns,) or None
+        Without a recipe: the features whose rows of weights these are, increasing; those of others are zero.
     """
 
     weights: NDArray[Any]
     intercept: NDArray[np.float64]
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    columns: NDArray[np.int64] | None = None
+
+    def used(self, x: Rows) -> Rows:
+        """Return rows of the features that the weights are of."""
+        if self.columns is None:
+            return x
+        if isinstance(x, CsrRows):
+            return columns_of_csr(x, self.columns)
+        return DenseRows(np.ascontiguousarray(x.values[:, self.columns]))
 
 
 def linear_view(readout: Readout, x: Rows) -> tuple[Rows, NDArray[Any], NDArray[np.float64]]:
     """Return rows, weights and intercept whose linear scores are those of `x`.
 
-    A plain model is returned as it is; else the rows are the scores themselves, n_rows x n_outputs.
+    Of a plain model the weights are returned as they are; else the rows are the scores themselves, n_rows x n_outputs.
     """
     if not readout.recipe:
-        return x, readout.weights, readout.intercept
+        return readout.used(x), readout.weights, readout.intercept
     pieces = [values for _, values in score_pieces(readout, x)]
     values = np.concatenate(pieces) if pieces else _scores(readout, x)
     k = values.shape[1]
@@ -67,7 +79,7 @@ def linear_view(readout: Readout, x: Rows) -> tuple[Rows, NDArray[Any], NDArray[
 
 def score_pieces(readout: Readout, x: Rows) -> Iterator[tuple[slice, NDArray[Any]]]:
     """Yield (rows, their scores) for consecutive pieces of a block, so that few scores are held at a time."""
-    dtype = readout.weights.dtype
+    dtype, x = readout.weights.dtype, readout.used(x)
     for rows in _row_pieces(n_rows_of(x), readout.weights.shape[1] * dtype.itemsize):
         if readout.recipe:
             yield rows, _scores(readout, slice_rows(x, rows))

@@ -30,6 +30,7 @@ __all__ = [
     "ReadStats",
     "cached_bytes",
     "clear_cache",
+    "columns_of",
     "open_columns_of",
     "open_ref",
     "stream",
@@ -220,11 +221,23 @@ def open_columns_of(ref: DatasetRef) -> ColumnShards:
     MismatchError
         There are none, or others than the job began with.
     """
-    shards = open_ref(ref).columns
-    if shards is None or shards.digest != ref.columns:
+    try:
+        return columns_of(open_ref(ref), ref)
+    except MismatchError:
         # they may have been added, or cut anew, since this process opened the dataset
         _open.cache_clear()
-        shards = open_ref(ref).columns
+        return columns_of(open_ref(ref), ref)
+
+
+def columns_of(dataset: Dataset, ref: DatasetRef) -> ColumnShards:
+    """Return the column shards of an open dataset.
+
+    Raises
+    ------
+    MismatchError
+        There are none, or others than those referred to.
+    """
+    shards = dataset.columns
     if shards is None or shards.digest != ref.columns:
         found = "none" if shards is None else f"those with digest {shards.digest[:12]}"
         raise MismatchError(

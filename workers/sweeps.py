@@ -341,7 +341,7 @@ def warm_up(data: DatasetRef, loss: str, dtype: str) -> None:
     for shard in {type(x): x, DenseRows: DenseRows(np.zeros((1, 1), np.float32))}.values():
         order = np.zeros(1, np.int64)
         column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, LOSSES[loss], 0, step, totals)
-    loss_of_scores(z, z, 0.0, y, weight, LOSSES[loss], np.empty(2))
+    loss_of_scores(z, z, 0.0, y, weight, LOSSES[loss])
     rows = one_row(meta.layout, meta.dtype, index_dtype(meta.n_features).name)
     scores(rows, np.zeros((2, 2), dtype), np.zeros(2), z)
 

@@ -67,6 +67,7 @@ from distls.cli.support import (
 @click.option("--shuffle/--no-shuffle", default=None, help="Shuffle rows on write; default yes with labels.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
+@click.option("--columns", is_flag=True, help="Add column shards too, as `distls columns` does.")
 @cluster_options
 @common_options
 def ingest(sources: tuple[str, ...], dataset: Path, quiet: bool, debug: bool, **options: Any) -> None:
@@ -79,11 +80,12 @@ def ingest(sources: tuple[str, ...], dataset: Path, quiet: bool, debug: bool, **
 
     cluster = cluster_of(options, debug)
     transform = options.pop("transform")
-    with Running(cluster) as (executor, _), work_progress(quiet) as progress:
+    with Running(cluster) as (executor, budget), work_progress(quiet) as progress:
         report = run_ingest(
             list(sources),
             dataset,
             executor=executor,
+            memory=budget,
             progress=progress,
             transform=tuple(filter(None, (transform or "").split(","))),
             **options,
@@ -110,6 +112,7 @@ def _describe_dataset(path: Path) -> None:
 @click.option(
     "--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True
 )
+@click.option("--columns", is_flag=True, help="Add column shards to the training set.")
 @cluster_options
 @common_options
 def generate(kind: str, dataset: Path, quiet: bool, debug: bool, **options: Any) -> None:
@@ -120,10 +123,39 @@ def generate(kind: str, dataset: Path, quiet: bool, debug: bool, **options: Any)
 
     kind_named(kind)
     cluster = cluster_of(options, debug)
-    with Running(cluster) as (executor, _), work_progress(quiet) as progress:
-        made = run_generate(kind, dataset, executor=executor, progress=progress, **options)
+    with Running(cluster) as (executor, budget), work_progress(quiet) as progress:
+        made = run_generate(kind, dataset, executor=executor, memory=budget, progress=progress, **options)
     for part in made:
         _describe_dataset(part.path)
+
+
+@cli.command()
+@click.argument("dataset", type=click.Path(path_type=Path))
+@click.option("--shard-size", type=Size(), help="Decoded bytes; default as they are, else 16MiB.")
+@cluster_options
+@common_options
+def columns(dataset: Path, shard_size: int | None, quiet: bool, debug: bool, **options: Any) -> None:
+    """Add column shards to a data set: its columns in blocks, for coordinate descent.
+
+    Run the same command again to resume one that was stopped.
+    """
+    from distls.progress import work_progress
+    from distls.report import columns_line
+    from distls.sharding import add_columns, check_columns
+    from distls.storage.dataset import open_dataset
+
+    cluster = cluster_of(options, debug)
+    budget = None if cluster.scheduler else cluster.budget()
+    there = check_columns(open_dataset(dataset), shard_size, budget)
+    if there is not None:
+        click.echo(f"{columns_line(there)}, there already")
+        return
+    with Running(cluster) as (executor, budget), work_progress(quiet) as progress:
+        made = add_columns(
+            dataset, shard_size=shard_size, executor=executor, memory=budget, progress=progress
+        ).columns
+    assert made is not None
+    click.echo(columns_line(made))
 
 
 @cli.command()

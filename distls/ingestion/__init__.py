@@ -13,6 +13,8 @@ from distls.ingestion.like import Like, open_like
 from distls.ingestion.options import IngestOptions
 from distls.ingestion.plan import SourcePlan, plan_files
 from distls.ingestion.run import IngestReport, IngestRun, Progress
+from distls.memory import MemoryBudget
+from distls.sharding import add_columns
 from distls.storage.errors import ParameterError
 from distls.storage.model import LinearModel
 
@@ -57,7 +59,9 @@ def ingest(
     lowercase: bool | None = None,
     alternate_sign: bool | None = None,
     binary: bool | None = None,
+    columns: bool = False,
     executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
     """Turn files or arrays into a dataset of shuffled, compressed, checksummed partitions.
@@ -138,8 +142,12 @@ def ingest(
         Let half of the columns count downwards. Default: false, as log1p and idf want counts.
     binary : bool, optional
         Ones instead of counts. Default: false.
+    columns : bool
+        Add column shards to `dataset` (not to what `split` holds out), as `add_columns` does.
     executor : Executor, optional
         Where the work is done; by default in this process.
+    memory : MemoryBudget, optional
+        Of a worker, for `columns`.
     progress : callable, optional
         Called with (bytes done, bytes in all, stage).
 
@@ -193,7 +201,10 @@ def ingest(
     )
     plan = _plan(sources, y, sample_weight, options, known)
     runner = executor or SerialExecutor()
-    return IngestRun(Path(dataset), options, plan, known, runner, progress or _silent).result()
+    report = IngestRun(Path(dataset), options, plan, known, runner, progress or _silent).result()
+    if columns:
+        add_columns(dataset, executor=runner, memory=memory, progress=progress)
+    return report
 
 
 def _silent(done: int, total: int, stage: str) -> None:

@@ -30,6 +30,7 @@ from distls.storage.dataset import STAGING, Dataset, is_dataset, publish
 from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
 from distls.storage.format import DatasetMeta
 from distls.storage.names import pack_names
+from distls.storage.spill import SpillArea
 from distls.storage.staging import StagingArea
 from distls.workers.assembly import AssemblySpec, PartitionItem, assemble, record_of
 from distls.workers.buffers import release_buffers
@@ -351,6 +352,10 @@ def _check_free(root: Path) -> None:
     if is_dataset(root):
         # killed between its last two acts: whole, with some staged files left
         shutil.rmtree(root / STAGING, ignore_errors=True)
+        if SpillArea(root).folder.exists():
+            raise StorageError(
+                f"{root}: exists already, but for its column shards; run `distls columns {root}` to finish them"
+            )
         raise StorageError(f"{root}: exists already; remove it or choose another name")
     if root.exists() and (not root.is_dir() or any(entry.name != STAGING for entry in root.iterdir())):
         raise StorageError(

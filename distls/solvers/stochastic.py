@@ -73,7 +73,7 @@ __all__ = [
     "StochasticState",
 ]
 
-# A lane reads as much between averagings, at least: this, and so many times the weights. See docs/decisions/0012.
+# A lane reads as much between averagings, at least: this, and so many times the weights. See docs/decisions/0015.
 _LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
 # Relative spreads of lanes above which they meet sooner, and below which later.
 _FAR, _NEAR = 0.3, 0.1

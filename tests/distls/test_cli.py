@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,12 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (2, ("plan", "mcdi", "{0}/train"), "no method 'mcdi'; did you mean 'mcid'?"),
     (2, ("generate", "dens", "{0}/g"), "unknown kind 'dens': did you mean 'dense'? known kinds are rcv1-4, rcv1-53, "
      "dense, odp, csgd, csgd-wide, alpha, axis"),
+    (1, ("columns", "{0}/none", *SERIAL), "{0}/none: no such data set"),
+    (1, ("columns", "{0}/full", *SERIAL), "{0}/full: not a distls data set (no zarr.json)"),
+    (2, ("columns", "{0}/wide", *SERIAL, "--workers", "2"), "--executor serial has no workers; drop --workers and "
+     "--threads-per-worker, or use --executor dask"),
+    (1, ("columns", "{0}/wide", *SERIAL, "--memory-limit", "100MiB"), "{0}/wide: a worker needs 210 MiB for a "
+     "partition of 9 KiB but may use 92.0 MiB of its 100 MiB; allow at least --memory-limit 229MiB"),
     (1, ("generate", "dense", "{0}/full", *SERIAL), "{0}/full exists already; remove it or choose another name"),
     (1, ("ingest", "{0}/none.svm", "{0}/new", *SERIAL), "{0}/none.svm: no such file"),
     (2, ("ingest", "{0}/file", "{0}/new", "--transform", "sqrt", *SERIAL), "unknown transform 'sqrt'; there are log1p, "
@@ -219,6 +226,41 @@ def test_json_of_a_dataset(place: Path) -> None:
     data = open_dataset(place / "train")
     assert (found["nnz"], found["fingerprint"]) == (data.meta.nnz, data.fingerprint)
     assert found["stored_bytes"] == data.stored_bytes.sum()
+
+
+def test_columns_are_added_once_and_described(place: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(place / "train", tmp_path / "d")
+    assert "columns" not in _fields(distls("info", path, "--json").out)
+    code, out, err = distls("columns", path, *SERIAL)
+    shards = open_dataset(path).columns
+    assert shards is not None
+    line = f"{path}: 8 column shards of at most {shards.decoded_bytes.max() / 1024:.0f} KiB, "
+    line += f"{shards.stored_bytes.sum() / 1024:.0f} KiB stored"
+    assert (code, out) == (0, line + "\n")
+    assert err == "reading rows: 0 %\nwriting columns: 0 %\n"
+    assert distls("columns", path) == (0, line + ", there already\n", "")
+    assert distls("columns", path, "--shard-size", "16MiB").out == line + ", there already\n"
+    assert _fields(distls("info", path, "--json").out)["columns"] == {
+        "shards": 8,
+        "shard_size": 16 * 2**20,
+        "stored_bytes": shards.stored_bytes.sum(),
+        "decoded_bytes": shards.decoded_bytes.sum(),
+        "codec": "none",
+        "digest": shards.digest,
+    }
+    assert distls("columns", path, "--shard-size", "2KiB", "--quiet", *SERIAL).err == ""
+    replaced = open_dataset(path).columns
+    assert replaced is not None
+    assert (replaced.shard_size, len(replaced) > 8) == (2048, True)
+
+
+@pytest.mark.parametrize("command", ["ingest", "generate"])
+def test_columns_at_once(place: Path, tmp_path: Path, command: str) -> None:
+    source = (place / "scaled.svm",) if command == "ingest" else ("axis",)
+    rows = () if command == "ingest" else ("--rows", 50)
+    code, _, err = distls(command, *source, tmp_path / "d", *rows, "--columns", "--quiet", *SERIAL)
+    assert (code, err) == (0, "")
+    assert open_dataset(tmp_path / "d").columns is not None
 
 
 def test_json_of_a_run_and_its_model(place: Path) -> None:

@@ -86,7 +86,7 @@ def test_crammer_singer_learns_and_has_a_certificate(small):
 
 
 def test_strong_penalties_leave_rows_of_zeros(small):
-    model = fit("fobos", small[0], params={"alpha": 0.1, "lanes": 1}, passes=10).model
+    model = fit("fobos", small[0], params={"alpha": 0.3, "lanes": 1, "eta0": 0.1}, passes=10).model
     weights = np.asarray(model.weights)
     assert 0 < np.count_nonzero(~weights.any(axis=1)) < len(weights)
 
@@ -117,5 +117,5 @@ def test_a_fit_goes_on_from_a_model(small, tmp_path):
     params = {"alpha": 1e-3, "eta0": 1e-3}
     warm = fit("fobos", dataset, params={**params, "init": str(tmp_path / "first")}, passes=1).model
     cold = fit("fobos", dataset, params=params, passes=1).model
-    assert evaluate(warm, dataset).error < 0.2
+    assert evaluate(warm, dataset).error < 0.8 * evaluate(cold, dataset).error
     assert warm.sha256 != cold.sha256

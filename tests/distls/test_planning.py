@@ -182,7 +182,7 @@ def test_a_refusal_names_numbers_and_remedies(threads: int, partition: int, reme
 def test_a_worker_that_cannot_is_named(small_csr: Callable[..., Any]) -> None:
     dataset = small_csr().dataset
     executor = SimpleNamespace(
-        each_worker=lambda function, job: {"tcp://b:1": None, "tcp://a:2": f"{job[0]}: gone"}
+        each_worker=lambda function, job: {"tcp://b:1": None, "tcp://a:2": f"{job[0].path}: gone"}
     )
     with pytest.raises(WorkerError) as caught:
         check_workers(executor, dataset, None)  # type: ignore[arg-type]

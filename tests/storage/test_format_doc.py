@@ -14,6 +14,8 @@ import numcodecs.zstd
 import numpy as np
 import pytest
 
+from distls.sharding import add_columns
+
 DECODERS = {
     "none": lambda payload: payload,
     "zstd": numcodecs.zstd.decompress,
@@ -32,10 +34,10 @@ def chunk(folder, shape, dtype, codec="none", size=None, checksum=None):
     return np.frombuffer(DECODERS[codec](payload), np.dtype(dtype).newbyteorder("<")).reshape(shape)
 
 
-def table_of(root):
+def table_of(group):
     """Section 4."""
     table = {}
-    for folder in (path for path in (root / "partitions").iterdir() if path.is_dir()):
+    for folder in (path for path in group.iterdir() if path.is_dir()):
         described = json.loads((folder / "zarr.json").read_text())
         shape, dtype = described["shape"], described["data_type"]
         assert dtype == ("uint32" if folder.name.endswith(".crc32c") else "int64")
@@ -44,9 +46,9 @@ def table_of(root):
     return table
 
 
-def fingerprint(meta, table):
+def fingerprint(meta, table, left_out="fingerprint"):
     """Section 6."""
-    covered = {name: value for name, value in meta.items() if name != "fingerprint"}
+    covered = {name: value for name, value in meta.items() if name != left_out}
     text = json.dumps(covered, sort_keys=True, separators=(",", ":"), allow_nan=False)
     stream = text.encode()
     for name in sorted(table):
@@ -79,7 +81,7 @@ def read_dataset(root):
     """Section 7: the metadata, and the arrays of every partition by name."""
     meta = json.loads((root / "zarr.json").read_text())["attributes"]["distls"]
     assert meta["format_version"] == 1
-    table = table_of(root)
+    table = table_of(root / "partitions")
     assert fingerprint(meta, table) == meta["fingerprint"]
     partitions = []
     for index in range(len(table["rows"])):
@@ -101,6 +103,42 @@ def read_dataset(root):
             }
         )
     return meta, partitions
+
+
+def read_columns(root):
+    """Section 12: the metadata, the first column of each shard, and its arrays by name."""
+    dataset = json.loads((root / "zarr.json").read_text())["attributes"]["distls"]
+    meta = json.loads((root / "columns" / "zarr.json").read_text())["attributes"]["distls_columns"]
+    assert meta["format_version"] == 1
+    assert meta["dataset_fingerprint"] == dataset["fingerprint"]
+    table = table_of(root / "columns" / "shards")
+    assert fingerprint(meta, table, "digest") == meta["digest"]
+    assert (table["columns"].sum(), table["nnz"].sum()) == (dataset["n_features"], dataset["nnz"])
+    firsts = [int(table["columns"][:k].sum()) for k in range(len(table["columns"]))]
+    shards = []
+    for index, (columns, nnz) in enumerate(zip(table["columns"], table["nnz"], strict=True)):
+        wanted = {
+            "data": (dataset["dtype"], (nnz,)),
+            "indices": ("uint16" if dataset["n_rows"] <= 65_536 else "uint32", (nnz,)),
+            "indptr": ("int64", (columns + 1,)),
+        }
+        if dataset["layout"] == "dense":
+            wanted = {"XT": (dataset["dtype"], (columns, dataset["n_rows"]))}
+        assert table.keys() == {"columns", "nnz"} | {f"{n}.{k}" for n in wanted for k in ("size", "crc32c")}
+        shards.append(
+            {
+                name: chunk(
+                    root / "columns" / f"{index:08d}" / name,
+                    shape,
+                    dtype,
+                    meta["codec"] if name in ("data", "XT") else "none",
+                    table[f"{name}.size"][index],
+                    table[f"{name}.crc32c"][index],
+                )
+                for name, (dtype, shape) in wanted.items()
+            }
+        )
+    return meta, firsts, shards
 
 
 def features_of(root, meta):
@@ -165,6 +203,28 @@ def test_another_reader_reads_the_same(small_csr, small_dense, layout, options):
     assert features_of(written.path, meta)["idf"].tolist() == written.dataset.features()["idf"].tolist()
 
 
+@pytest.mark.parametrize("layout", ["csr", "dense", "long"])
+@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+def test_another_reader_reads_the_same_columns(small_csr, small_dense, layout, codec):
+    make = small_dense if layout == "dense" else small_csr
+    rows, n_features = ((65_537, 9), 3) if layout == "long" else ((600, 0, 700), 37)
+    written = make(rows=rows, n_features=n_features, codec=codec)
+    shards = add_columns(written.path).columns
+    meta, firsts, read = read_columns(written.path)
+    assert (meta["digest"], meta["shard_size"], meta["codec"]) == (
+        shards.digest, shards.shard_size, shards.codec
+    )  # fmt: skip
+    assert len(read) == len(shards)
+    assert meta["codec"] == ("none" if layout == "dense" else codec)
+    for index, arrays in enumerate(read):
+        shard = shards.read(index)
+        assert shard.first == firsts[index]
+        names = ("XT",) if layout == "dense" else ("indptr", "indices", "data")
+        for name, expected in zip(names, shard.x, strict=True):
+            assert (arrays[name].dtype, arrays[name].shape) == (expected.dtype, expected.shape)
+            assert arrays[name].tobytes() == expected.tobytes()
+
+
 def test_another_reader_refuses_what_is_changed(small_csr):
     written = small_csr()
     path = written.path / "rows" / "00000001" / "y" / "c" / "0"
@@ -195,3 +255,9 @@ def test_the_document_names_every_member_and_array(small_csr):
     )
     for name in [*meta, *partitions[0]]:
         assert f"| `{name}` |" in text
+    written = small_csr()
+    add_columns(written.path)
+    columns, _, shards = read_columns(written.path)
+    section = text[text.index("## 12.") :]
+    for name in [*columns, *shards[0], "XT"]:
+        assert f"| `{name}` |" in section

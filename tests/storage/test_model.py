@@ -145,3 +145,48 @@ def test_fewer_and_more_attributes(tmp_path, change):
     assert refusal(tmp_path).startswith(f"{tmp_path}: incomplete model (")
     write_bundle(tmp_path, "model", {}, {"weights": arrays["weights"]})
     assert refusal(tmp_path) == f"{tmp_path}: incomplete model ('intercept')"
+
+
+def sparse(dtype="float32", n_features=9, rows=(1, 4, 5)):
+    weights = np.zeros((n_features, 2), dtype)
+    values = np.array([[1.0, 0.0], [-0.0, 0.0], [2.0, -1.0]], dtype)
+    weights[np.array(rows, int)] = values[: len(rows)]
+    return replace(model(dtype), weights=weights)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rows", [(), (8,), (0, 1, 2), (1, 4, 5)])
+def test_zero_rows_are_not_stored(tmp_path, dtype, rows):
+    """And -0.0 is not zero: the digest is of bytes."""
+    made = sparse(dtype, rows=rows)
+    save_model(tmp_path / "model", made)
+    attributes, arrays = read_bundle(tmp_path / "model", "model")
+    assert attributes["n_features"] == 9
+    assert arrays["rows"].tolist() == list(rows)
+    assert arrays["weights"].shape == (len(rows), 2)
+    found = load_model(tmp_path)
+    assert same(found, made)
+    assert found.n_features == 9
+
+
+def test_half_of_the_rows_are_stored_alone_and_more_with_the_zeros(tmp_path):
+    save_model(tmp_path / "half", sparse(n_features=6))
+    assert "rows" in read_bundle(tmp_path / "half", "model")[1]
+    made = replace(model(), weights=np.array([[1.0, 0], [0, 2], [0, 0]], np.float32))
+    save_model(tmp_path / "more", made)
+    assert "rows" not in read_bundle(tmp_path / "more", "model")[1]
+    assert same(load_model(tmp_path / "more"), made)
+
+
+@pytest.mark.parametrize(
+    ("rows", "n_features"),
+    [([1, 1, 2], 9), ([2, 1, 3], 9), ([-1, 0, 1], 9), ([1, 4, 9], 9), ([1, 4], 9), ([1, 4, 5], None),
+     ([1, 4, 5], -1), ([1, 4, 5], 2**40), ([1, 4, 5], 9.0)],
+)  # fmt: skip
+def test_rows_that_are_none_are_refused(tmp_path, rows, n_features):
+    save_model(tmp_path / "model", sparse())
+    attributes, arrays = read_bundle(tmp_path / "model", "model")
+    arrays["rows"] = np.array(rows, np.int64)
+    write_bundle(tmp_path / "model", "model", {**attributes, "n_features": n_features}, arrays)
+    with pytest.raises(FormatError, match="its rows of weights are not rows of"):
+        load_model(tmp_path)

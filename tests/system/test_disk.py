@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from helpers import labelled_rows, write_dataset
 from distls.cli import cli
 from distls.export import export_text
 from distls.fitting import fit
+from distls.sharding import add_columns
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import DistlsError
 from distls.storage.model import load_model
@@ -133,6 +135,24 @@ def test_ingest_stops_and_resumes(disk: Disk, text: Path, tmp_path: Path, share:
     assert distls("ingest", text, out, *arguments).code == 0
     assert open_dataset(out).fingerprint == whole.fingerprint
     assert not (out / ".ingest").exists()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.5])
+def test_columns_stop_and_resume(disk: Disk, train: Path, tmp_path: Path, share: float) -> None:
+    whole = add_columns(shutil.copytree(train, tmp_path / "whole"), shard_size=16 * KIB).columns
+    assert whole is not None
+    out = shutil.copytree(train, disk.path / "d")
+    disk.fill(int(whole.stored_bytes.sum() * share))
+    arguments = ("columns", out, "--shard-size", "16KiB", *SERIAL)
+    remedy = f"run `distls columns {out}` to go on, or remove {out}/.columns"
+    one_line(distls(*arguments), f"{out}: its column shards are incomplete: {FULL}", remedy)
+    assert open_dataset(out).columns is None
+    disk.make_room()
+    assert distls(*arguments).code == 0
+    made = open_dataset(out).columns
+    assert made is not None
+    assert made.digest == whole.digest
+    assert not (out / ".columns").exists()
 
 
 def _digest(run: Path) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from helpers import SECONDS, workers_of
 
 from distls.generation import generate
 from distls.memory import parse_bytes
+from distls.planning import BASE_BYTES
 from distls.storage.dataset import open_dataset
 
 LIMIT = "280MiB"
@@ -97,3 +100,23 @@ def test_what_the_plan_refuses_is_refused_at_once(large: Path, tmp_path: Path) -
     assert (refused.code, refused.out, refused.workers) == (1, "", {})
     assert refused.error.startswith(f"distls: {large}: a worker needs ")
     assert not (tmp_path / "run").exists()
+
+
+def test_columns_stay_below_the_limit(large: Path, tmp_path: Path) -> None:
+    train, limit = tmp_path / "train", parse_bytes(LIMIT)
+    shutil.copytree(large, train, copy_function=os.link)
+    made = Watched(
+        "columns", train, "--shard-size", "4MiB", "--workers", 2, "--memory-limit", LIMIT, "--quiet"
+    )
+    assert (made.code, made.error) == (0, "")
+    assert len(made.workers) == 2, "no worker was ended for its memory"
+    assert all(peak < limit for peak in made.workers.values()), made.workers
+    assert 0 < made.driver < limit
+    assert open_dataset(train).decoded_bytes.sum() > 2 * (limit - BASE_BYTES), "the test is about more"
+
+
+def test_columns_that_cannot_fit_are_refused_at_once(large: Path) -> None:
+    refused = Watched("columns", large, "--workers", 2, "--memory-limit", "150MiB")
+    assert (refused.code, refused.out, refused.workers) == (1, "", {})
+    assert refused.error.startswith(f"distls: {large}: a worker needs ")
+    assert not (large / ".columns").exists()

@@ -135,3 +135,18 @@ def test_single_precision_fits_are_calibrated_in_double() -> None:
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, project(found, "simplex"), atol=1e-15)
     np.testing.assert_allclose(found, viewed(model, rows), atol=1e-3)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("columns", [[], [0], [1, D - 1]])
+def test_features_without_weights_are_left_out(layout: str, columns: list[int]) -> None:
+    (x, given), rng = rows_of(layout), np.random.default_rng(5)
+    weights, intercept = rng.standard_normal((len(columns), K)), rng.standard_normal(K)
+    few = Readout(weights, intercept, columns=np.array(columns, np.int64))
+    full = np.zeros((D, K))
+    full[columns] = weights
+    np.testing.assert_allclose(in_pieces(few, given), x @ full + intercept, rtol=1e-12)
+    rows, own, _ = linear_view(few, given)
+    assert own is weights
+    assert isinstance(rows, type(given))
+    np.testing.assert_allclose(in_pieces(Readout(own, intercept), rows), x @ full + intercept, rtol=1e-12)

@@ -9,12 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distls.sharding import add_columns
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, MismatchError
 from distls.storage.partition import partition_folder
 from distls.storage.rows import CsrRows, DenseRows, Partition
 from distls.workers import stream as stream_module
-from distls.workers.stream import DatasetRef, Form, ReadStats, cached_bytes, clear_cache, open_ref, stream
+from distls.workers.stream import (
+    DatasetRef,
+    Form,
+    ReadStats,
+    cached_bytes,
+    clear_cache,
+    open_ref,
+    stream,
+    stream_columns,
+)
 
 ROWS = (30, 0, 41, 22, 35, 18)
 
@@ -325,3 +335,95 @@ def test_the_metadata_is_opened_once_a_process(sets, monkeypatch):
     open_ref(ref(sets[0]))
     monkeypatch.setattr(stream_module, "open_dataset", lambda path: pytest.fail("opened again"))
     assert open_ref(ref(sets[0], 5, False)).path == sets[0].path
+
+
+# -- column shards ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["csr", "dense"])
+def sharded(request, small_csr, small_dense):
+    written = {"csr": small_csr, "dense": small_dense}[request.param](rows=ROWS, weighted=True, seed=9)
+    return add_columns(written.path), written
+
+
+def columns_ref(dataset, cache_bytes=0, prefetch=True):
+    return DatasetRef(str(dataset.path), dataset.fingerprint, cache_bytes, prefetch, dataset.columns.digest)
+
+
+def read_shards(reference, indices, stats=None):
+    return [
+        (i, shard.first, [a.tobytes() for a in shard.x])
+        for i, shard in stream_columns(reference, indices, stats or ReadStats())
+    ]
+
+
+def true_shards(dataset, indices):
+    return [
+        (i, int(dataset.columns.first[i]), [a.tobytes() for a in dataset.columns.read(i).x]) for i in indices
+    ]
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+@pytest.mark.parametrize("cache_bytes", [0, 3_000, 10**9])
+@pytest.mark.parametrize("indices", [[0, 1, 2, 3, 4, 5, 6, 7], [5, 0, 3], [], [4, 4, 1, 4]])
+def test_the_right_shards_in_the_right_order(sharded, prefetch, cache_bytes, indices):
+    dataset, _ = sharded
+    for _ in range(3):
+        found = read_shards(columns_ref(dataset, cache_bytes, prefetch), indices)
+        assert found == true_shards(dataset, indices)
+        assert cached_bytes() <= cache_bytes
+
+
+def test_shards_and_partitions_share_one_budget_and_push_nobody_out(sharded):
+    dataset, written = sharded
+    shards, parts = dataset.columns, written.dataset
+    budget = int(shards.decoded_bytes.sum() + parts.decoded_bytes[:2].sum())
+    indices, stats = range(len(shards)), ReadStats()
+    read_shards(columns_ref(dataset, budget), indices, stats)
+    assert (stats.bytes_read, stats.cached_bytes) == (shards.stored_bytes.sum(), 0)
+    assert read(ref(written, budget), range(6)) == truth(written, range(6))
+    assert shards.decoded_bytes.sum() < cached_bytes() <= budget
+    again = ReadStats()
+    assert read_shards(columns_ref(dataset, budget), indices, again) == true_shards(dataset, indices)
+    assert (again.bytes_read, again.cached_bytes) == (0, shards.stored_bytes.sum())
+
+
+def test_shards_that_were_cut_anew_make_way_for_the_new_ones(sharded, tmp_path):
+    dataset, _ = sharded
+    path = shutil.copytree(dataset.path, tmp_path / "d")
+    old = open_dataset(path)
+    budget = int(old.columns.decoded_bytes.sum())
+    read_shards(columns_ref(old, budget), range(8))
+    new = add_columns(path, shard_size=int(old.columns.decoded_bytes.sum() // 20))
+    assert len(new.columns) > 8
+    for _ in range(2):
+        found = read_shards(columns_ref(new, budget), range(len(new.columns)))
+        assert found == true_shards(new, range(len(new.columns)))
+    assert all(key[1][0] == new.columns.digest for key in stream_module._CACHE.kept)
+    assert cached_bytes() > 0
+
+
+def test_other_shards_than_the_job_began_with_are_refused(sharded, tmp_path):
+    dataset, _ = sharded
+    path = shutil.copytree(dataset.path, tmp_path / "d")
+    old = columns_ref(open_dataset(path))
+    with pytest.raises(
+        MismatchError, match="the job expects column shards with digest abc, there are those with"
+    ):
+        stream_columns(replace(old, columns="abc"), [0], ReadStats())
+    shutil.rmtree(path / "columns")
+    stream_module._open.cache_clear()
+    with pytest.raises(MismatchError, match="there are none; they were replaced or removed"):
+        stream_columns(old, [0], ReadStats())
+    # a process that had opened the dataset before it had shards finds them
+    add_columns(path)
+    assert read_shards(old, [0]) == true_shards(dataset, [0])
+
+
+def test_a_damaged_shard_is_named_and_leaves_no_claim(sharded, tmp_path):
+    dataset, _ = sharded
+    path = shutil.copytree(dataset.path, tmp_path / "d")
+    shutil.rmtree(path / "columns" / "00000002")
+    with pytest.raises(CorruptDataError, match=r"column shard 2, array .*: its chunk is missing; remove"):
+        read_shards(columns_ref(open_dataset(path), 10**9), range(8))
+    assert cached_bytes() == dataset.columns.decoded_bytes[:2].sum()

@@ -1,0 +1,75 @@
+"""Column shards by real processes: killed, interrupted, in little memory; the shards are those of a quiet run."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distls.sharding import add_columns
+from distls.storage.dataset import open_dataset
+
+# some thousands of shards, which take a while to write
+SIZE = 2**12
+
+
+@pytest.fixture(scope="module")
+def undisturbed(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = shutil.copytree(documents, tmp_path_factory.mktemp("quiet") / "train")
+    shards = add_columns(path, shard_size=SIZE).columns
+    assert shards is not None
+    return shards.digest
+
+
+@pytest.fixture
+def train(documents: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(documents, tmp_path / "train")
+
+
+def _digest(path: Path) -> str | None:
+    shards = open_dataset(path).columns
+    return None if shards is None else shards.digest
+
+
+def _started(command: Callable[..., Any], train: Path, what: str) -> Any:
+    """Start a transposition with two workers; return when something of it is done."""
+    started = command("columns", train, "--shard-size", SIZE, "--workers", 2, "--quiet")
+    started.when(lambda: any((train / ".columns" / what).glob("*.*n")))
+    return started
+
+
+@pytest.mark.parametrize("what", ["groups", "records"])
+def test_killed_it_goes_on(command: Callable[..., Any], train: Path, undisturbed: str, what: str) -> None:
+    started = _started(command, train, what)
+    started.interrupt(signal.SIGKILL)
+    started.end()
+    assert _digest(train) is None
+    code, out, error = command(
+        "columns", train, "--shard-size", SIZE, "--executor", "serial", "--quiet"
+    ).end()
+    assert (code, error) == (0, "")
+    assert out.startswith(f"{train}: ")
+    assert _digest(train) == undisturbed
+    assert sorted(p.name for p in train.iterdir()) == ["columns", "partitions", "rows", "zarr.json"]
+
+
+def test_a_killed_worker_changes_nothing(command: Callable[..., Any], train: Path, undisturbed: str) -> None:
+    started = _started(command, train, "records")
+    started.workers()[0].send_signal(signal.SIGKILL)
+    assert _digest(train) is None, "killed too late to matter"
+    code, _, error = started.end()
+    assert (code, error) == (0, "")
+    assert _digest(train) == undisturbed
+
+
+def test_interrupted_it_goes_on(command: Callable[..., Any], train: Path, undisturbed: str) -> None:
+    started = _started(command, train, "records")
+    started.interrupt(signal.SIGINT)
+    assert started.end() == (3, "", "interrupted\n")
+    assert _digest(train) is None
+    assert command("columns", train, "--shard-size", SIZE, "--workers", 2, "--quiet").end()[0] == 0
+    assert _digest(train) == undisturbed
