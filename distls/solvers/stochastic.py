@@ -29,6 +29,7 @@ from distls.solvers.updates import (
     Recipe,
     adaline_recipe,
     constrained_recipe,
+    fobos_recipe,
     mcid_recipe,
     olbfgs_recipe,
     rls_recipe,
@@ -63,6 +64,7 @@ from distls.workers.updates import Arrays, Update
 __all__ = [
     "Adaline",
     "Constrained",
+    "Fobos",
     "Mcid",
     "Olbfgs",
     "Rls",
@@ -499,6 +501,12 @@ class Adaline(Stochastic):
     """Adaline."""
 
     recipe_of = staticmethod(adaline_recipe)
+
+
+class Fobos(Stochastic):
+    """Forward-backward splitting."""
+
+    recipe_of = staticmethod(fobos_recipe)
 
 
 class Rls(Stochastic):
