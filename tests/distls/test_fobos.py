@@ -86,7 +86,7 @@ def test_crammer_singer_learns_and_has_a_certificate(small):
 
 
 def test_strong_penalties_leave_rows_of_zeros(small):
-    model = fit("fobos", small[0], params={"alpha": 0.3, "lanes": 1, "eta0": 0.1}, passes=10).model
+    model = fit("fobos", small[0], params={"alpha": 1.0, "lanes": 1, "eta0": 0.1}, passes=10).model
     weights = np.asarray(model.weights)
     assert 0 < np.count_nonzero(~weights.any(axis=1)) < len(weights)
 
