@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.kernels._jit import kernel
+from distls.workers.kernels._jit import elementwise
 
 __all__ = [
     "MIXED",
@@ -132,7 +132,7 @@ def _sparse_group_dual(size: Array, rho: float) -> Array:
 # ---------------------------------------------------------------- one row, inside kernels
 
 
-@kernel
+@elementwise
 def _square(w):
     total = 0.0
     for r in range(len(w)):
@@ -140,7 +140,7 @@ def _square(w):
     return total
 
 
-@kernel
+@elementwise
 def _absolute(w):
     total = 0.0
     for r in range(len(w)):
@@ -148,7 +148,7 @@ def _absolute(w):
     return total
 
 
-@kernel
+@elementwise
 def _soft(v, mu, out):
     """Set `out` to v less `mu` towards zero."""
     for r in range(len(v)):
@@ -156,20 +156,20 @@ def _soft(v, mu, out):
         out[r] = math.copysign(0.0 if size <= 0.0 else size, v[r])
 
 
-@kernel
+@elementwise
 def _scale(v, factor, out):
     for r in range(len(v)):
         out[r] = factor * v[r]
 
 
-@kernel
+@elementwise
 def _group(v, mu, out):
     """Set `out` to v shortened by `mu` (Eq. 4)."""
     norm = math.sqrt(_square(v))
     _scale(v, 0.0 if norm <= mu else 1.0 - mu / norm, out)
 
 
-@kernel
+@elementwise
 def _largest(w):
     largest = 0.0
     for r in range(len(w)):
@@ -177,7 +177,7 @@ def _largest(w):
     return largest
 
 
-@kernel
+@elementwise
 def row_penalty(kind, w, rho):
     """Return R of one row of W, float64 (k,)."""
     if kind == _L1L2:
@@ -193,7 +193,7 @@ def row_penalty(kind, w, rho):
     return rho * _absolute(w) + (1.0 - rho) * math.sqrt(_square(w))
 
 
-@kernel
+@elementwise
 def row_prox(kind, v, mu, rho, out):
     """Set `out` to ``argmin_w 1/2 |w - v|^2 + mu R(w)``; all float64 (k,)."""
     if kind == _L1L2:
@@ -212,13 +212,13 @@ def row_prox(kind, v, mu, rho, out):
         _group(out, mu * (1.0 - rho), out)
 
 
-@kernel
+@elementwise
 def _prox_rows(kind, v, mu, rho, out):
     for j in range(len(v)):
         row_prox(kind, v[j], mu, rho, out[j])
 
 
-@kernel
+@elementwise
 def _cut_off(v, mu, out):
     """Set `out` to v less its projection onto the l1 ball of radius `mu`: sizes are cut at a common height."""
     if _absolute(v) <= mu:
@@ -229,7 +229,7 @@ def _cut_off(v, mu, out):
         out[r] = math.copysign(min(abs(v[r]), height), v[r])
 
 
-@kernel
+@elementwise
 def _cut(v, mu):
     """Return the height above which sizes sum to `mu`: it rises as those below are left out (Michelot)."""
     height, counted = -1.0, len(v) + 1

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.base import Executor
-from distls.memory import MIB, MemoryBudget
+from distls.memory import MIB, MemoryBudget, human
 from distls.planning import OfRows, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.base import RoundReport, State, Status, Weights
 from distls.solvers.gls_setup import check_initial
 from distls.storage.columns import ColumnShards
-from distls.storage.errors import DistlsError, MismatchError, ParameterError, StateLostError
+from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError, StateLostError
 from distls.storage.model import LinearModel
 from distls.workers.kernels.descent import Step, Totals
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
@@ -52,6 +52,8 @@ __all__ = ["BcdState", "BlockCoordinateDescent"]
 Array = NDArray[np.float64]
 
 _T = Totals()
+# Bytes of active columns that a refusal tells how to do without.
+_WORTH_NAMING = 16 * MIB
 # How much F may rise by rounding, relative to itself.
 _ROUNDING = {"float64": 1e-10, "float32": 1e-5}
 
@@ -123,7 +125,7 @@ class BlockCoordinateDescent:
         self._row_lanes = deal(dataset.decoded_bytes, min(DEFAULT_LANES, len(dataset)))
         self._polishes = len(self.lanes) > 1 and params["active_sweeps"] > 0
         self._active_bytes = params["active_mib"] * MIB // len(self.lanes)
-        self.plan = self._plan(memory or MemoryBudget(workers=slots))
+        self.plan = self._planned(memory or MemoryBudget(workers=slots))
         self.data = DatasetRef(
             str(dataset.path.resolve()),
             dataset.fingerprint,
@@ -133,6 +135,16 @@ class BlockCoordinateDescent:
         by_class = problem.row_weight_by_class
         plain = not dataset.meta.weighted and bool(np.all(by_class == 1.0))
         self._class_weight = None if plain else by_class
+
+    def _planned(self, memory: MemoryBudget) -> Plan:
+        """Return the plan; where it does not fit, say what could be done without."""
+        try:
+            return self._plan(memory)
+        except MemoryPlanError as error:
+            spare = self._most_active()
+            if spare < _WORTH_NAMING:
+                raise
+            raise MemoryPlanError(f"{error}, or lower active_mib, which takes {human(spare)} of it") from None
 
     def _plan(self, memory: MemoryBudget) -> Plan:
         n_features, k = self.problem.shape

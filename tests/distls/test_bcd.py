@@ -37,6 +37,7 @@ def with_columns(path: Path, x, y, **options) -> Dataset:
 class TestContract(SolverContract):
     method = "bcd"
     params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0}
+    passes = 20  # active sweeps count too
 
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
@@ -54,6 +55,7 @@ class TestContractOfConstantSteps(SolverContract):
         "fit_intercept": True,
         "tau": 0.0,
     }
+    passes = 20
 
     @pytest.fixture(scope="class")
     def dataset(self, tmp_path_factory):
@@ -308,6 +310,18 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     assert plan.worker_parts["rows"] == rows * (4 * 4 + 4)
     assert plan.network_bytes_per_round >= rows * 16 * 3
     assert plan.worker_bytes <= 800 * MIB
+
+
+def test_a_refusal_says_what_active_columns_take(small, monkeypatch):
+    dataset, _, _ = small
+    chosen = method_named("bcd")
+    params = chosen.resolve({})
+    problem = Problem.of(dataset, params, 0, chosen.targets)
+    monkeypatch.setattr(BlockCoordinateDescent, "_most_active", lambda self: 600 * MIB)
+    with pytest.raises(
+        MemoryPlanError, match=r"work 600 MiB.*, or lower active_mib, which takes 600 MiB of it$"
+    ):
+        BlockCoordinateDescent(problem, params, memory=MemoryBudget(700 * MIB))
 
 
 def test_state_is_gone_when_a_run_has_ended(small, tmp_path):

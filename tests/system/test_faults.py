@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from distls.fitting import fit
+from distls.sharding import add_columns
 
 PASSES = 100
 
@@ -130,3 +131,27 @@ def test_driver_killed_before_any_checkpoint_starts_over(
     assert code == 0, error
     assert _digest(run) == undisturbed
     assert _rounds(run) == PASSES
+
+
+def test_killed_worker_changes_nothing_of_coordinate_descent(
+    command: Callable[..., Any], documents: Path, tmp_path: Path
+) -> None:
+    """It has no scores but those in RUN/state, which follow from the weights."""
+    params = {"alpha": 1e-3, "lanes": 4, "tau": 0.0, "active_sweeps": 0}
+    passes = 40
+    add_columns(documents)
+    whole = fit("bcd", documents, params=params, passes=passes, eval_every=0).model
+    assert whole is not None
+    run = tmp_path / "run"
+    given = [text for name, value in params.items() for text in ("-p", f"{name}={value}")]
+    started = command(
+        "fit", "bcd", documents, run, *given, "--passes", passes, "--workers", 2, "--eval-every", 0
+    )
+    started.when(lambda: len(started.workers()) >= 2)
+    workers = started.workers()
+    started.when(lambda: _rounds(run) >= 2)
+    workers[0].send_signal(signal.SIGKILL)
+    assert _rounds(run) < passes, "killed too late to matter"
+    code, _, error = started.end()
+    assert code == 0, error
+    assert _digest(run) == whole.sha256

@@ -11,6 +11,10 @@ A block that is zero and stays zero costs G_j alone; one without data nothing.
 
 Shapes: w (n_columns, k); z (n_rows, k), float32 or float64; y int32 (n_rows,); weight float64 (n_rows,) or (0,) for
 all ones; all arithmetic float64. Vectors of classes are padded (see `distls.workers.kernels.slack`).
+
+Sums keep the order they are written in. Were they reassociated, a function that is called and not inlined could have
+other last bits in the process that compiles it than in those that load the caller from the disk cache, which holds a
+copy that was optimised once more.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -22,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload, register_jitable
 
-from distls.workers.kernels._jit import kernel
+from distls.workers.kernels._jit import elementwise
 from distls.workers.kernels.linear import row_arrays, row_span
 from distls.workers.kernels.slack import LANES, prefetch_row, slack_curvature, slack_gradient, slack_move
 from distls.workers.losses import MulticlassSquaredHinge, MultitaskSquaredHinge, Softmax, row_slopes
@@ -178,7 +182,7 @@ def _chosen(loss: Any, multiclass: Any, multitask: Any, softmax: Any) -> Any:
     return table[loss.instance_class]
 
 
-@kernel
+@elementwise
 def _exponentials(z, i, scratch):
     """Set ``scratch = exp(z_i - max z_i)`` and return the sum."""
     top = z[i, 0]
@@ -192,7 +196,7 @@ def _exponentials(z, i, scratch):
     return total
 
 
-@kernel
+@elementwise
 def _log_loss(z, i, y, scratch):
     top = z[i, 0]
     for r in range(1, z.shape[1]):
@@ -203,7 +207,7 @@ def _log_loss(z, i, y, scratch):
 # ---------------------------------------------------------------- one block
 
 
-@kernel
+@elementwise
 def _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
     """Set g to G_j times sum_i s_i."""
     g[:], own[:] = 0.0, 0.0
@@ -219,7 +223,7 @@ def _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
         g[r] = by * (g[r] + own[r])
 
 
-@kernel
+@elementwise
 def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     """Return max_r h_jr times sum_i s_i (Eq. 6)."""
     h[:], own[:] = 0.0, 0.0
@@ -236,7 +240,7 @@ def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     return _slope_factor(loss) * largest
 
 
-@kernel
+@elementwise
 def _constant(loss, indices, data, start, stop, k, weight):
     """Return K_j times sum_i s_i."""
     total = 0.0
@@ -249,7 +253,7 @@ def _constant(loss, indices, data, start, stop, k, weight):
     return _lipschitz(loss, k) * total
 
 
-@kernel
+@elementwise
 def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
     """Add ``x_ij d`` to the scores of all rows; return the change of the loss times sum_i s_i."""
     total = 0.0
@@ -262,7 +266,7 @@ def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
     return total
 
 
-@kernel
+@elementwise
 def _is_zero(w):
     for r in range(len(w)):  # noqa: SIM110 (numba has no `all`)
         if w[r] != 0.0:
@@ -270,7 +274,7 @@ def _is_zero(w):
     return True
 
 
-@kernel
+@elementwise
 def _norm(d):
     total = 0.0
     for r in range(len(d)):
@@ -278,7 +282,7 @@ def _norm(d):
     return math.sqrt(total)
 
 
-@kernel
+@elementwise
 def _inner(a, b):
     total = 0.0
     for r in range(len(b)):
@@ -286,14 +290,14 @@ def _inner(a, b):
     return total
 
 
-@kernel
+@elementwise
 def _along(w, size, d, out):
     """Set ``out = w + size * d``."""
     for r in range(len(w)):
         out[r] = w[r] + size * d[r]
 
 
-@kernel
+@elementwise
 def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g, d, part, scratch, totals):
     """Go from w along d as far as Eq. 7 allows, and change w and Z so; count the change of F and the tries."""
     k = len(w)
@@ -320,7 +324,7 @@ def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g,
     _moved(loss, indices, data, start, stop, z, y, weight, part, scratch)
 
 
-@kernel
+@elementwise
 def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
     """Do one sweep over the columns `order` of a shard, in place of w and z.
 
@@ -387,7 +391,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
 # ---------------------------------------------------------------- rows
 
 
-@kernel
+@elementwise
 def loss_of_scores(z, change, size, y, weight, loss):
     """Return ``sum_i s_i loss(y_i, z_i + size * change_i)``."""
     scratch, slopes = np.empty(z.shape[1]), np.empty(z.shape[1])

@@ -25,7 +25,7 @@ LANES = 4  # float64 a vector; longer ones store across cache lines
 _BIT, _BYTE, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _DOUBLE = ir.DoubleType()
 _VECTOR, _MASK, _RAMP = (ir.VectorType(kind, LANES) for kind in (_DOUBLE, _BIT, _INT64))
-_FAST = ("reassoc", "contract", "nsz", "arcp")  # as in `kernel`
+_FLAGS = ("contract", "nsz")  # as in `elementwise`
 _NEVER = (
     -1e300
 )  # a score that is never within any margin: stands where a vector reaches beyond the last class
@@ -101,7 +101,7 @@ class _Row:
     def slack(self, scores: Any, c: Any) -> Any:
         """Return ``max(scores + c, 0)``; a NaN stays one."""
         b, zero = self.builder, ir.Constant(_VECTOR, None)
-        total = b.fadd(scores, c, flags=_FAST)
+        total = b.fadd(scores, c, flags=_FLAGS)
         return b.select(b.fcmp_ordered("<=", total, zero), zero, total)
 
     def sum(self, vector: Any) -> Any:
@@ -109,12 +109,12 @@ class _Row:
         b = self.builder
         lanes = [b.extract_element(vector, _INT32(i)) for i in range(LANES)]
         while len(lanes) > 1:
-            lanes = [b.fadd(x, y, flags=_FAST) for x, y in zip(lanes[::2], lanes[1::2], strict=True)]
+            lanes = [b.fadd(x, y, flags=_FLAGS) for x, y in zip(lanes[::2], lanes[1::2], strict=True)]
         return lanes[0]
 
     def multiply_add(self, a: Any, x: Any, y: Any) -> Any:
         """Return ``a * x + y``."""
-        return self.builder.fadd(self.builder.fmul(a, x, flags=_FAST), y, flags=_FAST)
+        return self.builder.fadd(self.builder.fmul(a, x, flags=_FLAGS), y, flags=_FLAGS)
 
 
 def _check(z: Any, *others: Any) -> None:
@@ -141,7 +141,7 @@ def slack_gradient(_context, z, i, c, factor, g):
 
         def body(first, mask):
             slack = row.slack(row.scores(first, mask), c)
-            builder.store(builder.fadd(builder.load(total), slack, flags=_FAST), total)
+            builder.store(builder.fadd(builder.load(total), slack, flags=_FLAGS), total)
             place = address(first)
             builder.store(row.multiply_add(factor, slack, builder.load(place, align=8)), place, align=8)
 
@@ -163,9 +163,9 @@ def slack_curvature(_context, z, i, c, factor, h):
         zero, one = ir.Constant(_VECTOR, None), ir.Constant(_VECTOR, [1.0] * LANES)
 
         def body(first, mask):
-            within = builder.fcmp_ordered(">", builder.fadd(row.scores(first, mask), c, flags=_FAST), zero)
+            within = builder.fcmp_ordered(">", builder.fadd(row.scores(first, mask), c, flags=_FLAGS), zero)
             count = builder.select(within, one, zero)
-            builder.store(builder.fadd(builder.load(total), count, flags=_FAST), total)
+            builder.store(builder.fadd(builder.load(total), count, flags=_FLAGS), total)
             place = address(first)
             builder.store(row.multiply_add(factor, count, builder.load(place, align=8)), place, align=8)
 
@@ -191,10 +191,8 @@ def slack_move(_context, z, i, before, after, x, d):
             new = row.slack(row.store_scores(moved, first, mask), after)
             slack = row.slack(old, before)
             # a^2 - b^2 as (a - b)(a + b): near the optimum the squares cancel
-            apart = builder.fsub(new, slack, flags=("contract", "nsz"))
-            change = row.multiply_add(
-                apart, builder.fadd(new, slack, flags=("contract", "nsz")), builder.load(total)
-            )
+            apart = builder.fsub(new, slack, flags=_FLAGS)
+            change = row.multiply_add(apart, builder.fadd(new, slack, flags=_FLAGS), builder.load(total))
             builder.store(change, total)
 
         row.each(body)
