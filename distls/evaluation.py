@@ -488,14 +488,17 @@ def _stationarity(problem: Problem, weights: Weights, gradient: NDArray[np.float
     return w - prox_rows(problem.penalty, w - gradient, problem.alpha, problem.l1_ratio)
 
 
+_SQUARED_HINGES = ("multiclass_squared_hinge", "multitask_squared_hinge")
+
+
 def _gap(problem: Problem, weights: Weights, loss: float, gradient: NDArray[np.float64]) -> float:
     """Return the duality gap at c times the slopes of the losses, c being what makes that feasible.
 
     By Fenchel's equality the conjugates of the losses at their slopes have the mean <G, W> - L(W), with G the gradient
     of L. The squared hinges' conjugates are quadratic: at c times the slopes they cost c^2 L + c (<G, W> - 2 L). Of
-    the softmax convexity bounds them by c (<G, W> - L), which is exact at c = 1.
+    other losses, which are not negative, convexity bounds them by c (<G, W> - L), which is exact at c = 1.
     """
     product = float(np.vdot(gradient, weights.coefficients.astype(np.float64)))
     c, conjugated = conjugate(problem.penalty, -gradient, problem.alpha, problem.l1_ratio)
     rest = problem.alpha * problem.penalty_of(weights.coefficients) + conjugated + c * product
-    return rest + loss * ((1.0 - c) if problem.loss == "softmax" else (1.0 - c) ** 2)
+    return rest + loss * ((1.0 - c) ** 2 if problem.loss in _SQUARED_HINGES else 1.0 - c)

@@ -475,6 +475,7 @@ _BCD_PAPER = (
     "Classification"
 )
 _BCD_LOSSES = {"squared_hinge": "multiclass_squared_hinge", "log": "softmax"}
+_FOBOS_LOSSES = {"hinge": "crammer_singer"}
 
 
 def _descent() -> tuple[Parameter, ...]:
@@ -538,6 +539,69 @@ def _descent() -> tuple[Parameter, ...]:
             "dtype", "float64", one_of("float32", "float64"), "of weights and of the scores of all rows"
         ),
         Parameter("init", None, text, "a run or model to start from"),
+    )
+
+
+def _picked(names: str) -> tuple[Parameter, ...]:
+    """Return parameters that mean the same as in block coordinate descent."""
+    known = {parameter.name: parameter for parameter in _descent()}
+    return tuple(known[name] for name in names.split())
+
+
+def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
+    """Return the parameters of methods that step along the whole gradient."""
+    return (
+        *_picked("loss penalty l1_ratio alpha"),
+        *own,
+        *_picked("tau fit_intercept class_weight"),
+        Parameter("lanes", None, integer(1, 4096), "chains read in parallel; default min(8, partitions)"),
+        Parameter("dtype", "float64", one_of("float32", "float64"), "of products and weights"),
+        *_picked("init"),
+    )
+
+
+def lazy_penalty(value: Any) -> str:
+    """Parse a penalty whose shrinkages add up over the rows that lack a feature."""
+    if value == "sparse-group":
+        raise ValueError(
+            "its shrinkages do not add up over the rows that lack a feature; bcd, fista and sparsa have it"
+        )
+    return str(one_of("l1l2", "l1", "l2", "elasticnet", "l1linf")(value))
+
+
+def _splitting() -> tuple[Parameter, ...]:
+    """Return the parameters of forward-backward splitting."""
+    return (
+        Parameter(
+            "loss",
+            "multiclass_squared_hinge",
+            one_of(
+                "multiclass_squared_hinge",
+                "multitask_squared_hinge",
+                "softmax",
+                "crammer_singer",
+                **_BCD_LOSSES,
+                **_FOBOS_LOSSES,
+            ),
+            "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge, softmax (log), or crammer_singer "
+            "(hinge)",
+        ),
+        Parameter(
+            "penalty",
+            "l1l2",
+            lazy_penalty,
+            "l1l2: rows of weights become zero as a whole; or l1, l2, elasticnet, l1linf",
+        ),
+        Parameter("l1_ratio", None, number(0.0, 1.0), "of elasticnet; default 0.5"),
+        *_picked("alpha"),
+        Parameter(
+            "eta0",
+            None,
+            number(above=0.0),
+            "steps are eta0/sqrt(t); default: tried on a tenth of the rows, judged on others",
+        ),
+        *_picked("fit_intercept"),
+        *_lanes_and_rows(),
     )
 
 
@@ -714,6 +778,59 @@ METHODS: dict[str, Method] = {
             passes=200.0,
             keeps_rows=True,
             path=True,
+        ),
+        Method(
+            name="fista",
+            summary="sparse direct multi-class models by accelerated proximal steps on the whole gradient",
+            paper="Beck, Teboulle 2009, A Fast Iterative Shrinkage-Thresholding Algorithm",
+            aliases=_BCD_LOSSES,
+            parameters=_proximal(
+                Parameter(
+                    "step",
+                    "line-search",
+                    one_of("line-search", "constant"),
+                    "line-search: L follows the curvature that steps meet; constant: 1/L",
+                ),
+                Parameter(
+                    "lipschitz",
+                    None,
+                    _or(number(above=0.0), "norm", "bound"),
+                    "of constant steps, L: the loss's constant times the norm of Sigma, which costs some reads "
+                    "(norm, default), or times its trace (bound), or a number; of line-search a number, where L starts",
+                ),
+            ),
+            solver="distls.solvers.proximal:Fista",
+            targets=("class",),
+            passes=200.0,
+        ),
+        Method(
+            name="sparsa",
+            summary="sparse direct multi-class models by proximal steps of spectral length on the whole gradient",
+            paper="Wright, Nowak, Figueiredo 2009, Sparse Reconstruction by Separable Approximation",
+            aliases=_BCD_LOSSES,
+            parameters=_proximal(
+                Parameter(
+                    "history",
+                    5,
+                    integer(1, 1000),
+                    "a step must improve on the worst of so many objectives, the paper's M",
+                ),
+                Parameter(
+                    "lipschitz", None, number(above=0.0), "where L starts; default: a 64th of its bound"
+                ),
+            ),
+            solver="distls.solvers.proximal:Sparsa",
+            targets=("class",),
+            passes=200.0,
+        ),
+        Method(
+            name="fobos",
+            summary="sparse direct multi-class models by stochastic forward-backward splitting",
+            paper="Duchi, Singer 2009, Efficient Online and Batch Learning Using Forward Backward Splitting",
+            aliases={**_BCD_LOSSES, **_FOBOS_LOSSES},
+            parameters=_splitting(),
+            solver="distls.solvers.stochastic:Fobos",
+            targets=("class",),
         ),
         Method(
             name="gls",

@@ -27,7 +27,16 @@ from distls.workers.stream import DatasetRef, ReadStats, stream
 from distls.workers.targets import Slopes, slice_rows, slopes_of
 from distls.workers.training import KernelTypes, row_weights
 
-__all__ = ["SCORES", "PointJob", "PointMoments", "Points", "basis_lane", "point_lane", "warm_up_products"]
+__all__ = [
+    "SCORES",
+    "PointJob",
+    "PointMoments",
+    "Points",
+    "basis_lane",
+    "point_lane",
+    "sigma_lane",
+    "warm_up_products",
+]
 
 # Scores of rows at all points that are made at a time, in pieces of at least PIECE_ROWS rows.
 SCORES = 2**21
@@ -72,12 +81,15 @@ class Points(NamedTuple):
         Rows, a one in front where m is n_features + 1, are taken times its inverse.
     held : tuple of int, one for each of the p
         The fold that is held out: it is no part of the loss and the gradient but judges the point. -1: none.
+    bare : int
+        So many of the first points are there for their losses alone: sums have no products of theirs.
     """
 
     weights: NDArray[np.float64]
     intercept: NDArray[np.float64]
     basis: NDArray[np.float64] | None = None
     held: tuple[int, ...] = ()
+    bare: int = 0
 
 
 @dataclass
@@ -113,10 +125,12 @@ def point_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
     """Sum loss and gradient at all points over one lane's partitions, as `PointMoments`."""
 
     def start(width: int) -> list[Moments]:
-        return [_zero_points(width, points.weights.shape[1], job)]
+        return [_zero_points(width, points, job)]
 
     dtype = np.dtype(job.dtype)
-    sent = points._replace(weights=points.weights.astype(dtype), intercept=points.intercept.astype(dtype))
+    sent = points._replace(
+        weights=points.weights.astype(dtype, copy=False), intercept=points.intercept.astype(dtype)
+    )
 
     def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
         for fold, rows in _pieces(n_rows_of(part.x), job.folds, points.weights.shape[1]):
@@ -158,6 +172,34 @@ def basis_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
     return sums
 
 
+def sigma_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+    """Sum the loss at the first point, and the rows times their products with all other columns of the weights.
+
+    So the sums hold Sigma V for the columns V: ``cross`` is ``sum_i s_i x_i (x_i^T V + v_0)`` and ``slopes`` is
+    ``sum_i s_i (x_i^T V + v_0)``, with v_0 the columns' intercepts.
+    """
+    k = job.n_outputs
+
+    def start(width: int) -> list[Moments]:
+        return [Moments.zero(width, points.weights.shape[1] - k, with_gram=False)]
+
+    def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
+        (moments,) = total
+        for _, rows in _pieces(n_rows_of(part.x), 1, points.weights.shape[1]):
+            x, s = slice_rows(part.x, rows), weight[rows]
+            for piece, features in blocks(Design(), x, np.dtype(np.float64)):
+                scores = np.tile(points.intercept, (n_rows_of(features), 1))
+                add_scores(features, points.weights, scores)
+                y, own = slice_rows(slice_rows(part.y, rows), piece), s[piece]
+                here = slopes_of(job.loss, np.ascontiguousarray(scores[:, :k]), y, own)
+                _add_totals(here, len(scores), moments)
+                products = scores[:, k:] * own[:, None] if len(own) else np.ascontiguousarray(scores[:, k:])
+                add_cross(features, products, moments.cross)
+                moments.slopes += products.sum(axis=0)
+
+    return _reduced(job, lane, start, add)
+
+
 def _reduced(
     job: PointJob,
     lane: Lane,
@@ -183,9 +225,10 @@ def _reduced(
     )
 
 
-def _zero_points(width: int, n_columns: int, job: PointJob) -> PointMoments:
+def _zero_points(width: int, points: Points, job: PointJob) -> PointMoments:
+    n_columns = points.weights.shape[1]
     p = n_columns // job.n_outputs
-    zero = Moments.zero(width, n_columns, with_gram=False)
+    zero = Moments.zero(width, n_columns - points.bare * job.n_outputs, with_gram=False)
     own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
     return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(job.folds)})
 
@@ -203,7 +246,7 @@ def _add_points(
     assert isinstance(moments, PointMoments)
     scores = np.tile(points.intercept, (n_rows_of(features), 1))
     add_scores(features, points.weights, scores)
-    slopes = np.zeros(scores.shape)
+    slopes = np.zeros((len(scores), len(moments.slopes)))
     for point in range(len(moments.losses)):
         own = slice(point * job.n_outputs, (point + 1) * job.n_outputs)
         here = slopes_of(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
@@ -211,13 +254,20 @@ def _add_points(
             moments.held_losses[point] += here.loss_sum
             moments.wrong[point] += here.errors
         else:
-            slopes[:, own] = here.values
+            _write(here.values, slopes, point - points.bare)
             moments.losses[point] += here.loss_sum
         if point == 0:
             _add_totals(here, len(scores), moments)
             moments.fold_weights[fold] += here.weight_sum
     add_cross(features, slopes, moments.cross)
     moments.slopes += slopes.sum(axis=0)
+
+
+def _write(values: NDArray[np.float64], slopes: NDArray[np.float64], place: int) -> None:
+    """Write the slopes of one of the points side by side; of those before the first there are none."""
+    if place >= 0:
+        k = values.shape[1]
+        slopes[:, place * k : (place + 1) * k] = values
 
 
 def _add_totals(slopes: Slopes, n_rows: int, moments: Moments) -> None:

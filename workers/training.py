@@ -278,7 +278,7 @@ def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
         loss, total = evaluate_targets(x, y, weight, trial.update.loss, readout)
         loss_sum, weight_sum = loss_sum + loss, weight_sum + total
     with np.errstate(over="ignore", invalid="ignore"):
-        penalty = 0.5 * trial.update.alpha * float(np.square(readout.weights, dtype=np.float64).sum())
+        penalty = trial.update.alpha * trial.update.penalty_of(readout.weights)
         value = loss_sum / weight_sum + penalty if weight_sum > 0 else penalty
     return value if math.isfinite(value) else math.inf
 

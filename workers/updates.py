@@ -38,6 +38,14 @@ from distls.workers.kernels.second_order import (
     rls_block,
     rls_settings,
 )
+from distls.workers.kernels.splitting import (
+    Shrinkage,
+    SplittingSettings,
+    new_shrinkage,
+    shrink_all,
+    splitting_block,
+    splitting_settings,
+)
 from distls.workers.kernels.stochastic import (
     PEGASOS,
     SIGMA,
@@ -50,6 +58,7 @@ from distls.workers.kernels.stochastic import (
     window_mean,
 )
 from distls.workers.losses import BINARY_LOSSES, LOSSES
+from distls.workers.penalties import penalty_value
 
 __all__ = [
     "AdaptiveUpdate",
@@ -61,6 +70,7 @@ __all__ = [
     "ScheduledUpdate",
     "SgdLearner",
     "SgdUpdate",
+    "SplittingUpdate",
     "Update",
     "one_row",
 ]
@@ -144,6 +154,10 @@ class Update:
         if self.single:
             weights, intercept = np.hstack([-weights, weights]), np.hstack([-intercept, intercept])
         return weights, intercept if self.fit_intercept else np.zeros_like(intercept)
+
+    def penalty_of(self, weights: NDArray[Any]) -> float:
+        """Return R of the model's weights."""
+        return penalty_value("l2", weights, 0.0)
 
     def start_from(self, weights: NDArray[Any], intercept: NDArray[Any], arrays: Arrays) -> None:
         """Write a model's weights into the arrays."""
@@ -347,6 +361,63 @@ class _Adaptive(_Kept):
         """Return weights, intercept and accumulators, everything decayed up to now."""
         settle(self.weights, self.squares, self.decay, self.time, self.settings)
         return self.weights, self.intercept, self.squares, self.square_b
+
+
+@dataclass(frozen=True)
+class SplittingUpdate(Update):
+    """Forward-backward splitting with steps eta0/sqrt(t): `distls.workers.kernels.splitting`.
+
+    Attributes
+    ----------
+    eta0 : float
+    penalty : str
+        One of `SPLITS`.
+    l1_ratio : float
+    """
+
+    eta0: float = 1.0
+    penalty: str = "l1l2"
+    l1_ratio: float = 0.0
+
+    def begin(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> Learner:
+        """Return the learner of a lane that has taken `time` steps."""
+        weights, intercept = (array.copy() for array in arrays)
+        settings = splitting_settings(
+            self.row_loss, self.eta0, alpha=self.alpha, penalty=self.penalty, rho=self.l1_ratio,
+            fit_intercept=self.fit_intercept,
+        )  # fmt: skip
+        return _Splitting(settings, weights, intercept, new_shrinkage(len(weights), time))
+
+    def penalty_of(self, weights: NDArray[Any]) -> float:
+        """Return R of the model's weights."""
+        return penalty_value(self.penalty, weights, self.l1_ratio)
+
+
+@dataclass
+class _Splitting(_Kept):
+    settings: SplittingSettings
+    weights: NDArray[Any]
+    intercept: NDArray[np.float64]
+    shrinkage: Shrinkage
+
+    @property
+    def clock(self) -> NDArray[np.float64]:  # type: ignore[override]
+        """Steps taken, first."""
+        return self.shrinkage.clock
+
+    def learn(
+        self, x: Rows, y: Any, weight: NDArray[np.float64], order: NDArray[np.int64]
+    ) -> tuple[float, int]:
+        """Learn from the rows `order`."""
+        loss, errors = splitting_block(
+            x, y, weight, order, self.weights, self.intercept, self.shrinkage, self.settings
+        )
+        return loss, int(errors)
+
+    def arrays(self) -> Arrays:
+        """Return weights and intercept, everything shrunk up to now."""
+        shrink_all(self.weights, self.shrinkage, self.settings)
+        return self.weights, self.intercept
 
 
 @dataclass(frozen=True)

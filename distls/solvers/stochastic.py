@@ -28,6 +28,7 @@ from distls.solvers.updates import (
     Recipe,
     adaline_recipe,
     constrained_recipe,
+    fobos_recipe,
     mcid_recipe,
     olbfgs_recipe,
     rls_recipe,
@@ -62,6 +63,7 @@ from distls.workers.updates import Arrays, Update
 __all__ = [
     "Adaline",
     "Constrained",
+    "Fobos",
     "Mcid",
     "Olbfgs",
     "Rls",
@@ -507,6 +509,12 @@ class Adaline(Stochastic):
     """Adaline."""
 
     recipe_of = staticmethod(adaline_recipe)
+
+
+class Fobos(Stochastic):
+    """Forward-backward splitting."""
+
+    recipe_of = staticmethod(fobos_recipe)
 
 
 class Rls(Stochastic):

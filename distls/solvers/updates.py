@@ -16,6 +16,7 @@ from distls.workers.updates import (
     RlsUpdate,
     ScheduledUpdate,
     SgdUpdate,
+    SplittingUpdate,
     Update,
 )
 
@@ -25,6 +26,7 @@ __all__ = [
     "Recipe",
     "adaline_recipe",
     "constrained_recipe",
+    "fobos_recipe",
     "mcid_recipe",
     "olbfgs_recipe",
     "rls_recipe",
@@ -43,6 +45,8 @@ _TRIAL_SHARE = 10
 _LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
 # Of adaptive steps: docs/decisions/0011.
 _ADAPTIVE = 0.5
+# Of forward-backward splitting: powers of 4 that are tried, over mean|x|^2. Slopes may be sums over all classes.
+_SPLITTING_POWERS = range(-3, 4)
 
 
 def safe_start(mean_square_norm: float, alpha: float) -> float:
@@ -62,6 +66,8 @@ class Facts:
     n_outputs, n_features, n_rows, nnz : int
     mean_square_norm : float
         mean_i |x_i|^2.
+    penalty : str
+    l1_ratio : float
     """
 
     loss: str
@@ -73,6 +79,8 @@ class Facts:
     n_rows: int
     nnz: int
     mean_square_norm: float
+    penalty: str = "l2"
+    l1_ratio: float = 0.0
 
     @classmethod
     def of(cls, problem: Problem, generated: int | None = None) -> Facts:
@@ -85,7 +93,7 @@ class Facts:
             )  # fmt: skip
         return cls(
             problem.loss, problem.target, problem.alpha, problem.fit_intercept, problem.shape[1],
-            meta.n_features, meta.n_rows, meta.nnz, meta.mean_square_norm,
+            meta.n_features, meta.n_rows, meta.nnz, meta.mean_square_norm, problem.penalty, problem.l1_ratio,
         )  # fmt: skip
 
 
@@ -221,6 +229,17 @@ def constrained_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, wa
 def adaline_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
     """Return plain steps of least squares."""
     return _by_schedule(SgdUpdate(**_common(facts)), facts, params, n_lanes)
+
+
+def fobos_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
+    """Return steps of forward-backward splitting, of the size that is given or of sizes to be tried."""
+    update = SplittingUpdate(**_common(facts), penalty=facts.penalty, l1_ratio=facts.l1_ratio)
+    square, given = facts.mean_square_norm or 1.0, params["eta0"]
+    if given:
+        return Recipe(replace(update, eta0=given))
+    updates = [replace(update, eta0=4.0**power / square) for power in _SPLITTING_POWERS]
+    candidates = tuple(Candidate({"eta0": each.eta0}, each, each) for each in updates)
+    return Recipe(updates[len(updates) // 2], candidates)
 
 
 def _mean_update(mode: str, facts: Facts, center: str, n_lanes: int) -> MeanUpdate:

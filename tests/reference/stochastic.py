@@ -142,3 +142,19 @@ def scheduled(
             w = w * np.maximum(1 - skip * alpha * steps(tau), 0)
             count, update = skip, True
     return w, b, diagonal, loss_sum
+
+
+def fobos(
+    x: Array, y: Any, slopes: Slopes, eta0: float, prox: Callable[[Array, float], Array], *, k: int,
+    alpha: float = 0.0, s: Any = None, intercept: bool = False,
+) -> tuple[Array, Array, float]:  # fmt: skip
+    """Forward-backward splitting with steps eta0/sqrt(t): every row of W is shrunk at every step."""
+    w, b, loss_sum = np.zeros((x.shape[1], k)), np.zeros(k), 0.0
+    for t in range(1, len(x) + 1):
+        i, eta = t - 1, eta0 / np.sqrt(t)
+        value, g = slopes(x[i] @ w + b, y[i])
+        weight = 1.0 if s is None else s[i]
+        loss_sum += weight * value
+        w = np.stack([prox(row, eta * alpha) for row in w - eta * weight * np.outer(x[i], g)])
+        b = b - eta * weight * g if intercept else b
+    return w, b, loss_sum

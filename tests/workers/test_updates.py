@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
+from distls.workers.kernels import splitting
 from distls.workers.kernels.scheduled import METRICS
 from distls.workers.kernels.schedules import SCHEDULES
+from distls.workers.kernels.splitting import SPLITS
 from distls.workers.losses import BINARY_LOSSES
 from distls.workers.updates import (
     AdaptiveUpdate,
@@ -19,7 +21,9 @@ from distls.workers.updates import (
     RlsUpdate,
     ScheduledUpdate,
     SgdUpdate,
+    SplittingUpdate,
 )
+from reference import bcd
 from reference import stochastic as oracle
 
 NONE = np.empty(0)
@@ -107,6 +111,40 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
 
 
+@pytest.mark.parametrize("penalty", sorted(SPLITS))
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "multiclass_squared_hinge"])
+@pytest.mark.parametrize("alpha", [0.0, 0.02, 0.2])
+def test_lazy_shrinkage_equals_that_of_every_step(penalty, layout, loss, alpha):
+    """With the strongest of them rows of W are zero again and again."""
+    x, y, s = problem(3)
+    update = SplittingUpdate(loss, False, alpha, True, eta0=0.4, penalty=penalty, l1_ratio=0.3)
+    w, b, loss_sum = oracle.fobos(
+        x, y, oracle.slopes_of(loss), 0.4, lambda v, mu: bcd.prox(v, mu, penalty, 0.3), k=3, alpha=alpha, s=s,
+        intercept=True,
+    )  # fmt: skip
+    (got, got_b), got_loss, _ = learn(update, x, y, s, layout)
+    np.testing.assert_allclose(got, w, rtol=1e-9, atol=1e-12)
+    assert np.array_equal(got == 0, w == 0)
+    np.testing.assert_allclose(got_b, b, rtol=1e-9)
+    assert got_loss == pytest.approx(loss_sum, rel=1e-10)
+
+
+def test_shrinkage_starts_anew_before_it_overflows():
+    """So strong that P would pass 1e50 after a part of the rows."""
+    x, y, s = problem(3)
+    update = SplittingUpdate("softmax", False, 30.0, False, eta0=0.5, penalty="elasticnet", l1_ratio=1e-3)
+    w, _, loss_sum = oracle.fobos(
+        x, y, oracle.slopes_of("softmax"), 0.5, lambda v, mu: bcd.prox(v, mu, "elasticnet", 1e-3), k=3, alpha=30.0,
+        s=s,
+    )  # fmt: skip
+    largest = np.prod(1 + 30.0 * 0.999 * 0.5 / np.sqrt(np.arange(1, len(x) + 1)))
+    assert largest > splitting._LARGEST
+    (got, _), got_loss, _ = learn(update, x, y, s)
+    np.testing.assert_allclose(got, w, rtol=1e-9, atol=1e-14)
+    assert got_loss == pytest.approx(loss_sum, rel=1e-10)
+
+
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["ovr_squared_hinge", "ovr_log"])
@@ -149,6 +187,10 @@ UPDATES = {
         m: ScheduledUpdate("ovr_squared_hinge", False, 0.02, True, t0=60.0, skip=7, metric=m) for m in METRICS
     },
     "csgd": MeanUpdate("squared", False, 0.0, True, eta0=0.05),
+    "fobos": SplittingUpdate("multiclass_squared_hinge", False, 0.05, True, eta0=0.3),
+    "fobos, elastic net": SplittingUpdate(
+        "softmax", False, 0.05, True, eta0=0.3, penalty="elasticnet", l1_ratio=0.4
+    ),
     "centred": MeanUpdate("squared", False, 0.0, True, eta0=0.05, mode="centre"),
 }
 
