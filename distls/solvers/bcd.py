@@ -22,7 +22,7 @@ from distls.memory import MIB, MemoryBudget, human
 from distls.planning import OfRows, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.base import RoundReport, State, Status, Weights
-from distls.solvers.gls_setup import check_initial
+from distls.solvers.initial import check_initial
 from distls.storage.columns import ColumnShards
 from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError, StateLostError
 from distls.storage.model import LinearModel

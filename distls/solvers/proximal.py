@@ -21,7 +21,7 @@ from distls.problem import Problem
 from distls.solvers.base import RoundReport, State, Status, Weights
 from distls.solvers.blocks import BlockReader
 from distls.solvers.descent import next_momentum
-from distls.solvers.gls_setup import check_initial
+from distls.solvers.initial import check_initial
 from distls.storage.errors import ParameterError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
