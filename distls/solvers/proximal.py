@@ -56,6 +56,8 @@ _SLACK, _DOWN = 1.5, 0.8
 _START_SHARE = 64.0
 # Differences of the objective below this many roundings of it tell nothing.
 _ROUNDINGS = 64.0
+# How far steps move weights that have diverged.
+_FAR = 1e100
 # SpaRSA's sufficient decrease.
 _SIGMA = 0.01
 _LEAST = 1e-8  # of its bound that SpaRSA's L may be
@@ -226,7 +228,8 @@ class Proximal:
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
         read = self._read_sigma if state.stage == _NORM else self._read_points
         sums = read(state, executor)
-        with single_threaded_blas():
+        # divergence is the loop's to report
+        with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             take_up = self._bound_norm if state.stage == _NORM else self._advance
             outcome = take_up(following, sums)
         report = self._reader.report(sums)
@@ -345,6 +348,8 @@ class Proximal:
         step = state.candidate - state.base
         state.moved = state.lipschitz * float(np.sqrt(np.square(step).sum(axis=1)).sum())
         state.ahead = self._look_ahead(state)
+        if not state.moved < _FAR:
+            _diverged(state)
 
     def _look_ahead(self, state: ProximalState) -> Array:
         """Return the point from which the step after the candidate's is taken, (0, 0) where it is that."""

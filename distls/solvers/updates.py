@@ -45,8 +45,8 @@ _TRIAL_SHARE = 10
 _LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
 # Of adaptive steps: docs/decisions/0011.
 _ADAPTIVE = 0.5
-# Of forward-backward splitting: powers of 4 that are tried, over mean|x|^2. Slopes may be sums over all classes.
-_SPLITTING_POWERS = range(-3, 4)
+# Of forward-backward splitting: powers of 4 that are tried, over mean|x|^2.
+_SPLITTING_POWERS = range(-2, 5)
 
 
 def safe_start(mean_square_norm: float, alpha: float) -> float:
@@ -234,10 +234,12 @@ def adaline_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: 
 def fobos_recipe(facts: Facts, params: dict[str, Any], n_lanes: int, *, warm: bool) -> Recipe:
     """Return steps of forward-backward splitting, of the size that is given or of sizes to be tried."""
     update = SplittingUpdate(**_common(facts), penalty=facts.penalty, l1_ratio=facts.l1_ratio)
-    square, given = facts.mean_square_norm or 1.0, params["eta0"]
+    curvature, given = facts.mean_square_norm or 1.0, params["eta0"]
     if given:
         return Recipe(replace(update, eta0=given))
-    updates = [replace(update, eta0=4.0**power / square) for power in _SPLITTING_POWERS]
+    if facts.loss == "multiclass_squared_hinge":
+        curvature *= facts.n_outputs  # the slope of a row's own class is a sum over all others
+    updates = [replace(update, eta0=4.0**power / curvature) for power in _SPLITTING_POWERS]
     candidates = tuple(Candidate({"eta0": each.eta0}, each, each) for each in updates)
     return Recipe(updates[len(updates) // 2], candidates)
 
