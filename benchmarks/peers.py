@@ -15,6 +15,7 @@ pays for its start. Machines are noisy: read the ratios.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import resource
@@ -26,6 +27,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 import distls
 from distls.callbacks import History
@@ -64,6 +68,51 @@ def vw_error(model: Path, test: Path, place: Path) -> float:
             wrong += int(float(predicted)) != int(row.split(" ", 1)[0])
             total += 1
     return 100 * wrong / total
+
+
+def has_author_of_bcd() -> bool:
+    """Tell whether sklearn-contrib-lightning, by an author of the paper of `bcd`, is installed."""
+    return importlib.util.find_spec("lightning") is not None
+
+
+def author_of_bcd(
+    x: Any, y: NDArray[Any], alpha: float, *, iterations: int, tol: float = 1e-12, seed: int = 0
+) -> tuple[NDArray[np.float64], float, float]:
+    """Run its CDClassifier on the objective of Eq. 2; return W, wall and CPU seconds.
+
+    Parameters
+    ----------
+    x : float64 scipy.sparse.csc_matrix or Fortran-ordered array of shape (n, d)
+        In the form that it works on, so that no copy is timed.
+    y : array of shape (n,)
+    alpha : float
+        Its C multiplies a sum over rows, the paper's loss is a mean: C = 1/n.
+    iterations : int
+        Outer ones, at most.
+    tol : float
+        It stops when violations are so much of the first ones.
+
+    Returns
+    -------
+    weights : array of shape (d, n_classes)
+    wall, cpu : float
+    """
+    from lightning.classification import CDClassifier
+
+    model = CDClassifier(
+        loss="squared_hinge",
+        penalty="l1/l2",
+        multiclass=True,
+        C=1.0 / len(y),
+        alpha=alpha,
+        max_iter=iterations,
+        tol=tol,
+        random_state=seed,
+    )
+    wall, cpu = time.perf_counter(), time.process_time()
+    model.fit(x, y)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return np.ascontiguousarray(model.coef_.T), wall, cpu
 
 
 class VwPasses:

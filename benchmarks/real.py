@@ -78,12 +78,18 @@ SETS = {
 }
 
 
-def ingest_set(chosen: RealSet, source: Path, place: Path, partition_size: int) -> tuple[Path, Path]:
-    """Ingest a set: place/all, place/part, place/part-val, place/test and place/part-test; return all and part."""
+def ingest_set(
+    chosen: RealSet, source: Path, place: Path, partition_size: int, *, columns: bool = False
+) -> tuple[Path, Path]:
+    """Ingest a set: place/all, place/part, place/part-val, place/test and place/part-test; return all and part.
+
+    With `columns` those to train on have column shards.
+    """
     for name, split in (("all", ()), ("part", (f"val={chosen.held}",))):
         labels = source / chosen.train_labels if chosen.train_labels else None
         common = {
             "partition_size": partition_size,
+            "columns": columns,
             "transform": tuple(filter(None, chosen.transform.split(","))),
         }
         distls.ingest(str(source / chosen.train), place / name, labels=labels, split=split, **common)

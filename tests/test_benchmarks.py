@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from benchmarks import gram, kernels, peers, real, scale, table
-from benchmarks.papers import constrained_sgd, least_squares, mcid, sgd_qn
+from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.export import export_text
 from distls.generation import generate
 from distls.ingestion import ingest
@@ -428,3 +428,86 @@ def test_constrained_sgd_paper_says_what_it_needs(
     with pytest.raises(SystemExit):
         constrained_sgd.main(["--part", "figures"])
     assert "there are simulations and adaline" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- block coordinate descent
+
+
+def _bcd(small_sets: Path, tmp_path: Path, *asked: str) -> Any:
+    options = ["--data", str(small_sets), "--directory", str(small_sets / "made-bcd"), "--seeds", "2"]
+    results = bcd.main([*options, *asked, "--out", str(tmp_path / "out")])
+    assert _read(tmp_path / "out" / "results.json") == json.loads(json.dumps(results))
+    return results
+
+
+def test_bcd_paper_figures_and_lanes(small_sets: Path, tmp_path: Path) -> None:
+    results = _bcd(
+        small_sets, tmp_path, "--part", "figures,lanes", "--sets", "20news-hashed", "--alphas", "1e-2",
+        "--rounds", "40",
+    )  # fmt: skip
+    curves = {curve["solver"]: curve for curve in results["figures"]["curves"]}
+    assert list(curves) == list(bcd.SOLVERS)
+    for curve in curves.values():
+        first, last = curve["points"][0], curve["points"][-1]
+        assert curve["least"] <= last["objective"] <= first["objective"]
+        assert 0 <= last["error"] <= 100
+        assert 0 < last["rows"] <= 100
+    # all have the same objective
+    for solver in ("bcd, line search", "bcd, line search, as published", "fista, constant", "sparsa"):
+        assert curves[solver]["reached"]["0.001"] is not None
+    assert curves["bcd, line search"]["points"][-1]["error"] < 10
+    rows = results["lanes"]["rows"]
+    assert [(row["active sweeps"], row["lanes"]) for row in rows] == [
+        (sweeps, lanes) for sweeps in (5, 0) for lanes in bcd.LANES
+    ]
+    for row in rows:
+        assert np.all(np.diff(row["objectives"]) <= 1e-9)
+        assert row["reached"]["0.1"][0] >= 1
+    has_matplotlib = importlib.util.find_spec("matplotlib") is not None
+    assert (tmp_path / "out" / "20news-hashed-0.01.png").exists() == has_matplotlib
+
+
+def test_bcd_paper_losses(small_sets: Path, tmp_path: Path) -> None:
+    asked = ["--part", "losses", "--sets", "mnist", "--alphas", "1e-2,1e-3", "--rounds", "20"]
+    results = _bcd(small_sets, tmp_path, *asked)
+    rows = results["losses"]["rows"]
+    assert [(row["loss"], row["alpha"]) for row in rows] == [
+        (loss, alpha) for loss in bcd.LOSSES for alpha in (1e-2, 1e-3)
+    ]
+    for row in rows:
+        assert row["seconds"] > 0
+        assert row["accuracy"] > 80
+        assert row["converged"] == 1 or row["rounds"] <= 20
+    for stronger, weaker in zip(rows[::2], rows[1::2], strict=True):
+        assert stronger["rows used"] <= weaker["rows used"]
+
+
+def test_bcd_paper_beside_the_author_s_program(
+    small_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def zeros(x: Any, y: Any, alpha: float, **options: Any) -> Any:
+        return np.zeros((x.shape[1], int(y.max()) + 1)), 1e3, 1e3
+
+    asked = ["--part", "author", "--sets", "20news", "--alphas", "1e-4"]
+    monkeypatch.setattr(peers, "has_author_of_bcd", lambda: False)
+    assert _bcd(small_sets, tmp_path, *asked)["author"] == {"rows": [], "claims": []}
+    assert "sklearn-contrib-lightning is not installed" in capsys.readouterr().out
+    monkeypatch.setattr(peers, "has_author_of_bcd", lambda: True)
+    monkeypatch.setattr(peers, "author_of_bcd", zeros)
+    found = _bcd(small_sets, tmp_path, *asked)["author"]
+    # no weights: a loss of 1 for each of the other classes
+    assert found["rows"][0]["first"]["goal"] == pytest.approx(2.0)
+    assert found["rows"][0]["rounds"] == 1
+    assert [claim["bar"] for claim in found["claims"]] == [2.0]
+    assert capsys.readouterr().out.count("PASS: 20news") == 1
+
+
+def test_bcd_paper_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DISTLS_DATA", raising=False)
+    with pytest.raises(SystemExit, match="set DISTLS_DATA to the folder of the data sets"):
+        bcd.main(["--part", "losses", "--directory", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        bcd.main(["--part", "tables"])
+    assert "there are author, figures, losses, lanes" in capsys.readouterr().err
