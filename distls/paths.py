@@ -21,6 +21,7 @@ __all__ = ["following", "is_path", "settings_of_path"]
 
 _DEFAULT_ALPHAS = 10
 _SPAN = 1e-3  # the last alpha of a path, by the first
+_ROUNDING = 1e-6  # which no weight of the first may come from
 
 
 def is_path(config: dict[str, Any]) -> bool:
@@ -58,7 +59,7 @@ def settings_of_path(config: dict[str, Any], dataset: Dataset, executor: Executo
     if isinstance(given, str):
         alphas = sorted((float(each) for each in given.split(":")), reverse=True)
     else:
-        first = _largest_alpha(config, setting, dataset, executor)
+        first = (1.0 + _ROUNDING) * _largest_alpha(config, setting, dataset, executor)
         alphas = np.geomspace(first, _SPAN * first, given or _DEFAULT_ALPHAS).tolist()
     return [{**setting, "alpha": alpha, "alphas": None} for alpha in alphas]
 
