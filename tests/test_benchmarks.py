@@ -207,6 +207,7 @@ def test_sgd_qn_paper(
 ) -> None:
     monkeypatch.setattr(sgd_qn, "PASSES", (1, 5))
     monkeypatch.setattr(sgd_qn, "LANES", (1, 8))
+    monkeypatch.setattr(sgd_qn, "IN_LANES", sgd_qn.IN_LANES[2:])
     monkeypatch.setattr(sgd_qn, "SHAPES", {"rcv1": 1e-3, "axis": 1e-4})
     monkeypatch.setattr(sgd_qn, "TIMED", ("rcv1", "axis"))
     monkeypatch.setattr(sgd_qn, "NAIVE_ROWS", 100)
@@ -230,7 +231,10 @@ def test_sgd_qn_paper(
         if row["name"] in ("SGD-QN gauss-newton", "sgd adaptive", "LIBLINEAR dual"):
             assert last < first
     lanes = results["lanes"]["rows"]
-    assert [row["lanes"] for row in lanes] == 5 * [1, 8]
+    assert [row["lanes"] for row in lanes] == 3 * [1, 8]
+    rounds = results["rounds"]["rows"]
+    assert [row["averagings"] for row in rounds] == 2 * [1, 2, 2, 4, 4, 8, 8]
+    assert all(row["points"][0]["rounds"] <= row["points"][-1]["rounds"] for row in rounds)
     assert all(point["error"] < 60 for row in lanes for point in row["points"])
     out = capsys.readouterr().out
     assert out.count("PASS: ") + out.count("FAIL: ") == len(results["passes"]["claims"]) + 7
