@@ -152,7 +152,7 @@ def test_a_warm_start_goes_on(rows: tuple[Any, np.ndarray]) -> None:
     assert warm.model_.sha256 != first
     cold = MCIDClassifier(**options).fit(x, y)
     assert cold.fit(x, y).model_.sha256 == first
-    with pytest.raises(MismatchError, match="a model of 30 features and 4 classes"):
+    with pytest.raises(MismatchError, match="a model of 30 features and 4 outputs"):
         warm.fit(x, y % 3)
 
 
