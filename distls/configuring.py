@@ -74,7 +74,7 @@ def configure(
         "select": None if select is None else str(_as_dataset(select).path.resolve()),
         "grid": settings,
     }
-    is_path(config)
+    is_path(config)  # refuses what contradicts a path
     return config
 
 

@@ -310,7 +310,8 @@ def run_lines(path: Path) -> list[str]:
     config, status = run.config, run.status
     lines = [f"{config['method']} on {config['dataset']}, seed {config['seed']}"]
     children = status.get("children", [])
-    if children and all("non_zero_rows" in child for child in children):
+    path = config["grid"][0].get("alpha") == "path"
+    if path and children and all("non_zero_rows" in child for child in children):
         lines += _sparse_table(children)
     elif len(config["grid"]) > 1:
         lines += [_child_line(child) for child in children]
