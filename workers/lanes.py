@@ -5,6 +5,7 @@ The number of lanes and who works which partitions belong to the problem, never 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,15 +48,16 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
     -------
     lanes : list of tuples of partition numbers, increasing within a lane
     """
-    totals = np.zeros(n_lanes, dtype=np.int64)
     lanes: list[list[int]] = [[] for _ in range(n_lanes)]
     # neighbouring lanes share a worker: what cannot be dealt evenly goes to lanes far from each other
-    place = {lane: rank for rank, lane in enumerate(sorted(range(n_lanes), key=_reversed_bits))}
+    spread = sorted(range(n_lanes), key=_reversed_bits)
+    # a heap of (bytes, blocks, rank among equals, lane): the next block goes to the first
+    emptiest = [(0, 0, rank, lane) for rank, lane in enumerate(spread)]
     # largest first; ties go to the lower partition number
-    for block in np.argsort(-sizes, kind="stable"):
-        lane = min(range(n_lanes), key=lambda i: (totals[i], len(lanes[i]), place[i]))
-        lanes[lane].append(int(block))
-        totals[lane] += sizes[block]
+    for block in np.argsort(-sizes, kind="stable").tolist():
+        total, count, rank, lane = emptiest[0]
+        lanes[lane].append(block)
+        heapq.heapreplace(emptiest, (total + int(sizes[block]), count + 1, rank, lane))
     return [tuple(sorted(lane)) for lane in lanes]
 
 

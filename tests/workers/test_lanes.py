@@ -40,6 +40,20 @@ def test_lanes_are_balanced(problem):
     assert max(totals) - min(totals) <= int(sizes.max())
 
 
+@settings(max_examples=200)
+@given(problems())
+def test_the_next_block_goes_to_the_emptiest_lane(problem):
+    """The rule as it reads; `deal` keeps a heap, for tens of thousands of blocks and lanes."""
+    sizes, n_lanes = problem
+    lanes, totals = [[] for _ in range(n_lanes)], [0] * n_lanes
+    ranks = {lane: rank for rank, lane in enumerate(sorted(range(n_lanes), key=lambda i: f"{i:08b}"[::-1]))}
+    for block in np.argsort(-sizes, kind="stable").tolist():
+        lane = min(range(n_lanes), key=lambda i: (totals[i], len(lanes[i]), ranks[i]))
+        lanes[lane].append(block)
+        totals[lane] += int(sizes[block])
+    assert deal(sizes, n_lanes) == [tuple(sorted(lane)) for lane in lanes]
+
+
 def test_known_lanes():
     assert deal(np.array([5, 4, 3, 3, 3]), 2) == [(0, 3), (1, 2, 4)]
     assert deal(np.full(7, 9), 3) == [(0, 3, 6), (2, 5), (1, 4)]
