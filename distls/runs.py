@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from distls.solvers.base import State
-from distls.storage.atomic import describe_os_error, read_json, write_json
+from distls.storage.atomic import describe_os_error, write_json
 from distls.storage.bundle import read_bundle, write_bundle
 from distls.storage.errors import FormatError, MismatchError
+from distls.storage.untrusted import parse_json, read_bytes, read_object
 
 __all__ = ["Run", "is_run"]
 
@@ -116,8 +117,10 @@ class Run:
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            return dict(read_json(self.path / name))
-        except (ValueError, TypeError):
+            return read_object(self.path / name, self.path)
+        except FormatError:
+            raise
+        except ValueError:
             raise FormatError(f"{self.path}: {name} cannot be read") from None
 
     def write_status(self, status: dict[str, Any]) -> None:
@@ -134,8 +137,11 @@ class Run:
         path = self.path / "events.jsonl"
         if not path.exists():
             return []
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in lines]
+        lines = read_bytes(path, self.path).split(b"\n")[:-1]
+        try:
+            return [parse_json(line) for line in lines]
+        except ValueError as error:
+            raise FormatError(f"{path}: not the events of a run ({error})") from None
 
     def truncate_events(self, last_round: int) -> None:
         """Drop the events after `last_round`: a resumed run writes them again."""
@@ -162,7 +168,7 @@ class Run:
         found = self.checkpoints()
         if not found:
             return None
-        attributes, arrays = read_bundle(found[-1], "checkpoint")
+        attributes, arrays = read_bundle(found[-1], "checkpoint", self.path)
         scalars = attributes.pop("state")
         return state_type.join(scalars, arrays), attributes
 

@@ -19,7 +19,6 @@ __all__ = [
     "atomic_directory",
     "canonical_json",
     "describe_os_error",
-    "read_json",
     "replace_directory",
     "write_bytes",
     "write_json",
@@ -29,15 +28,6 @@ __all__ = [
 def canonical_json(value: Any) -> str:
     """Serialise to the one JSON text that a value has: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file; NaN and infinity, which are not JSON, are a ValueError."""
-    return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def write_json(path: Path, value: Any) -> None:

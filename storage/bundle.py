@@ -20,8 +20,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from distls.storage.atomic import atomic_directory, canonical_json, read_json, write_json
+from distls.storage.atomic import atomic_directory, canonical_json, write_json
 from distls.storage.errors import CorruptDataError, FormatError
+from distls.storage.untrusted import read_array_file, read_json
 
 __all__ = ["parse_npy", "read_bundle", "write_bundle"]
 
@@ -78,8 +79,17 @@ def _describe(array: NDArray[Any], checksum: int | None) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": array.dtype.str, "crc32c": checksum}
 
 
-def read_bundle(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read_bundle(
+    folder: Path, kind: str, within: Path | None = None
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a bundle and verify every array.
+
+    Parameters
+    ----------
+    kind : str
+        "model" or "checkpoint".
+    within : Path, optional
+        The run it belongs to, which no link may lead out of; default: `folder`.
 
     Returns
     -------
@@ -93,7 +103,8 @@ def read_bundle(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, NDAr
     CorruptDataError
         An array is missing or does not match its description, or the description its checksum.
     """
-    content = _read_description(folder, kind)
+    within = within or folder
+    content = _read_description(folder, kind, within)
     try:
         checksum = content.pop("crc32c", None)
         found, version = content["kind"], content["version"]
@@ -106,12 +117,14 @@ def read_bundle(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, NDAr
         )
     if checksum != _checksum(content):
         raise CorruptDataError(f"{folder}/bundle.json: its content does not match its checksum")
-    return attributes, {name: _read_array(folder, name, item) for name, item in described.items()}
+    return attributes, {name: _read_array(folder, name, item, within) for name, item in described.items()}
 
 
-def _read_description(folder: Path, kind: str) -> Any:
+def _read_description(folder: Path, kind: str, within: Path) -> Any:
     try:
-        return read_json(folder / "bundle.json")
+        return read_json(folder / "bundle.json", within)
+    except FormatError:
+        raise
     except (FileNotFoundError, NotADirectoryError):
         raise FormatError(f"{folder}: no {kind} there (no bundle.json)") from None
     except PermissionError:
@@ -120,12 +133,12 @@ def _read_description(folder: Path, kind: str) -> Any:
         raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
 
 
-def _read_array(folder: Path, name: str, described: Any) -> NDArray[Any]:
+def _read_array(folder: Path, name: str, described: Any, within: Path) -> NDArray[Any]:
     if not _NAME.fullmatch(name):
         raise FormatError(f"{folder}: illegal array name {name!r}")
     path = folder / f"{name}.npy"
     try:
-        content = np.fromfile(path, dtype=np.uint8)
+        content = read_array_file(path, within)
     except FileNotFoundError:
         raise CorruptDataError(f"{path}: missing") from None
     # the header is looked at only when the whole file is what was written

@@ -20,8 +20,9 @@ from numcodecs.blosc import Blosc
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
-from distls.storage.atomic import describe_os_error, read_json
+from distls.storage.atomic import describe_os_error
 from distls.storage.errors import CorruptDataError
+from distls.storage.untrusted import open_regular, read_bytes, read_json
 
 __all__ = [
     "BufferPool",
@@ -179,6 +180,7 @@ def read_array(
     pool: BufferPool,
     where: str,
     remedy: str = "ingest the data set again",
+    within: Path | None = None,
 ) -> NDArray[Any]:
     """Read one array of known shape into the pool's buffer `name`, checking presence, size and checksum.
 
@@ -188,11 +190,15 @@ def read_array(
         Encoded size and crc32c from the table of partitions or shards.
     where, remedy : str
         Of errors: names the dataset and partition, and says what to do.
+    within : Path, optional
+        The folder of the dataset, which no link may lead out of; default: `folder`.
 
     Raises
     ------
     CorruptDataError
         The chunk is missing, truncated, changed, or does not decode to `shape`.
+    FormatError
+        It is no regular file within the dataset.
     """
     size, checksum = expected
     corrupt = partial(_corrupt, f"{where}, array {name}", remedy)
@@ -205,7 +211,8 @@ def read_array(
     if not n_bytes:
         return np.empty(shape, dtype)
     buffer = name if encoder is None else f"{name}.encoded"
-    encoded = _read_file(chunk_path(folder / name, len(shape)), size, (pool, buffer), corrupt)
+    path = chunk_path(folder / name, len(shape))
+    encoded = _read_file(path, within or folder, size, (pool, buffer), corrupt)
     payload, tail = encoded[:-_CHECKSUM_BYTES], encoded[-_CHECKSUM_BYTES:]
     if google_crc32c.value(payload) != checksum or tail.tobytes() != checksum.to_bytes(4, "little"):
         raise corrupt("its checksum does not match, bytes were changed")
@@ -223,15 +230,15 @@ def read_array(
     return decoded.view(dtype).reshape(shape)
 
 
-def read_described_array(folder: Path) -> NDArray[Any]:
-    """Read an uncompressed array whose type and shape only its own ``zarr.json`` knows.
+def read_described_array(folder: Path, within: Path) -> NDArray[Any]:
+    """Read an uncompressed array in `within` whose type and shape only its own ``zarr.json`` knows.
 
     Raises
     ------
     ValueError
         The array is not one that `write_array` writes, or its chunk is missing, truncated or changed.
     """
-    described = read_json(folder / "zarr.json")
+    described = read_json(folder / "zarr.json", within)
     shape, dtype = tuple(described["shape"]), np.dtype(described["data_type"])
     if not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ValueError(f"{folder.name}: shape {shape}")
@@ -247,7 +254,7 @@ def read_described_array(folder: Path) -> NDArray[Any]:
         raise ValueError(
             f"{folder.name}: its chunk has {path.stat().st_size} bytes, not {n_bytes + _CHECKSUM_BYTES}"
         )
-    content = path.read_bytes()
+    content = read_bytes(path, within)
     if google_crc32c.value(content[:n_bytes]) != int.from_bytes(content[n_bytes:], "little"):
         raise ValueError(f"{folder.name}: its checksum does not match")
     return np.frombuffer(content, dtype.newbyteorder("<"), math.prod(shape)).astype(dtype).reshape(shape)
@@ -276,11 +283,11 @@ _DECODED_SIZES = {"zstd": _zstd_decoded_size, "lz4": _blosc_decoded_size}
 
 
 def _read_file(
-    path: Path, size: int, into: tuple[BufferPool, str], corrupt: partial[CorruptDataError]
+    path: Path, within: Path, size: int, into: tuple[BufferPool, str], corrupt: partial[CorruptDataError]
 ) -> NDArray[np.uint8]:
     """Read a file that must have `size` bytes; no memory is taken for one that has not."""
     try:
-        with path.open("rb", buffering=0) as file:
+        with open(open_regular(path, within), "rb", buffering=0) as file:
             found = os.fstat(file.fileno()).st_size
             if found != size:
                 raise corrupt(f"{found} bytes on disk, {size} recorded")
@@ -304,8 +311,8 @@ def _corrupt(what: str, remedy: str, why: str) -> CorruptDataError:
     return CorruptDataError(f"{what}: {why}; {remedy}")
 
 
-def read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
-    """Read all arrays of a group of small ones, by name.
+def read_arrays(folder: Path, within: Path) -> dict[str, NDArray[Any]]:
+    """Read all arrays of a group of small ones in the dataset `within`, by name.
 
     Raises
     ------
@@ -313,7 +320,7 @@ def read_arrays(folder: Path) -> dict[str, NDArray[Any]]:
         One cannot be read, or is not what `write_arrays` writes.
     """
     members = sorted(path for path in folder.iterdir() if path.is_dir())
-    return {path.name: read_described_array(path) for path in members}
+    return {path.name: read_described_array(path, within) for path in members}
 
 
 def write_arrays(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:

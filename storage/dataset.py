@@ -13,7 +13,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.atomic import read_json, write_json
+from distls.storage.atomic import write_json
 from distls.storage.chunks import BufferPool, read_arrays, write_arrays
 from distls.storage.columns import ColumnShards, open_columns
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError
@@ -21,6 +21,7 @@ from distls.storage.format import DatasetMeta, PartitionTable, fingerprint_of
 from distls.storage.names import NAME_ARRAYS, unpack_names
 from distls.storage.partition import PartitionRecord, check_table, decoded_bytes, read_partition
 from distls.storage.rows import Partition
+from distls.storage.untrusted import read_json
 
 __all__ = ["STAGING", "Dataset", "is_dataset", "open_dataset", "publish", "read_features"]
 
@@ -96,7 +97,7 @@ class Dataset:
 def is_dataset(path: Path) -> bool:
     """Tell whether `path` holds a finished dataset (of any version)."""
     try:
-        return "distls" in read_json(path / "zarr.json").get("attributes", {})
+        return "distls" in read_json(path / "zarr.json", path).get("attributes", {})
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -119,8 +120,10 @@ def open_dataset(path: str | Path) -> Dataset:
     recorded = stored.pop("fingerprint", None)
     meta = DatasetMeta.from_json(stored, str(root))
     try:
-        table = PartitionTable.from_arrays(read_arrays(root / "partitions"))
+        table = PartitionTable.from_arrays(read_arrays(root / "partitions", root))
         fingerprint = fingerprint_of(meta, table)
+    except FormatError:
+        raise
     except (KeyError, OSError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())
         raise CorruptDataError(
@@ -134,7 +137,7 @@ def open_dataset(path: str | Path) -> Dataset:
 
 def _attributes(root: Path) -> dict[str, Any]:
     try:
-        return dict(read_json(root / "zarr.json")["attributes"]["distls"])
+        return dict(read_json(root / "zarr.json", root)["attributes"]["distls"])
     except FileNotFoundError:
         if (root / STAGING).exists():
             raise IncompleteError(
@@ -154,6 +157,8 @@ def _attributes(root: Path) -> dict[str, Any]:
         raise FormatError(f"{root}: permission denied") from None
     except OSError as error:
         raise FormatError(f"{root}: zarr.json cannot be read ({error.strerror})") from None
+    except FormatError:
+        raise
     except (KeyError, TypeError, ValueError):
         raise FormatError(f"{root}: not a distls data set (zarr.json has no distls metadata)") from None
 
@@ -168,7 +173,9 @@ def read_features(root: Path, checksums: dict[str, int]) -> dict[str, NDArray[An
     """
     folder = root / "features"
     try:
-        arrays = read_arrays(folder) if folder.exists() else {}
+        arrays = read_arrays(folder, root) if folder.exists() else {}
+    except FormatError:
+        raise
     except (KeyError, OSError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())
         raise CorruptDataError(

@@ -199,7 +199,7 @@ def load_model(path: str | Path) -> LinearModel:
         raise FormatError(f"{root}: a file, not a run or model")
     if folder == root and (root / "config.json").exists():
         raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
-    attributes, arrays = read_bundle(folder, "model")
+    attributes, arrays = read_bundle(folder, "model", root)
     recorded = attributes.pop("weights_sha256", None)
     features, others = (
         {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}

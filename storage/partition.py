@@ -254,7 +254,7 @@ def read_partition(
         expected = int(one.sizes[name]), int(one.checksums[name])
         sizes = tuple(int(n) for n in shape)
         codec = meta.codecs.get(name, "none")
-        arrays[name] = read_array(folder, name, sizes, dtype, codec, expected, pool, where)
+        arrays[name] = read_array(folder, name, sizes, dtype, codec, expected, pool, where, within=root)
     _check_structure(arrays, meta, where)
     return Partition(_rows_from(arrays), _targets_from(arrays), arrays.get("sample_weight"))
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from distls.storage.atomic import write_bytes
 from distls.storage.bundle import parse_npy
 from distls.storage.errors import StateLostError
+from distls.storage.untrusted import read_array_file
 
 __all__ = ["RowState"]
 
@@ -63,7 +64,7 @@ class RowState:
         """
         path = self._path(index, version)
         try:
-            content = np.fromfile(path, np.uint8)
+            content = read_array_file(path, self.folder)
         except FileNotFoundError:
             raise StateLostError(f"{path}: missing") from None
         payload, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]

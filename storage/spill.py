@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.atomic import canonical_json, describe_os_error, read_json, write_bytes, write_json
-from distls.storage.errors import CorruptDataError, DistlsError
+from distls.storage.atomic import canonical_json, describe_os_error, write_bytes, write_json
+from distls.storage.errors import CorruptDataError, DistlsError, FormatError
+from distls.storage.untrusted import open_regular, read_object
 
 __all__ = ["SpillArea"]
 
@@ -57,7 +58,7 @@ class SpillArea:
 
     def read_plan(self) -> dict[str, Any] | None:
         """Return the stored plan, or None."""
-        return _document(self.folder / "plan.json")
+        return _document(self.folder / "plan.json", self.dataset)
 
     def end(self) -> None:
         """Forget the plan: after the rename that follows, the rest is of no use."""
@@ -114,7 +115,7 @@ class SpillArea:
         CorruptDataError
             The file ends before the array is full.
         """
-        descriptor = os.open(self._group(number), os.O_RDONLY)
+        descriptor = open_regular(self._group(number), self.dataset)
         try:
             yield lambda at, into: self._read(descriptor, at, into)
         finally:
@@ -143,13 +144,15 @@ class SpillArea:
 
     def read_record(self, index: int) -> dict[str, Any] | None:
         """Return what `write_record` stored, or None."""
-        return _document(self._record(index))
+        return _document(self._record(index), self.dataset)
 
 
-def _document(path: Path) -> dict[str, Any] | None:
+def _document(path: Path, dataset: Path) -> dict[str, Any] | None:
     try:
-        return dict(read_json(path))
-    except (FileNotFoundError, TypeError, ValueError):
+        return read_object(path, dataset)
+    except FormatError:
+        raise
+    except (FileNotFoundError, ValueError):
         return None
 
 

@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.atomic import canonical_json, describe_os_error, read_json, write_bytes, write_json
+from distls.storage.atomic import canonical_json, describe_os_error, write_bytes, write_json
 from distls.storage.chunks import BufferPool
 from distls.storage.dataset import STAGING
-from distls.storage.errors import CorruptDataError, DistlsError
+from distls.storage.errors import CorruptDataError, DistlsError, FormatError
+from distls.storage.untrusted import open_regular, read_json, read_object
 
 __all__ = ["Segment", "StagingArea"]
 
@@ -78,7 +79,7 @@ class StagingArea:
     def read_document(self, name: str) -> Any | None:
         """Return the JSON document `name`, or None when there is none."""
         try:
-            return read_json(self.folder / f"{name}.json")
+            return read_json(self.folder / f"{name}.json", self.dataset)
         except FileNotFoundError:
             return None
 
@@ -109,7 +110,14 @@ class StagingArea:
 
     def read_array(self, name: str) -> NDArray[Any]:
         """Return an array stored by `write_array`, memory-mapped."""
-        return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        path = self.folder / f"{name}.npy"
+        os.close(open_regular(path, self.dataset))
+        try:
+            return np.lib.format.open_memmap(path, mode="r")
+        except (EOFError, ValueError) as error:
+            raise CorruptDataError(
+                f"{path}: not an array ({error}); remove the unfinished data set and ingest it again"
+            ) from None
 
     # -- chunks ------------------------------------------------------------------------------------------
 
@@ -149,9 +157,11 @@ class StagingArea:
         """Return the facts of a finished chunk; None when it must be made (again)."""
         path = self._chunk_path(name)
         try:
-            facts = dict(read_json(path.with_suffix(".json")))
+            facts = read_object(path.with_suffix(".json"), self.dataset)
             return facts if path.stat().st_size == facts["bytes"] else None
-        except (FileNotFoundError, KeyError, ValueError):
+        except FormatError:
+            raise
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
             return None
 
     def write_item(self, number: int, summary: dict[str, Any]) -> None:
@@ -162,17 +172,23 @@ class StagingArea:
     def read_item(self, number: int) -> dict[str, Any] | None:
         """Return what `write_item` stored if the chunks it lists are all there, else None."""
         try:
-            summary = dict(read_json(self.folder / "items" / f"{number:06d}.json"))
+            summary = read_object(self.folder / "items" / f"{number:06d}.json", self.dataset)
             whole = all(self._chunk_path(c["name"]).stat().st_size == c["bytes"] for c in summary["chunks"])
             return summary if whole else None
-        except (FileNotFoundError, KeyError, ValueError):
+        except FormatError:
+            raise
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
             return None
 
     def read_table(self, name: str) -> NDArray[np.uint32]:
         """Return a chunk's table, shape (n_buckets + 1, 3)."""
-        with self._chunk_path(name).open("rb") as file:
-            n_buckets = _read_header(file.read(_HEADER_BYTES), file.name)
-            return np.frombuffer(file.read((n_buckets + 1) * _ENTRY_BYTES), dtype="<u4").reshape(-1, 3)
+        path = self._chunk_path(name)
+        with open(open_regular(path, self.dataset), "rb") as file:
+            n_buckets = _read_header(file.read(_HEADER_BYTES), str(path))
+            n_bytes = (n_buckets + 1) * _ENTRY_BYTES
+            if n_bytes > path.stat().st_size:
+                raise _foreign(path)
+            return np.frombuffer(file.read(n_bytes), dtype="<u4").reshape(-1, 3)
 
     def read_segments(
         self, segments: Sequence[Segment], n_words: int, pool: BufferPool
@@ -205,7 +221,7 @@ class StagingArea:
     def _read_segment(self, segment: Segment, into: NDArray[np.uint32]) -> tuple[int, int]:
         """Read one segment to the start of `into`; return its rows and words."""
         # partitions x chunks of these: two reads and no file object each
-        descriptor = os.open(f"{self.folder}/chunks/{segment.chunk}.bin", os.O_RDONLY)
+        descriptor = open_regular(self._chunk_path(segment.chunk), self.dataset)
         try:
             n_buckets = _read_header(os.pread(descriptor, _HEADER_BYTES, 0), segment.chunk)
             entries = os.pread(
@@ -235,7 +251,9 @@ class StagingArea:
     def read_record(self, part: str, index: int) -> dict[str, Any] | None:
         """Return what `write_record` stored, or None."""
         try:
-            return dict(read_json(self.folder / "partitions" / f"{part}-{index:08d}.json"))
+            return read_object(self.folder / "partitions" / f"{part}-{index:08d}.json", self.dataset)
+        except FormatError:
+            raise
         except (FileNotFoundError, ValueError):
             return None
 
@@ -258,9 +276,11 @@ def _pread_all(descriptor: int, into: memoryview, offset: int, chunk: str) -> No
         into, offset = into[got:], offset + got
 
 
+def _foreign(path: Path | str) -> CorruptDataError:
+    return CorruptDataError(f"{path}: not a staged chunk; remove the unfinished data set and ingest it again")
+
+
 def _read_header(header: bytes, path: str) -> int:
     if len(header) != _HEADER_BYTES or header[:8] != _MAGIC:
-        raise CorruptDataError(
-            f"{path}: not a staged chunk; remove the unfinished data set and ingest it again"
-        )
+        raise _foreign(path)
     return int.from_bytes(header[8:], "little")

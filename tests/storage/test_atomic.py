@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from distls.storage import atomic
-from distls.storage.atomic import atomic_directory, describe_os_error, read_json, write_bytes, write_json
+from distls.storage.atomic import atomic_directory, describe_os_error, write_bytes, write_json
 from distls.storage.errors import StorageError
+from distls.storage.untrusted import read_json
 
 
 def names(folder):

@@ -109,7 +109,7 @@ def test_other_zarr_groups(tmp_path, content):
 def test_no_permission(small_csr, monkeypatch):
     path = small_csr().path
 
-    def refuse(path):
+    def refuse(path, within):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(dataset_module, "read_json", refuse)  # the tests may run as root

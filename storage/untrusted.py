@@ -1,0 +1,256 @@
+"""Read files that somebody else may have made: of a bounded size, regular, and inside the folder they belong to.
+
+What is refused here would else hang, fill the memory, or read and write where nobody was asked to. docs/security.md
+says what is promised. A path that is not a `pathlib.Path` is a place of another store, which has neither links nor
+devices; all that is asked of it is ``read_bytes``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import FormatError
+
+__all__ = [
+    "LARGEST_JSON",
+    "Readable",
+    "open_regular",
+    "parse_json",
+    "read_array_file",
+    "read_bytes",
+    "read_json",
+    "read_object",
+    "refuse_links",
+]
+
+# A dataset of a million classes with long names has 50 MiB of metadata.
+LARGEST_JSON = 64 * 2**20
+# Each takes 64 bytes or more once it is read: the three lists of a dataset with 2 million classes stay below.
+_MOST_VALUES = 2**23
+# Ours are four levels deep. What is deeper than a few hundred overflows the stack of who writes it again.
+_DEEPEST = 64
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# A name that opens nothing but a file: waiting for a writer of a FIFO, or owning a terminal, is no part of it.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Readable(Protocol):
+    """What a path of any store offers."""
+
+    def read_bytes(self) -> bytes:
+        """Return the whole file."""
+        ...
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+
+def open_regular(path: Path, within: Path | None = None) -> int:
+    """Open a regular file for reading and return its descriptor, which is the caller's to close.
+
+    Parameters
+    ----------
+    within : Path, optional
+        The folder it must be in, whatever links lead to it; default: its own. The folder itself may be a link.
+
+    Raises
+    ------
+    FormatError
+        It is a FIFO, a device or the like, or a link leads out of `within`.
+    OSError
+        It cannot be opened.
+    """
+    descriptor = os.open(path, _FLAGS)
+    try:
+        _check_regular(descriptor, path)
+        _check_inside(descriptor, path, path.parent if within is None else within)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_regular(descriptor: int, path: Path) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(21, os.strerror(21), str(path))
+    if not stat.S_ISREG(mode):
+        raise FormatError(f"{path}: not a regular file; a file of distls is never a pipe, socket or device")
+
+
+def _check_inside(descriptor: int, path: Path, folder: Path) -> None:
+    """Refuse an open file that is not in `folder`: asking the open file leaves nobody time to change a link."""
+    try:
+        found = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # no /proc
+        found = os.path.realpath(path)
+    if found.startswith(_resolved(str(folder))):
+        return
+    # the link that leads to the folder may have been changed since
+    _resolved.cache_clear()
+    if not found.startswith(_resolved(str(folder))):
+        raise _leads_out(path, folder)
+
+
+@lru_cache(64)
+def _resolved(folder: str) -> str:
+    return os.path.join(os.path.realpath(folder), "")
+
+
+def _leads_out(path: Path | str, folder: Path) -> FormatError:
+    return FormatError(
+        f"{path}: a link leads out of {folder}; all its files must be inside it: copy them there"
+    )
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder that will be written to if something in it leads elsewhere, or is no file and no folder.
+
+    Raises
+    ------
+    FormatError
+    """
+    for entry in _entries(folder):
+        if entry.is_symlink():
+            if not os.path.realpath(entry.path).startswith(_resolved(str(folder))):
+                raise _leads_out(entry.path, folder)
+        elif not entry.is_file(follow_symlinks=False):
+            raise FormatError(f"{entry.path}: not a regular file; remove it")
+
+
+def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    """Yield all below a folder but for folders; links are not followed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _entries(entry.path)
+            else:
+                yield entry
+
+
+def read_bytes(path: Readable, within: Path | None = None, *, limit: int | None = None) -> bytes:
+    """Return a file's bytes.
+
+    Parameters
+    ----------
+    within : Path, optional
+        As of `open_regular`.
+    limit : int, optional
+        Most bytes that it may have.
+
+    Raises
+    ------
+    FormatError
+        It is larger, or `open_regular` refuses it.
+    OSError
+        It cannot be read.
+    """
+    if not isinstance(path, Path):
+        content = path.read_bytes()
+        _check_size(path, len(content), limit)
+        return content
+    with open(open_regular(path, within), "rb", buffering=0) as file:
+        _check_size(path, os.fstat(file.fileno()).st_size, limit)
+        return file.read()
+
+
+def _check_size(path: Any, size: int, limit: int | None) -> None:
+    if limit is not None and size > limit:
+        raise FormatError(
+            f"{path}: {size} bytes, more than the {limit} that such a file of distls has at most"
+        )
+
+
+def read_array_file(path: Path, within: Path | None = None) -> NDArray[np.uint8]:
+    """Return a file's bytes as an array that may be written to; raises as `read_bytes`."""
+    if not isinstance(path, Path):
+        return np.frombuffer(bytearray(path.read_bytes()), np.uint8)
+    with open(open_regular(path, within), "rb", buffering=0) as file:
+        return np.fromfile(file, np.uint8)
+
+
+# -- JSON ------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Readable, within: Path | None = None) -> Any:
+    """Read a JSON file.
+
+    Raises
+    ------
+    FormatError
+        It is too large, or `open_regular` refuses it.
+    ValueError
+        It is no JSON, or has numbers, depths or amounts of values that no file of distls has.
+    OSError
+        It cannot be read.
+    """
+    return parse_json(read_bytes(path, within, limit=LARGEST_JSON))
+
+
+def read_object(path: Readable, within: Path | None = None) -> dict[str, Any]:
+    """Read a JSON file that must hold an object; raises as `read_json`."""
+    value = read_json(path, within)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def parse_json(content: bytes) -> Any:
+    """Return the value of a JSON text: finite numbers, valid Unicode, bounded in depth and in values.
+
+    Raises
+    ------
+    ValueError
+    """
+    if content.count(b",") + content.count(b"[") + content.count(b"{") > _MOST_VALUES:
+        raise ValueError(f"more than {_MOST_VALUES} JSON values")
+    try:
+        value = json.loads(content.decode(), parse_constant=_refuse_constant, parse_float=_finite)
+    except RecursionError:
+        raise _too_deep() from None
+    _check_depth(value)
+    if _SURROGATE.search(content):
+        # half a character, which can neither be shown nor be a path
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in _members(outer) if isinstance(inner, (dict, list))]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _members(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"JSON values nested more than {_DEEPEST} deep")
