@@ -106,13 +106,24 @@ class Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+_WORKER_OPTIONS = (
+    click.option("--workers", type=click.IntRange(1), help="Worker processes; default one a core."),
+    click.option("--threads-per-worker", type=click.IntRange(1), help="Default 1."),
+    click.option("--memory-limit", type=Size(), help="Bytes a worker may use, like 600MiB."),
+)
+_TLS_OPTIONS = (
+    click.option("--tls-ca", type=click.Path(path_type=Path), help="TLS: certificate of the authority."),
+    click.option("--tls-cert", type=click.Path(path_type=Path), help="TLS: the own certificate."),
+    click.option("--tls-key", type=click.Path(path_type=Path), help="TLS: its key."),
+)
+
+
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where to run."""
     options = [
-        click.option("--workers", type=click.IntRange(1), help="Worker processes; default one a core."),
-        click.option("--threads-per-worker", type=click.IntRange(1), help="Default 1."),
-        click.option("--memory-limit", type=Size(), help="Bytes a worker may use, like 600MiB."),
+        *_WORKER_OPTIONS,
         click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler."),
+        *_TLS_OPTIONS,
         click.option(
             "--executor",
             "executor_kind",
@@ -134,6 +145,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
     """Take the options that say where to run out of `options`."""
     from distls.execution import ClusterOptions
+    from distls.execution.certificates import certificates_of
 
     return ClusterOptions(
         executor=options.pop("executor_kind"),
@@ -141,6 +153,7 @@ def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
         threads_per_worker=options.pop("threads_per_worker"),
         memory_limit=options.pop("memory_limit"),
         scheduler=options.pop("scheduler"),
+        certificates=certificates_of(*(options.pop(name) for name in ("tls_ca", "tls_cert", "tls_key"))),
         debug=debug,
     )
 

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from distls.execution.base import Executor
+from distls.execution.certificates import Certificates
 from distls.execution.forking import start_fork_server, started
 from distls.execution.serial import SerialExecutor
 from distls.memory import MemoryBudget
@@ -33,6 +34,8 @@ class ClusterOptions:
         Bytes a worker.
     scheduler : str or None
         Address of a running Dask scheduler, whose workers and limits are then used.
+    certificates : Certificates or None
+        With which to connect to it, encrypted; None leaves that to Dask's configuration.
     debug : bool
         Let a local cluster's own messages through.
     """
@@ -42,7 +45,16 @@ class ClusterOptions:
     threads_per_worker: int | None = None
     memory_limit: int | None = None
     scheduler: str | None = None
+    certificates: Certificates | None = None
     debug: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse certificates that nothing would use."""
+        if self.certificates is not None and self.scheduler is None:
+            raise ParameterError(
+                "--tls-ca, --tls-cert and --tls-key go with --scheduler; "
+                "a cluster of this command's own listens on loopback only"
+            )
 
     def budget(self) -> MemoryBudget:
         """Return the workers' memory as far as it is known without starting them."""
@@ -72,7 +84,7 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
             )
         from distls.execution.remote import connect
 
-        remote = connect(options.scheduler, log_level=level)
+        remote = connect(options.scheduler, certificates=options.certificates, log_level=level)
         return remote, remote.budget()
     if options.executor == "serial":
         if any(own):

@@ -8,10 +8,11 @@ import re
 from distributed import Client, get_client
 from distributed.security import Security
 
+from distls.execution.certificates import Certificates, why_refused
 from distls.execution.dask import DaskExecutor, set_log_level
 from distls.storage.errors import ParameterError, WorkerError
 
-__all__ = ["connect", "of_current_client"]
+__all__ = ["connect", "of_current_client", "security_of"]
 
 _CONNECT_SECONDS = 20
 _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
@@ -25,12 +26,20 @@ def of_current_client() -> DaskExecutor | None:
         return None
 
 
-def connect(address: str, *, min_workers: int = 1, log_level: int = logging.CRITICAL) -> DaskExecutor:
+def connect(
+    address: str,
+    *,
+    certificates: Certificates | None = None,
+    min_workers: int = 1,
+    log_level: int = logging.CRITICAL,
+) -> DaskExecutor:
     """Connect to a running scheduler.
 
     Parameters
     ----------
     address : str
+    certificates : Certificates, optional
+        Connect with TLS or not at all, to the workers too; default as Dask's own configuration says.
     min_workers : int
         So many must be there.
     log_level : int
@@ -39,20 +48,21 @@ def connect(address: str, *, min_workers: int = 1, log_level: int = logging.CRIT
     Raises
     ------
     ParameterError
-        `address` is not one.
+        `address` is not one, or does not go with `certificates`.
     WorkerError
         It cannot be reached within 20 s, has no workers, or runs other versions of the libraries.
     """
     if not _ADDRESS.fullmatch(address):
         raise ParameterError(f"--scheduler {address}: expected an address like tcp://host:8786")
     set_log_level(log_level)
+    address = _encrypted(address, certificates)
+    security = None if certificates is None else security_of(certificates)
     try:
-        if address.startswith("tls") and Security().get_connection_args("client").get("ssl_context") is None:
-            raise ValueError("TLS needs a certificate, and Dask's configuration here has none")
-        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+        client = Client(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
+        why = why_refused(address, certificates)
         raise WorkerError(
-            f"no Dask scheduler at {address}: {error}; is it running, is the address right?"
+            f"no Dask scheduler at {address}: {why or f'{error}; is it running, is the address right?'}"
         ) from None
     try:
         client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
@@ -66,6 +76,48 @@ def connect(address: str, *, min_workers: int = 1, log_level: int = logging.CRIT
         client.close()
         raise
     return DaskExecutor(client)
+
+
+def security_of(certificates: Certificates) -> Security:
+    """Return Dask's form of `certificates`, the same for every role, with nothing that is not encrypted."""
+    roles = ("client", "scheduler", "worker")
+    return Security(
+        require_encryption=True,
+        tls_ca_file=str(certificates.ca),
+        **{f"tls_{role}_cert": str(certificates.cert) for role in roles},
+        **{f"tls_{role}_key": str(certificates.key) for role in roles},
+    )
+
+
+def _encrypted(address: str, certificates: Certificates | None) -> str:
+    """Return `address` as it is connected to; refuse one that does not go with `certificates`."""
+    if certificates is None:
+        if address.startswith("tls:"):
+            _check_configuration(address)
+        return address
+    if "://" not in address:
+        return f"tls://{address}"
+    if not address.startswith("tls://"):
+        raise ParameterError(
+            f"--scheduler {address}: not encrypted, and --tls-ca, --tls-cert and --tls-key ask for encryption; "
+            "use an address of tls://"
+        )
+    return address
+
+
+def _check_configuration(address: str) -> None:
+    """Refuse to use TLS where Dask's own configuration has no certificates for it."""
+    try:
+        context = Security().get_connection_args("client").get("ssl_context")
+    except OSError as error:
+        raise ParameterError(
+            f"--scheduler {address}: the TLS files of Dask's configuration cannot be used: {error}"
+        ) from None
+    if context is None:
+        raise ParameterError(
+            f"--scheduler {address}: TLS needs certificates: give --tls-ca, --tls-cert and --tls-key, or name "
+            "them in Dask's configuration"
+        )
 
 
 def _check_versions(client: Client, address: str) -> None:

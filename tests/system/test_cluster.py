@@ -219,10 +219,21 @@ def test_tls_by_dasks_own_configuration(documents: Path, tmp_path: Path, undistu
         trusted = _fit(documents, tmp_path / "run", made.address, environment=secure)
         assert trusted.end()[::2] == (0, "")
         assert json.loads((tmp_path / "run" / "status.json").read_text())["weights_sha256"] == undisturbed
-        for refused, protocol in ((plain, "tcp"), (keyless, "tls")):
+        tcp = made.address.replace("tls", "tcp")
+        told = {
+            plain: (
+                1,
+                f"no Dask scheduler at {tcp}: it speaks TLS; use tls:// with --tls-ca, --tls-cert and ",
+            ),
+            keyless: (
+                2,
+                f"--scheduler {made.address}: TLS needs certificates: give --tls-ca, --tls-cert and ",
+            ),
+        }
+        for refused, (number, message) in told.items():
             code, out, error = refused.end()
-            assert (code, out, error.count("\n")) == (1, "", 1), error
-            assert error.startswith(f"distls: no Dask scheduler at {made.address.replace('tls', protocol)}: ")
+            assert (code, out, error.count("\n")) == (number, "", 1), error
+            assert error.startswith(f"distls: {message}--tls-key")
     assert not (tmp_path / "plain").exists()
 
 

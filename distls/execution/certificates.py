@@ -1,0 +1,157 @@
+"""Certificates of TLS: the three files, checked before anything is started or connected to."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from distls.storage.errors import ParameterError
+
+__all__ = ["Certificates", "certificates_of", "why_refused"]
+
+_ANSWER_SECONDS = 3
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Who is trusted, and who one is.
+
+    Attributes
+    ----------
+    ca : pathlib.Path
+        Certificate of the authority that signed those of both sides, in PEM form like all of them.
+    cert, key : pathlib.Path
+        The own certificate and its key, which has no passphrase.
+    """
+
+    ca: Path
+    cert: Path
+    key: Path
+
+    def __post_init__(self) -> None:
+        """Make the paths absolute: workers have other current folders."""
+        for name in ("ca", "cert", "key"):
+            object.__setattr__(self, name, Path(getattr(self, name)).absolute())
+
+    def check(self) -> None:
+        """Refuse files that cannot be used.
+
+        Raises
+        ------
+        ParameterError
+            One cannot be read or is not what it should be; the message names it.
+        """
+        for option, path in (("--tls-ca", self.ca), ("--tls-cert", self.cert), ("--tls-key", self.key)):
+            _check_readable(option, path)
+        for option, path in (("--tls-ca", self.ca), ("--tls-cert", self.cert)):
+            if not _holds_certificate(path):
+                raise ParameterError(f"{option} {path}: no certificate in PEM form is in it")
+        try:
+            self.context()
+        except ssl.SSLError as error:
+            mismatch = "MISMATCH" in (error.reason or "")
+            what = f"not the key of --tls-cert {self.cert}" if mismatch else "no key in PEM form is in it"
+            raise ParameterError(f"--tls-key {self.key}: {what}") from None
+
+    def context(self) -> ssl.SSLContext:
+        """Return what connects as Dask does: both sides show certificates, names of hosts are not compared."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        context.load_verify_locations(self.ca)
+        context.load_cert_chain(self.cert, self.key, password=self._refuse_passphrase)
+        return context
+
+    def _refuse_passphrase(self) -> str:
+        # or OpenSSL would ask for it on the terminal, in every worker
+        raise ParameterError(
+            f"--tls-key {self.key}: it is protected by a passphrase; write one without, readable by you only"
+        )
+
+
+def certificates_of(ca: Path | None, cert: Path | None, key: Path | None) -> Certificates | None:
+    """Return the certificates that the options name, checked; None without any.
+
+    Raises
+    ------
+    ParameterError
+        Some are named and others not, or a file cannot be used.
+    """
+    given = {"--tls-ca": ca, "--tls-cert": cert, "--tls-key": key}
+    missing = [option for option, path in given.items() if path is None]
+    if len(missing) == len(given):
+        return None
+    if ca is None or cert is None or key is None:
+        raise ParameterError(
+            f"TLS needs --tls-ca, --tls-cert and --tls-key together; {' and '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing"
+        )
+    made = Certificates(ca, cert, key)
+    made.check()
+    return made
+
+
+def _check_readable(option: str, path: Path) -> None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise ParameterError(f"{option} {path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _holds_certificate(path: Path) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        return False
+    return True
+
+
+def why_refused(address: str, certificates: Certificates | None) -> str | None:
+    """Say why nothing came of connecting to `address`, where TLS is the reason; else None.
+
+    Parameters
+    ----------
+    address : str
+        Of a scheduler, which refused or did not answer.
+    certificates : Certificates or None
+        None for a connection without TLS, or with certificates that only Dask knows.
+    """
+    if "://" in address and not address.startswith("tls:" if certificates else "tcp:"):
+        return None
+    error = _greeted(address, _of_nobody() if certificates is None else certificates.context())
+    alert = error.reason if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or "") else None
+    if certificates is None:
+        answers = error is None or alert
+        return "it speaks TLS; use tls:// with --tls-ca, --tls-cert and --tls-key" if answers else None
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"--tls-ca {certificates.ca} does not vouch for its certificate ({error.verify_message})"
+    if alert:
+        return f"it does not accept the certificate --tls-cert {certificates.cert} ({alert})"
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        return "it does not speak TLS"
+    return None
+
+
+def _of_nobody() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _greeted(address: str, context: ssl.SSLContext) -> OSError | None:
+    """Shake hands with who listens at `address` and wait for a word: certificates may be refused after that."""
+    where = urlsplit(address if "://" in address else f"tcp://{address}")
+    try:
+        with (
+            socket.create_connection((where.hostname, where.port), timeout=_ANSWER_SECONDS) as plain,
+            context.wrap_socket(plain) as encrypted,
+        ):
+            encrypted.recv(1)
+    except OSError as error:
+        return error
+    except ValueError as error:  # of the port
+        return OSError(str(error))
+    return None
