@@ -30,7 +30,7 @@ from distls.storage.errors import DistlsError, WorkerError
 from distls.workers.process import single_threaded_blas
 from distls.workers.reduction import ReductionTree
 
-__all__ = ["DaskExecutor", "set_log_level", "start_local"]
+__all__ = ["DaskExecutor", "PlainClient", "set_log_level", "start_local"]
 
 # Lost data, closed connections and dead workers are redone this often before the job gives up.
 _ATTEMPTS = 5
@@ -61,6 +61,15 @@ _CONFIG: dict[str, Any] = {
 _LOST = (FutureCancelledError, asyncio.CancelledError, OSError)
 
 
+class PlainClient(Client):  # type: ignore[misc]
+    """A client that does not describe what it submits: the scheduler would keep every description for ever."""
+
+    def _graph_to_futures(self, *graph: Any, **options: Any) -> Any:
+        if "span_metadata" in options:
+            options["span_metadata"] = {}
+        return super()._graph_to_futures(*graph, **options)
+
+
 class DaskExecutor:
     """Runs tasks on the workers of a Dask client.
 
@@ -79,6 +88,7 @@ class DaskExecutor:
         self.client = client
         self._cluster = cluster
         self._owns_client = owns_client
+        self._kept: Future | None = None
         self._watch_loop(_report)
 
     def _watch_loop(self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]) -> None:
@@ -155,8 +165,9 @@ class DaskExecutor:
             return shared
         for attempt in range(_ATTEMPTS):
             direct = None if attempt < _ATTEMPTS - 1 else False
+            key = _key()
             try:
-                return self.client.scatter([shared], hash=False, broadcast=False, direct=direct)[0]
+                return self.client.scatter({key: shared}, hash=False, broadcast=False, direct=direct)[key]
             except _LOST as error:
                 if attempt == _ATTEMPTS - 1:
                     raise _lost(error) from None
@@ -164,9 +175,18 @@ class DaskExecutor:
         raise AssertionError("unreachable")
 
     def _submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
+        self._keep_group()
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        key = f"distls-{token}-{uuid.uuid4().hex[:8]}"
-        return self.client.submit(*call, key=key, pure=False, retries=0, **where)
+        return self.client.submit(*call, key=_key(token), pure=False, retries=0, **where)
+
+    def _keep_group(self) -> None:
+        """Hold one small result as long as this executor lives.
+
+        A task group without tasks is forgotten, but not what the scheduler's record of spans has of it; with each
+        group that is made anew the record would grow.
+        """
+        if self._kept is None or self._kept.status in ("lost", "cancelled", "error"):
+            self._kept = self.client.submit(_nothing, key=_key(), pure=False)
 
     def _result_of(self, future: Future, again: Callable[[], Future]) -> Any:
         for attempt in range(_ATTEMPTS):
@@ -262,6 +282,7 @@ class DaskExecutor:
         """Close the client and the local cluster, if they are this executor's own; an interrupt cuts it short."""
         self._watch_loop(_ignore)
         self._end_restarts()
+        self._kept = None
         mine = (self.client if self._owns_client else None, self._cluster)
         with contextlib.suppress(KeyboardInterrupt):
             for each in mine:
@@ -317,6 +338,15 @@ def _release(futures: Iterable[Future]) -> None:
             if not future.done():
                 future.cancel()
             future.release()
+
+
+def _key(token: str = "") -> str:
+    """Return a new key; Dask counts all of them to one group of tasks, which is named by what precedes the digits."""
+    return f"distls-{token or uuid.uuid4().hex[:8]}-{uuid.uuid4().hex[:8]}"
+
+
+def _nothing() -> None:
+    pass
 
 
 def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
@@ -380,7 +410,7 @@ def start_local(
             preload=_preloads() if processes and log_level > logging.WARNING else None,
         )
         # weights go straight between this process and the workers, not through the scheduler
-        client = Client(cluster, set_as_default=False, direct_to_workers=processes)
+        client = PlainClient(cluster, set_as_default=False, direct_to_workers=processes)
         return DaskExecutor(client, cluster)
 
     if processes:

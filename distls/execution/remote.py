@@ -9,7 +9,7 @@ from distributed import Client, get_client
 from distributed.security import Security
 
 from distls.execution.certificates import Certificates, why_refused
-from distls.execution.dask import DaskExecutor, set_log_level
+from distls.execution.dask import DaskExecutor, PlainClient, set_log_level
 from distls.storage.errors import ParameterError, WorkerError
 
 __all__ = ["connect", "of_current_client", "security_of"]
@@ -58,7 +58,7 @@ def connect(
     address = _encrypted(address, certificates)
     security = None if certificates is None else security_of(certificates)
     try:
-        client = Client(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
+        client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         why = why_refused(address, certificates)
         raise WorkerError(

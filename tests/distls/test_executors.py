@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -58,8 +57,15 @@ def _pid(item: object) -> int:
     return os.getpid()
 
 
-def _n_tasks(dask_scheduler: Any) -> int:
-    return len(dask_scheduler.tasks)
+def _records(executor: DaskExecutor) -> tuple[int, set[str], int, int]:
+    """Return what the scheduler holds: tasks, groups of tasks, spans and descriptions of what was submitted."""
+    return executor.client.run_on_scheduler(_records_of)
+
+
+def _records_of(dask_scheduler: Any) -> tuple[int, set[str], int, int]:
+    spans = dask_scheduler.extensions["spans"].spans.values()
+    described = sum(len(span.metadata["collections"]) for span in spans if span.metadata)
+    return len(dask_scheduler.tasks), set(dask_scheduler.task_groups), len(spans), described
 
 
 def _log_levels(names: list[str]) -> list[int]:
@@ -123,11 +129,23 @@ class _Dask(ExecutorSuite):
         yield made
         made.close()
 
-    def test_nothing_is_left_on_the_scheduler(self, executor: Executor) -> None:
+    def test_nothing_is_left_on_the_scheduler_but_one_task_of_one_group(self, executor: Executor) -> None:
+        large = np.zeros(20_000)
+        executor.reduce(_words, range(8), merge=_join)
+        spans = _records(executor)[2]
         for _ in range(3):
             executor.reduce(_words, range(8), merge=_join)
-        gc.collect()
-        wait_until(lambda: executor.client.run_on_scheduler(_n_tasks) == 0)
+            executor.reduce(partial(_add_item, 0), range(8), merge=max, shared=large)
+            assert list(executor.map(_words, range(4))) == list(map(str, range(4)))
+            wait_until(lambda: _records(executor) == (1, {"distls"}, spans, 0))
+        assert len(executor.client.futures) == 1
+
+    def test_the_kept_task_is_made_anew_when_it_is_lost(self, executor: Executor) -> None:
+        executor.reduce(_words, range(8), merge=_join)
+        executor.client.cancel(executor._kept, force=True)
+        wait_until(lambda: _records(executor)[0] == 0)
+        executor.reduce(_words, range(8), merge=_join)
+        wait_until(lambda: _records(executor)[:2] == (1, {"distls"}))
 
 
 class TestTwoProcesses(_Dask):
