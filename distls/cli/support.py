@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from distls import __version__
 from distls.cli.interrupts import Interrupts, forget_interrupts
@@ -122,7 +123,13 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where to run."""
     options = [
         *_WORKER_OPTIONS,
-        click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler."),
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            envvar="DASK_SCHEDULER_ADDRESS",
+            show_envvar=True,
+            help="Use a running Dask scheduler.",
+        ),
         *_TLS_OPTIONS,
         click.option(
             "--executor",
@@ -147,15 +154,19 @@ def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
     from distls.execution import ClusterOptions
     from distls.execution.certificates import certificates_of
 
-    return ClusterOptions(
+    own = ClusterOptions(
         executor=options.pop("executor_kind"),
         workers=options.pop("workers"),
         threads_per_worker=options.pop("threads_per_worker"),
         memory_limit=options.pop("memory_limit"),
-        scheduler=options.pop("scheduler"),
-        certificates=certificates_of(*(options.pop(name) for name in ("tls_ca", "tls_cert", "tls_key"))),
-        debug=debug,
     )
+    # an address that is only in the environment gives way to what the command line asks for
+    source = click.get_current_context().get_parameter_source("scheduler")
+    scheduler = options.pop("scheduler")
+    if source is ParameterSource.ENVIRONMENT and own != ClusterOptions():
+        scheduler = None
+    certificates = certificates_of(*(options.pop(name) for name in ("tls_ca", "tls_cert", "tls_key")))
+    return replace(own, scheduler=scheduler, certificates=certificates, debug=debug)
 
 
 def watchers(quiet: bool) -> list[Callback]:

@@ -187,6 +187,17 @@ def test_what_cannot_fit_is_refused_with_the_numbers(place: Path) -> None:
     assert distls("plan", "mcid", place / "train", "--memory-limit", limit, "--no-probe").code == 0
 
 
+def test_the_scheduler_of_the_environment_gives_way_to_options(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "nonsense")
+    fitting = ("fit", "mcid", place / "train", tmp_path / "run", "--passes", 1, "--quiet")
+    message = "--scheduler {}: expected an address like tcp://host:8786"
+    assert distls(*fitting) == (2, "", f"distls: {message.format('nonsense')}\n")
+    assert distls(*fitting, "--scheduler", "other") == (2, "", f"distls: {message.format('other')}\n")
+    assert distls(*fitting, *SERIAL).code == 0
+
+
 @pytest.mark.parametrize("command", ["distls", "dask"])
 def test_a_traceback_with_debug_and_only_then(place: Path, command: str) -> None:
     start = [sys.executable, "-m", *(["distls"] if command == "distls" else ["dask", "distls"])]
