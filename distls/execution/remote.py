@@ -9,7 +9,8 @@ from distributed import Client, get_client
 from distributed.security import Security
 
 from distls.execution.certificates import Certificates, why_refused
-from distls.execution.dask import DaskExecutor, PlainClient, set_log_level
+from distls.execution.connection import Connection, PlainClient
+from distls.execution.dask import DaskExecutor, report_defects, set_log_level, watch_loop
 from distls.storage.errors import ParameterError, WorkerError
 
 __all__ = ["connect", "of_current_client", "security_of"]
@@ -21,7 +22,7 @@ _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 def of_current_client() -> DaskExecutor | None:
     """Return an executor on the client that is active in this process, which stays open; or None."""
     try:
-        return DaskExecutor(get_client(), owns_client=False)
+        return DaskExecutor(Connection(get_client()), owns_client=False)
     except ValueError:
         return None
 
@@ -58,7 +59,7 @@ def connect(
     address = _encrypted(address, certificates)
     security = None if certificates is None else security_of(certificates)
     try:
-        client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
+        client = _client(address, security)
     except (OSError, TimeoutError, ValueError) as error:
         why = why_refused(address, certificates)
         raise WorkerError(
@@ -66,7 +67,8 @@ def connect(
         ) from None
     try:
         client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
-        _check_versions(client, address)
+        connection = Connection(client, reopen=lambda: _client(address, security), check=_check_versions)
+        connection.threads()
     except TimeoutError:
         client.close()
         raise WorkerError(
@@ -75,7 +77,13 @@ def connect(
     except WorkerError:
         client.close()
         raise
-    return DaskExecutor(client)
+    return DaskExecutor(connection)
+
+
+def _client(address: str, security: Security | None) -> Client:
+    client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
+    watch_loop(client, report_defects)
+    return client
 
 
 def security_of(certificates: Certificates) -> Security:
@@ -122,14 +130,15 @@ def _check_configuration(address: str) -> None:
 
 def _check_versions(client: Client, address: str) -> None:
     """Refuse a cluster whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
+
+
+def _check_versions(client: Client, workers: list[str]) -> None:
     mine = _versions()
-    for worker, theirs in client.run(_versions).items():
+    for worker, theirs in client.run(_versions, workers=workers).items():
         differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
         if differing:
             text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())
-            raise WorkerError(
-                f"worker {worker} of {address} runs other versions: {text}; install the same ones"
-            )
+            raise WorkerError(f"worker {worker} runs other versions: {text}; install the same ones")
 
 
 def _versions() -> dict[str, str]:

@@ -223,7 +223,7 @@ class TestEnds:
         def interrupted(shared: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(executor, "_send", interrupted)
+        monkeypatch.setattr(executor, "_sent", interrupted)
         with pytest.raises(KeyboardInterrupt):
             list(executor.map(_words, [7])) if call == "map" else executor.reduce(_words, [7], merge=_join)
         _kill_worker(executor)
