@@ -128,11 +128,8 @@ def _check_configuration(address: str) -> None:
         )
 
 
-def _check_versions(client: Client, address: str) -> None:
-    """Refuse a cluster whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
-
-
 def _check_versions(client: Client, workers: list[str]) -> None:
+    """Refuse workers whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
     mine = _versions()
     for worker, theirs in client.run(_versions, workers=workers).items():
         differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}

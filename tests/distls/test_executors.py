@@ -142,7 +142,7 @@ class _Dask(ExecutorSuite):
 
     def test_the_kept_task_is_made_anew_when_it_is_lost(self, executor: Executor) -> None:
         executor.reduce(_words, range(8), merge=_join)
-        executor.client.cancel(executor._kept, force=True)
+        executor.client.cancel(executor._connection._kept, force=True)
         wait_until(lambda: _records(executor)[0] == 0)
         executor.reduce(_words, range(8), merge=_join)
         wait_until(lambda: _records(executor)[:2] == (1, {"distls"}))
