@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from distls.storage.atomic import describe_os_error
 from distls.storage.errors import CorruptDataError
+from distls.storage.retrying import read_patiently
 from distls.storage.untrusted import open_regular, read_bytes, read_json
 
 __all__ = [
@@ -200,7 +201,7 @@ def read_array(
     FormatError
         It is no regular file within the dataset.
     """
-    size, checksum = expected
+    size, _ = expected
     corrupt = partial(_corrupt, f"{where}, array {name}", remedy)
     n_bytes = math.prod(shape) * dtype.itemsize
     encoder = _CODECS[codec]
@@ -210,12 +211,9 @@ def read_array(
         raise corrupt(f"{size} bytes recorded, {raw_size} expected for its shape")
     if not n_bytes:
         return np.empty(shape, dtype)
-    buffer = name if encoder is None else f"{name}.encoded"
+    into = pool, name if encoder is None else f"{name}.encoded"
     path = chunk_path(folder / name, len(shape))
-    encoded = _read_file(path, within or folder, size, (pool, buffer), corrupt)
-    payload, tail = encoded[:-_CHECKSUM_BYTES], encoded[-_CHECKSUM_BYTES:]
-    if google_crc32c.value(payload) != checksum or tail.tobytes() != checksum.to_bytes(4, "little"):
-        raise corrupt("its checksum does not match, bytes were changed")
+    payload = _read_payload(path, within or folder, expected, into, corrupt)
     if encoder is None:
         return payload.view(dtype).reshape(shape)
     # before memory is taken for it: a decoder would leave the rest of a larger buffer as it was
@@ -282,29 +280,50 @@ def _blosc_decoded_size(payload: NDArray[np.uint8]) -> int:
 _DECODED_SIZES = {"zstd": _zstd_decoded_size, "lz4": _blosc_decoded_size}
 
 
-def _read_file(
-    path: Path, within: Path, size: int, into: tuple[BufferPool, str], corrupt: partial[CorruptDataError]
+def _read_payload(
+    path: Path,
+    within: Path,
+    expected: tuple[int, int],
+    into: tuple[BufferPool, str],
+    corrupt: partial[CorruptDataError],
 ) -> NDArray[np.uint8]:
-    """Read a file that must have `size` bytes; no memory is taken for one that has not."""
+    """Read and verify a chunk, more than once where storage fails; return it without its checksum."""
+    size, checksum = expected
+
+    def read() -> NDArray[np.uint8]:
+        encoded = _read_file(path, within, size, into, corrupt)
+        payload, tail = encoded[:-_CHECKSUM_BYTES], encoded[-_CHECKSUM_BYTES:]
+        if google_crc32c.value(payload) != checksum or tail.tobytes() != checksum.to_bytes(4, "little"):
+            raise corrupt("its checksum does not match, bytes were changed")
+        return payload
+
     try:
-        with open(open_regular(path, within), "rb", buffering=0) as file:
-            found = os.fstat(file.fileno()).st_size
-            if found != size:
-                raise corrupt(f"{found} bytes on disk, {size} recorded")
-            pool, buffer = into
-            encoded = pool.take(buffer, size)
-            view, done = encoded.data, 0
-            while done < size:
-                got = file.readinto(view[done:])
-                if not got:
-                    raise corrupt(f"it ends after {done} of {size} bytes")
-                done += got
-            return encoded
+        return read_patiently(read, path)
     except (FileNotFoundError, NotADirectoryError):
         raise corrupt("its chunk is missing") from None
     except OSError as error:
         what, _ = corrupt.args
+        error.filename = error.filename or str(path)
         raise describe_os_error(error, f"{what}: it cannot be read", "check the disk") from None
+
+
+def _read_file(
+    path: Path, within: Path, size: int, into: tuple[BufferPool, str], corrupt: partial[CorruptDataError]
+) -> NDArray[np.uint8]:
+    """Read a file that must have `size` bytes; no memory is taken for one that has not."""
+    with open(open_regular(path, within), "rb", buffering=0) as file:
+        found = os.fstat(file.fileno()).st_size
+        if found != size:
+            raise corrupt(f"{found} bytes on disk, {size} recorded")
+        pool, buffer = into
+        encoded = pool.take(buffer, size)
+        view, done = encoded.data, 0
+        while done < size:
+            got = file.readinto(view[done:])
+            if not got:
+                raise corrupt(f"it ends after {done} of {size} bytes")
+            done += got
+        return encoded
 
 
 def _corrupt(what: str, remedy: str, why: str) -> CorruptDataError:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import FormatError
+from distls.storage.retrying import read_patiently
 
 __all__ = [
     "LARGEST_JSON",
@@ -162,9 +163,13 @@ def read_bytes(path: Readable, within: Path | None = None, *, limit: int | None 
         content = path.read_bytes()
         _check_size(path, len(content), limit)
         return content
-    with open(open_regular(path, within), "rb", buffering=0) as file:
-        _check_size(path, os.fstat(file.fileno()).st_size, limit)
-        return file.read()
+
+    def read() -> bytes:
+        with open(open_regular(path, within), "rb", buffering=0) as file:
+            _check_size(path, os.fstat(file.fileno()).st_size, limit)
+            return file.read()
+
+    return read_patiently(read, path)
 
 
 def _check_size(path: Any, size: int, limit: int | None) -> None:
@@ -178,8 +183,12 @@ def read_array_file(path: Path, within: Path | None = None) -> NDArray[np.uint8]
     """Return a file's bytes as an array that may be written to; raises as `read_bytes`."""
     if not isinstance(path, Path):
         return np.frombuffer(bytearray(path.read_bytes()), np.uint8)
-    with open(open_regular(path, within), "rb", buffering=0) as file:
-        return np.fromfile(file, np.uint8)
+
+    def read() -> NDArray[np.uint8]:
+        with open(open_regular(path, within), "rb", buffering=0) as file:
+            return np.fromfile(file, np.uint8)
+
+    return read_patiently(read, path)
 
 
 # -- JSON ------------------------------------------------------------------------------------------------
