@@ -121,9 +121,11 @@ def check_resume(run: str | Path) -> None:
 
     Raises
     ------
-    FormatError, MismatchError
+    FormatError, MismatchError, StorageError
     """
-    open_expected(Run.open(Path(run)).config)
+    folder = Run.open(Path(run))
+    with folder.held():
+        open_expected(folder.config)
 
 
 def _check_numbers(**numbers: float | None) -> None:

@@ -192,17 +192,13 @@ def _execute(
     checkpoint_seconds: float,
 ) -> FitResult:
     data = open_expected(config)
-    for path in (config["dataset"], config["eval"], config["select"]):
-        if path is not None:
-            check_workers(executor, open_dataset(path), run.path)
     options = _Options(executor, memory, tuple(callbacks), checkpoint_seconds)
     try:
-        if is_path(config):
-            points = settings_of_path(config, data, executor)
-            return _train_children(run, config, points, data, options, chained=True)
-        if config["select"] is None and len(config["grid"]) == 1:
-            return _train(run, config, config["grid"][0], data, options)
-        return _train_children(run, config, config["grid"], data, options)
+        with run.held():
+            for path in (config["dataset"], config["eval"], config["select"]):
+                if path is not None:
+                    check_workers(executor, open_dataset(path), run.path)
+            return _train_all(run, config, data, options)
     except OSError as error:
         if isinstance(error, DistlsError):
             raise
@@ -216,6 +212,16 @@ class _Options:
     memory: MemoryBudget | None
     callbacks: tuple[Callback, ...]
     checkpoint_seconds: float
+
+
+def _train_all(run: Run, config: dict[str, Any], data: Dataset, options: _Options) -> FitResult:
+    """Train what was asked for: one setting, a path of them, or several to choose among."""
+    if is_path(config):
+        points = settings_of_path(config, data, options.executor)
+        return _train_children(run, config, points, data, options, chained=True)
+    if config["select"] is None and len(config["grid"]) == 1:
+        return _train(run, config, config["grid"][0], data, options)
+    return _train_children(run, config, config["grid"], data, options)
 
 
 def _train_children(
@@ -240,7 +246,8 @@ def _train_children(
         setting = following(planned, before) if chained else planned
         child_config = {**config, "grid": [setting], "select": None, "selected_on": config["select"]}
         child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_config)
-        result = _train(child, child_config, setting, data, options)
+        with child.held():
+            result = _train(child, child_config, setting, data, options)
         seconds, passes = seconds + result.seconds, passes + result.passes
         if result.status == Status.INTERRUPTED:
             run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
@@ -382,12 +389,11 @@ def _conclude(
         model = _model(solution.weights, problem, params, method)
         record |= evaluator.selection(solution.weights)
         save_model(run.path / "model", model)
-        run.clear_checkpoints()
-        run.clear_state()
-        shutil.rmtree(run.path / "best", ignore_errors=True)
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
     run.write_status({**record, **clock, "status": solution.status})
+    if model is not None:
+        run.clear()  # only now: killed before it has a status, the run goes on from its checkpoint
     return FitResult(
         solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record
     )
@@ -397,6 +403,8 @@ def _finished(run: Run, status: dict[str, Any]) -> FitResult:
     """Return the result of a run that has ended already; resuming it changes nothing."""
     ended = Status(status["status"])
     model = load_model(run.path) if ended != Status.DIVERGED else None
+    if model is not None:
+        run.clear()  # what a process that was killed just then has left
     return FitResult(
         ended, model, run.path, status["passes"], status["seconds"], status, status.get("selected")
     )

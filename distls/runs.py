@@ -2,6 +2,7 @@
 
 ::
 
+    RUN/lock            while a fit or resume writes here
     RUN/config.json     what was asked, written first
     RUN/status.json     how it stands or ended
     RUN/events.jsonl    one line a round, append-only
@@ -13,22 +14,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from distls.solvers.base import State
-from distls.storage.atomic import describe_os_error, write_json
+from distls.storage.atomic import describe_os_error, write_bytes, write_json
 from distls.storage.bundle import read_bundle, write_bundle
-from distls.storage.errors import FormatError, MismatchError
+from distls.storage.errors import DistlsError, FormatError, MismatchError
+from distls.storage.locks import locked
 from distls.storage.untrusted import parse_json, read_bytes, read_object
 
 __all__ = ["Run", "is_run"]
 
 _KEPT_CHECKPOINTS = 2
 _CHECKPOINT = re.compile(r"round-\d{6,}")
+
+
+# A file or folder that was being written, or replaced, under a temporary name.
+_HALF = re.compile(r".+\.[0-9a-f]{8}\.(partial|old)")
+
+
+def _is_half(path: Path) -> bool:
+    return _HALF.fullmatch(path.name) is not None
+
+
+def _is_left_over(path: Path) -> bool:
+    """Tell whether this is of a run that was killed before it had a configuration, and so had begun nothing."""
+    unused = path.name == "checkpoints" and not any(path.iterdir())
+    return unused or path.name == "lock" or _is_half(path)
 
 
 def is_run(path: Path) -> bool:
@@ -59,14 +77,20 @@ class Run:
             It cannot be written.
         """
         cls.check_new(path)
+        made = cls(path)
         try:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            write_json(path / "config.json", config)
+            with made.held():
+                if is_run(path):
+                    cls.check_new(path)  # another process was faster
+                write_json(path / "config.json", config)
         except OSError as error:
+            if isinstance(error, DistlsError):
+                raise
             raise describe_os_error(
                 error, f"cannot write the run {path}", "choose a writable place"
             ) from None
-        return cls(path)
+        return made
 
     @staticmethod
     def check_new(path: Path) -> None:
@@ -80,7 +104,7 @@ class Run:
             raise MismatchError(
                 f"{path} is a run already; `distls resume {path}` continues it, or choose another name"
             )
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or not all(map(_is_left_over, path.iterdir()))):
             raise MismatchError(f"{path} exists and is not empty; choose another name for the run")
 
     @classmethod
@@ -97,6 +121,35 @@ class Run:
                 f"{path}: not a run (no config.json)" if path.exists() else f"{path}: no such run"
             )
         return cls(path)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only process that writes this run; what a killed one left half-written is removed.
+
+        Raises
+        ------
+        StorageError
+            Another process is writing; the message names it.
+        """
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(locked(self.path / "lock", str(self.path)))
+                self._sweep()
+            except OSError as error:
+                if isinstance(error, DistlsError):
+                    raise
+                remedy = f"when that is mended, `distls resume {self.path}` continues"
+                raise describe_os_error(error, f"cannot write the run {self.path}", remedy) from None
+            yield
+
+    def _sweep(self) -> None:
+        """Remove what was being written when a process was killed."""
+        for folder in (self.path, self.path / "checkpoints"):
+            for path in filter(_is_half, folder.glob("*.*")):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
 
     @property
     def config(self) -> dict[str, Any]:
@@ -147,7 +200,7 @@ class Run:
         """Drop the events after `last_round`: a resumed run writes them again."""
         kept = [event for event in self.events() if event["round"] <= last_round]
         text = "".join(json.dumps(event) + "\n" for event in kept)
-        (self.path / "events.jsonl").write_text(text, encoding="utf-8")
+        write_bytes(self.path / "events.jsonl", text.encode())
 
     def save_checkpoint(self, state: State, extra: dict[str, Any]) -> None:
         """Write the state as a checkpoint, then remove all but the last two."""
@@ -172,10 +225,7 @@ class Run:
         scalars = attributes.pop("state")
         return state_type.join(scalars, arrays), attributes
 
-    def clear_state(self) -> None:
-        """Remove what a finished run kept for each row."""
-        shutil.rmtree(self.path / "state", ignore_errors=True)
-
-    def clear_checkpoints(self) -> None:
-        """Remove the checkpoints of a finished run; the model says it all."""
-        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+    def clear(self) -> None:
+        """Remove what a finished run needed to go on: the model says it all."""
+        for name in ("checkpoints", "state", "best"):
+            shutil.rmtree(self.path / name, ignore_errors=True)

@@ -150,7 +150,7 @@ def test_the_last_two_checkpoints_are_kept_and_the_newest_is_read(run: Run) -> N
     assert (state.round, state.passes, state.scale) == (1_000_000, 500_000.0, 0.1)
     assert state.values.tolist() == [0.0, 1e6, 2e6]
     assert extra == {"progress": {"seconds": 1e6}}
-    run.clear_checkpoints()
+    run.clear()
     assert run.checkpoints() == []
 
 
