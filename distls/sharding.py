@@ -92,13 +92,18 @@ def add_columns(
     WorkerError
         A worker does not see the dataset or cannot write there.
     StorageError
-        The disk is full, or the like; then the same call resumes.
+        The disk is full, or the like; then the same call resumes. Or another process is adding them.
     """
     data = open_dataset(dataset)
     runner = executor or SerialExecutor()
     budget = memory or MemoryBudget(workers=runner.slots)
     if check_columns(data, shard_size, budget) is None:
-        _Transposition(data, _wanted_size(data, shard_size), runner, budget, progress or _silent).run()
+        spill = SpillArea(data.path)
+        with spill.guard(), spill.held():
+            data = open_dataset(dataset)  # another process may have added them meanwhile
+            if check_columns(data, shard_size, budget) is None:
+                size = _wanted_size(data, shard_size)
+                _Transposition(data, size, runner, budget, progress or _silent).run()
     return open_dataset(dataset)
 
 
@@ -254,18 +259,17 @@ class _Transposition:
 
     def run(self) -> None:
         """Do the work, or what is left of it."""
-        with self.spill.guard():
-            largest = int(self.dataset.decoded_bytes.max(initial=0))
-            groups = self._begin(max(largest, self.shard_size))
-            check_workers(self.executor, self.dataset, self.spill.folder)
-            spec = TransposeSpec(self.data, groups, self._codec())
-            sizes = [self._group_bytes(group) for group in spec.groups]
-            for _ in self._watched("reading rows", turn_group, spec, spec.groups, sizes):
-                pass
-            bundles, sizes = self._bundles(spec)
-            written = self._watched("writing columns", write_bundle, spec, bundles, sizes)
-            records = [ShardRecord(**record) for each in written for record in each]
-            self._publish(records, spec.codec)
+        largest = int(self.dataset.decoded_bytes.max(initial=0))
+        groups = self._begin(max(largest, self.shard_size))
+        check_workers(self.executor, self.dataset, self.spill.folder)
+        spec = TransposeSpec(self.data, groups, self._codec())
+        sizes = [self._group_bytes(group) for group in spec.groups]
+        for _ in self._watched("reading rows", turn_group, spec, spec.groups, sizes):
+            pass
+        bundles, sizes = self._bundles(spec)
+        written = self._watched("writing columns", write_bundle, spec, bundles, sizes)
+        records = [ShardRecord(**record) for each in written for record in each]
+        self._publish(records, spec.codec)
 
     def _begin(self, least: int) -> tuple[RowGroup, ...]:
         """Return the groups: those of an unfinished transposition if it was this one."""

@@ -14,7 +14,10 @@ from typing import Any, BinaryIO
 
 from distls.storage.errors import StorageError
 
-__all__ = ["locked"]
+__all__ = ["DATASET_LOCK", "locked"]
+
+# In a dataset that is being written.
+DATASET_LOCK = ".lock"
 
 # Of file systems that know no locks: there everything works as if this process were alone.
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}

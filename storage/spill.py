@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from distls.storage.atomic import canonical_json, describe_os_error, write_bytes, write_json
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError
+from distls.storage.locks import DATASET_LOCK, locked
 from distls.storage.untrusted import open_regular, read_object
 
 __all__ = ["SpillArea"]
@@ -66,8 +67,22 @@ class SpillArea:
 
     def sweep(self) -> None:
         """Delete what is left of a transposition that was killed between its last two acts."""
-        if self.read_plan() is None:
-            self.remove()
+        if self.folder.exists():
+            with contextlib.suppress(OSError), self.held():
+                if self.read_plan() is None:
+                    self.remove()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only process that writes the dataset.
+
+        Raises
+        ------
+        StorageError
+            Another one does; the message names it.
+        """
+        with locked(self.dataset / DATASET_LOCK, str(self.dataset)):
+            yield
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:

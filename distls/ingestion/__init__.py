@@ -162,7 +162,8 @@ def ingest(
     IncompleteError
         `dataset` holds an unfinished ingest with other arguments.
     StorageError
-        `dataset` exists, or cannot be written; after a full disk, the same call resumes.
+        `dataset` exists, cannot be written, or is being written by another process; after a full disk, the same
+        call resumes.
     """
     known = None if like is None else open_like(like)
     options = IngestOptions.checked(

@@ -29,6 +29,7 @@ from distls.ingestion.tables import table_facts
 from distls.storage.dataset import STAGING, Dataset, is_dataset, publish
 from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
 from distls.storage.format import DatasetMeta
+from distls.storage.locks import DATASET_LOCK, locked
 from distls.storage.names import pack_names
 from distls.storage.spill import SpillArea
 from distls.storage.staging import StagingArea
@@ -97,7 +98,7 @@ class IngestRun:
 
     def result(self) -> IngestReport:
         """Do the work, or what is left of it."""
-        with self.staging.guard():
+        with self.staging.guard(), self._held():
             self._begin()
             try:
                 self._survey_columns()
@@ -115,6 +116,19 @@ class IngestRun:
         return tuple(self.like.meta.transforms) if self.like is not None else self.options.transform
 
     # -- before ------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Be the only process that writes the dataset."""
+        if self.staging.read_document("plan") is None:
+            _check_free(self.root)
+        self.root.mkdir(parents=True, exist_ok=True)
+        try:
+            with locked(self.root / DATASET_LOCK, str(self.root)):
+                yield
+        finally:
+            with contextlib.suppress(OSError):
+                self.root.rmdir()  # if nothing was written
 
     def _begin(self) -> None:
         """Claim the output folders, or find the unfinished ingest to go on with."""
@@ -347,6 +361,10 @@ class IngestRun:
         )
 
 
+# What a folder may hold that is free to be written.
+_UNFINISHED = {STAGING, DATASET_LOCK}
+
+
 def _check_free(root: Path) -> None:
     """Refuse to write into anything but a new or empty folder."""
     if is_dataset(root):
@@ -357,7 +375,9 @@ def _check_free(root: Path) -> None:
                 f"{root}: exists already, but for its column shards; run `distls columns {root}` to finish them"
             )
         raise StorageError(f"{root}: exists already; remove it or choose another name")
-    if root.exists() and (not root.is_dir() or any(entry.name != STAGING for entry in root.iterdir())):
+    if root.exists() and (
+        not root.is_dir() or any(entry.name not in _UNFINISHED for entry in root.iterdir())
+    ):
         raise StorageError(
             f"{root}: exists and is not an unfinished ingest; remove it or choose another name"
         )
