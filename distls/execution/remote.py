@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 
@@ -9,20 +10,20 @@ from distributed import Client, get_client
 from distributed.security import Security
 
 from distls.execution.certificates import Certificates, why_refused
-from distls.execution.connection import Connection, PlainClient
-from distls.execution.dask import DaskExecutor, report_defects, set_log_level, watch_loop
+from distls.execution.dask import DaskExecutor, PlainClient, set_log_level
 from distls.storage.errors import ParameterError, WorkerError
 
 __all__ = ["connect", "of_current_client", "security_of"]
 
 _CONNECT_SECONDS = 20
+_REACH_SECONDS = 3
 _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 
 
 def of_current_client() -> DaskExecutor | None:
     """Return an executor on the client that is active in this process, which stays open; or None."""
     try:
-        return DaskExecutor(Connection(get_client()), owns_client=False)
+        return DaskExecutor(get_client(), owns_client=False)
     except ValueError:
         return None
 
@@ -59,7 +60,7 @@ def connect(
     address = _encrypted(address, certificates)
     security = None if certificates is None else security_of(certificates)
     try:
-        client = _client(address, security)
+        client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         why = why_refused(address, certificates)
         raise WorkerError(
@@ -67,8 +68,9 @@ def connect(
         ) from None
     try:
         client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
-        connection = Connection(client, reopen=lambda: _client(address, security), check=_check_versions)
-        connection.threads()
+        _check_versions(client, address)
+        # or Dask would have the scheduler relay weights and results, all of them
+        client.direct_to_workers = client.sync(_reaches, client, next(iter(client.nthreads())))
     except TimeoutError:
         client.close()
         raise WorkerError(
@@ -77,13 +79,7 @@ def connect(
     except WorkerError:
         client.close()
         raise
-    return DaskExecutor(connection)
-
-
-def _client(address: str, security: Security | None) -> Client:
-    client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
-    watch_loop(client, report_defects)
-    return client
+    return DaskExecutor(client)
 
 
 def security_of(certificates: Certificates) -> Security:
@@ -128,14 +124,25 @@ def _check_configuration(address: str) -> None:
         )
 
 
-def _check_versions(client: Client, workers: list[str]) -> None:
-    """Refuse workers whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
+async def _reaches(client: Client, worker: str) -> bool:
+    """Tell whether a worker answers this process, which may stand outside the workers' network."""
+    try:
+        await asyncio.wait_for(client.rpc(worker).identity(), _REACH_SECONDS)
+    except (OSError, TimeoutError):
+        return False
+    return True
+
+
+def _check_versions(client: Client, address: str) -> None:
+    """Refuse a cluster whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
     mine = _versions()
-    for worker, theirs in client.run(_versions, workers=workers).items():
+    for worker, theirs in client.run(_versions).items():
         differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
         if differing:
             text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())
-            raise WorkerError(f"worker {worker} runs other versions: {text}; install the same ones")
+            raise WorkerError(
+                f"worker {worker} of {address} runs other versions: {text}; install the same ones"
+            )
 
 
 def _versions() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import signal
 import time
@@ -142,7 +143,7 @@ class _Dask(ExecutorSuite):
 
     def test_the_kept_task_is_made_anew_when_it_is_lost(self, executor: Executor) -> None:
         executor.reduce(_words, range(8), merge=_join)
-        executor.client.cancel(executor._connection._kept, force=True)
+        executor.client.cancel(executor._kept, force=True)
         wait_until(lambda: _records(executor)[0] == 0)
         executor.reduce(_words, range(8), merge=_join)
         wait_until(lambda: _records(executor)[:2] == (1, {"distls"}))
@@ -223,7 +224,7 @@ class TestEnds:
         def interrupted(shared: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(executor, "_sent", interrupted)
+        monkeypatch.setattr(executor, "_send", interrupted)
         with pytest.raises(KeyboardInterrupt):
             list(executor.map(_words, [7])) if call == "map" else executor.reduce(_words, [7], merge=_join)
         _kill_worker(executor)
@@ -327,6 +328,45 @@ def test_who_does_not_answer_is_given_up_in_time(
         with pytest.raises(WorkerError) as caught:
             remote.connect(asked)
     assert str(caught.value).startswith(message.format(asked))
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_weights_and_results_go_straight_where_workers_can_be_reached(
+    monkeypatch: pytest.MonkeyPatch, reachable: bool
+) -> None:
+    """Or the scheduler would relay every lane's result."""
+    relayed = []
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, protocol="tcp://",
+                      host="127.0.0.1", dashboard_address=None) as cluster:  # fmt: skip
+        gather = cluster.scheduler.handlers["gather"]
+        monkeypatch.setitem(
+            cluster.scheduler.handlers, "gather", lambda **keys: relayed.append(keys) or gather(**keys)
+        )
+        if not reachable:
+            monkeypatch.setattr(remote, "_reaches", _reaches_nobody)
+        executor = remote.connect(cluster.scheduler_address)
+        total = executor.reduce(partial(_add_item, 0), range(4), merge=operator.add, shared=np.ones(20_000))
+        executor.close()
+    assert total == 6 + 4 * 20_000
+    assert bool(relayed) is not reachable
+
+
+async def _reaches_nobody(client: Any, worker: str) -> bool:
+    return False
+
+
+def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_REACH_SECONDS", 0.5)
+    with LocalCluster(n_workers=1, processes=False, protocol="tcp://",
+                      host="127.0.0.1", dashboard_address=None) as cluster:  # fmt: skip
+        executor = remote.connect(cluster.scheduler_address)
+        client = executor.client
+        (worker,) = client.nthreads()
+        assert client.sync(remote._reaches, client, worker)
+        assert not client.sync(remote._reaches, client, "tcp://127.0.0.1:9")
+        # an address of documentation, from where nothing comes back
+        assert not client.sync(remote._reaches, client, "tcp://192.0.2.1:9")
+        executor.close()
 
 
 def _kill_worker(executor: DaskExecutor) -> int:
