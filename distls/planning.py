@@ -25,6 +25,7 @@ from distls.memory import MIB, MemoryBudget, human
 from distls.storage.columns import ColumnShards
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, WorkerError
+from distls.traffic import traffic_of
 from distls.workers.checks import trouble_with
 from distls.workers.stream import DatasetRef
 
@@ -62,7 +63,11 @@ class Plan:
         As asked.
     rounds_per_pass, lanes : int
     network_bytes_per_round : int
-        Between driver and workers, both ways.
+        Between driver and workers, both ways, and among workers.
+    shared_bytes, result_bytes : int
+        What every lane of a round starts from, and what one lane returns, at most.
+    reductions : int
+        Times that a round sends and returns as much, at most.
     seconds_per_pass : float or None
         From a probe, where one was made; from the store, nothing cached.
     """
@@ -78,6 +83,9 @@ class Plan:
     rounds_per_pass: int
     lanes: int
     network_bytes_per_round: int
+    shared_bytes: int = 0
+    result_bytes: int = 0
+    reductions: int = 1
     seconds_per_pass: float | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -120,6 +128,8 @@ def make_plan(
     work_bytes: int = 0,
     passes: float | None = None,
     of_rows: OfRows | None = None,
+    exchanged: tuple[int, int] | None = None,
+    reductions: int = 1,
 ) -> Plan:
     """Plan a job.
 
@@ -135,6 +145,11 @@ def make_plan(
         Of a task at work, beside partitions and results.
     of_rows : OfRows, optional
         Of a method that works by columns.
+    exchanged : (int, int), optional
+        Bytes of the arrays that a round sends, and that a lane returns, where they are known better than from
+        `weight_bytes` and `result_copies`.
+    reductions : int
+        Of a round.
 
     Raises
     ------
@@ -167,6 +182,10 @@ def make_plan(
     room = int(limit * SAFE_FRACTION) - needed
     if room < 0:
         raise MemoryPlanError(_refusal(needed, parts, limit, dataset, budget))
+    shared_bytes, result_bytes = exchanged or (weight_bytes, int(weight_bytes * result_copies))
+    traffic = traffic_of(
+        shared_bytes, result_bytes, lanes=lanes, workers=budget.workers, threads=budget.threads
+    )
     decoded = sum(int(each.decoded_bytes.sum()) for each in every)
     held = min(decoded, int(room / SLACK), decoded if budget.cache_limit is None else budget.cache_limit)
     parts["cache"] = int(held * SLACK)
@@ -183,8 +202,11 @@ def make_plan(
         passes=passes,
         rounds_per_pass=rounds_per_pass,
         lanes=lanes,
-        network_bytes_per_round=int(weight_bytes * (min(budget.workers, tasks) + tasks * result_copies))
+        network_bytes_per_round=reductions * traffic.total
         + (0 if of_rows is None else of_rows.exchanged_bytes * dataset.meta.n_rows),
+        shared_bytes=shared_bytes,
+        result_bytes=result_bytes,
+        reductions=reductions,
     )
 
 

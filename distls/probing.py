@@ -12,13 +12,13 @@ from typing import Any
 from distls.configuring import make_solver
 from distls.execution import ClusterOptions, open_executor
 from distls.memory import MemoryBudget
-from distls.methods import method_named
+from distls.methods import Method, method_named
 from distls.planning import Plan
 from distls.problem import Problem
-from distls.storage.dataset import open_dataset
+from distls.storage.dataset import Dataset, open_dataset
 from distls.workers.seeds import Purpose, rng
 
-__all__ = ["plan_fit"]
+__all__ = ["fewest", "one_thread_seconds", "plan_fit", "planned"]
 
 
 def plan_fit(
@@ -45,26 +45,39 @@ def plan_fit(
     """
     data = open_dataset(dataset)
     chosen = method_named(method)
-    resolved = chosen.resolve(params or {})
-    problem = Problem.of(data, resolved, seed, chosen.targets)
-    options = cluster or ClusterOptions()
-    budget = _budget(options)
-    solver = make_solver(chosen, problem, resolved, slots=budget.workers * budget.threads, memory=budget)
-    plan: Plan = replace(solver.plan, passes=_fewest(passes, solver.plan.passes) or chosen.passes)
+    budget = _budget(cluster or ClusterOptions())
+    solver = planned(chosen, data, chosen.resolve(params or {}), seed, budget)
+    plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
     if not probe:
         return plan
+    slots = min(budget.workers * budget.threads, len(solver.lanes))
+    return replace(plan, seconds_per_pass=one_thread_seconds(solver, data, seed) / slots)
+
+
+def planned(method: Method, data: Dataset, params: dict[str, Any], seed: int, budget: MemoryBudget) -> Any:
+    """Return the solver of a fit that is not started: it has a plan.
+
+    Raises
+    ------
+    MemoryPlanError
+        The fit cannot fit.
+    """
+    problem = Problem.of(data, params, seed, method.targets)
+    return make_solver(method, problem, params, slots=budget.workers * budget.threads, memory=budget)
+
+
+def one_thread_seconds(solver: Any, data: Dataset, seed: int) -> float:
+    """Return how long a pass takes in one thread, from reading one partition and training on it in this process."""
     block = int(rng(seed, Purpose.PROBE).integers(len(data)))
     task = partial(solver.probe, block)
     task()  # compiles the kernels, warms the file cache
     started = time.perf_counter()
     task()
     seconds = time.perf_counter() - started
-    share = float(data.decoded_bytes[block] / data.decoded_bytes.sum())
-    slots = min(budget.workers * budget.threads, len(solver.lanes))
-    return replace(plan, seconds_per_pass=seconds / share / slots)
+    return seconds / float(data.decoded_bytes[block] / data.decoded_bytes.sum())
 
 
-def _fewest(asked: float | None, own: float | None) -> float | None:
+def fewest(asked: float | None, own: float | None) -> float | None:
     """Return the passes that end a fit: those asked for, or where the method ends by itself."""
     given = [passes for passes in (asked, own) if passes is not None]
     return min(given, default=None)

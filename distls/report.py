@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +20,11 @@ from distls.storage.errors import FormatError
 from distls.storage.model import LinearModel, load_model, used_rows
 from distls.storage.names import NAME_ARRAYS, unpack_names
 
+if TYPE_CHECKING:
+    from distls.scaling import ClusterPlan
+
 __all__ = [
+    "cluster_plan_lines",
     "columns_line",
     "dataset_line",
     "describe",
@@ -205,6 +210,31 @@ def plan_lines(plan: Plan) -> list[str]:
         lines.append(
             f"seconds a pass     {plan.seconds_per_pass:.2f} from the store (probe of one partition){total}"
         )
+    return lines
+
+
+def cluster_plan_lines(made: ClusterPlan) -> list[str]:
+    """Return a plan for a cluster that need not be there as lines."""
+    cluster, moved, seconds = made.cluster, made.round_bytes, made.plan.seconds_per_pass
+    parts = ", ".join(f"{name} {value:.3g}" for name, value in made.round_parts.items())
+    total = "" if made.round_seconds is None else f"{made.round_seconds:.3g} s: "
+    lines = [
+        f"cluster            {cluster.workers} workers of {cluster.threads} threads, "
+        f"{cluster.bandwidth / 125e6:g} Gbit/s, {1e3 * cluster.latency:g} ms",
+        f"data               {made.n_rows:,} rows, {made.partitions:,} blocks",
+        *plan_lines(replace(made.plan, seconds_per_pass=None)),
+        f"memory, scheduler  {human(made.scheduler_bytes)}",
+        f"a round moves      {human(moved['sent'])} from the driver, {human(moved['fetched'])} among workers, "
+        f"{human(moved['returned'])} to the driver; reads {human(moved['read'])}",
+        f"a round takes      {total}{parts}",
+    ]
+    if seconds is not None:
+        every = made.plan.passes
+        whole = "" if every is None else f", {every * seconds:.4g} s in all"
+        lines.append(f"seconds a pass     {seconds:.4g}{whole}")
+    if made.limited_by is not None:
+        advice = "" if made.advice is None else f"; {made.advice}"
+        lines.append(f"limited by         {made.limited_by}{advice}")
     return lines
 
 

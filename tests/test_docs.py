@@ -17,6 +17,7 @@ from distls.cli import cli
 from distls.evaluation import Evaluation
 from distls.methods import METHODS
 from distls.planning import Plan
+from distls.scaling import ClusterPlan
 from distls.solvers.base import RoundReport, Status
 from distls.storage.dataset import open_dataset
 from distls.workers.seeds import Purpose
@@ -117,6 +118,7 @@ def test_generated_kinds_are_documented() -> None:
     "names",
     [
         [field.name for field in dataclasses.fields(Plan)],
+        [field.name for field in dataclasses.fields(ClusterPlan) if field.name != "plan"],
         [field.name for field in dataclasses.fields(RoundReport)],
         [
             f.name
@@ -124,7 +126,7 @@ def test_generated_kinds_are_documented() -> None:
             if f.name in ("n_rows", "error", "log_loss", "confusion")
         ],
     ],
-    ids=["plan", "round", "evaluation"],
+    ids=["plan", "cluster plan", "round", "evaluation"],
 )
 def test_json_fields_are_documented(names: list[str]) -> None:
     assert names

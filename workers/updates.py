@@ -144,6 +144,12 @@ class Update:
         one = sum(array.nbytes for array in self.zeros((1, shape[1]), dtype))
         return shape[0] * one
 
+    def sent_bytes(self, shape: tuple[int, int], dtype: Any) -> int:
+        """Return the exact size of `zeros`, without making them: of second degree in the features at most."""
+        one, two, three = (sum(a.nbytes for a in self.zeros((n, shape[1]), dtype)) for n in (1, 2, 3))
+        more = shape[0] - 1
+        return one + more * (two - one) + more * (more - 1) // 2 * (three - 2 * two + one)
+
     def begin(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> Learner:
         """Return the learner of a lane that has taken `time` steps; `arrays` are only read."""
         raise NotImplementedError

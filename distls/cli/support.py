@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -90,21 +91,28 @@ debug_option = click.option(
 )
 
 
-class Size(click.ParamType[int]):
-    """Bytes, written like 600MiB."""
+class Written(click.ParamType[Any]):
+    """What a function of a module, imported when it is used, parses."""
 
-    name = "size"
+    def __init__(self, name: str, parser: str) -> None:
+        self.name, self._parser = name, parser
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse a size."""
-        from distls.memory import parse_bytes
-
-        if isinstance(value, int):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse text; what is none was parsed before."""
+        if not isinstance(value, str):
             return value
+        module, _, function = self._parser.partition(":")
         try:
-            return parse_bytes(value)
+            return getattr(importlib.import_module(module), function)(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Size(Written):
+    """Bytes, written like 600MiB."""
+
+    def __init__(self) -> None:
+        super().__init__("size", "distls.memory:parse_bytes")
 
 
 _WORKER_OPTIONS = (

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from distls.cli.support import (
     FAILED,
     INTERRUPTED,
     OK,
     Running,
+    Size,
+    Written,
     cli,
     cluster_of,
     cluster_options,
@@ -21,9 +24,12 @@ from distls.cli.support import (
     say,
     watchers,
 )
+from distls.storage.errors import ParameterError
 
 if TYPE_CHECKING:
     from distls.fitting import FitResult
+    from distls.planning import Plan
+    from distls.scaling import ClusterPlan
 
 
 @cli.command()
@@ -53,6 +59,26 @@ def methods(method: str | None) -> None:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--no-probe", is_flag=True, help="Metadata only: do not time a partition.")
+@click.option(
+    "--cluster",
+    "shape",
+    type=Written("WxT", "distls.scaling:parse_shape"),
+    help="Plan for W workers of T threads each, which need not be there.",
+)
+@click.option(
+    "--bandwidth",
+    type=Written("rate", "distls.scaling:parse_bandwidth"),
+    help="Of each machine's link, with --cluster; default 10Gbit.",
+)
+@click.option(
+    "--latency",
+    type=Written("time", "distls.scaling:parse_seconds"),
+    help="Between machines, with --cluster; default 1ms.",
+)
+@click.option("--bytes", "n_bytes", type=Size(), help="Plan as if DATASET were as large, with --cluster.")
+@click.option(
+    "--rate", type=Size(), help="Stored bytes a thread works through in a second, instead of the probe."
+)
 @cluster_options
 @debug_option
 def plan(
@@ -67,17 +93,57 @@ def plan(
     """Say what a fit will cost in memory, bytes and seconds; refuse what cannot fit."""
     from distls.methods import parse_values
     from distls.probing import plan_fit
-    from distls.report import plan_lines
+    from distls.report import cluster_plan_lines, plan_lines
+    from distls.scaling import plan_cluster
 
-    passes, seed = options.pop("passes"), options.pop("seed")
-    cluster = cluster_of(options, debug)
-    made = plan_fit(
-        method, dataset, parse_values(pairs), seed=seed, passes=passes, cluster=cluster, probe=not no_probe
-    )
+    asked = {name: options.pop(name) for name in ("shape", "bandwidth", "latency", "n_bytes", "rate")}
+    common: dict[str, Any] = {name: options.pop(name) for name in ("seed", "passes")}
+    common |= {"params": parse_values(pairs), "probe": not no_probe}
+    made: Plan | ClusterPlan
+    if asked["shape"] is not None:
+        made = imagined = plan_cluster(method, dataset, **_imagined(asked, options), **common)
+        lines = cluster_plan_lines(imagined)
+    elif given := [name for name, value in asked.items() if value is not None]:
+        option = {"n_bytes": "bytes"}.get(given[0], given[0])
+        raise ParameterError(f"--{option} is of --cluster; give that too, like --cluster 100x8")
+    else:
+        made = real = plan_fit(method, dataset, cluster=cluster_of(options, debug), **common)
+        lines = plan_lines(real)
     if as_json:
         print_json(made.to_json())
     else:
-        click.echo("\n".join(plan_lines(made)))
+        click.echo("\n".join(lines))
+
+
+def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Return what `plan_cluster` is to plan for.
+
+    Raises
+    ------
+    ParameterError
+        Options describe workers that are there too.
+    """
+    from distls.scaling import Cluster, parse_bandwidth, parse_seconds
+
+    context = click.get_current_context()
+    for name in options:
+        # an address may be in the environment, for other commands
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and name != "memory_limit":
+            option = name.removesuffix("_kind").replace("_", "-")
+            raise ParameterError(
+                f"--{option} is not for --cluster, whose workers need not be there; leave one of them out"
+            )
+    workers, threads = asked["shape"]
+    bandwidth, latency = (
+        asked["bandwidth"] or parse_bandwidth("10Gbit"),
+        asked["latency"] or parse_seconds("1ms"),
+    )
+    return {
+        "cluster": Cluster(workers, threads, bandwidth, latency),
+        "memory_limit": options["memory_limit"] or 4 * 2**30 * threads,
+        "stored_bytes": asked["n_bytes"],
+        "rate": asked["rate"],
+    }
 
 
 @cli.command()

@@ -165,6 +165,7 @@ class BlockCoordinateDescent:
             driver_copies=5,
             budget=memory,
             work_bytes=2 * most_rows * score + self._most_active(),
+            reductions=2 + (len(self.lanes) > 1) + 2 * self._polishes,
             of_rows=OfRows(
                 columns=self._shards,
                 thread_bytes=score,

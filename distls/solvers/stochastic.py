@@ -216,7 +216,15 @@ class Stochastic:
             driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
             budget=memory,
             work_bytes=self._work_bytes(row_bytes),
+            exchanged=self._exchanged(windows),
         )
+
+    def _exchanged(self, windows: bool) -> tuple[int, int]:
+        """Return the bytes of what a lane starts from and of what it returns, with its window's mean."""
+        update, dtype = self.recipe.first, self.problem.dtype
+        sent = update.sent_bytes(self.shape, dtype)
+        weights, intercept = update.zeros((1, self.shape[1]), dtype)[:2]
+        return sent, sent + windows * (self.shape[0] * weights.nbytes + intercept.nbytes)
 
     def _work_bytes(self, row_bytes: int) -> int:
         """Return what a task needs to make features: its rows in their order, and a piece's features."""
