@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 # importing a module of commands adds them to the group
-from distls.cli import data, scoring, training  # noqa: F401
+from distls.cli import cluster, data, scoring, training  # noqa: F401
 from distls.cli.interrupts import refuse_interrupts
 from distls.cli.support import cli
 

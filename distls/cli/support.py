@@ -115,22 +115,32 @@ class Size(Written):
         super().__init__("size", "distls.memory:parse_bytes")
 
 
-_WORKER_OPTIONS = (
-    click.option("--workers", type=click.IntRange(1), help="Worker processes; default one a core."),
-    click.option("--threads-per-worker", type=click.IntRange(1), help="Default 1."),
-    click.option("--memory-limit", type=Size(), help="Bytes a worker may use, like 600MiB."),
-)
-_TLS_OPTIONS = (
-    click.option("--tls-ca", type=click.Path(path_type=Path), help="TLS: certificate of the authority."),
-    click.option("--tls-cert", type=click.Path(path_type=Path), help="TLS: the own certificate."),
-    click.option("--tls-key", type=click.Path(path_type=Path), help="TLS: its key."),
-)
+def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how many workers there are, and how large."""
+    return _with(
+        command,
+        click.option("--workers", type=click.IntRange(1), help="Worker processes; default one a core."),
+        click.option("--threads-per-worker", type=click.IntRange(1), help="Default 1."),
+        click.option("--memory-limit", type=Size(), help="Bytes a worker may use, like 600MiB."),
+    )
+
+
+def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name certificates."""
+    file = click.Path(path_type=Path)
+    return _with(
+        command,
+        click.option("--tls-ca", type=file, help="TLS: the certificate of the authority."),
+        click.option("--tls-cert", type=file, help="TLS: the own certificate."),
+        click.option("--tls-key", type=file, help="TLS: its key."),
+    )
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where to run."""
-    options = [
-        *_WORKER_OPTIONS,
+    return _with(
+        command,
+        worker_options,
         click.option(
             "--scheduler",
             metavar="ADDRESS",
@@ -138,7 +148,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_envvar=True,
             help="Use a running Dask scheduler.",
         ),
-        *_TLS_OPTIONS,
+        tls_options,
         click.option(
             "--executor",
             "executor_kind",
@@ -146,7 +156,12 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="dask",
             show_default=True,
         ),
-    ]
+    )
+
+
+def _with(
+    command: Callable[..., Any], *options: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import ssl
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from distls.storage.errors import ParameterError
 
-__all__ = ["Certificates", "certificates_of", "why_refused"]
+__all__ = ["Certificates", "certificates_of", "private_files", "why_refused"]
 
 _ANSWER_SECONDS = 3
 
@@ -105,6 +109,52 @@ def _holds_certificate(path: Path) -> bool:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except ssl.SSLError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def private_files(folder: Path | None, contents: Mapping[str, str]) -> Iterator[dict[str, Path]]:
+    """Write files that only this user can read, and yield their paths; they are removed at the end.
+
+    Parameters
+    ----------
+    folder : pathlib.Path or None
+        New or empty, and closed to other users; None for a temporary one.
+    contents : mapping of str to str
+        Name of each file -> what is in it.
+
+    Raises
+    ------
+    ParameterError
+        Something is in the folder, or others can open it.
+    """
+    with contextlib.ExitStack() as undo:
+        if folder is None:
+            folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="distls-tls-")))
+        elif _made_private(folder):
+            undo.callback(folder.rmdir)
+        paths = {name: folder.absolute() / name for name in contents}
+        for name, path in paths.items():
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            undo.callback(path.unlink, missing_ok=True)
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write(contents[name])
+        yield paths
+
+
+def _made_private(folder: Path) -> bool:
+    """Make a folder that only this user can open; False if it was there, and is as good."""
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        there = folder.stat()
+        if not folder.is_dir() or any(folder.iterdir()):
+            raise ParameterError(f"--tls-directory {folder}: name a new or an empty folder") from None
+        if there.st_uid != os.geteuid() or there.st_mode & 0o077:
+            raise ParameterError(
+                f"--tls-directory {folder}: other users can open it; name a new folder, or chmod 700 it"
+            ) from None
         return False
     return True
 

@@ -24,14 +24,22 @@ from distributed import Client, Future, KilledWorker, LocalCluster, Nanny, as_co
 from distributed.client import FutureCancelledError
 
 from distls.execution.base import Group, Item, Result, group_items, move_groups, run_group
-from distls.execution.forking import SINGLE_THREADED, start_fork_server, started
+from distls.execution.forking import SINGLE_THREADED, Made, start_fork_server, started
 from distls.memory import MemoryBudget
 from distls.storage.errors import DistlsError, WorkerError
 from distls.traffic import SMALL
 from distls.workers.process import single_threaded_blas
 from distls.workers.reduction import ReductionTree
 
-__all__ = ["DaskExecutor", "PlainClient", "set_log_level", "start_local"]
+__all__ = [
+    "DaskExecutor",
+    "PatientNanny",
+    "PlainClient",
+    "local_cluster",
+    "set_log_level",
+    "start_local",
+    "started_as_suits",
+]
 
 # Lost data, closed connections and dead workers are redone this often before the job gives up.
 _ATTEMPTS = 5
@@ -299,7 +307,7 @@ class DaskExecutor:
             nanny.restarts = False
 
 
-class _Nanny(Nanny):  # type: ignore[misc]
+class PatientNanny(Nanny):  # type: ignore[misc]
     """Pauses before it starts a worker anew: what ended the worker may just have been sent to the driver too."""
 
     restarts = True
@@ -397,27 +405,50 @@ def start_local(
     set_log_level(log_level)
 
     def start() -> DaskExecutor:
-        cluster = LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=threads_per_worker,
-            memory_limit=memory_limit or 0,
-            processes=processes,
-            worker_class=_Nanny if processes else None,
-            host="127.0.0.1" if processes else None,
-            dashboard_address="127.0.0.1:0",
-            silence_logs=log_level,
-            preload=_preloads() if processes and log_level > logging.WARNING else None,
+        cluster = local_cluster(
+            n_workers, threads_per_worker, memory_limit, processes=processes, log_level=log_level
         )
         # weights go straight between this process and the workers, not through the scheduler
         client = PlainClient(cluster, set_as_default=False, direct_to_workers=processes)
         return DaskExecutor(client, cluster)
 
+    return started_as_suits(start, processes=processes)
+
+
+def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Made:
+    """Return the cluster that `start` starts, with settings of Dask that suit distls."""
     if processes:
         start_fork_server()
         # or Dask would have this process import pandas, only to have the fork server import it too
         distributed.utils._forkserver_preload_set = True
     with dask.config.set(_CONFIG):
         return started(start)
+
+
+def local_cluster(
+    n_workers: int,
+    threads_per_worker: int,
+    memory_limit: int | None,
+    *,
+    processes: bool = True,
+    log_level: int,
+    **options: Any,
+) -> LocalCluster:
+    """Start a scheduler and workers on this machine, on loopback unless `options` say otherwise."""
+    processes_only = {
+        "worker_class": PatientNanny,
+        "host": "127.0.0.1",
+        "preload": _preloads() if log_level > logging.WARNING else None,
+    }
+    return LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=threads_per_worker,
+        memory_limit=memory_limit or 0,
+        processes=processes,
+        dashboard_address="127.0.0.1:0",
+        silence_logs=log_level,
+        **(processes_only if processes else {}) | options,
+    )
 
 
 def _preloads() -> list[str]:

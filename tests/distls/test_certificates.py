@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,62 @@ def test_no_option_is_no_certificate() -> None:
 def test_certificates_that_nothing_would_use_are_refused(files: dict[str, Path]) -> None:
     with pytest.raises(ParameterError, match="go with --scheduler; a cluster of this command's own"):
         ClusterOptions(certificates=Certificates(files["ca"], files["cert"], files["key"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--host", "0.0.0.0"],
+            "--host 0.0.0.0: who reaches it could run programs as this user; add --tls or certificates, or "
+            "--allow-anyone on a network that is nobody else's",
+        ),
+        (
+            ["--host", ""],
+            "--host : who reaches it could run programs as this user; add --tls or certificates, or "
+            "--allow-anyone on a network that is nobody else's",
+        ),
+        (["--allow-anyone"], "--allow-anyone: nobody else reaches 127.0.0.1; drop it"),
+        (
+            ["--host", "0.0.0.0", "--tls", "--allow-anyone"],
+            "--allow-anyone: TLS lets holders of a certificate in only; drop one of the two",
+        ),
+        (["--tls-directory", "new"], "--tls-directory is where --tls writes its certificate; add --tls"),
+        (
+            ["--tls", "--tls-directory", "{ca.parent}"],
+            "--tls-directory {ca.parent}: name a new or an empty folder",
+        ),
+        (["--tls", "--tls-directory", "{ca}"], "--tls-directory {ca}: name a new or an empty folder"),
+        (
+            ["--tls", "--tls-directory", "{open}"],
+            "--tls-directory {open}: other users can open it; name a new folder, or chmod 700 it",
+        ),
+        (
+            ["--tls", "--tls-ca", "{ca}", "--tls-cert", "{cert}", "--tls-key", "{key}"],
+            "--tls makes a certificate; drop it, or --tls-ca, --tls-cert and --tls-key",
+        ),
+    ],
+)
+def test_clusters_that_are_refused(
+    files: dict[str, Path], tmp_path: Path, options: list[str], message: str
+) -> None:
+    tmp_path.chmod(0o755)
+    known = files | {"open": tmp_path}
+    result = CliRunner().invoke(cli, ["cluster", *(option.format(**known) for option in options)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"distls: {message.format(**known)}\n"
+
+
+def test_without_what_makes_certificates_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    result = CliRunner().invoke(cli, ["cluster", "--tls"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "distls: --tls needs the package cryptography to make a certificate: pip install 'distls[tls]', or give "
+        "--tls-ca, --tls-cert and --tls-key\n"
+    )
 
 
 def test_every_command_that_takes_a_scheduler_takes_certificates() -> None:

@@ -5,6 +5,7 @@ Deadlines are there to end what hangs, and nothing is measured with a clock: the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -72,9 +73,9 @@ class Command:
         return self.process.returncode, out, err
 
 
-@pytest.fixture
-def command() -> Iterator[Callable[..., Command]]:
-    """Start commands; whatever still runs at the end of the test is killed."""
+@contextlib.contextmanager
+def _commands() -> Iterator[Callable[..., Command]]:
+    """Start commands; whatever still runs at the end is killed."""
     started: list[Command] = []
 
     def start(*arguments: object) -> Command:
@@ -86,3 +87,17 @@ def command() -> Iterator[Callable[..., Command]]:
         if each.process.poll() is None:
             os.killpg(each.process.pid, 9)
             each.process.wait()
+
+
+@pytest.fixture
+def command() -> Iterator[Callable[..., Command]]:
+    """Start commands for a test."""
+    with _commands() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def lasting_command() -> Iterator[Callable[..., Command]]:
+    """Start commands for all tests of a module."""
+    with _commands() as start:
+        yield start

@@ -1,0 +1,86 @@
+"""The command that keeps a cluster running."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distls.cli.support import OK, cli, debug_option, say, tls_options, worker_options
+
+if TYPE_CHECKING:
+    from distls.execution.certificates import Certificates
+
+
+@cli.command()
+@worker_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8786, show_default=True, help="0 for any that is free."
+)
+@click.option("--tls", is_flag=True, help="Encrypt, with a certificate made for this cluster.")
+@click.option("--tls-directory", type=click.Path(path_type=Path), help="Where --tls writes it.")
+@tls_options
+@click.option("--allow-anyone", is_flag=True, help="Listen for other machines without TLS.")
+@debug_option
+def cluster(
+    workers: int | None,
+    threads_per_worker: int | None,
+    memory_limit: int | None,
+    host: str,
+    port: int,
+    tls: bool,
+    tls_directory: Path | None,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    allow_anyone: bool,
+    debug: bool,
+) -> int:
+    """Run a scheduler and workers on this machine until Ctrl-C or SIGTERM.
+
+    When they are ready, stdout gets the address, and in a second line the options for other commands.
+    """
+    from distls.execution import ClusterOptions
+    from distls.execution.certificates import certificates_of
+    from distls.execution.standing import start_standing, temporary_certificates
+    from distls.storage.errors import ParameterError
+
+    own = certificates_of(tls_ca, tls_cert, tls_key)
+    if tls and own is not None:
+        raise ParameterError("--tls makes a certificate; drop it, or --tls-ca, --tls-cert and --tls-key")
+    if tls_directory is not None and not tls:
+        raise ParameterError("--tls-directory is where --tls writes its certificate; add --tls")
+    options = ClusterOptions(
+        workers=workers, threads_per_worker=threads_per_worker, memory_limit=memory_limit
+    )
+    with contextlib.ExitStack() as ending:
+        certificates = ending.enter_context(temporary_certificates(tls_directory)) if tls else own
+        made = start_standing(
+            options.budget(),
+            host=host,
+            port=port,
+            certificates=certificates,
+            anyone=allow_anyone,
+            log_level=logging.WARNING if debug else logging.CRITICAL,
+        )
+        ending.callback(made.close)
+        try:
+            click.echo(f"{made.address}\n{_options_for(made.address, certificates)}")
+            made.wait()
+            return say(f"the cluster at {made.address} was shut down by a client", OK)
+        except KeyboardInterrupt:
+            return say(f"the cluster at {made.address} ends", OK)
+
+
+def _options_for(address: str, certificates: Certificates | None) -> str:
+    """Return the options with which commands use the cluster."""
+    words = ["--scheduler", address]
+    if certificates is not None:
+        words += ["--tls-ca", str(certificates.ca), "--tls-cert", str(certificates.cert)]
+        words += ["--tls-key", str(certificates.key)]
+    return shlex.join(words)
