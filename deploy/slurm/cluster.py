@@ -1,0 +1,37 @@
+"""Fit from a login node on workers that are SLURM jobs of their own: python cluster.py DATASET RUN."""
+
+import sys
+
+from dask_jobqueue import SLURMCluster
+from distributed import Client
+
+import distls
+from distls.execution import current_dask_executor
+from distls.fitting import FitResult
+
+OPTIONS = {
+    "cores": 8,  # a job: eight workers of one thread
+    "processes": 8,
+    "memory": "32GiB",
+    "walltime": "04:00:00",
+    "job_extra_directives": ["--requeue"],
+    # on a network that others share: certificates for this cluster alone
+    "security": True,
+    "shared_temp_directory": ".",
+    "scheduler_options": {"dashboard_address": "127.0.0.1:0"},
+}
+
+
+def fit(dataset: str, run: str, jobs: int = 4, **options: object) -> FitResult:
+    """Train on between one and `jobs` jobs; those that start late, end or are requeued change nothing but time."""
+    with SLURMCluster(**{**OPTIONS, **options}) as cluster:
+        cluster.scale(jobs=jobs)
+        with Client(cluster) as client:
+            client.wait_for_workers(1)
+            executor = current_dask_executor()
+            return distls.fit("mcid", dataset, run, executor=executor, memory=executor.budget())
+
+
+if __name__ == "__main__":
+    result = fit(*sys.argv[1:3])
+    print(f"{result.status}: {result.passes:g} passes, {result.seconds:.0f} s")

@@ -1,0 +1,36 @@
+"""Run a distls command on the tasks of a SLURM job: srun python fit.py fit mcid DATASET RUN [OPTION...]."""
+
+import os
+import signal
+import sys
+
+from dask_jobqueue.slurm import SLURMRunner
+from distributed import Client
+
+from distls.cli import main
+
+DRIVER = "1"  # the task in which SLURMRunner lets the script go on
+
+
+def worker_options() -> dict[str, object]:
+    """Return threads and bytes of one task, as SLURM has given them."""
+    cpus = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+    options: dict[str, object] = {"nthreads": cpus}
+    if "SLURM_MEM_PER_CPU" in os.environ:  # in MiB
+        options["memory_limit"] = int(os.environ["SLURM_MEM_PER_CPU"]) * cpus * 2**20
+    return options
+
+
+if __name__ == "__main__":
+    if os.environ["SLURM_PROCID"] != DRIVER:
+        # SLURM tells all tasks that their time is over: the driver saves a checkpoint, and then ends the others
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with SLURMRunner(
+        scheduler_file="distls-{job_id}.json",
+        scheduler_options={"dashboard": False},
+        worker_options=worker_options(),
+    ) as runner:
+        with Client(runner) as client:
+            client.wait_for_workers(runner.n_workers, timeout=600)
+        sys.argv += ["--scheduler", runner.scheduler_address]
+        main()

@@ -1,0 +1,232 @@
+"""deploy/slurm on a real SLURM: its daemons started here, as one node that claims to have eight cores."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from deploy_helpers import DEPLOY, free_port, sha256_of
+from helpers import SECONDS, wait_until
+
+from distls.fitting import fit
+from distls.generation import generate
+
+pytest.importorskip("dask_jobqueue")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "squeue", "sinfo")
+MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"needs slurm-wlm and munge: no {', '.join(MISSING)}"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+]
+
+CONFIGURATION = """
+ClusterName=distls
+SlurmctldHost=localhost(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+SlurmctldPort={controller}
+SlurmdPort={daemon}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+ReturnToService=2
+SlurmdParameters=config_overrides
+NodeName=node NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=16000 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+class Slurm:
+    """Munge, controller and one node, with all they write in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("state", "spool"):
+            (folder / name).mkdir()
+        key = folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(1024))
+        configuration = folder / "slurm.conf"
+        configuration.write_text(
+            CONFIGURATION.format(
+                folder=folder, controller=free_port(), daemon=free_port(), host=socket.gethostname()
+            )
+        )
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        settings = {
+            "DASK_CONFIG": str(DEPLOY / "distls.yaml"),
+            "SLURM_CONF": str(configuration),
+            "PATH": path,
+        }
+        self.environment = {**os.environ, **settings}
+        self._daemons: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        """Start the daemons; skip where they may not run."""
+        self._daemon("munged", "--foreground", "--force", *self._munge_files())
+        self._until(lambda: (self.folder / "munge.socket").exists())
+        self._daemon("slurmctld", "-D")
+        self._daemon("slurmd", "-D", "-N", "node")
+        self._until(lambda: self.command("sinfo", "--noheader", "--format=%T").stdout.strip() == "idle")
+
+    def _munge_files(self) -> list[str]:
+        names = {
+            "socket": "socket",
+            "key-file": "key",
+            "pid-file": "pid",
+            "log-file": "log",
+            "seed-file": "seed",
+        }
+        return [f"--{option}={self.folder}/munge.{name}" for option, name in names.items()]
+
+    def _daemon(self, *command: str) -> None:
+        with (self.folder / f"{command[0]}.out").open("wb") as out:
+            self._daemons.append(
+                subprocess.Popen(
+                    command, env=self.environment, stdout=out, stderr=out, start_new_session=True
+                )
+            )
+
+    def _until(self, condition: object) -> None:
+        def ready_or_ended() -> bool:
+            return any(daemon.poll() is not None for daemon in self._daemons) or bool(condition())  # type: ignore[operator]
+
+        wait_until(ready_or_ended)
+        for daemon in self._daemons:
+            if daemon.poll() is not None:
+                program = str(daemon.args[0])  # type: ignore[index]
+                pytest.skip(
+                    f"{program} does not run here: {(self.folder / f'{program}.out').read_text()[-300:]}"
+                )
+
+    def command(self, *words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command of SLURM or one that submits jobs."""
+        return subprocess.run(
+            words, env=self.environment, cwd=folder, capture_output=True, text=True, timeout=SECONDS
+        )
+
+    def close(self) -> None:
+        """End jobs and daemons, and whatever else they have started."""
+        for daemon in reversed(self._daemons):
+            daemon.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(10)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("SLURM_CONF") == self.environment["SLURM_CONF"]:
+                    process.kill()
+        for daemon in self._daemons:
+            daemon.wait()
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    # sockets have short names
+    folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+    folder.chmod(0o755)
+    made = Slurm(folder)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("slurm") / "train"
+    generate("rcv1-4", path, rows=2_000, partition_size=2**16)
+    return path
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Return a folder with the scripts, from which jobs are submitted."""
+    return Path(shutil.copytree(DEPLOY / "slurm", tmp_path / "slurm"))
+
+
+def _weights(train: Path, passes: float) -> str:
+    model = fit("mcid", train, passes=passes, eval_every=0).model
+    assert model is not None
+    return model.sha256
+
+
+def _submit(slurm: Slurm, place: Path, *words: object) -> int:
+    small = ("--ntasks=4", "--mem-per-cpu=1G", "--output=%j.log", "--parsable")
+    ended = slurm.command("sbatch", *small, "fit.sbatch", *map(str, words), folder=place)
+    assert ended.returncode == 0, ended.stderr
+    return int(ended.stdout)
+
+
+def _end(slurm: Slurm, place: Path, job: int) -> tuple[str, str]:
+    """Wait for the end of a job; return its exit code and what it printed."""
+
+    def state() -> str:
+        return slurm.command("scontrol", "show", "job", str(job), "--oneliner").stdout
+
+    wait_until(lambda: "JobState=COMPLET" in state() or "JobState=FAILED" in state())
+    wait_until(lambda: "JobState=COMPLETING" not in state())
+    code = state().partition("ExitCode=")[2].partition(":")[0]
+    return code, (place / f"{job}.log").read_text()
+
+
+def test_a_job_that_was_told_to_end_is_continued_by_the_next(slurm: Slurm, train: Path, place: Path) -> None:
+    run = place / "run"
+    limits = ("--passes", 60, "--eval-every", 0)
+    job = _submit(slurm, place, train, run, *limits)
+    events = run / "events.jsonl"
+    wait_until(lambda: events.exists() and events.read_text().count("\n") >= 3)
+    assert slurm.command("scancel", "--signal=TERM", str(job)).returncode == 0
+    code, log = _end(slurm, place, job)
+    assert code == "3", log
+    assert not (run / "model").exists()
+    job = _submit(slurm, place, train, run, *limits)
+    code, log = _end(slurm, place, job)
+    assert code == "0", log
+    assert json.loads((run / "status.json").read_text())["passes"] == 60
+    assert sha256_of(run) == _weights(train, 60)
+    # neither scheduler nor workers outlive it, and the file that led to them is gone
+    assert slurm.command("squeue", "--noheader").stdout == ""
+    assert list(place.glob("distls-*.json")) == []
+
+
+def test_a_fit_on_workers_that_are_jobs(slurm: Slurm, train: Path, place: Path) -> None:
+    small = {"jobs": 2, "cores": 1, "processes": 1, "memory": "1GiB", "walltime": "00:10:00"}
+    script = (
+        "import sys, cluster\n"
+        "if __name__ == '__main__':\n"
+        f"    result = cluster.fit(*sys.argv[1:], **{small})\n"
+        "    print(result.status)\n"
+    )
+    (place / "small.py").write_text(script)
+    ended = slurm.command("python", "small.py", str(train), "run", folder=place)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "MAX_PASSES\n"
+    assert sha256_of(place / "run") == _weights(train, 10)
+    logs = "".join(path.read_text() for path in place.glob("slurm-*.out"))
+    assert "tls://" in logs
+    assert "tcp://" not in logs
+    wait_until(lambda: slurm.command("squeue", "--noheader").stdout == "")
