@@ -1,0 +1,38 @@
+"""Little documents in a folder that stands for the shared one, and the hash of what a fit makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from deploy_helpers import sha256_of
+
+from distls.cli import cli
+from distls.generation import generate
+
+
+@pytest.fixture(scope="session")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents in a dozen partitions."""
+    path = tmp_path_factory.mktemp("deploy") / "train"
+    generate("rcv1-4", path, rows=2_000, partition_size=2**16)
+    return path
+
+
+@pytest.fixture(scope="session")
+def serial(train: Path) -> str:
+    """Return the hash of the weights that the examples' fit has in one process."""
+    run = train.parent / "serial"
+    ended = CliRunner().invoke(cli, ["fit", "mcid", str(train), str(run), "--executor", "serial", "--quiet"])
+    assert ended.exit_code == 0, ended.output
+    return sha256_of(run)
+
+
+@pytest.fixture
+def shared(train: Path, tmp_path: Path) -> Path:
+    """Return a folder with the documents in it, for what an example shares."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / "train").symlink_to(train)
+    return folder

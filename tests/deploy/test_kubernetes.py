@@ -1,0 +1,252 @@
+"""deploy/kubernetes: of the shape of the operator's resources, confined, and what its pods run trains, with TLS too."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from dask.utils import parse_bytes
+from deploy_helpers import DEPLOY, Example, example, manifests, misfits, sha256_of
+from distributed.security import Security
+
+from distls import __version__
+
+# Of Kubernetes, and of the custom resources of dask-kubernetes 2026.3, only what is used here.
+RESOURCES = {"cpu!": str, "memory!": str}
+PROBE = {"tcpSocket!": {"port!": str}, "initialDelaySeconds": int, "periodSeconds": int}
+CONTAINER = {
+    "name!": str,
+    "image!": str,
+    "command!": [str],
+    "args!": [str],
+    "env!": [{"name!": str, "value!": str}],
+    "ports": [{"name!": str, "containerPort!": int, "protocol": {"TCP"}}],
+    "readinessProbe": PROBE,
+    "livenessProbe": PROBE,
+    "resources!": {"requests!": RESOURCES, "limits!": RESOURCES},
+    "securityContext!": {
+        "allowPrivilegeEscalation!": {False},
+        "readOnlyRootFilesystem!": {True},
+        "capabilities!": {"drop!": [{"ALL"}]},
+    },
+    "volumeMounts!": [{"name!": str, "mountPath!": str, "readOnly": bool}],
+}
+VOLUME = {
+    "name!": str,
+    "emptyDir": {},
+    "persistentVolumeClaim": {"claimName!": str},
+    "secret": {"secretName!": str, "optional": bool, "defaultMode": int},
+}
+POD = {
+    "restartPolicy": {"Never"},
+    "terminationGracePeriodSeconds": int,
+    "automountServiceAccountToken!": {False},
+    "securityContext!": {
+        "runAsNonRoot!": {True},
+        "runAsUser!": int,
+        "runAsGroup!": int,
+        "fsGroup!": int,
+        "fsGroupChangePolicy": {"OnRootMismatch", "Always"},
+        "seccompProfile!": {"type!": {"RuntimeDefault"}},
+    },
+    "containers!": [CONTAINER],
+    "volumes!": [VOLUME],
+}
+SERVICE = {
+    "type!": {"ClusterIP"},
+    "selector!": {str: str},
+    "ports!": [{"name!": str, "protocol": {"TCP"}, "port!": int, "targetPort!": str}],
+}
+CLUSTER = {"scheduler!": {"spec!": POD, "service!": SERVICE}, "worker!": {"replicas": int, "spec!": POD}}
+PEERS = {"podSelector": {"matchLabels!": {str: str}}, "namespaceSelector": {"matchLabels!": {str: str}}}
+SPECS = {
+    ("kubernetes.dask.org/v1", "DaskCluster"): CLUSTER,
+    ("kubernetes.dask.org/v1", "DaskJob"): {"job!": {"spec!": POD}, "cluster!": {"spec!": CLUSTER}},
+    ("networking.k8s.io/v1", "NetworkPolicy"): {
+        "podSelector!": {"matchLabels!": {str: str}},
+        "policyTypes!": [{"Ingress"}],
+        "ingress!": [{"from!": [PEERS], "ports": [{"protocol!": {"TCP"}, "port!": int}]}],
+    },
+    ("v1", "PersistentVolumeClaim"): {
+        "accessModes!": [{"ReadWriteMany"}],
+        "resources!": {"requests!": {"storage!": str}},
+    },
+}
+DOCUMENTS = {
+    f"{name}:{document['kind']}": document
+    for name in ("shared", "cluster", "job")
+    for document in manifests(f"kubernetes/{name}.yaml")
+}
+CLUSTERS = {
+    "cluster": DOCUMENTS["cluster:DaskCluster"]["spec"],
+    "job": DOCUMENTS["job:DaskJob"]["spec"]["cluster"]["spec"],
+}
+NAMES = {"cluster": "distls", "job": "distls-fit"}
+JOB = DOCUMENTS["job:DaskJob"]["spec"]["job"]["spec"]
+
+
+def _pods() -> dict[str, dict[str, Any]]:
+    pods = {f"{name} {role}": spec[role]["spec"] for name, spec in CLUSTERS.items() for role in spec}
+    return {**pods, "job": JOB}
+
+
+def _container(pod: dict[str, Any]) -> dict[str, Any]:
+    (container,) = pod["containers"]
+    return dict(container)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_are_as_specified(name: str) -> None:
+    document = DOCUMENTS[name]
+    spec = SPECS[document["apiVersion"], document["kind"]]
+    shape = {"apiVersion!": str, "kind!": str, "metadata!": {"name!": str}, "spec!": spec}
+    assert misfits(document, shape) == []
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_the_service_leads_to_the_scheduler(name: str) -> None:
+    scheduler = CLUSTERS[name]["scheduler"]
+    # the operator gives pods these labels, and the service the name that the address has
+    assert scheduler["service"]["selector"] == {
+        "dask.org/cluster-name": NAMES[name],
+        "dask.org/component": "scheduler",
+    }
+    container = _container(scheduler["spec"])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    served = {port["targetPort"]: port["port"] for port in scheduler["service"]["ports"]}
+    assert served == ports
+    assert ports["tcp-comm"] == 8786
+    assert container["readinessProbe"]["tcpSocket"]["port"] == "tcp-comm"
+    for pod in (scheduler["spec"], CLUSTERS[name]["worker"]["spec"]):
+        environment = {item["name"]: item["value"] for item in _container(pod)["env"]}
+        assert environment["DASK_SCHEDULER_ADDRESS"] == f"{NAMES[name]}-scheduler:8786"
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_only_the_cluster_itself_and_the_operator_are_admitted(name: str) -> None:
+    policy = DOCUMENTS[f"{name}:NetworkPolicy"]["spec"]
+    own = {"matchLabels": {"dask.org/cluster-name": NAMES[name]}}
+    assert policy["podSelector"] == own
+    assert policy["ingress"][0] == {"from": [{"podSelector": own}]}
+    others = [peer for rule in policy["ingress"][1:] for peer in rule["from"]]
+    operator = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "dask-operator"}}}
+    # only a cluster that stays is scaled
+    assert others == ([operator] if name == "cluster" else [])
+    dashboard = _container(CLUSTERS[name]["scheduler"]["spec"])["args"][-1]
+    assert dashboard == (":8787" if name == "cluster" else "127.0.0.1:8787")
+
+
+@pytest.mark.parametrize("pod", _pods())
+def test_pods_mount_what_they_use_and_run_as_the_image_does(pod: str) -> None:
+    spec = _pods()[pod]
+    container = _container(spec)
+    assert container["image"] == f"distls:{__version__}"
+    user = re.search(r"^USER (\d+):(\d+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert user is not None
+    context = spec["securityContext"]
+    assert [str(context["runAsUser"]), str(context["runAsGroup"])] == [*user.groups()]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        volume["name"] for volume in spec["volumes"]
+    }
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {
+        "/shared",
+        "/tls",
+        "/cache",
+        "/tmp",
+    }
+    (claim,) = (v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if v["name"] == "shared")
+    assert claim == DOCUMENTS["shared:PersistentVolumeClaim"]["metadata"]["name"]
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_worker_may_use_what_its_container_has(name: str) -> None:
+    container = _container(CLUSTERS[name]["worker"]["spec"])
+    words = container["args"]
+    limits = container["resources"]["limits"]
+    assert container["resources"]["requests"] == limits
+    assert parse_bytes(words[words.index("--memory-limit") + 1]) == parse_bytes(f"{limits['memory']}B")
+    assert words[words.index("--nthreads") + 1] == limits["cpu"]
+    # a nanny would be a process beside the worker, in the same memory
+    assert "--no-nanny" in words
+
+
+def test_both_clusters_run_the_same() -> None:
+    for role in ("scheduler", "worker"):
+        stays, ends = (_container(spec[role]["spec"]) for spec in CLUSTERS.values())
+        for part in ("command", "securityContext", "volumeMounts"):
+            assert stays[part] == ends[part]
+        # but for the scheduler's dashboard
+        assert stays["args"][:-1] == ends["args"][:-1]
+
+
+def _certificate(folder: Path) -> None:
+    """Write what the secret holds: a certificate that is its own authority, its key, and Dask's configuration."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "distls test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    for file in ("ca.pem", "cert.pem"):
+        (folder / file).write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    encoding = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(key.private_bytes(*encoding))
+    (folder / "tls.yaml").write_text((DEPLOY / "tls.yaml").read_text().replace("/tls/", f"{folder}/"))
+
+
+def _start(started: Example, container: dict[str, Any], **given: str) -> None:
+    """Start a container; its environment is what it names and what the operator adds."""
+    environment = {**given, **{item["name"]: item["value"] for item in container["env"]}}
+    words = [*container["command"], *container["args"]]
+    started.start(
+        [re.sub(r"\$\((\w+)\)", lambda found: environment[found[1]], word) for word in words], environment
+    )
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+def test_a_job_trains_the_same_weights_and_resumes(shared: Path, serial: str, encrypted: bool) -> None:
+    secret = shared.parent / "tls"
+    secret.mkdir()
+    security = None
+    if encrypted:
+        _certificate(secret)
+        files = {"tls_ca_file": "ca.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
+        security = Security(
+            **{name: str(secret / file) for name, file in files.items()}, require_encryption=True
+        )
+    names = {"distls-fit-scheduler": "127.0.0.1", "/shared": str(shared), "/tls": str(secret)}
+    with example(shared, names) as started:
+        _start(started, _container(CLUSTERS["job"]["scheduler"]["spec"]))
+        for index in range(2):
+            name = f"distls-fit-default-worker-{index}"
+            _start(started, _container(CLUSTERS["job"]["worker"]["spec"]), DASK_WORKER_NAME=name)
+        with started.client(2, security) as client:
+            workers = client.scheduler_info()["workers"]
+            assert {worker["name"] for worker in workers.values()} == {
+                f"distls-fit-default-worker-{index}" for index in range(2)
+            }
+            assert {address.split("://")[0] for address in workers} == {"tls" if encrypted else "tcp"}
+        container = _container(JOB)
+        job = [*container["command"], *container["args"]]
+        environment = {item["name"]: item["value"] for item in container["env"]}
+        first, again = started.run(job, environment), started.run(job, environment)
+    assert first.returncode == 0, first.stderr
+    assert sha256_of(shared / "run") == serial
+    # of a run that has ended nothing is left to do
+    assert (again.returncode, again.stdout.partition(" ")[0]) == (0, "MAX_PASSES:"), again.stderr
+    assert sha256_of(shared / "run") == serial

@@ -1,0 +1,41 @@
+"""deploy/README.md is short and complete, and its commands train."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from deploy_helpers import DEPLOY, example, sha256_of
+
+README = (DEPLOY / "README.md").read_text(encoding="utf-8")
+
+
+def _section(title: str) -> str:
+    (section,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", README, re.MULTILINE | re.DOTALL)
+    return str(section)
+
+
+@pytest.mark.parametrize("title", ["Image", "Compose", "Kubernetes", "SLURM", "systemd", "TLS"])
+def test_an_example_is_documented_in_five_lines(title: str) -> None:
+    assert 1 <= len([line for line in _section(title).splitlines() if line.strip()]) <= 5
+
+
+def test_every_file_is_named() -> None:
+    files = [path.name for path in DEPLOY.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert [name for name in files if name not in README and name != "README.md"] == []
+
+
+def test_the_commands_by_hand_train_the_same_weights(shared: Path, serial: str) -> None:
+    text = _section("By hand").replace("--nworkers 8", "--nworkers 2")
+    scheduler, worker = re.findall(r"^ +(dask (?:scheduler|worker) .+)$", text, re.MULTILINE)
+    (fit,) = re.findall(r"^ +(distls fit .+)$", text, re.MULTILINE)
+    (resume,) = re.findall(r"`(distls resume [^`]+)`", text)
+    with example(shared, {"10.0.0.1": "127.0.0.1", "/shared": str(shared)}) as started:
+        started.start(shlex.split(scheduler))
+        started.start(shlex.split(worker))
+        with started.client(2):
+            ended = [started.run([*shlex.split(line), "--quiet"]) for line in (fit, resume)]
+    assert [(each.returncode, each.stderr) for each in ended] == [(0, ""), (0, "")]
+    assert sha256_of(shared / "run") == serial
