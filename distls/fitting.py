@@ -270,6 +270,7 @@ def _train_children(
     final = {**won.record, "status": won.status, "passes": passes, "seconds": seconds}
     final |= {"selected": setting, "children": results, "weights_sha256": won.model.sha256}
     run.write_status(final)
+    run.clear()
     return replace(won, run=run.path, passes=passes, seconds=seconds, selected=setting)
 
 

@@ -1,0 +1,65 @@
+"""Every method: SIGKILL of the driver after some rounds, resumed on a cluster, with the bits of an undisturbed fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import opened
+from fault_helpers import KILLED, Faulty, digest_of, faulty, left_behind, options_of, rounds_of
+from helpers import labelled_rows, write_dataset
+
+from distls.fitting import resume
+from distls.memory import MIB, MemoryBudget
+from distls.methods import METHODS
+from distls.runs import Run
+from distls.sharding import add_columns
+from distls.storage.model import load_model
+
+__all__ = ["faulty"]
+
+PASSES = 5
+ALPHA = 1e-2
+# What a method needs to have more rounds than are waited for; the others have `ALPHA` and `PASSES`.
+PARAMS: dict[str, dict[str, Any]] = {
+    "adaline": {},
+    "c-adaline": {},
+    "csgd": {},
+    "ncsgd": {},
+    "bcd": {"alpha": ALPHA, "lanes": 3, "tau": 0.0, "active_sweeps": 0},
+    "fista": {"alpha": ALPHA, "tau": 0.0},
+    "sparsa": {"alpha": ALPHA, "tau": 0.0},
+    "cls": {"rounds": 4},
+    "stagewise": {"block_size": 13, "stages": 6, "alpha": ALPHA},
+}
+OWN_END = {"cls", "stagewise"}
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    x, y = labelled_rows(500, 60, 4)
+    path = write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=60).path
+    add_columns(path)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", list(METHODS))
+def test_killed_and_resumed(faulty: Faulty, train: Path, tmp_path: Path, method: str) -> None:
+    params = PARAMS.get(method, {"alpha": ALPHA})
+    limits: dict[str, Any] = {"eval_every": 0} | ({} if method in OWN_END else {"passes": PASSES})
+    undisturbed = faulty.fit(method, train, params=params, **limits)
+    run = tmp_path / "run"
+    given = options_of(params, **limits, checkpoint_seconds=0, executor="serial")
+    ended = faulty("fit", method, train, run, *given, "--quiet", saves={"number": 2})
+    assert (ended.code, ended.out, ended.err) == (KILLED, "", "")
+    assert [path.name for path in Run(run).checkpoints()] == ["round-000001", "round-000002"]
+    assert rounds_of(run) == [1, 2]
+    budget = MemoryBudget(2048 * MIB, 2, cache_limit=0)
+    result = resume(run, executor=opened("two processes"), memory=budget)
+    assert result.model is not None
+    assert result.model.sha256 == digest_of(run) == load_model(run).sha256 == undisturbed
+    assert len(rounds_of(run)) >= 3, "it had ended before it was killed"
+    assert rounds_of(run) == list(range(1, len(rounds_of(run)) + 1))
+    assert left_behind(run) == []
