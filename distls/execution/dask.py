@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import logging
 import pickle
+import tempfile
 import time
 import uuid
 from collections import Counter, deque
@@ -27,6 +28,7 @@ from distls.execution.base import Group, Item, Result, group_items, move_groups,
 from distls.execution.forking import SINGLE_THREADED, Made, start_fork_server, started
 from distls.memory import MemoryBudget
 from distls.storage.errors import DistlsError, WorkerError
+from distls.storage.private import NotPrivateError, private_folder, temporary_home
 from distls.traffic import SMALL
 from distls.workers.process import single_threaded_blas
 from distls.workers.reduction import ReductionTree
@@ -421,7 +423,7 @@ def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Ma
         start_fork_server()
         # or Dask would have this process import pandas, only to have the fork server import it too
         distributed.utils._forkserver_preload_set = True
-    with dask.config.set(_CONFIG):
+    with dask.config.set(_CONFIG | {"temporary-directory": _scratch()}):
         return started(start)
 
 
@@ -449,6 +451,17 @@ def local_cluster(
         silence_logs=log_level,
         **(processes_only if processes else {}) | options,
     )
+
+
+def _scratch() -> str:
+    """Return where Dask keeps files: its processes import from there too, so it must be this user's own."""
+    configured = dask.config.get("temporary-directory")
+    if configured:
+        return str(configured)
+    try:
+        return str(private_folder(temporary_home()))
+    except NotPrivateError:
+        return tempfile.mkdtemp(prefix="distls-")
 
 
 def _preloads() -> list[str]:

@@ -45,7 +45,11 @@ def start_fork_server() -> None:
     context.set_forkserver_preload(["distributed", _PRELOAD])
     # the server knows nothing of this process's sys.path
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    with interrupts_held(), _environment(SINGLE_THREADED | {"PYTHONPATH": path}):
+    # this process says it
+    warned = ",".join(
+        filter(None, [os.environ.get("PYTHONWARNINGS"), "ignore::UserWarning:distls.workers.caching"])
+    )
+    with interrupts_held(), _environment(SINGLE_THREADED | {"PYTHONPATH": path, "PYTHONWARNINGS": warned}):
         forkserver.ensure_running()
     if _PRELOAD not in sys.modules:
         thread = threading.Thread(target=_preload, daemon=True)

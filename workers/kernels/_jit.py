@@ -7,8 +7,6 @@ a folder named by a digest of all kernel sources: any edit starts a fresh one.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +14,7 @@ from typing import Any, TypeVar
 import numba
 
 from distls.storage import rows
+from distls.workers.caching import cache_folder
 
 __all__ = ["elementwise", "kernel"]
 
@@ -37,22 +36,7 @@ def _sources_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache_dir() -> str | None:
-    """Pick the first writable home of the cache: NUMBA_CACHE_DIR, the user's cache folder, a temporary one."""
-    roots = [os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME"), str(Path.home() / ".cache")]
-    uid = os.getuid() if hasattr(os, "getuid") else 0
-    for root in [*filter(None, roots), str(Path(tempfile.gettempdir()) / f"distls-{uid}")]:
-        path = Path(root) / "distls" / f"numba-{_sources_digest()}"
-        try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError:
-            continue
-        if os.access(path, os.W_OK) and path.stat().st_uid == uid:
-            return str(path)
-    return None
-
-
-_CACHE_DIR = _cache_dir() if os.environ.get("DISTLS_NUMBA_CACHE", "1") != "0" else None
+_CACHE_DIR = cache_folder(f"numba-{_sources_digest()}")
 
 
 def kernel(function: F) -> F:

@@ -1,0 +1,63 @@
+"""Folders of this user's own: what is read back from there, nobody else has written."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from distls.storage.errors import StorageError
+
+__all__ = ["NotPrivateError", "private_folder", "temporary_home"]
+
+
+class NotPrivateError(StorageError):
+    """A folder is there that others can write to."""
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder that only this user can open, or take one that only this user can write to.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+
+    Returns
+    -------
+    pathlib.Path
+        The same folder by its real path.
+
+    Raises
+    ------
+    NotPrivateError
+        It belongs to another user, others can write to it, or anyone can put another one in its place.
+    OSError
+        It cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+    real = path.resolve(strict=True)
+    status = real.stat()
+    if status.st_uid != os.geteuid():
+        raise NotPrivateError(f"{path} belongs to another user")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NotPrivateError(f"other users can write to {path}")
+    for parent in real.parents:
+        if _anyone_can_replace_in(parent):
+            raise NotPrivateError(f"other users can replace {path}: they can write to {parent}")
+    return real
+
+
+def _anyone_can_replace_in(folder: Path) -> bool:
+    """Tell whether others can rename what is in a folder; in a sticky one, like /tmp, only its owner can."""
+    status = folder.stat()
+    if not status.st_mode & stat.S_IWOTH:
+        return False
+    trusted = {os.geteuid(), 0, Path("/").stat().st_uid}
+    return not status.st_mode & stat.S_ISVTX or status.st_uid not in trusted
+
+
+def temporary_home() -> Path:
+    """Return the name of this user's own folder among the temporary ones; `private_folder` makes it."""
+    return Path(tempfile.gettempdir()) / f"distls-{os.geteuid()}"

@@ -1,0 +1,87 @@
+"""Files are as open as the user's mask says and no wider; what is temporary is closed to others."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from helpers import SECONDS
+
+# Everything that is kept, and what is there meanwhile, with the mode that it had.
+PROGRAM = """
+import json, os, stat, sys
+from pathlib import Path
+from distls.execution.dask import start_local
+from distls.fitting import fit
+from distls.generation import generate
+from distls.ingestion import ingest
+from distls.prediction import predict
+from distls.sharding import add_columns
+
+folder, modes = Path(sys.argv[1]), {}
+
+def look(*_):
+    for path in folder.rglob("*"):
+        try:
+            modes[str(path.relative_to(folder))] = path.lstat().st_mode
+        except FileNotFoundError:
+            pass
+
+executor = start_local(1)
+try:
+    (folder / "text.svm").write_text("1 1:1 2:3\\n2 2:1\\n" * 500)
+    ingest([str(folder / "text.svm")], folder / "ingested", executor=executor, progress=look)
+    generate("rcv1-4", folder / "train", rows=2000, partition_size=2**18, executor=executor)
+    add_columns(folder / "train", executor=executor, progress=look)
+    fit("mcid", folder / "train", folder / "run", params={"loss": "hinge", "alpha": 1e-4}, passes=2,
+        executor=executor, checkpoint_seconds=0)
+    predict(folder / "run", [folder / "train-test"], folder / "out.zarr", executor=executor, progress=look)
+    predict(folder / "run", [folder / "train-test"], folder / "out.csv", executor=executor, progress=look)
+    look()
+finally:
+    executor.close()
+print(json.dumps(modes))
+"""
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_no_file_is_wider_than_the_mask(mask: int) -> None:
+    # the names of sockets must be short
+    with tempfile.TemporaryDirectory(prefix="distls-", dir="/tmp") as folder:
+        temporary = Path(folder) / "tmp"
+        temporary.mkdir()
+        temporary.chmod(0o1777)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, folder],
+            env={**os.environ, "TMPDIR": str(temporary)},
+            umask=mask,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    modes = {Path(name): mode for name, mode in json.loads(done.stdout).items()}
+    kept = {name: mode for name, mode in modes.items() if name.parts[0] != "tmp"}
+    assert {name.parts[0] for name in kept} >= {
+        "train",
+        "train-test",
+        "ingested",
+        "run",
+        "out.zarr",
+        "out.csv",
+    }
+    assert {".ingest", ".columns"} <= {part for name in kept for part in name.parts}
+    for name, mode in kept.items():
+        widest = 0o777 if stat.S_ISDIR(mode) else 0o666
+        assert oct(stat.S_IMODE(mode)) == oct(widest & ~mask), name
+    # Dask's own files among them, which its processes import from
+    private = {name: mode for name, mode in modes.items() if name.parent == Path("tmp")}
+    assert f"distls-{os.geteuid()}" in {name.name for name in private}
+    assert {stat.S_IMODE(mode) for mode in private.values()} == {0o700}
