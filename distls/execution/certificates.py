@@ -169,7 +169,7 @@ def why_refused(address: str, certificates: Certificates | None) -> str | None:
     certificates : Certificates or None
         None for a connection without TLS, or with certificates that only Dask knows.
     """
-    if "://" in address and not address.startswith("tls:" if certificates else "tcp:"):
+    if not address.startswith("tls:" if certificates else "tcp:"):
         return None
     error = _greeted(address, _of_nobody() if certificates is None else certificates.context())
     alert = error.reason if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or "") else None
@@ -193,7 +193,7 @@ def _of_nobody() -> ssl.SSLContext:
 
 def _greeted(address: str, context: ssl.SSLContext) -> OSError | None:
     """Shake hands with who listens at `address` and wait for a word: certificates may be refused after that."""
-    where = urlsplit(address if "://" in address else f"tcp://{address}")
+    where = urlsplit(address)
     try:
         with (
             socket.create_connection((where.hostname, where.port), timeout=_ANSWER_SECONDS) as plain,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 
+import dask
 from distributed import Client, get_client
 from distributed.security import Security
 
@@ -62,7 +63,8 @@ def connect(
     try:
         client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
-        why = why_refused(address, certificates)
+        scheme = "" if "://" in address else f"{dask.config.get('distributed.comm.default-scheme')}://"
+        why = why_refused(scheme + address, certificates)
         raise WorkerError(
             f"no Dask scheduler at {address}: {why or f'{error}; is it running, is the address right?'}"
         ) from None
