@@ -24,7 +24,12 @@ PLACES = {
     "llvmlite": ("workers/",),
     # the executor, and the ingest of what are Dask's own arrays
     "dask": ("distls/execution/dask.py", "distls/execution/remote.py", "distls/ingestion/dask_arrays.py"),
-    "distributed": ("distls/execution/dask.py", "distls/execution/remote.py", "distls/execution/standing.py"),
+    "distributed": (
+        "distls/execution/connection.py",
+        "distls/execution/dask.py",
+        "distls/execution/remote.py",
+        "distls/execution/standing.py",
+    ),
     "sklearn": (
         "distls/estimator_base.py",
         "distls/estimators.py",

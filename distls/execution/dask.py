@@ -16,18 +16,19 @@ import tempfile
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import dask
 import distributed.utils
-from distributed import Client, Future, KilledWorker, LocalCluster, Nanny, as_completed
-from distributed.client import FutureCancelledError
+from distributed import Client, Future, LocalCluster, Nanny
 
 from distls.execution.base import Group, Item, Result, group_items, move_groups, run_group
+from distls.execution.connection import CUT, Answer, Connection, Lost, PlainClient, release
 from distls.execution.forking import SINGLE_THREADED, Made, start_fork_server, started
 from distls.memory import MemoryBudget
-from distls.storage.errors import DistlsError, WorkerError
+from distls.storage.errors import WorkerError
 from distls.storage.private import NotPrivateError, private_folder, temporary_home
 from distls.traffic import SMALL
 from distls.workers.process import single_threaded_blas
@@ -36,17 +37,16 @@ from distls.workers.reduction import ReductionTree
 __all__ = [
     "DaskExecutor",
     "PatientNanny",
-    "PlainClient",
     "local_cluster",
+    "report_defects",
     "set_log_level",
     "start_local",
     "started_as_suits",
+    "watch_loop",
 ]
 
 # Lost data, closed connections and dead workers are redone this often before the job gives up.
 _ATTEMPTS = 5
-# A nanny starts its worker anew within seconds; an operator needs longer.
-_RETURN_SECONDS = 120
 # Workers that do not end by then are killed as this process ends.
 _CLOSE_SECONDS = 10
 # Between the death of a worker and the start of its successor.
@@ -67,24 +67,13 @@ _CONFIG: dict[str, Any] = {
     "distributed.nanny.pre-spawn-environ": SINGLE_THREADED,
 }
 
-_LOST = (FutureCancelledError, asyncio.CancelledError, OSError)
-
-
-class PlainClient(Client):  # type: ignore[misc]
-    """A client that does not describe what it submits: the scheduler would keep every description for ever."""
-
-    def _graph_to_futures(self, *graph: Any, **options: Any) -> Any:
-        if "span_metadata" in options:
-            options["span_metadata"] = {}
-        return super()._graph_to_futures(*graph, **options)
-
 
 class DaskExecutor:
     """Runs tasks on the workers of a Dask client.
 
     Parameters
     ----------
-    client : distributed.Client
+    connection : Connection
     cluster : LocalCluster, optional
         Closed with the executor.
     owns_client : bool
@@ -92,43 +81,27 @@ class DaskExecutor:
     """
 
     def __init__(
-        self, client: Client, cluster: LocalCluster | None = None, *, owns_client: bool = True
+        self, connection: Connection, cluster: LocalCluster | None = None, *, owns_client: bool = True
     ) -> None:
-        self.client = client
+        self._connection = connection
         self._cluster = cluster
         self._owns_client = owns_client
-        self._kept: Future | None = None
-        self._watch_loop(_report)
 
-    def _watch_loop(self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]) -> None:
-        """Have `handler` told what goes wrong in the client's and the local cluster's event loop."""
-        if self._owns_client:
-            self.client.loop.asyncio_loop.set_exception_handler(handler)
+    @property
+    def client(self) -> Client:
+        """The client in use; another one after the scheduler was started anew."""
+        return self._connection.client
 
     @property
     def slots(self) -> int:
         """Threads of all workers."""
-        return max(sum(self._threads().values()), 1)
-
-    def _threads(self) -> Mapping[str, int]:
-        return dict(sorted(self.client.nthreads().items()))
+        return max(sum(self._connection.threads().values()), 1)
 
     def _places(self) -> list[str]:
         """Return one worker address for each thread, workers with several threads in turns."""
-        threads = self._threads()
-        if not threads:
-            threads = self._wait_for_workers()
-        turns = range(max(threads.values(), default=0))
+        threads = self._connection.threads()
+        turns = range(max(threads.values()))
         return [address for turn in turns for address, count in threads.items() if turn < count]
-
-    def _wait_for_workers(self) -> Mapping[str, int]:
-        try:
-            self.client.wait_for_workers(1, timeout=_RETURN_SECONDS)
-        except TimeoutError:
-            raise WorkerError(
-                f"all workers are gone and none came back within {_RETURN_SECONDS} s; start some and resume the run"
-            ) from None
-        return self._threads()
 
     def map(
         self, function: Callable[[Any, Item], Result], items: Sequence[Item], *, shared: Any = None
@@ -137,84 +110,66 @@ class DaskExecutor:
         waiting: deque[tuple[Item, Future, str | None]] = deque()
         source = iter(items)
         token = uuid.uuid4().hex[:8]
+
+        def start(item: Item) -> tuple[Item, Future, str | None]:
+            worker = self._idlest(waiting) if isinstance(sent, Future) else None
+            return item, self._connection.submit(token, _call, function, sent, item, worker=worker), worker
+
+        def again(item: Item) -> Future:
+            return self._connection.submit(token, _call, function, self._sent(shared), item)
+
         try:
-            sent = self._send(shared)
+            sent = self._persistently(lambda: self._sent(shared))
             while True:
                 for item in itertools.islice(source, max(2 * self.slots - len(waiting), 0)):
-                    worker = self._idlest(waiting) if isinstance(sent, Future) else None
-                    future = self._submit(token, _call, function, sent, item, worker=worker)
-                    waiting.append((item, future, worker))
+                    waiting.append(self._persistently(partial(start, item)))
                 if not waiting:
                     return
                 item, future, _ = waiting.popleft()
-
-                def again(item: Item = item) -> Future:
-                    return self._submit(token, _call, function, self._send(shared), item)
-
-                yield self._result_of(future, again)
+                yield self._result_of(future, partial(again, item))
         except KeyboardInterrupt:
             self._end_restarts()
             raise
         finally:
-            _release(future for _, future, _ in waiting)
+            release(future for _, future, _ in waiting)
 
     def _idlest(self, waiting: Iterable[tuple[Any, Future, str | None]]) -> str:
         """Return the worker with the fewest tasks a thread: left alone, Dask keeps them where `shared` already is."""
         busy = Counter(worker for _, future, worker in waiting if not future.done())
-        threads = self._threads() or self._wait_for_workers()
+        threads = self._connection.threads()
         return min(threads, key=lambda worker: busy[worker] / threads[worker])
 
-    def _send(self, shared: Any) -> Any:
-        """Put `shared` on one worker, from where the others fetch it; without lineage, so nothing piles up.
+    def _sent(self, shared: Any) -> Any:
+        """Return `shared` as a task takes it: what is small goes with each task and waits for nobody."""
+        return shared if _pickled_bytes(shared) <= SMALL else self._connection.send(shared)
 
-        The worker may be dying: then another is tried, at last the scheduler's own choice. What is small goes
-        with each task instead, which then waits for nobody.
-        """
-        if _pickled_bytes(shared) <= SMALL:
-            return shared
+    def _persistently(self, action: Callable[[], Answer]) -> Answer:
+        """Do something until it is not lost with a worker or the scheduler."""
         for attempt in range(_ATTEMPTS):
-            direct = None if attempt < _ATTEMPTS - 1 else False
-            key = _key()
             try:
-                return self.client.scatter({key: shared}, hash=False, broadcast=False, direct=direct)[key]
-            except _LOST as error:
-                if attempt == _ATTEMPTS - 1:
-                    raise _lost(error) from None
-                time.sleep(0.25 * 2**attempt)
+                return action()
+            except Lost as error:
+                self._after(error, attempt)
         raise AssertionError("unreachable")
 
-    def _submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
-        self._keep_group()
-        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        return self.client.submit(*call, key=_key(token), pure=False, retries=0, **where)
+    def _after(self, error: BaseException | None, attempt: int) -> None:
+        """Give the scheduler time to notice who is gone, wait for those who come back; or give up."""
+        if attempt == _ATTEMPTS - 1:
+            raise WorkerError(f"workers were lost {_ATTEMPTS} times in a row ({error}); resume the run")
+        time.sleep(0.25 * 2**attempt)
+        self._connection.threads()
 
-    def _keep_group(self) -> None:
-        """Hold one small result as long as this executor lives.
-
-        A task group without tasks is forgotten, but not what the scheduler's record of spans has of it; with each
-        group that is made anew the record would grow.
-        """
-        if self._kept is None or self._kept.status in ("lost", "cancelled", "error"):
-            self._kept = self.client.submit(_nothing, key=_key(), pure=False)
-
-    def _result_of(self, future: Future, again: Callable[[], Future]) -> Any:
-        for attempt in range(_ATTEMPTS):
-            done = future
+    def _result_of(self, future: Future | None, again: Callable[[], Future]) -> Any:
+        def fetch() -> Any:
+            # after a loss the task is started anew
+            nonlocal future
+            running, future = future or again(), None
             try:
-                return future.result()
-            except DistlsError:
-                raise
-            except KilledWorker as error:
-                raise _killed(error) from None
-            except _LOST as error:
-                if _is_task_error(future):
-                    raise
-                if attempt == _ATTEMPTS - 1:
-                    raise _lost(error) from None
-                future = again()
+                return self._connection.result(running)
             finally:
-                _release([done])
-        raise AssertionError("unreachable")
+                release([running])
+
+        return self._persistently(fetch)
 
     def reduce(
         self,
@@ -227,15 +182,16 @@ class DaskExecutor:
         """See `Executor.reduce`."""
         tree: ReductionTree[Result] = ReductionTree(len(items), merge)
         groups = group_items(len(items), self._places())
-        for attempt in range(_ATTEMPTS):
+        attempt = -1
+        while groups:
+            before = len(groups)
             groups, error = self._run_groups(groups, function, items, merge, shared, tree)
-            if not groups:
-                return tree.root()
-            if attempt == _ATTEMPTS - 1:
-                raise _lost(error)
-            time.sleep(0.25 * 2**attempt)  # for the scheduler to notice who is gone
-            groups = move_groups(groups, self._places())
-        raise AssertionError("unreachable")
+            if groups:
+                # only losses without any progress count as in a row
+                attempt = attempt + 1 if len(groups) == before else 0
+                self._after(error, attempt)
+                groups = move_groups(groups, self._places())
+        return tree.root()
 
     def _run_groups(
         self,
@@ -249,32 +205,28 @@ class DaskExecutor:
         """Run one task a group; return the groups whose workers or inputs were lost, to be redone."""
         token = uuid.uuid4().hex[:8]
         pending: dict[Future, Group] = {}
-        lost: list[Group] = []
+        missing = set(groups)
         cause: BaseException | None = None
         try:
-            sent = self._send(shared)
+            sent = self._sent(shared)
             for group in groups:
                 start, stop, worker = group
                 call = (_call_group, function, sent, items[start:stop], start, len(items), merge)
-                pending[self._submit(token, *call, worker=worker)] = group
-            for future in as_completed(list(pending), loop=self.client.loop):
+                pending[self._connection.submit(token, *call, worker=worker)] = group
+            for future in self._connection.ended(pending):
                 try:
-                    tree.add_all(future.result())
-                except DistlsError:
-                    raise
-                except KilledWorker as error:
-                    raise _killed(error) from None
-                except _LOST as error:
-                    if _is_task_error(future):
-                        raise
+                    tree.add_all(self._connection.result(future))
+                    missing.discard(pending[future])
+                except Lost as error:
                     cause = error
-                    lost.append(pending[future])
+        except Lost as error:
+            cause = error
         except KeyboardInterrupt:
             self._end_restarts()
             raise
         finally:
-            _release(pending)
-        return sorted(lost), cause
+            release(pending)
+        return sorted(missing), cause
 
     def budget(self) -> MemoryBudget:
         """Return the workers' own memory limits (the smallest counts) and threads (the most)."""
@@ -285,13 +237,14 @@ class DaskExecutor:
 
     def each_worker(self, function: Callable[[Item], Result], item: Item) -> dict[str, Result]:
         """See `Executor.each_worker`."""
-        return self.client.run(function, item)
+        return self._persistently(lambda: self._connection.ask_each(function, item))
 
     def close(self) -> None:
         """Close the client and the local cluster, if they are this executor's own; an interrupt cuts it short."""
-        self._watch_loop(_ignore)
+        if self._owns_client:
+            watch_loop(self.client, _ignore)
         self._end_restarts()
-        self._kept = None
+        self._connection.forget()
         mine = (self.client if self._owns_client else None, self._cluster)
         with contextlib.suppress(KeyboardInterrupt):
             for each in mine:
@@ -320,9 +273,14 @@ class PatientNanny(Nanny):  # type: ignore[misc]
             await super()._on_worker_exit(exitcode)
 
 
-def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def watch_loop(client: Client, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]) -> None:
+    """Have `handler` told what goes wrong in the event loop of a client, and of a local cluster."""
+    client.loop.asyncio_loop.set_exception_handler(handler)
+
+
+def report_defects(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Report what went wrong in nobody's call, except connections that an interrupt or `close` cut."""
-    if not isinstance(context.get("exception"), _LOST):
+    if not isinstance(context.get("exception"), CUT):
         loop.default_exception_handler(context)
 
 
@@ -337,27 +295,6 @@ def _pickled_bytes(value: Any) -> int:
     return len(head) + sum(buffer.raw().nbytes for buffer in buffers)
 
 
-def _release(futures: Iterable[Future]) -> None:
-    """Have the scheduler forget these tasks, running ones too.
-
-    Going out of scope is not enough: a raised exception holds the frames that hold its future.
-    """
-    for future in futures:
-        with contextlib.suppress(Exception):
-            if not future.done():
-                future.cancel()
-            future.release()
-
-
-def _key(token: str = "") -> str:
-    """Return a new key; Dask counts all of them to one group of tasks, which is named by what precedes the digits."""
-    return f"distls-{token or uuid.uuid4().hex[:8]}-{uuid.uuid4().hex[:8]}"
-
-
-def _nothing() -> None:
-    pass
-
-
 def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
     with single_threaded_blas():
         return function(shared, item)
@@ -366,25 +303,6 @@ def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
 def _call_group(*call: Any) -> Any:
     with single_threaded_blas():
         return run_group(*call)
-
-
-def _is_task_error(future: Future) -> bool:
-    """Tell an OSError that the task itself raised from a lost connection."""
-    return future.status == "error" and not isinstance(future.exception(), FutureCancelledError)
-
-
-def _killed(error: KilledWorker) -> WorkerError:
-    worker = getattr(error.last_worker, "address", error.last_worker)
-    return WorkerError(
-        f"workers died again and again on the same task (last: {worker}); most often their memory limit is too "
-        "low: compare `distls plan`, raise --memory-limit, or read the worker's log"
-    )
-
-
-def _lost(error: BaseException | None) -> WorkerError:
-    return WorkerError(
-        f"workers were lost {_ATTEMPTS} times in a row ({type(error).__name__}: {error}); resume the run"
-    )
 
 
 def start_local(
@@ -412,7 +330,8 @@ def start_local(
         )
         # weights go straight between this process and the workers, not through the scheduler
         client = PlainClient(cluster, set_as_default=False, direct_to_workers=processes)
-        return DaskExecutor(client, cluster)
+        watch_loop(client, report_defects)
+        return DaskExecutor(Connection(client), cluster)
 
     return started_as_suits(start, processes=processes)
 

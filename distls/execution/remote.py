@@ -11,7 +11,8 @@ from distributed import Client, get_client
 from distributed.security import Security
 
 from distls.execution.certificates import Certificates, why_refused
-from distls.execution.dask import DaskExecutor, PlainClient, set_log_level
+from distls.execution.connection import Connection, PlainClient
+from distls.execution.dask import DaskExecutor, report_defects, set_log_level, watch_loop
 from distls.storage.errors import ParameterError, WorkerError
 
 __all__ = ["connect", "of_current_client", "security_of"]
@@ -24,7 +25,7 @@ _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 def of_current_client() -> DaskExecutor | None:
     """Return an executor on the client that is active in this process, which stays open; or None."""
     try:
-        return DaskExecutor(get_client(), owns_client=False)
+        return DaskExecutor(Connection(get_client()), owns_client=False)
     except ValueError:
         return None
 
@@ -61,7 +62,7 @@ def connect(
     address = _encrypted(address, certificates)
     security = None if certificates is None else security_of(certificates)
     try:
-        client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
+        client = _client(address, security)
     except (OSError, TimeoutError, ValueError) as error:
         scheme = "" if "://" in address else f"{dask.config.get('distributed.comm.default-scheme')}://"
         why = why_refused(scheme + address, certificates)
@@ -70,9 +71,8 @@ def connect(
         ) from None
     try:
         client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
-        _check_versions(client, address)
-        # or Dask would have the scheduler relay weights and results, all of them
-        client.direct_to_workers = client.sync(_reaches, client, next(iter(client.nthreads())))
+        connection = Connection(client, reopen=lambda: _client(address, security), check=_welcome)
+        connection.threads()
     except TimeoutError:
         client.close()
         raise WorkerError(
@@ -81,7 +81,13 @@ def connect(
     except WorkerError:
         client.close()
         raise
-    return DaskExecutor(client)
+    return DaskExecutor(connection)
+
+
+def _client(address: str, security: Security | None) -> Client:
+    client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
+    watch_loop(client, report_defects)
+    return client
 
 
 def security_of(certificates: Certificates) -> Security:
@@ -126,6 +132,14 @@ def _check_configuration(address: str) -> None:
         )
 
 
+def _welcome(client: Client, workers: list[str]) -> None:
+    """Check workers that have come, and find out at the first how weights and results travel."""
+    _check_versions(client, workers)
+    if client.direct_to_workers is None:
+        # or Dask would have the scheduler relay them, all of them
+        client.direct_to_workers = client.sync(_reaches, client, workers[0])
+
+
 async def _reaches(client: Client, worker: str) -> bool:
     """Tell whether a worker answers this process, which may stand outside the workers' network."""
     try:
@@ -135,16 +149,14 @@ async def _reaches(client: Client, worker: str) -> bool:
     return True
 
 
-def _check_versions(client: Client, address: str) -> None:
-    """Refuse a cluster whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
+def _check_versions(client: Client, workers: list[str]) -> None:
+    """Refuse workers whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
     mine = _versions()
-    for worker, theirs in client.run(_versions).items():
+    for worker, theirs in client.run(_versions, workers=workers).items():
         differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
         if differing:
             text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())
-            raise WorkerError(
-                f"worker {worker} of {address} runs other versions: {text}; install the same ones"
-            )
+            raise WorkerError(f"worker {worker} runs other versions: {text}; install the same ones")
 
 
 def _versions() -> dict[str, str]:

@@ -6,6 +6,7 @@ import logging
 import operator
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -143,7 +144,7 @@ class _Dask(ExecutorSuite):
 
     def test_the_kept_task_is_made_anew_when_it_is_lost(self, executor: Executor) -> None:
         executor.reduce(_words, range(8), merge=_join)
-        executor.client.cancel(executor._kept, force=True)
+        executor.client.cancel(executor._connection._kept, force=True)
         wait_until(lambda: _records(executor)[0] == 0)
         executor.reduce(_words, range(8), merge=_join)
         wait_until(lambda: _records(executor)[:2] == (1, {"distls"}))
@@ -224,7 +225,7 @@ class TestEnds:
         def interrupted(shared: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(executor, "_send", interrupted)
+        monkeypatch.setattr(executor, "_sent", interrupted)
         with pytest.raises(KeyboardInterrupt):
             list(executor.map(_words, [7])) if call == "map" else executor.reduce(_words, [7], merge=_join)
         _kill_worker(executor)
@@ -364,8 +365,8 @@ def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.Monkey
         (worker,) = client.nthreads()
         assert client.sync(remote._reaches, client, worker)
         assert not client.sync(remote._reaches, client, "tcp://127.0.0.1:9")
-        # an address of documentation, from where nothing comes back
-        assert not client.sync(remote._reaches, client, "tcp://192.0.2.1:9")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            assert not client.sync(remote._reaches, client, f"tcp://127.0.0.1:{silent.getsockname()[1]}")
         executor.close()
 
 

@@ -1,0 +1,283 @@
+"""A client of a Dask scheduler that outlives lost connections, and waiting that never lasts for ever.
+
+Workers die with results that nobody has fetched yet, schedulers end and are started anew. Whatever is lost that way
+is a `Lost`, for the caller to do again; what will not come back within `RETURN_SECONDS` is a `WorkerError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import TimeoutError as NotYet
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from distributed import Client, Future, KilledWorker
+from distributed.client import ClosedClientError, FutureCancelledError
+
+from distls.storage.errors import DistlsError, WorkerError
+
+__all__ = ["CUT", "Connection", "Lost", "PlainClient", "release"]
+
+Answer = TypeVar("Answer")
+
+# A nanny starts its worker anew within seconds; an operator, or who restarts a scheduler, needs longer.
+RETURN_SECONDS = 120.0
+# How often the scheduler is asked whether it still knows what is waited for.
+CHECK_SECONDS = 5.0
+_POLL_SECONDS = 0.25
+
+# What a connection that is cut, or a worker that dies, raises here.
+CUT = (FutureCancelledError, ClosedClientError, asyncio.CancelledError, OSError)
+# States of a task that will end: what the scheduler does not know, or believes to have told, will not.
+_UNDER_WAY = ("processing", "queued", "no-worker")
+
+
+class Lost(Exception):
+    """A result, or what a task needed, is gone with a worker or a connection."""
+
+
+class PlainClient(Client):  # type: ignore[misc]
+    """A client that does not describe what it submits: the scheduler would keep every description for ever."""
+
+    def _graph_to_futures(self, *graph: Any, **options: Any) -> Any:
+        if "span_metadata" in options:
+            options["span_metadata"] = {}
+        return super()._graph_to_futures(*graph, **options)
+
+
+class Connection:
+    """A client, opened anew when its scheduler comes back.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    reopen : callable, optional
+        Returns a new client, or raises OSError; without it a closed client is the end.
+    check : callable, optional
+        Called with the client and the addresses of workers that are new; raises WorkerError.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        reopen: Callable[[], Client] | None = None,
+        check: Callable[[Client, list[str]], None] = lambda client, workers: None,
+    ) -> None:
+        self.client = client
+        self._reopen, self._check = reopen, check
+        self._known: set[str] = set()
+        self._kept: Future | None = None
+
+    def threads(self) -> Mapping[str, int]:
+        """Return the threads of each worker, by address; wait for the scheduler and the first worker to come back.
+
+        Raises
+        ------
+        WorkerError
+            They do not, or a worker that has come does not suit.
+        """
+        deadline = time.monotonic() + RETURN_SECONDS
+        while True:
+            found, trouble = self._look()
+            if found:
+                self._welcome(found)
+                return dict(sorted(found.items()))
+            if time.monotonic() > deadline:
+                raise WorkerError(
+                    f"{trouble} and none came back within {RETURN_SECONDS:.0f} s; "
+                    "when it is mended, `distls resume` continues the run"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _look(self) -> tuple[Mapping[str, int], str]:
+        gone = f"the scheduler at {self.client.scheduler.address if self.client.scheduler else '?'} is gone"
+        try:
+            if self.client.status == "closed":
+                self._open_again()
+            return self.client.nthreads(), "all workers are gone"
+        except CUT:
+            return {}, gone
+
+    def _open_again(self) -> None:
+        if self._reopen is None:
+            raise WorkerError("the Dask client was closed; make a new one and `distls resume` the run")
+        self.client = self._reopen()
+
+    def _welcome(self, workers: Collection[str]) -> None:
+        """Check workers that have come since the last look; those that leave meanwhile when they return."""
+        new = [address for address in workers if address not in self._known]
+        if new:
+            with contextlib.suppress(*CUT):
+                self._check(self.client, new)
+                self._known = set(workers)
+
+    def send(self, value: Any) -> Future:
+        """Put `value` on one worker, from where the others fetch it; without lineage, so nothing piles up.
+
+        Raises
+        ------
+        Lost
+            The worker was dying, or the scheduler.
+        """
+        key = _key()
+        with _as_lost():
+            return self.client.scatter({key: value}, hash=False, broadcast=False)[key]
+
+    def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
+        """Start a task, on `worker` if that is there."""
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        with _as_lost():
+            self._keep_group()
+            return self.client.submit(*call, key=_key(token), pure=False, retries=0, **where)
+
+    def _keep_group(self) -> None:
+        """Hold one small result as long as this connection lives.
+
+        A task group without tasks is forgotten, but not what the scheduler's record of spans has of it; with each
+        group that is made anew the record would grow.
+        """
+        if self._kept is None or self._kept.status in ("lost", "cancelled", "error"):
+            self._kept = self.client.submit(_nothing, key=_key(), pure=False)
+
+    def forget(self) -> None:
+        """Hold nothing on the scheduler any more."""
+        self._kept = None
+
+    def result(self, future: Future) -> Any:
+        """Wait for a task and fetch its result.
+
+        Raises
+        ------
+        Lost
+            It must be done again.
+        WorkerError
+            Workers die of it.
+        """
+        if future.client is not self.client:
+            raise Lost("the scheduler was started anew")
+        with _as_lost(future):
+            fetching = asyncio.run_coroutine_threadsafe(_fetch(future), self.client.loop.asyncio_loop)
+            try:
+                return self._watched(fetching, future)
+            finally:
+                fetching.cancel()
+
+    def _watched(self, fetching: Any, future: Future) -> Any:
+        doubted: set[str] = set()
+        while True:
+            try:
+                return fetching.result(CHECK_SECONDS)
+            except NotYet:
+                if fetching.done():
+                    raise
+            stranded = self._not_under_way([future])
+            if stranded & doubted:
+                raise Lost("its result went with the workers that had it")
+            doubted = stranded
+
+    def ended(self, futures: Iterable[Future]) -> Iterator[Future]:
+        """Yield tasks as they end, also those that never will: `result` says which."""
+        waiting, doubted = set(futures), set[str]()
+        told: SimpleQueue[Future] = SimpleQueue()
+        for future in waiting:
+            future.add_done_callback(told.put)
+        while waiting:
+            try:
+                found = [told.get(timeout=CHECK_SECONDS)]
+            except Empty:
+                stranded = self._not_under_way(waiting)
+                found = [future for future in waiting if future.done() or future.key in stranded & doubted]
+                doubted = stranded
+            waiting.difference_update(found)
+            yield from found
+
+    def _not_under_way(self, futures: Iterable[Future]) -> set[str]:
+        """Return the keys of tasks that have not ended here, and that the scheduler does not work on.
+
+        Messages cross: only who is found twice is lost.
+        """
+        keys = [future.key for future in futures if not future.done()]
+        self.threads()
+        with contextlib.suppress(*CUT):
+            states = self.client.sync(self.client.scheduler.get_task_status, keys=keys)
+            return {key for key in keys if states[key] not in _UNDER_WAY}
+        return set(keys)
+
+    def ask_each(self, function: Callable[[Any], Answer], item: Any) -> dict[str, Answer]:
+        """Run a short function once in every worker process; those that die meanwhile are left out.
+
+        Raises
+        ------
+        Lost
+            The scheduler is gone, or every worker.
+        """
+        self.threads()
+        with _as_lost():
+            answers = self.client.run(function, item, on_error="return")
+        gone = {worker for worker, answer in answers.items() if isinstance(answer, OSError)}
+        there = self.threads()
+        for worker, answer in answers.items():
+            if isinstance(answer, BaseException) and (worker not in gone or worker in there):
+                raise answer
+        kept = {worker: answer for worker, answer in answers.items() if worker not in gone}
+        if not kept:
+            raise Lost("every worker died when it was asked")
+        return kept
+
+
+def _key(token: str = "") -> str:
+    """Return a new key; Dask counts all of them to one group of tasks, which is named by what precedes the digits."""
+    return f"distls-{token or uuid.uuid4().hex[:8]}-{uuid.uuid4().hex[:8]}"
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _fetch(future: Future) -> Any:
+    return await future.client.gather(future, asynchronous=True)
+
+
+@contextlib.contextmanager
+def _as_lost(future: Future | None = None) -> Iterator[None]:
+    """Raise `Lost` for what a dying worker or scheduler causes; what a task itself raised stays."""
+    try:
+        yield
+    except DistlsError:
+        raise
+    except KilledWorker as error:
+        raise _killed(error) from None
+    except CUT as error:
+        if future is not None and _is_task_error(future):
+            raise
+        raise Lost(f"{type(error).__name__}: {error}") from None
+
+
+def _is_task_error(future: Future) -> bool:
+    """Tell an OSError that the task itself raised from a lost connection."""
+    return future.status == "error" and not isinstance(future.exception(), FutureCancelledError)
+
+
+def _killed(error: KilledWorker) -> WorkerError:
+    worker = getattr(error.last_worker, "address", error.last_worker)
+    return WorkerError(
+        f"workers died again and again on the same task (last: {worker}); most often their memory limit is too "
+        "low: compare `distls plan`, raise --memory-limit, or read the worker's log"
+    )
+
+
+def release(futures: Iterable[Future]) -> None:
+    """Have the scheduler forget these tasks, running ones too.
+
+    Going out of scope is not enough: a raised exception holds the frames that hold its future.
+    """
+    for future in futures:
+        with contextlib.suppress(Exception):
+            if not future.done():
+                future.cancel()
+            future.release()
