@@ -70,6 +70,7 @@ class Connection:
     ) -> None:
         self.client = client
         self._reopen, self._check = reopen, check
+        self._address = client.scheduler.address
         self._known: set[str] = set()
         self._kept: Future | None = None
 
@@ -89,17 +90,17 @@ class Connection:
                 return dict(sorted(found.items()))
             if time.monotonic() > deadline:
                 raise WorkerError(
-                    f"{trouble} and none came back within {RETURN_SECONDS:.0f} s; "
-                    "when it is mended, `distls resume` continues the run"
+                    f"{trouble} within {RETURN_SECONDS:.0f} s; when it is there again, "
+                    "`distls resume` continues the run"
                 )
             time.sleep(_POLL_SECONDS)
 
     def _look(self) -> tuple[Mapping[str, int], str]:
-        gone = f"the scheduler at {self.client.scheduler.address if self.client.scheduler else '?'} is gone"
+        gone = f"the scheduler at {self._address} is gone and did not come back"
         try:
             if self.client.status == "closed":
                 self._open_again()
-            return self.client.nthreads(), "all workers are gone"
+            return self.client.nthreads(), "all workers are gone and none came back"
         except CUT:
             return {}, gone
 

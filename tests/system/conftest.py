@@ -39,7 +39,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Command:
     """A `distls` command running as a process group of its own, as under a shell."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
         # a shell that starts the tests in the background has them ignore Ctrl-C, and what they start too
         if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -48,6 +48,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
 
@@ -78,8 +79,8 @@ def _commands() -> Iterator[Callable[..., Command]]:
     """Start commands; whatever still runs at the end is killed."""
     started: list[Command] = []
 
-    def start(*arguments: object) -> Command:
-        started.append(Command(*arguments))
+    def start(*arguments: object, environment: dict[str, str] | None = None) -> Command:
+        started.append(Command(*arguments, environment=environment))
         return started[-1]
 
     yield start

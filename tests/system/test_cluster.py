@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import ipaddress
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cluster_helpers import cluster
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from distributed import Client
 from distributed.security import Security
 from helpers import SECONDS
 
@@ -27,66 +25,6 @@ from distls.fitting import fit
 PARAMS = {"loss": "hinge", "alpha": 1e-4}
 PASSES = 3
 UNUSED = "tcp://127.0.0.1:9"  # the port of the discard service, which nothing serves
-
-
-class Cluster:
-    """A scheduler and what was started for it, as an administrator starts them."""
-
-    def __init__(self, folder: Path, environment: dict[str, str], *options: str) -> None:
-        self.folder, self._environment = folder, {**os.environ, **environment}
-        self._started: list[subprocess.Popen[bytes]] = []
-        self._file = folder / "scheduler.json"
-        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", *options)
-        self.address = self._wait_for_address()
-
-    def _start(self, *arguments: str) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "dask",
-            *arguments,
-            "--no-dashboard",
-            "--scheduler-file",
-            str(self._file),
-        ]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._started.append(
-            subprocess.Popen(command, env=self._environment, start_new_session=True, cwd=self.folder, **quiet)
-        )
-
-    def add_worker(self, *options: str) -> None:
-        """Start a worker of one thread."""
-        self._start("worker", "--no-nanny", "--nthreads", "1", "--memory-limit", "1GiB", *options)
-
-    def wait_for_workers(self, number: int, security: Security | None = None) -> None:
-        """Wait until the scheduler knows so many workers."""
-        with Client(self.address, timeout=SECONDS, security=security, set_as_default=False) as client:
-            client.wait_for_workers(number, timeout=SECONDS)
-
-    def _wait_for_address(self) -> str:
-        deadline = time.monotonic() + SECONDS
-        while True:
-            # the file is written in place
-            with contextlib.suppress(OSError, ValueError):
-                return str(json.loads(self._file.read_text())["address"])
-            assert time.monotonic() < deadline, "the scheduler did not start"
-            assert all(process.poll() is None for process in self._started)
-            time.sleep(0.05)
-
-    def close(self) -> None:
-        """Kill everything."""
-        for process in reversed(self._started):
-            process.kill()
-            process.wait()
-
-
-@contextlib.contextmanager
-def cluster(folder: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Cluster]:
-    made = Cluster(folder, environment or {}, *options)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 class Started:

@@ -1,0 +1,252 @@
+"""Workers that die, stop, slow down, come and go: the user sees nothing of it, and the bits are the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_helpers import Cluster, cluster
+from distributed import Client
+from helpers import SECONDS, wait_until
+from worker_faults import KILL_AFTERWARDS, STOP, Fault
+
+from distls.fitting import fit, resume
+from distls.storage.model import load_model
+
+WAYS = ["lanes", "statistics", "shards"]
+READS = {
+    "lanes": "distls.storage.partition:read_array",
+    "statistics": "distls.storage.partition:read_array",
+    "shards": "distls.storage.columns:read_array",
+}
+
+
+def check_whole(run: Path, digest: str) -> None:
+    """Assert that a run has ended as if nothing had happened."""
+    assert json.loads((run / "status.json").read_text())["weights_sha256"] == digest
+    assert load_model(run).sha256 == digest
+    rounds = [json.loads(line)["round"] for line in (run / "events.jsonl").read_text().splitlines()]
+    assert rounds == list(range(1, len(rounds) + 1))
+    left = {path.name for path in run.iterdir()}
+    assert left <= {"config.json", "status.json", "events.jsonl", "model", "lock"}
+
+
+def fit_with(command: Callable[..., Any], job: Any, tmp_path: Path, fault: Fault, **environment: str) -> None:
+    """Fit on a local cluster of two workers that are struck by `fault`, and expect nothing to be seen of it."""
+    run = tmp_path / "run"
+    given = {**fault.preload(tmp_path), **environment}
+    started = command(*job.arguments(run, "--workers", 2, "--quiet"), environment=given)
+    code, _, error = started.end()
+    assert (code, error) == (0, "")
+    assert len(fault.struck(tmp_path)) == fault.victims, "the fault was not met"
+    check_whole(run, job.digest)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", ["read", "kernel", "reduce"])
+def test_a_worker_is_killed(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str, place: str
+) -> None:
+    made = job(way)
+    reducing = (
+        "distls.execution.dask:run_group" if way == "shards" else "distls.workers.reduction:ReductionTree.add"
+    )
+    faults = {
+        "read": Fault(READS[way], call=20),
+        "kernel": Fault(made.kernel, call=25),
+        "reduce": Fault(reducing, call=5),
+    }
+    fit_with(command, made, tmp_path, faults[place])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_only_holder_of_the_weights_is_killed(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
+) -> None:
+    fit_with(command, job(way), tmp_path, Fault("update_data", call=2, act=KILL_AFTERWARDS))
+
+
+def test_both_workers_are_killed_in_one_round(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
+) -> None:
+    made = job("lanes")
+    fit_with(command, made, tmp_path, Fault(made.kernel, call=30, victims=2))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_stops_for_longer_than_its_heartbeat(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
+) -> None:
+    made = job(way)
+    fault = Fault(made.kernel, call=25, act=STOP)
+    fit_with(command, made, tmp_path, fault, DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="3s")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_worker_is_slow(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
+) -> None:
+    made = job(way)
+    fit_with(command, made, tmp_path, Fault(made.kernel, act="time.sleep(0.01)", once=False))
+
+
+def test_a_task_that_kills_every_worker_ends_the_fit_in_one_line(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
+) -> None:
+    made, run = job("lanes"), tmp_path / "run"
+    fault = Fault(made.kernel, call=25, victims=100)
+    started = command(*made.arguments(run, "--workers", 2, "--quiet"), environment=fault.preload(tmp_path))
+    code, out, error = started.end()
+    assert (code, out, error.count("\n")) == (1, "", 1), error
+    assert error.startswith("distls: workers ")
+    assert not (run / "model").exists()
+    assert resume(run).model.sha256 == made.digest  # type: ignore[union-attr]
+
+
+@contextlib.contextmanager
+def running(
+    made: Cluster, command: Callable[..., Any], job: Any, run: Path, rounds: int = 2
+) -> Iterator[Any]:
+    """Start a fit on a cluster; it is past some rounds when the block begins, and ends well after it."""
+    started = command(*job.arguments(run, "--scheduler", made.address, "--quiet"))
+    started.when(lambda: rounds_of(run) >= rounds)
+    yield started
+    code, _, error = started.end()
+    assert (code, error) == (0, "")
+    check_whole(run, job.digest)
+
+
+def rounds_of(run: Path) -> int:
+    events = run / "events.jsonl"
+    return events.read_text().count("\n") if events.exists() else 0
+
+
+def slowly(job: Any, folder: Path) -> dict[str, str]:
+    """Return an environment in which workers take their time, so that something can happen meanwhile."""
+    folder.mkdir()
+    return Fault(job.kernel, act="time.sleep(0.02)", once=False, victims=100).preload(folder)
+
+
+def _others_than(client: Client, before: set[str]) -> list[str]:
+    return [address for address in client.nthreads() if address not in before]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_workers_come_and_go(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
+) -> None:
+    """One is added in the midst of a round, then the first is retired in the midst of another."""
+    made, run = job(way), tmp_path / "run"
+    with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
+        there.add_worker()
+        there.wait_for_workers(1)
+        with (
+            Client(there.address, set_as_default=False) as client,
+            running(there, command, made, run, rounds=1),
+        ):
+            first = set(client.nthreads())
+            there.add_worker()
+            client.wait_for_workers(2, timeout=SECONDS)
+            (added,) = _others_than(client, first)
+            # the new one takes part
+            wait_until(lambda: bool(client.processing()[added]))
+            client.retire_workers(list(first))
+            assert set(client.nthreads()) == {added}
+            assert rounds_of(run) < made.passes, "retired too late to matter"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_workers_are_gone_for_a_while(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
+) -> None:
+    made, run = job(way), tmp_path / "run"
+    with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
+        workers = [there.add_worker(), there.add_worker()]
+        there.wait_for_workers(2)
+        with Client(there.address, set_as_default=False) as client, running(there, command, made, run):
+            _kill(workers)
+            assert rounds_of(run) < made.passes, "killed too late to matter"
+            wait_until(lambda: not client.nthreads())
+            there.add_worker()
+
+
+def test_a_nanny_is_killed(command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path) -> None:
+    made, run = job("lanes"), tmp_path / "run"
+    with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
+        nanny = there.add_worker(nanny=True)
+        there.add_worker()
+        there.wait_for_workers(2)
+        with Client(there.address, set_as_default=False) as client, running(there, command, made, run):
+            nanny.kill()
+            assert rounds_of(run) < made.passes, "killed too late to matter"
+            # its worker does not outlive it
+            wait_until(lambda: len(client.nthreads()) == 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_scheduler_is_killed_and_started_anew(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path, way: str
+) -> None:
+    made, run = job(way), tmp_path / "run"
+    with cluster(tmp_path, environment=slowly(made, tmp_path / "slow")) as there:
+        workers = [there.add_worker(), there.add_worker()]
+        there.wait_for_workers(2)
+        with running(there, command, made, run):
+            there.restart_scheduler()
+            assert rounds_of(run) < made.passes, "killed too late to matter"
+            for worker in workers:
+                worker.wait(SECONDS)
+            there.add_worker()
+
+
+def test_a_worker_that_was_stopped_comes_back(
+    command: Callable[..., Any], job: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Nobody starts it anew: its work is done by the other, and what it then says too late is not counted twice."""
+    made, run = job("lanes"), tmp_path / "run"
+    environment = {**slowly(made, tmp_path / "slow"), "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "3s"}
+    with cluster(tmp_path, environment=environment) as there:
+        worker = there.add_worker()
+        there.add_worker()
+        there.wait_for_workers(2)
+        with Client(there.address, set_as_default=False) as client, running(there, command, made, run):
+            os.kill(worker.pid, signal.SIGSTOP)
+            wait_until(lambda: len(client.nthreads()) == 1)
+            os.kill(worker.pid, signal.SIGCONT)
+
+
+def test_a_scheduler_that_stays_away_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, job: Callable[[str], Any], tmp_path: Path
+) -> None:
+    from distls.execution import connection
+    from distls.execution.remote import connect
+    from distls.storage.errors import WorkerError
+
+    monkeypatch.setattr(connection, "RETURN_SECONDS", 1.0)
+    made = job("lanes")
+    with cluster(tmp_path) as there:
+        there.add_worker()
+        there.wait_for_workers(1)
+        executor = connect(there.address)
+    try:
+        with pytest.raises(WorkerError) as caught:
+            fit(made.method, made.data, tmp_path / "run", params=made.params, executor=executor)
+    finally:
+        executor.close()
+    assert str(caught.value) == (
+        f"the scheduler at {there.address} is gone and did not come back within 1 s; when it is there again, "
+        "`distls resume` continues the run"
+    )
+
+
+def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.kill()
+        process.wait()
