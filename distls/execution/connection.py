@@ -127,7 +127,11 @@ class Connection:
         """
         key = _key()
         with _as_lost():
-            return self.client.scatter({key: value}, hash=False, broadcast=False)[key]
+            try:
+                return self.client.scatter({key: value}, hash=False, broadcast=False)[key]
+            except KeyError:
+                # the scheduler's answer to a client that names a worker it has just removed
+                raise Lost("the worker died that took it") from None
 
     def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
         """Start a task, on `worker` if that is there."""
