@@ -41,6 +41,8 @@ __all__ = [
 Codec = Literal["none", "zstd", "lz4"]
 
 _CHECKSUM_BYTES = 4
+# Of an array's metadata: what says how its chunk is to be read.
+_READ = ("zarr_format", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers")
 _CODECS: dict[str, Any] = {
     "none": None,
     "zstd": Zstd(level=1),
@@ -237,11 +239,11 @@ def read_described_array(folder: Path, within: Path) -> NDArray[Any]:
         The array is not one that `write_array` writes, or its chunk is missing, truncated or changed.
     """
     described = read_json(folder / "zarr.json", within)
-    shape, dtype = tuple(described["shape"]), np.dtype(described["data_type"])
-    if not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise ValueError(f"{folder.name}: shape {shape}")
+    shape, dtype = tuple(described["shape"]), np.dtype(str(described["data_type"]))
+    if not all(type(n) is int and n >= 0 for n in shape) or dtype.kind not in "biuf":
+        raise ValueError(f"{folder.name}: shape {str(shape)[:80]}, type {dtype}")
     expected = _metadata_of(shape, dtype, "none")
-    if any(described[key] != expected[key] for key in ("chunk_grid", "chunk_key_encoding", "codecs")):
+    if any(described[key] != expected[key] for key in _READ):
         raise ValueError(f"{folder.name}: not an uncompressed array of one chunk")
     n_bytes = math.prod(shape) * dtype.itemsize
     if not n_bytes:

@@ -28,7 +28,7 @@ from distls.storage.chunks import (
 )
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, MismatchError
 from distls.storage.format import DatasetMeta, ShardTable, digest_of
-from distls.storage.partition import WORTHWHILE_RATIO
+from distls.storage.partition import WORTHWHILE_RATIO, are_below, are_offsets
 from distls.storage.rows import (
     Columns,
     ColumnShard,
@@ -164,7 +164,7 @@ class ColumnShards:
         if "XT" in arrays:
             return ColumnShard(int(table.first[index]), DenseColumns(arrays["XT"]))
         x = CscColumns(arrays["indptr"], arrays["indices"], arrays["data"])
-        _check_offsets(x, where, _remedy(self.path))
+        _check_structure(x, self.meta.n_rows, where, _remedy(self.path))
         return ColumnShard(int(table.first[index]), x)
 
 
@@ -172,10 +172,12 @@ def _remedy(root: Path) -> str:
     return f"remove {root / COLUMNS} and run `distls columns {root}`"
 
 
-def _check_offsets(x: CscColumns, where: str, remedy: str) -> None:
-    """Refuse what a kernel would follow out of bounds; the checksum vouches for the row numbers."""
-    if x.indptr[0] != 0 or x.indptr[-1] != len(x.data) or np.any(x.indptr[1:] < x.indptr[:-1]):
+def _check_structure(x: CscColumns, n_rows: int, where: str, remedy: str) -> None:
+    """Refuse what a kernel would follow out of bounds."""
+    if not are_offsets(x.indptr, len(x.data), n_rows):
         raise CorruptDataError(f"{where}, array indptr: column offsets are inconsistent; {remedy}")
+    if not are_below(x.indices, n_rows):
+        raise CorruptDataError(f"{where}, array indices: row numbers out of range; {remedy}")
 
 
 def shard_folder(folder: Path, index: int) -> Path:

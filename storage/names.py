@@ -42,7 +42,10 @@ def unpack_names(arrays: Mapping[str, NDArray[Any]], where: str) -> list[str] | 
     if "name_ends" not in arrays:
         return None
     try:
-        joined, ends = arrays["name_bytes"].tobytes(), arrays["name_ends"].tolist()
+        joined, ends = arrays["name_bytes"].tobytes(), arrays["name_ends"].ravel().tolist()
+        # ends that went back and forth would make long names of few bytes
+        if any(end < start for start, end in zip([0, *ends], ends, strict=False)):
+            raise ValueError("their ends decrease")
         return [joined[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
-    except (KeyError, UnicodeDecodeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError(f"{where}: the names of the features cannot be read ({error})") from None

@@ -18,6 +18,8 @@ from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
 
 __all__ = [
     "PartitionRecord",
+    "are_below",
+    "are_offsets",
     "check_table",
     "choose_codecs",
     "decoded_bytes",
@@ -271,22 +273,37 @@ def _targets_from(arrays: dict[str, NDArray[Any]]) -> Any:
     return arrays.get("y")
 
 
-def _check_structure(arrays: dict[str, NDArray[Any]], meta: DatasetMeta, where: str) -> None:
-    """Refuse what a kernel would follow out of bounds; the checks that cost more than O(rows) are not here.
+def are_offsets(indptr: NDArray[np.int64], n_values: int, width: int) -> bool:
+    """Tell whether `indptr` cuts `n_values` into rows of at most `width`, which is the room that kernels have."""
+    if indptr[0] != 0 or indptr[-1] != n_values:
+        return False
+    # offsets that go far up and down again would overflow
+    return bool(np.all(indptr[1:] >= indptr[:-1])) and int(np.diff(indptr).max(initial=0)) <= width
 
-    Column numbers are covered by the checksum, which ingest computed from indices it had verified.
-    """
-    for name in ("indptr", "y/indptr"):
+
+def are_below(numbers: NDArray[Any], n: int) -> bool:
+    """Tell whether all numbers are 0, ..., n - 1; costs a tenth of their checksum."""
+    info = np.iinfo(numbers.dtype)
+    if not len(numbers) or (info.min == 0 and info.max < n):
+        return True
+    return bool(numbers.max() < n and (info.min == 0 or numbers.min() >= 0))
+
+
+def _check_structure(arrays: dict[str, NDArray[Any]], meta: DatasetMeta, where: str) -> None:
+    """Refuse what a kernel would follow out of bounds: whoever made the checksums may have made up the numbers."""
+    for name, width in (("indptr", meta.n_features), ("y/indptr", len(meta.classes))):
         if name not in arrays:
             continue
-        indptr, n_values = arrays[name], len(arrays[name.replace("indptr", "indices")])
-        if indptr[0] != 0 or indptr[-1] != n_values or np.any(indptr[1:] < indptr[:-1]):
+        if not are_offsets(arrays[name], len(arrays[name.replace("indptr", "indices")]), width):
             raise CorruptDataError(
                 f"{where}, array {name}: row offsets are inconsistent; ingest the data set again"
             )
+    if "indices" in arrays and not are_below(arrays["indices"], meta.n_features):
+        raise CorruptDataError(
+            f"{where}, array indices: column numbers out of range; ingest the data set again"
+        )
     for name in {"class": ("y",), "multilabel": ("y/indices",)}.get(meta.target, ()):
-        codes = arrays[name]
-        if len(codes) and (codes.min() < 0 or codes.max() >= len(meta.classes)):
+        if not are_below(arrays[name], len(meta.classes)):
             raise CorruptDataError(
                 f"{where}, array {name}: class codes out of range; ingest the data set again"
             )
