@@ -9,7 +9,7 @@ from typing import Any
 from distls.ingestion.like import Like
 from distls.ingestion.options import IngestOptions
 from distls.ingestion.tables import ColumnFinder, label_of
-from distls.storage.anndata import open_anndata
+from distls.storage.anndata import check_links, open_anndata
 from distls.storage.errors import BadInputError, MismatchError
 from distls.storage.names import unpack_names
 from distls.workers.anndata import AnnDataItem
@@ -55,6 +55,7 @@ def anndata_head(file: SourceFile, options: IngestOptions, like: Like | None) ->
         A column is named that does not exist.
     """
     recipe: dict[str, Any] = {} if like is None else like.meta.source.get("recipe", {})
+    check_links(file.path)
     with open_anndata(file.path) as store:
         columns = store.columns()
         find = ColumnFinder(columns, file.path)
