@@ -6,7 +6,10 @@ Files are never loaded whole: npy is memory-mapped, members of an npz and compre
 from __future__ import annotations
 
 import gzip
+import math
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, cast
@@ -30,6 +33,13 @@ __all__ = [
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CSR_KEYS = {"data", "indices", "indptr", "shape", "format"}
+# Bytes of the members of an npz that are looked at before the rows: two numbers, or a word, and a header.
+_LARGEST_FACT = 4096
+_MOST_FEATURES = 2**32
+_DAMAGED = (
+    *(EOFError, KeyError, NotImplementedError, OverflowError, RecursionError, RuntimeError, SyntaxError),
+    *(TypeError, ValueError, gzip.BadGzipFile, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclass(frozen=True)
@@ -163,7 +173,10 @@ def read_header(file: SourceFile, kind: str) -> ArrayHeader:
             return _npz_header(file)
         with _open_array(file, kind) as stream:
             shape, dtype = _stream_header(stream, kind, file.path)
-    except (EOFError, ValueError, zipfile.BadZipFile) as error:
+            _check_sizes(shape)
+            if file.compression == "none":
+                _check_length(stream.tell(), shape, dtype, file.size)
+    except _DAMAGED as error:
         if isinstance(error, BadInputError):
             raise
         raise BadInputError(f"{file.path}: not a readable {kind} file ({error})") from None
@@ -175,7 +188,19 @@ def _dense_header(shape: tuple[int, ...], dtype: np.dtype[Any], path: str) -> Ar
         raise BadInputError(f"{path}: an array of shape {shape}; data must have rows and columns")
     if dtype.kind not in "fiub":
         raise BadInputError(f"{path}: values of type {dtype}; data must be real numbers")
-    return ArrayHeader(shape[0], int(np.prod(shape[1:], dtype=np.int64)), False)
+    return ArrayHeader(shape[0], math.prod(shape[1:]), False)
+
+
+def _check_sizes(shape: tuple[int, ...]) -> None:
+    """Refuse the shape of no table, before anything is computed with it."""
+    if any(n < 0 for n in shape) or shape[:1] > (2**48,) or math.prod(shape[1:]) > _MOST_FEATURES:
+        raise ValueError(f"an array of shape {shape}")
+
+
+def _check_length(start: int, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> None:
+    """Refuse a header that tells of more values than there are."""
+    if start + math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"it has {size} bytes, too few for an array of shape {shape} and type {dtype}")
 
 
 def _npz_header(file: SourceFile) -> ArrayHeader:
@@ -183,17 +208,21 @@ def _npz_header(file: SourceFile) -> ArrayHeader:
         names = _members(archive)
         labelled = _label_key(names) is not None
         if names >= _CSR_KEYS:
-            n_rows, n_features = _small_member(archive, "shape").tolist()
-            kind = _small_member(archive, "format").item()
+            n_rows, n_features = map(int, _fact(archive, "shape").tolist())
+            _check_sizes((n_rows, n_features))
+            kind = _fact(archive, "format").item()
             kind = kind.decode() if isinstance(kind, bytes) else str(kind)
             if kind != "csr":
                 raise BadInputError(f"{file.path}: a scipy {kind} matrix; convert it with .tocsr() first")
-            with _member(archive, "data") as stream:
-                _, dtype = _npy_header(stream)
-            _dense_header((1, 1), dtype, file.path)
+            shapes, types = zip(
+                *(_member_header(archive, key) for key in ("data", "indices", "indptr")), strict=True
+            )
+            numbered = all(dtype.kind in "iu" for dtype in types[1:])
+            if shapes[0] != shapes[1] or shapes[2] != (n_rows + 1,) or not numbered:
+                raise ValueError("its arrays do not fit its shape")
+            _dense_header((1, 1), types[0], file.path)
             return ArrayHeader(n_rows, n_features, True, labelled)
-        with _member(archive, _dense_key(names, file.path)) as stream:
-            shape, dtype = _npy_header(stream)
+        shape, dtype = _member_header(archive, _dense_key(names, file.path))
     return replace(_dense_header(shape, dtype, file.path), labelled=labelled)
 
 
@@ -218,7 +247,24 @@ def _label_key(names: set[str]) -> str | None:
     return next((key for key in ("y", "labels") if key in names), None)
 
 
+def _member_header(archive: zipfile.ZipFile, key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type of a member, which is as long as they tell."""
+    with _member(archive, key) as stream:
+        shape, dtype = _npy_header(stream)
+        _check_sizes(shape)
+        _check_length(stream.tell(), shape, dtype, archive.getinfo(f"{key}.npy").file_size)
+    return shape, dtype
+
+
+def _fact(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
+    """Return a member of a few bytes."""
+    if archive.getinfo(f"{key}.npy").file_size > _LARGEST_FACT:
+        raise ValueError(f"{key} of more than {_LARGEST_FACT} bytes")
+    return _small_member(archive, key)
+
+
 def _small_member(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
+    _member_header(archive, key)
     with _member(archive, key) as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)
 
@@ -261,11 +307,23 @@ def read_labels_file(file: SourceFile) -> NDArray[Any]:
         kind = "npy" if start == b"\x93NUMPY" else "idx"
         try:
             shape, dtype = _stream_header(stream, kind, file.path)
-            values = np.frombuffer(stream.read(), dtype=dtype).reshape(shape)
-        except (EOFError, ValueError) as error:
+            _check_sizes(shape)
+            values = np.frombuffer(_read_up_to(stream, math.prod(shape) * dtype.itemsize), dtype)
+            values = values.reshape(shape)
+            if stream.read(1):
+                raise ValueError(f"it is longer than an array of shape {shape}")
+        except _DAMAGED as error:
             raise BadInputError(f"{file.path}: not a readable label file, IDX or npy ({error})") from None
     _check_labels(values, f"{file.path}: labels")
     return values
+
+
+def _read_up_to(stream: IO[bytes], n_bytes: int) -> bytearray:
+    """Read so many bytes, or what there is, without taking memory for what is not."""
+    content = bytearray()
+    while piece := stream.read(min(n_bytes - len(content), 2**24)):
+        content += piece
+    return content
 
 
 def _check_labels(values: NDArray[Any], name: str) -> None:
@@ -295,7 +353,9 @@ def array_blocks(
             yield from _npy_blocks(item, skip, block_bytes)
         else:
             yield from _idx_blocks(item, skip, block_bytes)
-    except (EOFError, zipfile.BadZipFile, gzip.BadGzipFile) as error:
+    except _DAMAGED as error:
+        if isinstance(error, BadInputError):
+            raise
         raise BadInputError(f"{item.file.path}: damaged or cut short ({error})") from None
 
 
@@ -331,7 +391,7 @@ def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
     item.file.check()
     values = np.load(item.file.path, mmap_mode="r", allow_pickle=False)
     y = _labels_for(item)
-    n_features = int(np.prod(values.shape[1:], dtype=np.int64))
+    n_features = math.prod(values.shape[1:])
     for first, stop in _row_ranges(item.start + skip, item.stop, n_features, block_bytes):
         block = values[first:stop].reshape(stop - first, n_features)
         yield RowBlock(first, block, None, _as_targets(y, first, stop))
@@ -352,7 +412,7 @@ def _stream_blocks(
     skip: int,
     block_bytes: int,
 ) -> Iterator[RowBlock]:
-    n_features = int(np.prod(shape[1:], dtype=np.int64))
+    n_features = math.prod(shape[1:])
     _discard(stream, skip * n_features * dtype.itemsize)
     for first, stop in _row_ranges(skip, shape[0], n_features, block_bytes):
         block = _read_values(stream, (stop - first) * n_features, dtype).reshape(stop - first, n_features)
@@ -378,10 +438,11 @@ def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
         y = _labels_for(item)
         key = _label_key(names)
         if y is None and key is not None:
+            (n_labels, *_), _ = _member_header(archive, key)
+            if n_labels != item.stop:
+                raise BadInputError(f"{item.file.path}: {key} has {n_labels} labels for {item.stop} rows")
             y = _small_member(archive, key)
             _check_labels(y, f"{item.file.path}: {key}")
-            if len(y) != item.stop:
-                raise BadInputError(f"{item.file.path}: {key} has {len(y)} labels for {item.stop} rows")
         if names >= _CSR_KEYS:
             yield from _csr_blocks(archive, item, y, skip, block_bytes)
             return

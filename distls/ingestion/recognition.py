@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import stat
 import zlib
 from pathlib import Path
 
@@ -36,6 +37,8 @@ def source_file(path: Path) -> SourceFile:
     path = path.absolute()
     try:
         found = path.stat()
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise BadInputError(f"{path}: not a regular file; save its content in one")
         with path.open("rb") as file:
             start = file.read(3)
     except FileNotFoundError:
