@@ -24,6 +24,7 @@ from distls.storage.errors import MismatchError
 from distls.storage.format import Label, TargetKind
 from distls.storage.model import PROBABLE, WITH_PROBABILITIES, LinearModel, load_model, scored_as
 from distls.storage.names import unpack_names
+from distls.trusting import check_model
 from distls.workers.label_scores import LabelJob, LabelSum, label_lane, merge_labels
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
 from distls.workers.penalties import conjugate, prox_rows
@@ -64,6 +65,7 @@ def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
 
 def readout_of(model: LinearModel) -> Readout:
     """Return what workers score rows with."""
+    check_model(model, "the model")
     return Weights(model.weights, model.intercept, model.recipe, model.arrays).readout()
 
 
@@ -299,7 +301,7 @@ def evaluate(
     """
     path = None if isinstance(model, LinearModel) else str(model)
     name = name or path or "the model"
-    fitted = model if isinstance(model, LinearModel) else load_model(model)
+    fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
     options = {"format": format, "labels": labels, "executor": executor}
     place = Path(beside or path or Path(tempfile.gettempdir()) / "distls-evaluate")

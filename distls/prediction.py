@@ -23,6 +23,7 @@ from distls.storage.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.model import PROBABLE, LinearModel, load_model
 from distls.storage.predictions import PredictionArrays
+from distls.trusting import check_model
 from distls.workers.predicting import Predicted, PredictJob, predict_block
 
 __all__ = ["predict"]
@@ -78,8 +79,8 @@ def predict(
     BadInputError
         A source file cannot be read as asked.
     """
-    fitted = model if isinstance(model, LinearModel) else load_model(model)
     name = "the model" if isinstance(model, LinearModel) else str(model)
+    fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     target = Path(out)
     _check_asked(fitted, name, target, top, proba)
     check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})

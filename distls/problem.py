@@ -29,7 +29,7 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.format import TargetKind
 from distls.workers.penalties import MIXED, penalty_value
 
-__all__ = ["Problem", "class_weights", "l1_ratio_of", "loss_of"]
+__all__ = ["SUITABLE", "Problem", "class_weights", "l1_ratio_of", "loss_of"]
 
 # The losses whose slopes the links and inner updates of the least-squares methods have.
 _LOSSES = {
@@ -42,7 +42,7 @@ _LOSSES = {
 }
 _L1_RATIO = 0.5  # of a mixed penalty, by default
 # The losses that make sense of targets other than classes.
-_SUITABLE = {"multilabel": ("squared", "ovr_log"), "continuous": ("squared",)}
+SUITABLE = {"multilabel": ("squared", "ovr_log"), "continuous": ("squared",)}
 
 
 def loss_of(params: Mapping[str, Any]) -> str:
@@ -172,7 +172,7 @@ class Problem:
 
 def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
     """Refuse a loss that makes no sense of the targets, naming the values of its parameter that do."""
-    suitable = _SUITABLE.get(dataset.meta.target)
+    suitable = SUITABLE.get(dataset.meta.target)
     if suitable is None or loss_of(params) in suitable:
         return
     name = next(name for name in ("loss", "link", "inner") if params.get(name))

@@ -19,6 +19,7 @@ from distls.storage.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import FormatError
 from distls.storage.model import LinearModel, load_model, used_rows
 from distls.storage.names import NAME_ARRAYS, unpack_names
+from distls.storage.untrusted import making_sense
 
 if TYPE_CHECKING:
     from distls.scaling import ClusterPlan
@@ -70,7 +71,8 @@ def describe(path: Path) -> dict[str, Any]:
         The path is none of these.
     """
     if is_run(path):
-        return _describe_run(Run.open(path))
+        with making_sense(str(path)):
+            return _describe_run(Run.open(path))
     if not path.exists():
         raise FormatError(f"{path}: no such data set, run or model")
     if is_dataset(path) or not (path / "bundle.json").exists():
@@ -183,6 +185,10 @@ def _top_features(model: LinearModel) -> dict[str, Any]:
     if model.recipe:
         return {}
     names = unpack_names(model.features, "the model") if set(NAME_ARRAYS) <= set(model.features) else None
+    if names is not None and len(names) != model.n_features:
+        raise FormatError(
+            f"the model: {len(names)} names of {model.n_features} features; not written by distls"
+        )
     top = {}
     for k, label in enumerate(model.classes[:_SHOWN_CLASSES]):
         weights = model.weights[:, k]
@@ -337,6 +343,11 @@ def run_lines(path: Path) -> list[str]:
         The path is not a run.
     """
     run = Run.open(path)
+    with making_sense(str(path)):
+        return _story(run)
+
+
+def _story(run: Run) -> list[str]:
     config, status = run.config, run.status
     lines = [f"{config['method']} on {config['dataset']}, seed {config['seed']}"]
     children = status.get("children", [])

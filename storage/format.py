@@ -23,6 +23,7 @@ __all__ = [
     "TargetKind",
     "digest_of",
     "fingerprint_of",
+    "is_label",
 ]
 
 FORMAT_VERSION = 1
@@ -152,7 +153,8 @@ def _is_amount(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < math.inf
 
 
-def _is_label(value: Any) -> bool:
+def is_label(value: Any) -> bool:
+    """Tell whether a JSON value may be a class."""
     return type(value) in (int, str) or (type(value) is float and math.isfinite(value))
 
 
@@ -176,7 +178,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "layout": _one_of("csr", "dense"),
     "dtype": _one_of("float32", "float64"),
     "target": _one_of("class", "multilabel", "continuous", "none"),
-    "classes": _list_of(_is_label),
+    "classes": _list_of(is_label),
     "label_counts": _list_of(_is_count),
     "label_weights": _list_of(_is_amount),
     "n_targets": _is_count,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from distls.storage.bundle import read_bundle, write_bundle
 from distls.storage.errors import CorruptDataError, FormatError
-from distls.storage.format import Label, TargetKind
+from distls.storage.format import Label, TargetKind, is_label
 
 __all__ = [
     "PROBABLE",
@@ -36,6 +37,41 @@ _FEATURES = "features_"
 _ROWS = "rows"
 _MOST_FEATURES = 2**32
 _RECIPE = "recipe_"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+# What each attribute on disk may hold; those with a default may be absent.
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    "classes": lambda value: (
+        isinstance(value, list) and all(map(is_label, value)) and len(set(value)) == len(value)
+    ),
+    "method": _is_text,
+    "loss": _is_text,
+    "params": _is_object,
+    "transforms": lambda value: isinstance(value, list) and all(map(_is_object, value)),
+    "transforms_digest": _is_text,
+    "dataset_fingerprint": _is_text,
+    "zero_based": lambda value: value is None or type(value) is bool,
+    "source": _is_object,
+    "recipe": lambda value: _is_object(value) and _is_sized(value),
+}
+
+
+def _is_sized(recipe: dict[str, Any]) -> bool:
+    """Tell whether a recipe says of how many features it is, and a calibration is an object."""
+    n_features = recipe.get("n_features", 0 if not recipe else None)
+    return (
+        type(n_features) is int
+        and 0 <= n_features <= _MOST_FEATURES
+        and _is_object(recipe.get("calibration", {}))
+    )
 
 
 @dataclass(frozen=True)
@@ -176,6 +212,12 @@ def _all_rows(folder: Path, arrays: dict[str, NDArray[Any]], n_features: Any) ->
     ends = np.concatenate([[-1], rows, [n_features]]) if sound and isinstance(n_features, int) else None
     if ends is None or not 0 <= n_features <= _MOST_FEATURES or not bool(np.all(np.diff(ends) > 0)):
         raise FormatError(f"{folder}: its rows of weights are not rows of {n_features} features")
+    n_bytes, free = n_features * weights.shape[1] * weights.itemsize, psutil.virtual_memory().available
+    if n_bytes > free:
+        # few bytes on disk say how many zeros there are
+        raise FormatError(
+            f"{folder}: weights of {n_features} features take {n_bytes} bytes, more than the {free} that are free"
+        )
     full = np.zeros((n_features, weights.shape[1]), weights.dtype)
     full[rows] = weights
     return full
@@ -200,6 +242,9 @@ def load_model(path: str | Path) -> LinearModel:
     if folder == root and (root / "config.json").exists():
         raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
     attributes, arrays = read_bundle(folder, "model", root)
+    wrong = [name for name in sorted(_SOUND.keys() & attributes.keys()) if not _SOUND[name](attributes[name])]
+    if wrong:
+        raise FormatError(f"{folder}: {wrong[0]} is not that of a model written by distls")
     recorded = attributes.pop("weights_sha256", None)
     features, others = (
         {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
@@ -215,6 +260,14 @@ def load_model(path: str | Path) -> LinearModel:
         )
     except (KeyError, TypeError) as error:
         raise FormatError(f"{folder}: incomplete model ({error})") from None
+    _check_whole(model, folder)
+    if recorded != model.sha256:
+        raise CorruptDataError(f"{folder}: its weights do not match their recorded weights_sha256")
+    return model
+
+
+def _check_whole(model: LinearModel, folder: Path) -> None:
+    """Refuse a model whose parts do not fit together."""
     weights, intercept = model.weights, model.intercept
     if model.target not in _TARGETS:
         raise FormatError(f"{folder}: its target is {model.target!r}, expected {', '.join(_TARGETS)}")
@@ -227,6 +280,3 @@ def load_model(path: str | Path) -> LinearModel:
         raise FormatError(
             f"{folder}: weights of {weights.dtype}, intercept of {intercept.dtype}; not a model of distls"
         )
-    if recorded != model.sha256:
-        raise CorruptDataError(f"{folder}: its weights do not match their recorded weights_sha256")
-    return model

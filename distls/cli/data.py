@@ -19,6 +19,7 @@ from distls.cli.support import (
     debug_option,
     note,
     print_json,
+    printable,
 )
 
 
@@ -171,4 +172,5 @@ def info(path: Path, as_json: bool, debug: bool) -> None:
         print_json(described)
     else:
         for name, value in described.items():
-            click.echo(f"{name:20} {value if isinstance(value, str) else json.dumps(value)[:200]}")
+            shown = value if isinstance(value, str) else json.dumps(value)[:200]
+            click.echo(printable(f"{name:20} {shown}"))

@@ -18,6 +18,7 @@ from distls.cli.support import (
     in_process_if_small,
     note,
     print_json,
+    printable,
     silent,
 )
 
@@ -64,7 +65,7 @@ def evaluate(
     if as_json:
         print_json(result.to_json())
     else:
-        click.echo("\n".join(evaluation_lines(result)))
+        click.echo(printable("\n".join(evaluation_lines(result))))
 
 
 @cli.command()
@@ -105,4 +106,4 @@ def report(run: Path, debug: bool) -> None:
     """Show a run's rounds, costs and result."""
     from distls.report import run_lines
 
-    click.echo("\n".join(run_lines(run)))
+    click.echo(printable("\n".join(run_lines(run))))

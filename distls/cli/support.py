@@ -67,13 +67,18 @@ def _note_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> boo
 
 def say(text: str, code: int) -> int:
     """Print one line on stderr and return `code`."""
-    click.echo(text.replace("\n", " "), err=True)
+    click.echo(printable(text.replace("\n", " ")), err=True)
     return code
+
+
+def printable(text: str) -> str:
+    """Return lines of text that do nothing to a terminal, whoever chose the names in them."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def note(text: str) -> None:
     """Print a notice on stderr."""
-    click.echo(f"note: {text}", err=True)
+    click.echo(printable(f"note: {text}"), err=True)
 
 
 def silent(_text: str) -> None:

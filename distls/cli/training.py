@@ -21,6 +21,7 @@ from distls.cli.support import (
     common_options,
     debug_option,
     print_json,
+    printable,
     say,
     watchers,
 )
@@ -229,7 +230,7 @@ def _conclude(result: FitResult, run: Path) -> int:
             f"distls: {run}: the weights are no longer finite; try a larger alpha or t0, or scale the data",
             FAILED,
         )
-    click.echo("\n".join(result_lines(result)))
+    click.echo(printable("\n".join(result_lines(result))))
     return OK
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
 from distls.storage.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.format import DatasetMeta
 from distls.storage.model import LinearModel, load_model
+from distls.storage.untrusted import making_sense
+from distls.trusting import check_features, check_source
 
 __all__ = ["Like", "ModelLike", "like_model", "open_like"]
 
@@ -52,12 +54,12 @@ def open_like(like: str | Path | LinearModel | Like) -> Like:
         It is none of them, unfinished or damaged.
     """
     if isinstance(like, (Dataset, ModelLike)):
-        return like
+        return _checked(like)
     if isinstance(like, LinearModel):
         return like_model(like, "the model")
     path = Path(like)
     if is_dataset(path) or not any((path / name).exists() for name in ("config.json", "bundle.json")):
-        return open_dataset(path)
+        return _checked(open_dataset(path))
     return like_model(load_model(path), str(path))
 
 
@@ -77,4 +79,16 @@ def like_model(model: LinearModel, name: str) -> ModelLike:
         zero_based=model.zero_based,
         source=model.source,
     )
-    return ModelLike(Path(name), meta, model.sha256, model.features)
+    return _checked(ModelLike(Path(name), meta, model.sha256, model.features))
+
+
+L = TypeVar("L", bound=Like)
+
+
+def _checked(like: L) -> L:
+    """Return `like` if other data can go through what it says its own went through."""
+    meta, where = like.meta, str(like.path)
+    with making_sense(where):
+        check_features(meta.transforms, like.features(), meta.n_features, where)
+        check_source(meta.source, where)
+    return like
