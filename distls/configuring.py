@@ -16,8 +16,9 @@ from distls.paths import is_path
 from distls.problem import Problem
 from distls.runs import Run
 from distls.storage.dataset import Dataset, open_dataset
-from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.model import load_model
+from distls.storage.untrusted import making_sense, refuse_links
 
 __all__ = [
     "check_fit",
@@ -26,6 +27,7 @@ __all__ = [
     "configure",
     "make_solver",
     "open_expected",
+    "settled",
     "solver_type",
 ]
 
@@ -124,8 +126,28 @@ def check_resume(run: str | Path) -> None:
     FormatError, MismatchError, StorageError
     """
     folder = Run.open(Path(run))
+    refuse_links(folder.path)
     with folder.held():
-        open_expected(folder.config)
+        open_expected(settled(folder))
+
+
+def settled(run: Run) -> dict[str, Any]:
+    """Return the configuration of a run whose settings are ones that a fit can have been started with.
+
+    Raises
+    ------
+    FormatError
+    """
+    config, where = run.config, str(run.path / "config.json")
+    try:
+        with making_sense(where):
+            chosen = method_named(config["method"])
+            for setting in config["grid"]:
+                if chosen.resolve(setting) != setting:
+                    raise ValueError("a setting that is not complete")
+    except ParameterError as error:
+        raise FormatError(f"{where}: not written by distls ({error})") from None
+    return config
 
 
 def _check_numbers(**numbers: float | None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distls.callbacks import Callback, Checkpointer, EventLog, FitStart
-from distls.configuring import check_setting, configure, make_solver, open_expected
+from distls.configuring import check_setting, configure, make_solver, open_expected, settled
 from distls.evaluation import Evaluator
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
@@ -23,11 +23,13 @@ from distls.planning import check_workers
 from distls.problem import Problem
 from distls.runs import Run
 from distls.solvers.base import Status, Weights
-from distls.solvers.loop import Limits, Progress, Solution, solve
+from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
+from distls.solvers.restoring import check_state
 from distls.storage.atomic import describe_os_error
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError
 from distls.storage.model import LinearModel, load_model, save_model, used_rows
+from distls.storage.untrusted import refuse_links
 
 __all__ = ["FitResult", "fit", "resume"]
 
@@ -162,8 +164,9 @@ def resume(
         The dataset is not the one the run was started with.
     """
     folder = Run.open(Path(run))
+    refuse_links(folder.path)
     return _execute(
-        folder, folder.config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds
+        folder, settled(folder), executor or SerialExecutor(), memory, callbacks, checkpoint_seconds
     )
 
 
@@ -346,8 +349,9 @@ def _start(run: Run, solver: Any) -> tuple[Any, Progress, Weights | None]:
         run.truncate_events(0)
         return solver.init(), Progress(), None
     state, extra = found
+    state = check_state(solver, state, str(run.checkpoints()[-1]))
     run.truncate_events(state.round)
-    progress, best = Progress(**extra["progress"]), None
+    progress, best = progress_of(extra, str(run.checkpoints()[-1])), None
     if progress.best is not None and (run.path / "best").exists():
         model = load_model(run.path / "best")
         best = Weights(model.weights, model.intercept.astype("float64"), model.recipe, model.arrays)

@@ -18,20 +18,22 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from distls.solvers.base import State
+from distls.solvers.base import State, Status
 from distls.storage.atomic import describe_os_error, write_bytes, write_json
 from distls.storage.bundle import read_bundle, write_bundle
 from distls.storage.errors import DistlsError, FormatError, MismatchError
 from distls.storage.locks import locked
-from distls.storage.untrusted import parse_json, read_bytes, read_object
+from distls.storage.untrusted import making_sense, parse_json, read_bytes, read_object
 
 __all__ = ["Run", "is_run"]
 
 _KEPT_CHECKPOINTS = 2
+# A line a round: two million rounds, ten thousand times more than anything was fitted in.
+_LARGEST_EVENTS = 2**30
 _CHECKPOINT = re.compile(r"round-\d{6,}")
 
 
@@ -47,6 +49,43 @@ def _is_left_over(path: Path) -> bool:
     """Tell whether this is of a run that was killed before it had a configuration, and so had begun nothing."""
     unused = path.name == "checkpoints" and not any(path.iterdir())
     return unused or path.name == "lock" or _is_half(path)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and value >= 0
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _or_none(sound: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or sound(value)
+
+
+# What the members of config.json and status.json hold that are used before anything else can be checked.
+_CONFIG: dict[str, Callable[[Any], bool]] = {
+    "method": lambda value: isinstance(value, str),
+    "dataset": _is_path,
+    "dataset_fingerprint": lambda value: isinstance(value, str),
+    "seed": lambda value: type(value) is int and value >= 0,
+    "passes": _or_none(_is_number),
+    "tol": _or_none(_is_number),
+    "max_seconds": _or_none(_is_number),
+    "eval": _or_none(_is_path),
+    "eval_every": _or_none(_is_number),
+    "patience": _or_none(lambda value: type(value) is int),
+    "select": _or_none(_is_path),
+    "selected_on": _or_none(_is_path),
+    "grid": lambda value: (
+        isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+    ),
+}
+_STATUS: dict[str, Callable[[Any], bool]] = {
+    "status": lambda value: value in [*Status],
+    "passes": _is_number,
+    "seconds": _is_number,
+}
 
 
 def is_run(path: Path) -> bool:
@@ -159,14 +198,22 @@ class Run:
             raise FormatError(
                 f"{self.path}: config.json is of version {config.get('format_version')}, expected 1"
             )
+        self._check("config.json", config, _CONFIG)
         return config
+
+    def _check(self, name: str, found: dict[str, Any], wanted: dict[str, Callable[[Any], bool]]) -> None:
+        wrong = next((key for key, sound in wanted.items() if not sound(found.get(key))), None)
+        if wrong is not None:
+            raise FormatError(f"{self.path}: {name} was not written by distls ({wrong})")
 
     @property
     def status(self) -> dict[str, Any]:
         """How the run stands; RUNNING until it says otherwise."""
         if not (self.path / "status.json").exists():
             return {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
-        return self._read("status.json")
+        status = self._read("status.json")
+        self._check("status.json", status, _STATUS)
+        return status
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
@@ -190,7 +237,7 @@ class Run:
         path = self.path / "events.jsonl"
         if not path.exists():
             return []
-        lines = read_bytes(path, self.path).split(b"\n")[:-1]
+        lines = read_bytes(path, self.path, limit=_LARGEST_EVENTS).split(b"\n")[:-1]
         try:
             return [parse_json(line) for line in lines]
         except ValueError as error:
@@ -198,7 +245,9 @@ class Run:
 
     def truncate_events(self, last_round: int) -> None:
         """Drop the events after `last_round`: a resumed run writes them again."""
-        kept = [event for event in self.events() if event["round"] <= last_round]
+        events = self.events()
+        with making_sense(str(self.path / "events.jsonl")):
+            kept = [event for event in events if event["round"] <= last_round]
         text = "".join(json.dumps(event) + "\n" for event in kept)
         write_bytes(self.path / "events.jsonl", text.encode())
 
@@ -222,8 +271,9 @@ class Run:
         if not found:
             return None
         attributes, arrays = read_bundle(found[-1], "checkpoint", self.path)
-        scalars = attributes.pop("state")
-        return state_type.join(scalars, arrays), attributes
+        with making_sense(str(found[-1])):
+            scalars = attributes.pop("state")
+            return state_type.join(scalars, arrays), attributes
 
     def clear(self) -> None:
         """Remove what a finished run needed to go on: the model says it all."""

@@ -26,6 +26,7 @@ from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.storage.rows import index_dtype
 from distls.storage.spill import SpillArea
+from distls.storage.untrusted import making_sense, refuse_links
 from distls.workers.buffers import release_buffers
 from distls.workers.lanes import DEFAULT_LANES
 from distls.workers.stream import DatasetRef
@@ -281,7 +282,9 @@ class _Transposition:
             "groups": _runs(self.dataset.decoded_bytes.tolist(), batch),
         }
         earlier = self.spill.read_plan() or {}
-        groups = [RowGroup(number, *run) for number, run in enumerate(earlier.get("groups", ()))]
+        refuse_links(self.spill.folder, self.dataset.path)
+        with making_sense(str(self.spill.folder)):
+            groups = [RowGroup(number, *run) for number, run in enumerate(earlier.get("groups", ()))]
         if {**plan, "groups": None} == {**earlier, "groups": None} and all(
             self._group_bytes(group) <= batch for group in groups
         ):

@@ -54,8 +54,15 @@ class RowState:
         write_bytes(self._path(index, version), header.getvalue(), body.data, checksum, sync=False)
         self._path(index, version - _KEPT_VERSIONS).unlink(missing_ok=True)
 
-    def read(self, index: int, version: int) -> NDArray[Any]:
+    def read(
+        self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None
+    ) -> NDArray[Any]:
         """Return the array of partition `index` that was kept as `version`, the reader's own to change.
+
+        Parameters
+        ----------
+        shape, dtype : optional
+            What it must have: kernels trust them, and the run may be somebody else's.
 
         Raises
         ------
@@ -72,6 +79,8 @@ class RowState:
         array = parse_npy(payload) if sound else None
         if array is None:
             raise StateLostError(f"{path}: its bytes do not match its checksum")
+        if (shape is not None and array.shape != shape) or (dtype is not None and array.dtype != dtype):
+            raise StateLostError(f"{path}: {array.dtype} of shape {array.shape} where others are expected")
         return array
 
     def holds(self, index: int, version: int) -> bool:

@@ -149,7 +149,8 @@ def _kept(job: CalibratedJob, index: int, part: Partition) -> _Floats:
     """Return what is kept for a partition's rows, float64 of shape (n_rows, k): zeros before the first round."""
     if not job.block.version:
         return _zeros(job, part)
-    return RowState(str(job.block.state)).read(index, job.block.version)
+    shape = n_rows_of(part.x), job.block.n_outputs
+    return RowState(str(job.block.state)).read(index, job.block.version, shape, np.float64)
 
 
 def _zeros(job: CalibratedJob, part: Partition) -> _Floats:

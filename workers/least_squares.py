@@ -266,7 +266,7 @@ def _predictions(job: BlockJob, added: Block | None, index: int, part: Partition
     kept = RowState(job.state) if job.state is not None else None
     values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
     if kept is not None and job.version and not job.afresh:
-        values = kept.read(index, job.version)
+        values = kept.read(index, job.version, values.shape, values.dtype)
     if added is not None:
         values = predict_block(added, part.x, values, n_features_of(part.x, job.data))
     if kept is not None and (added is not None or job.afresh):

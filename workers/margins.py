@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
+from distls.storage.partition import are_below
 from distls.storage.rows import Partition, n_rows_of
 from distls.storage.rowstate import RowState
 from distls.workers.kernels.descent import loss_of_scores
@@ -167,7 +168,8 @@ def change_lane(job: MarginJob, shared: tuple[SparseWeights, NDArray[np.float64]
     change, sizes = shared
     total, w = MarginSums(np.zeros(len(sizes))), change.dense(open_ref(job.data).meta.n_features)
     for index, part in stream(job.data, lane.blocks, total.reads):
-        z, weight = job.scores.read(index, job.version), job.weights.read(index, 0)
+        z = job.scores.read(index, job.version, (n_rows_of(part.x), w.shape[1]), job.dtype)
+        weight = job.weights.read(index, 0, row_weights(part, job.class_weight).shape, np.float64)
         _count(job, total, part, index, (z, _scores(part, w, change.intercept), weight), sizes)
     return _finished(total, started)
 
@@ -235,9 +237,12 @@ def read_margins(job: MarginJob, k: int) -> Margins:
     dataset = open_ref(job.data)
     z = np.empty((dataset.meta.n_rows, k), job.dtype)
     for index, (start, stop) in enumerate(zip(dataset.first_rows, dataset.first_rows[1:], strict=False)):
-        z[start:stop] = _of_shape(job.scores.read(index, job.version), (stop - start, k), job.state)
+        z[start:stop] = job.scores.read(index, job.version, (int(stop - start), k))
     own = b"" if job.class_weight is None else job.class_weight.tobytes()
-    return Margins(z, *_rows_kept(job.state, job.data.fingerprint, own, len(dataset)))
+    y, weight = _rows_kept(job.state, job.data.fingerprint, own, len(dataset))
+    if y.shape != (len(z),) or weight.shape not in ((len(z),), (0,)) or not are_below(y, k):
+        raise StateLostError(f"{job.state}: classes or weights of other rows")
+    return Margins(z, y, weight)
 
 
 @functools.lru_cache(maxsize=1)
@@ -246,12 +251,6 @@ def _rows_kept(
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Read classes and weights of all rows, once a process and fit."""
     job = MarginJob(DatasetRef("", fingerprint), "", "", None, state, 0)
-    y = [job.classes.read(index, 0) for index in range(n_blocks)]
-    weight = [job.weights.read(index, 0) for index in range(n_blocks)]
+    y = [job.classes.read(index, 0, dtype=np.int32) for index in range(n_blocks)]
+    weight = [job.weights.read(index, 0, dtype=np.float64) for index in range(n_blocks)]
     return np.concatenate(y), np.concatenate(weight)
-
-
-def _of_shape(array: NDArray[Any], shape: tuple[int, int], state: str) -> NDArray[Any]:
-    if array.shape != shape:
-        raise StateLostError(f"{state}: scores of shape {array.shape} where {shape} are expected")
-    return array

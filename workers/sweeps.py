@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
+from distls.storage.partition import are_below, are_offsets
 from distls.storage.rows import (
     ColumnShard,
     CscColumns,
@@ -324,9 +325,21 @@ def _kept(job: SweepJob, lane: int) -> _Active:
     x: Rows = DenseRows(arrays[0])
     if arrays[0].ndim == 1:
         x = CsrRows(arrays[0], *(folder.read(4 * lane + place, round_) for place in (2, 3)))
-    if n_rows_of(x) != len(columns):
+    if n_rows_of(x) != len(columns) or not _is_sound(columns, x, job):
         raise StateLostError(f"{folder.folder}: active columns of lane {lane} do not fit each other")
     return _Active(columns, x)
+
+
+def _is_sound(columns: NDArray[Any], x: Rows, job: SweepJob) -> bool:
+    """Tell whether kernels find all they are told of: columns of the data, their values in rows of the data."""
+    meta = open_ref(job.margins.data).meta
+    if columns.dtype != np.int64 or not are_below(columns, meta.n_features):
+        return False
+    if isinstance(x, DenseRows):
+        return x.values.ndim == 2 and x.values.shape[1] == meta.n_rows and x.values.dtype.kind == "f"
+    typed = x.indptr.dtype == np.int64 and x.indices.dtype == index_dtype(meta.n_rows)
+    fits = typed and x.data.dtype.kind == "f" and x.data.shape == x.indices.shape
+    return fits and are_offsets(x.indptr, len(x.data), meta.n_rows) and are_below(x.indices, meta.n_rows)
 
 
 # ---------------------------------------------------------------- before the first round

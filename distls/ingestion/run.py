@@ -33,6 +33,7 @@ from distls.storage.locks import DATASET_LOCK, locked
 from distls.storage.names import pack_names
 from distls.storage.spill import SpillArea
 from distls.storage.staging import StagingArea
+from distls.storage.untrusted import refuse_links
 from distls.workers.assembly import AssemblySpec, PartitionItem, assemble, record_of
 from distls.workers.buffers import release_buffers
 from distls.workers.columns import TableOptions
@@ -138,6 +139,7 @@ class IngestRun:
         document = json.loads(json.dumps(document))
         earlier = self.staging.read_document("plan")
         if earlier is not None:
+            refuse_links(self.staging.folder, self.root)
             check_same_plan(self.root, earlier, document)
             return
         for root in self.roots:

@@ -11,8 +11,9 @@ from typing import Any
 from distls.callbacks import Callback, RoundEvent
 from distls.execution.base import Executor
 from distls.solvers.base import RoundReport, Solver, State, Status, Weights
+from distls.storage.untrusted import making_sense
 
-__all__ = ["Limits", "Progress", "Solution", "solve"]
+__all__ = ["Limits", "Progress", "Solution", "progress_of", "solve"]
 
 # How a solver can say that a method has come to its own end.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
@@ -61,6 +62,23 @@ class Progress:
     eval_seconds: float = 0.0
     evaluated_at: float = 0.0
     best: dict[str, Any] | None = None
+
+
+def progress_of(extra: dict[str, Any], where: str) -> Progress:
+    """Return what a checkpoint says of the loop.
+
+    Raises
+    ------
+    FormatError
+        It is not what `Progress` holds.
+    """
+    with making_sense(where):
+        found = Progress(**extra["progress"])
+        best = found.best if found.best is not None else {"error": 0.0, "round": 0, "misses": 0}
+        numbers = (found.seconds, found.eval_seconds, found.evaluated_at, *best.values())
+        if not all(type(n) in (int, float) for n in numbers) or best.keys() != {"error", "round", "misses"}:
+            raise ValueError("the progress of the fit")
+    return found
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,14 @@ from distls.runs import Run, is_run
 from distls.solvers.base import State
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
 
-CONFIG = {"format_version": 1, "method": "mcid"}
+CONFIG = {
+    "format_version": 1,
+    "method": "mcid",
+    "dataset": "/data",
+    "dataset_fingerprint": "",
+    "seed": 0,
+    "grid": [{}],
+}
 
 
 @dataclass
