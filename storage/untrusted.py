@@ -21,12 +21,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.errors import FormatError
+from distls.storage.errors import DistlsError, FormatError
 from distls.storage.retrying import read_patiently
 
 __all__ = [
     "LARGEST_JSON",
     "Readable",
+    "making_sense",
     "open_regular",
     "parse_json",
     "read_array_file",
@@ -117,17 +118,27 @@ def _leads_out(path: Path | str, folder: Path) -> FormatError:
     )
 
 
-def refuse_links(folder: Path) -> None:
+def refuse_links(folder: Path, within: Path | None = None) -> None:
     """Refuse a folder that will be written to if something in it leads elsewhere, or is no file and no folder.
+
+    Parameters
+    ----------
+    within : Path, optional
+        What no link may lead out of, which `folder` itself may be a link in; default: `folder`.
 
     Raises
     ------
     FormatError
     """
+    if not isinstance(folder, Path):
+        return
+    root = os.path.join(os.path.realpath(within or folder), "")
+    if not os.path.join(os.path.realpath(folder), "").startswith(root):
+        raise _leads_out(folder, within or folder)
     for entry in _entries(folder):
         if entry.is_symlink():
-            if not os.path.realpath(entry.path).startswith(_resolved(str(folder))):
-                raise _leads_out(entry.path, folder)
+            if not os.path.realpath(entry.path).startswith(root):
+                raise _leads_out(entry.path, within or folder)
         elif not entry.is_file(follow_symlinks=False):
             raise FormatError(f"{entry.path}: not a regular file; remove it")
 
@@ -191,6 +202,23 @@ def read_array_file(path: Path, within: Path | None = None) -> NDArray[np.uint8]
     return read_patiently(read, path)
 
 
+@contextlib.contextmanager
+def making_sense(where: str) -> Iterator[None]:
+    """Turn what goes wrong with values of another shape than ours into one line; for code that only looks at them.
+
+    Raises
+    ------
+    FormatError
+    """
+    try:
+        yield
+    except DistlsError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise FormatError(f"{where}: not written by distls ({why})") from None
+
+
 # -- JSON ------------------------------------------------------------------------------------------------
 
 
@@ -232,8 +260,8 @@ def parse_json(content: bytes) -> Any:
         raise _too_deep() from None
     _check_depth(value)
     if _SURROGATE.search(content):
-        # half a character, which can neither be shown nor be a path
-        json.dumps(value, ensure_ascii=False).encode()
+        # half a character can neither be shown nor be a path; half a byte of a file name that is no UTF-8 can
+        json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
     return value
 
 

@@ -181,7 +181,10 @@ def test_json_that_is_too_large_is_not_read(tmp_path):
 
 
 def test_json_that_is_ours(tmp_path):
-    path, value = tmp_path / "x.json", {"a": [1, -2.5, 1e300, None, "é\U0001f600", 2**70], "b": {"c": [[]]}}
+    path, value = (
+        tmp_path / "x.json",
+        {"a": [1, -2.5, 1e300, None, "é\U0001f600", "\udcff", 2**70], "b": {"c": [[]]}},
+    )
     path.write_text(json.dumps(value))
     assert read_json(path) == read_object(path) == value
     path.write_text("[1]")
