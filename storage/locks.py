@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -52,7 +53,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 def _acquired(path: Path, what: str) -> BinaryIO:
     while True:
-        file = path.open("a+b")
+        file = os.fdopen(_never_through_a_link(path), "a+b")
         try:
             _lock(file, path, what)
             if _is_there(file, path):
@@ -62,6 +63,16 @@ def _acquired(path: Path, what: str) -> BinaryIO:
             file.close()
             raise
         file.close()
+
+
+def _never_through_a_link(path: Path) -> int:
+    # what is opened is written to: in a folder of somebody else it may lead anywhere
+    how = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, how, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "a lock that is no file", str(path))
+    return descriptor
 
 
 def _lock(file: BinaryIO, path: Path, what: str) -> None:
@@ -93,7 +104,7 @@ def _sign(file: BinaryIO) -> None:
 def _holder(file: BinaryIO) -> str:
     file.seek(0)
     try:
-        signed: Any = json.loads(file.read())
+        signed: Any = json.loads(file.read(4096))
         return f"process {int(signed['process'])} on {str(signed['host'])[:255]}"
     except (KeyError, TypeError, ValueError):
         return "another process"

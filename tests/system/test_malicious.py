@@ -321,6 +321,13 @@ def test_datasets_are_described_no_better(at, attack):
     assert refused("info", at / "data").startswith(str(at / "data"))
 
 
+def test_a_lock_that_leads_elsewhere(at):
+    secret = at.parent / "secret" / "file"
+    (at / "data" / ".lock").symlink_to(secret)
+    assert str(at / "data" / ".lock") in refused("columns", at / "data", "--shard-size", "1MiB", *SERIAL)
+    assert secret.read_text() == "not to be read or changed"
+
+
 def test_names_that_grow(at):
     meta = open_dataset(at / "data").meta
     names = {"name_bytes": np.full(2**16, 97, np.uint8), "name_ends": np.tile([0, 2**16], 2**15)}
@@ -495,6 +502,7 @@ RUNS = {
     "checkpoints": (lambda r: lead_out(r / "checkpoints"), OUT),
     "state": (lambda r: (r / "state").symlink_to(r.parent.parent / "secret"), OUT),
     "status": (lambda r: lead_out(r / "status.json"), OUT),
+    "lock": (lambda r: (r / "lock").symlink_to(r.parent.parent / "secret" / "file"), OUT),
     "pipe": (lambda r: replace_by_pipe(r / "status.json"), "not a regular file"),
     "configuration": (lambda r: deep(r / "config.json"), "config.json cannot be read"),
     "method": (lambda r: forge_json(r / "config.json", method="os.system"), "not written by distls"),
