@@ -27,7 +27,7 @@ def cache_folder(name: str) -> str | None:
     try:
         return next(filter(None, (_writable(home, name) for home in _homes())), None)
     except NotPrivateError as error:
-        remedy = "compiled kernels are not kept; remove it, or set NUMBA_CACHE_DIR"
+        remedy = "compiled kernels are not kept; set NUMBA_CACHE_DIR to a folder of your own"
         # without a line of the source, which would be a second one on the terminal
         warnings.warn_explicit(f"{error}; {remedy}", UserWarning, "distls", 0, module=__name__)
         return None

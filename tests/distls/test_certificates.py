@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import stat
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +19,7 @@ from distributed.security import Security
 
 from distls.cli import cli
 from distls.execution import ClusterOptions
-from distls.execution.certificates import Certificates, certificates_of
+from distls.execution.certificates import Certificates, certificates_of, private_files, why_refused
 from distls.storage.errors import ParameterError
 
 
@@ -127,6 +132,44 @@ def test_clusters_that_are_refused(
     result = CliRunner().invoke(cli, ["cluster", *(option.format(**known) for option in options)])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"distls: {message.format(**known)}\n"
+
+
+def test_a_folder_of_before_serves_and_stays(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with private_files(tmp_path, {"key.pem": "secret"}) as paths:
+        assert paths == {"key.pem": tmp_path / "key.pem"}
+        assert paths["key.pem"].read_text() == "secret"
+        assert stat.S_IMODE(paths["key.pem"].stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def plain() -> Iterator[str]:
+    """Yield where somebody greets in plain text whoever comes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with server.accept()[0] as connection:
+                        connection.sendall(b"not TLS at all")
+                        connection.recv(2**16)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_who_does_not_speak_tls_is_told_apart_from_who_is_not_there(
+    files: dict[str, Path], plain: str
+) -> None:
+    made = Certificates(files["ca"], files["cert"], files["key"])
+    assert why_refused(f"tls://{plain}", made) == "it does not speak TLS"
+    assert why_refused(f"tcp://{plain}", None) is None
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for nobody in (f"127.0.0.1:{port}", "127.0.0.1:99999", "nowhere.invalid:8786"):
+        assert why_refused(f"tls://{nobody}", made) is None
+        assert why_refused(f"tcp://{nobody}", None) is None
 
 
 def test_without_what_makes_certificates_one_line_says_what_to_install(

@@ -13,7 +13,7 @@ import pytest
 
 from distls.workers.caching import cache_folder
 
-REMEDY = "compiled kernels are not kept; remove it, or set NUMBA_CACHE_DIR"
+REMEDY = "compiled kernels are not kept; set NUMBA_CACHE_DIR to a folder of your own"
 
 
 @pytest.fixture(autouse=True)
