@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import re
@@ -14,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from distributed import Client
 from distributed.security import Security
 from helpers import SECONDS
@@ -67,27 +72,24 @@ class Example:
         What the processes share.
     stands_for : dict
         Text in commands and environments -> what replaces it here.
-    environment : dict
     """
 
-    def __init__(
-        self, folder: Path, stands_for: Mapping[str, str], environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, stands_for: Mapping[str, str]) -> None:
         self.folder = folder
         self.port = free_port()
         ports = {"8786": str(self.port), ":8787": f":{free_port()}"}
         self._stands_for = {**stands_for, **ports}
-        self._environment = self._of_a_machine(environment or {})
+        self._environment = self._of_a_machine()
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def _of_a_machine(self, environment: Mapping[str, str]) -> dict[str, str]:
+    def _of_a_machine(self) -> dict[str, str]:
         """Return the environment of a machine that has the settings in /etc/dask, and this Python's programs."""
         settings = self.folder / "etc-dask"
         settings.mkdir(exist_ok=True)
         (settings / "distls.yaml").write_text((DEPLOY / "distls.yaml").read_text())
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{inherited['PATH']}"
-        return {**inherited, "PATH": path, "DASK_ROOT_CONFIG": str(settings), **environment}
+        return {**inherited, "PATH": path, "DASK_ROOT_CONFIG": str(settings)}
 
     def here(self, text: str) -> str:
         """Return `text` with loopback and folders in place of the example's hosts and volumes."""
@@ -142,9 +144,9 @@ class Example:
 
 
 @contextlib.contextmanager
-def example(folder: Path, stands_for: Mapping[str, str], **environment: str) -> Iterator[Example]:
+def example(folder: Path, stands_for: Mapping[str, str]) -> Iterator[Example]:
     """Start commands of one example; whatever still runs at the end is killed."""
-    made = Example(folder, stands_for, environment)
+    made = Example(folder, stands_for)
     try:
         yield made
     finally:
@@ -161,3 +163,26 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+def write_secret(folder: Path) -> None:
+    """Write what the secret holds: a certificate that is its own authority, its key, and Dask's configuration."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "distls test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    for file in ("ca.pem", "cert.pem"):
+        (folder / file).write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    encoding = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(key.private_bytes(*encoding))
+    (folder / "tls.yaml").write_text((DEPLOY / "tls.yaml").read_text().replace("/tls/", f"{folder}/"))

@@ -1,6 +1,8 @@
-"""Fit from a login node on workers that are SLURM jobs of their own: python cluster.py DATASET RUN."""
+"""Fit or resume from a login node, on workers that are SLURM jobs of their own: python cluster.py DATASET RUN."""
 
+import signal
 import sys
+from pathlib import Path
 
 from dask_jobqueue import SLURMCluster
 from distributed import Client
@@ -23,13 +25,18 @@ OPTIONS = {
 
 
 def fit(dataset: str, run: str, jobs: int = 4, **options: object) -> FitResult:
-    """Train on between one and `jobs` jobs; those that start late, end or are requeued change nothing but time."""
+    """Train on at most `jobs` jobs; those that start late, end or are requeued change nothing but time."""
+    # dask-jobqueue has Ctrl-C end the process at once; `distls` saves a checkpoint first
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with SLURMCluster(**{**OPTIONS, **options}) as cluster:
         cluster.scale(jobs=jobs)
         with Client(cluster) as client:
             client.wait_for_workers(1)
             executor = current_dask_executor()
-            return distls.fit("mcid", dataset, run, executor=executor, memory=executor.budget())
+            where = {"executor": executor, "memory": executor.budget()}
+            if (Path(run) / "config.json").exists():
+                return distls.resume(run, **where)
+            return distls.fit("mcid", dataset, run, **where)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import sys
 
 from dask_jobqueue.slurm import SLURMRunner
 from distributed import Client
+from distributed.core import rpc
+from distributed.security import Security
 
 from distls.cli import main
 
@@ -30,6 +32,12 @@ if __name__ == "__main__":
         scheduler_options={"dashboard": False},
         worker_options=worker_options(),
     ) as runner:
+        # dask-jobqueue has Ctrl-C end the process at once; `distls` saves a checkpoint first
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # with the certificate, if Dask's configuration has one: so that it can end the others too
+        runner.scheduler_comm = rpc(
+            runner.scheduler_address, connection_args=Security().get_connection_args("client")
+        )
         with Client(runner) as client:
             client.wait_for_workers(runner.n_workers, timeout=600)
         sys.argv += ["--scheduler", runner.scheduler_address]

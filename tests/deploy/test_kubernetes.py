@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from dask.utils import parse_bytes
-from deploy_helpers import DEPLOY, Example, example, manifests, misfits, sha256_of
+from deploy_helpers import DEPLOY, Example, example, manifests, misfits, sha256_of, write_secret
 from distributed.security import Security
 
 from distls import __version__
@@ -186,29 +181,6 @@ def test_both_clusters_run_the_same() -> None:
         assert stays["args"][:-1] == ends["args"][:-1]
 
 
-def _certificate(folder: Path) -> None:
-    """Write what the secret holds: a certificate that is its own authority, its key, and Dask's configuration."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "distls test")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    for file in ("ca.pem", "cert.pem"):
-        (folder / file).write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    encoding = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "key.pem").write_bytes(key.private_bytes(*encoding))
-    (folder / "tls.yaml").write_text((DEPLOY / "tls.yaml").read_text().replace("/tls/", f"{folder}/"))
-
-
 def _start(started: Example, container: dict[str, Any], **given: str) -> None:
     """Start a container; its environment is what it names and what the operator adds."""
     environment = {**given, **{item["name"]: item["value"] for item in container["env"]}}
@@ -224,7 +196,7 @@ def test_a_job_trains_the_same_weights_and_resumes(shared: Path, serial: str, en
     secret.mkdir()
     security = None
     if encrypted:
-        _certificate(secret)
+        write_secret(secret)
         files = {"tls_ca_file": "ca.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
         security = Security(
             **{name: str(secret / file) for name, file in files.items()}, require_encryption=True

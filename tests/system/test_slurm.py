@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import secrets
@@ -11,25 +12,27 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from deploy_helpers import DEPLOY, free_port, sha256_of
+from deploy_helpers import DEPLOY, free_port, sha256_of, write_secret
 from helpers import SECONDS, wait_until
 
 from distls.fitting import fit
 from distls.generation import generate
 
-pytest.importorskip("dask_jobqueue")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "squeue", "sinfo")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"needs slurm-wlm and munge: no {', '.join(MISSING)}"),
+    # importing it would change what Ctrl-C does
+    pytest.mark.skipif(importlib.util.find_spec("dask_jobqueue") is None, reason="needs dask-jobqueue"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
 ]
 
+PASSES = 40
 CONFIGURATION = """
 ClusterName=distls
 SlurmctldHost=localhost(127.0.0.1)
@@ -52,6 +55,7 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
+KillWait=2
 SlurmdParameters=config_overrides
 NodeName=node NodeHostname={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=16000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -109,11 +113,8 @@ class Slurm:
                 )
             )
 
-    def _until(self, condition: object) -> None:
-        def ready_or_ended() -> bool:
-            return any(daemon.poll() is not None for daemon in self._daemons) or bool(condition())  # type: ignore[operator]
-
-        wait_until(ready_or_ended)
+    def _until(self, condition: Callable[[], bool]) -> None:
+        wait_until(lambda: any(daemon.poll() is not None for daemon in self._daemons) or condition())
         for daemon in self._daemons:
             if daemon.poll() is not None:
                 program = str(daemon.args[0])  # type: ignore[index]
@@ -174,42 +175,68 @@ def _weights(train: Path, passes: float) -> str:
     return model.sha256
 
 
-def _submit(slurm: Slurm, place: Path, *words: object) -> int:
+def _submit(slurm: Slurm, place: Path) -> int:
+    """Submit the example's job with fewer and smaller tasks, and many short passes."""
     small = ("--ntasks=4", "--mem-per-cpu=1G", "--output=%j.log", "--parsable")
-    ended = slurm.command("sbatch", *small, "fit.sbatch", *map(str, words), folder=place)
+    settings = f"--export=ALL,DASK_CONFIG={place / 'settings'}"
+    fit = ("fit.sbatch", "train", "run", *f"--passes {PASSES} --eval-every 0 --checkpoint-seconds 0".split())
+    ended = slurm.command("sbatch", *small, settings, *fit, folder=place)
     assert ended.returncode == 0, ended.stderr
     return int(ended.stdout)
 
 
+def _state(slurm: Slurm, job: int) -> dict[str, str]:
+    words = slurm.command("scontrol", "show", "job", str(job), "--oneliner").stdout.split()
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
 def _end(slurm: Slurm, place: Path, job: int) -> tuple[str, str]:
     """Wait for the end of a job; return its exit code and what it printed."""
-
-    def state() -> str:
-        return slurm.command("scontrol", "show", "job", str(job), "--oneliner").stdout
-
-    wait_until(lambda: "JobState=COMPLET" in state() or "JobState=FAILED" in state())
-    wait_until(lambda: "JobState=COMPLETING" not in state())
-    code = state().partition("ExitCode=")[2].partition(":")[0]
-    return code, (place / f"{job}.log").read_text()
+    wait_until(lambda: _state(slurm, job)["JobState"] in ("COMPLETED", "FAILED"))
+    return _state(slurm, job)["ExitCode"].partition(":")[0], (place / f"{job}.log").read_text()
 
 
-def test_a_job_that_was_told_to_end_is_continued_by_the_next(slurm: Slurm, train: Path, place: Path) -> None:
-    run = place / "run"
-    limits = ("--passes", 60, "--eval-every", 0)
-    job = _submit(slurm, place, train, run, *limits)
-    events = run / "events.jsonl"
-    wait_until(lambda: events.exists() and events.read_text().count("\n") >= 3)
+def _tell_to_end(slurm: Slurm, place: Path, job: int) -> int:
+    """Do as SLURM does before a job's time is over, and then submit it again."""
     assert slurm.command("scancel", "--signal=TERM", str(job)).returncode == 0
     code, log = _end(slurm, place, job)
     assert code == "3", log
-    assert not (run / "model").exists()
-    job = _submit(slurm, place, train, run, *limits)
+    return _submit(slurm, place)
+
+
+def _requeue(slurm: Slurm, _place: Path, job: int) -> int:
+    """Do as SLURM does when a node is lost: kill the job and start it anew, but without waiting two minutes."""
+    assert slurm.command("scontrol", "requeue", str(job)).returncode == 0
+    wait_until(lambda: _state(slurm, job)["JobState"] == "PENDING")
+    slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    return job
+
+
+@pytest.mark.parametrize(("interrupt", "protocol"), [(_tell_to_end, "tcp"), (_requeue, "tls")])
+def test_a_job_that_was_ended_is_continued(
+    slurm: Slurm, train: Path, place: Path, interrupt: Callable[[Slurm, Path, int], int], protocol: str
+) -> None:
+    (place / "train").symlink_to(train)
+    (place / "settings").mkdir()
+    shutil.copy(DEPLOY / "distls.yaml", place / "settings")
+    if protocol == "tls":
+        write_secret(place / "settings")
+    run = place / "run"
+    job = _submit(slurm, place)
+    events = run / "events.jsonl"
+    wait_until(lambda: events.exists() and events.read_text().count("\n") >= 3)
+    address = json.loads((place / f"distls-{job}.json").read_text())["address"]
+    assert address.startswith(f"{protocol}://")
+    job = interrupt(slurm, place, job)
     code, log = _end(slurm, place, job)
     assert code == "0", log
-    assert json.loads((run / "status.json").read_text())["passes"] == 60
-    assert sha256_of(run) == _weights(train, 60)
+    assert json.loads((run / "status.json").read_text())["passes"] == PASSES
+    # it went on from where it was
+    rounds = [json.loads(line)["round"] for line in events.read_text().splitlines()]
+    assert rounds == list(range(1, PASSES + 1))
+    assert sha256_of(run) == _weights(train, PASSES)
     # neither scheduler nor workers outlive it, and the file that led to them is gone
-    assert slurm.command("squeue", "--noheader").stdout == ""
+    wait_until(lambda: slurm.command("squeue", "--noheader").stdout == "")
     assert list(place.glob("distls-*.json")) == []
 
 
