@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 import shlex
 import shutil
@@ -12,6 +13,7 @@ import venv
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from deploy_helpers import DEPLOY
 
 from distls.execution.forking import SINGLE_THREADED
@@ -74,10 +76,27 @@ def test_nobody_is_root_and_nothing_is_secret() -> None:
     assert user == "10001:10001"
     after = [step.name for step in STEPS[STEPS.index(Step(FINAL, "USER", user)) + 1 :]]
     assert "RUN" not in after
-    made = [shlex.split(words) for words in _words("RUN") if words.startswith("useradd")]
-    assert made[0][made[0].index("--uid") + 1] == "10001"
     text = (DEPLOY / "Dockerfile").read_text().lower()
     assert not re.search(r"secret|password|token|--build-arg|index-url|https?:", text)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("useradd") is None, reason="needs root and useradd")
+def test_its_user_owns_the_folders_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    for file in ("passwd", "group", "shadow", "gshadow"):
+        (tmp_path / "etc" / file).touch()
+    for words in _words("RUN"):
+        program, *rest = shlex.split(words)
+        if program == "install":
+            rest = [f"{tmp_path}{word}" if word.startswith("/") else word for word in rest]
+        else:
+            rest = ["--prefix", str(tmp_path), *rest]
+        subprocess.run([program, *rest], check=True)
+    users = (tmp_path / "etc" / "passwd").read_text().splitlines()
+    assert [user.split(":")[:4] for user in users] == [["distls", "x", "10001", "10001"]]
+    for folder in ("cache", "shared"):
+        found = (tmp_path / folder).stat()
+        assert (found.st_uid, found.st_gid) == (10001, 10001)
 
 
 def test_its_environment_is_that_of_workers() -> None:
