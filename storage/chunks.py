@@ -254,10 +254,16 @@ def read_described_array(folder: Path, within: Path) -> NDArray[Any]:
         raise ValueError(
             f"{folder.name}: its chunk has {path.stat().st_size} bytes, not {n_bytes + _CHECKSUM_BYTES}"
         )
-    content = read_bytes(path, within)
-    if google_crc32c.value(content[:n_bytes]) != int.from_bytes(content[n_bytes:], "little"):
+    # twice, since a read that was torn on its way looks like damage
+    contents = (read_bytes(path, within) for _ in range(2))
+    content = next((content for content in contents if _matches(content, n_bytes)), None)
+    if content is None:
         raise ValueError(f"{folder.name}: its checksum does not match")
     return np.frombuffer(content, dtype.newbyteorder("<"), math.prod(shape)).astype(dtype).reshape(shape)
+
+
+def _matches(content: bytes, n_bytes: int) -> bool:
+    return google_crc32c.value(content[:n_bytes]) == int.from_bytes(content[n_bytes:], "little")
 
 
 def _zstd_decoded_size(payload: NDArray[np.uint8]) -> int:

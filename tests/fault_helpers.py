@@ -79,6 +79,38 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
     made.close()
 
 
+class Disk:
+    """A file system of a few KiB."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def resize(self, size: int) -> None:
+        subprocess.run(["mount", "-o", f"remount,size={size}", str(self.path)], check=True)
+
+    def fill(self, left: int) -> None:
+        """Leave only `left` bytes."""
+        (self.path / "ballast").unlink(missing_ok=True)
+        there = os.statvfs(self.path)
+        (self.path / "ballast").write_bytes(bytes(max(there.f_bavail * there.f_frsize - left, 0)))
+
+    def make_room(self) -> None:
+        (self.path / "ballast").unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(path)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+    yield Disk(path)
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
 def options_of(params: dict[str, Any], **limits: object) -> list[object]:
     """Return parameters and limits as on the command line."""
     given = [text for name, value in params.items() for text in ("-p", f"{name}={value}")]

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import resource
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
+from fault_helpers import Disk, disk
 from helpers import labelled_rows, write_dataset
 
 from distls.cli import cli
@@ -27,6 +26,8 @@ from distls.sharding import add_columns
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import DistlsError
 from distls.storage.model import load_model
+
+__all__ = ["disk"]
 
 KIB = 1024
 SERIAL = ("--executor", "serial", "--quiet")
@@ -57,38 +58,6 @@ def files_of_at_most(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-class Disk:
-    """A file system of a few KiB."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def resize(self, size: int) -> None:
-        subprocess.run(["mount", "-o", f"remount,size={size}", str(self.path)], check=True)
-
-    def fill(self, left: int) -> None:
-        """Leave only `left` bytes."""
-        (self.path / "ballast").unlink(missing_ok=True)
-        there = os.statvfs(self.path)
-        (self.path / "ballast").write_bytes(bytes(max(there.f_bavail * there.f_frsize - left, 0)))
-
-    def make_room(self) -> None:
-        (self.path / "ballast").unlink()
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(path)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
-    yield Disk(path)
-    subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,9 @@ from contract import opened
 from fault_helpers import KILLED, Faulty, digest_of, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
-from distls.fitting import resume
+from distls.callbacks import RoundEvent, _Quiet
+from distls.execution.dask import DaskExecutor, start_local
+from distls.fitting import fit, resume
 from distls.memory import MIB, MemoryBudget
 from distls.methods import METHODS
 from distls.runs import Run
@@ -61,5 +66,52 @@ def test_killed_and_resumed(faulty: Faulty, train: Path, tmp_path: Path, method:
     assert result.model is not None
     assert result.model.sha256 == digest_of(run) == load_model(run).sha256 == undisturbed
     assert len(rounds_of(run)) >= 3, "it had ended before it was killed"
+    assert rounds_of(run) == list(range(1, len(rounds_of(run)) + 1))
+    assert left_behind(run) == []
+
+
+KILLED_IN = ["gls", "cls", "stagewise"]
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[DaskExecutor]:
+    """Worker processes, one of which is killed in each test: more than there are tests."""
+    executor = start_local(len(KILLED_IN) + 2, 1, 2**31)
+    yield executor
+    executor.close()
+
+
+class KillAfter(_Quiet):
+    """Kills a worker after a round, and so between what the next round needs of it."""
+
+    def __init__(self, executor: DaskExecutor, number: int) -> None:
+        self._number, self.victims = number, list(executor.each_worker(_pid, None).values())[:1]
+
+    def on_round(self, event: RoundEvent) -> None:
+        if event.record["round"] == self._number:
+            os.kill(self.victims[0], signal.SIGKILL)
+            self.victims.clear()
+
+
+def _pid(_: None) -> int:
+    return os.getpid()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", KILLED_IN)
+def test_a_worker_is_killed_between_rounds(
+    mortal: DaskExecutor, train: Path, tmp_path: Path, method: str
+) -> None:
+    """What it kept of rows is in RUN/state; what it cached is read again."""
+    params = PARAMS.get(method, {"alpha": ALPHA})
+    limits: dict[str, Any] = {"eval_every": 0} | ({} if method in OWN_END else {"passes": PASSES})
+    undisturbed = fit(method, train, params=params, **limits).model
+    assert undisturbed is not None
+    killing = KillAfter(mortal, 2)
+    run = tmp_path / "run"
+    result = fit(method, train, run, params=params, executor=mortal, callbacks=[killing], **limits)
+    assert not killing.victims, "it had ended before"
+    assert result.model is not None
+    assert digest_of(run) == result.model.sha256 == undisturbed.sha256
     assert rounds_of(run) == list(range(1, len(rounds_of(run)) + 1))
     assert left_behind(run) == []

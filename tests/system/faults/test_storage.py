@@ -1,0 +1,365 @@
+"""Storage that fails: damaged between rounds, unsteady, full. One line names it, and `resume` has the same bits."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fault_process
+import pytest
+from contract import opened
+from fault_helpers import Disk, Faulty, chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
+from helpers import labelled_rows, write_dataset
+
+from distls.callbacks import RoundEvent, _Quiet
+from distls.execution.base import Executor
+from distls.execution.serial import SerialExecutor
+from distls.fitting import fit, resume
+from distls.generation import generate
+from distls.memory import MIB, MemoryBudget
+from distls.runs import Run
+from distls.sharding import add_columns
+from distls.storage.dataset import open_dataset
+from distls.storage.errors import CorruptDataError, DistlsError, StorageError
+from distls.workers.stream import clear_cache
+
+__all__ = ["disk", "faulty"]
+
+# One solver of each way of distributing, and two more that keep something of every row.
+WAYS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-3}, {"passes": 5}),
+    "statistics": ("gls", {"link": "softmax", "alpha": 1e-3}, {"passes": 5}),
+    "shards": ("bcd", {"alpha": 1e-2, "lanes": 3, "tau": 0.0, "active_sweeps": 0}, {"passes": 5}),
+    "calibrated": ("cls", {"rounds": 4}, {}),
+    "stages": ("stagewise", {"block_size": 100, "stages": 4, "alpha": 1e-2}, {}),
+}
+ROW_STATE = ["shards", "calibrated", "stages"]
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    x, y = labelled_rows(900, 400, 4)
+    path = write_dataset(tmp_path_factory.mktemp("data") / "train", x, y).path
+    add_columns(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(train: Path) -> Callable[[str], str]:
+    made: dict[str, str] = {}
+
+    def digest(way: str) -> str:
+        if way not in made:
+            method, params, limits = WAYS[way]
+            model = fit(method, train, params=params, eval_every=0, **limits).model
+            assert model is not None
+            made[way] = model.sha256
+        return made[way]
+
+    return digest
+
+
+def executor_named(name: str) -> tuple[Executor, MemoryBudget]:
+    """Return an executor and a budget without a cache, so that every round reads."""
+    if name == "serial":
+        clear_cache()  # of fits before this one
+        return SerialExecutor(), MemoryBudget(2048 * MIB, cache_limit=0)
+    return opened("two processes"), MemoryBudget(2048 * MIB, 2, cache_limit=0)
+
+
+EXECUTORS = pytest.mark.parametrize("where", ["serial", "two workers"])
+
+
+class AtRound(_Quiet):
+    """Does something after a round."""
+
+    def __init__(self, number: int, act: Callable[[], object]) -> None:
+        self._number, self._act = number, act
+
+    def on_round(self, event: RoundEvent) -> None:
+        if event.record["round"] == self._number:
+            self._act()
+
+
+def fit_way(way: str, data: Path, run: Path, where: str, act: Callable[[], object]) -> Any:
+    """Fit, with `act` done after the second round."""
+    method, params, limits = WAYS[way]
+    executor, memory = executor_named(where)
+    watch, often = [AtRound(2, act)], {"checkpoint_seconds": 0, "eval_every": 0}
+    return fit(
+        method, data, run, params=params, executor=executor, memory=memory, callbacks=watch, **limits, **often
+    )
+
+
+# -- damage between rounds -------------------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "flipped": (flip, "its checksum does not match, bytes were changed"),
+    "truncated": (cut, r"\d+ bytes on disk, \d+ recorded"),
+    "removed": (Path.unlink, "its chunk is missing"),
+}
+READ_BY = {
+    "lanes": ("rows", "partition"),
+    "statistics": ("rows", "partition"),
+    "shards": ("columns", "column shard"),
+}
+
+
+@EXECUTORS
+@pytest.mark.parametrize("way", list(READ_BY))
+@pytest.mark.parametrize("damage", list(DAMAGE))
+def test_damaged_between_rounds(
+    train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str, damage: str, where: str
+) -> None:
+    data, run = shutil.copytree(train, tmp_path / "train"), tmp_path / "run"
+    kind, block = READ_BY[way]
+    path = chunk_of(data, 2, "indices", kind)
+    sound, (harm, why) = path.read_bytes(), DAMAGE[damage]
+    with pytest.raises(CorruptDataError) as caught:
+        fit_way(way, data, run, where, lambda: harm(path))
+    again = (
+        "ingest the data set again"
+        if kind == "rows"
+        else f"remove {data}/columns and run `distls columns {data}`"
+    )
+    assert re.fullmatch(f"{data}: {block} 2, array indices: {why}; {again}", str(caught.value))
+    assert Run(run).checkpoints()[-1].name == "round-000002"
+    assert not (run / "model").exists()
+    assert Run(run).status["status"] == "RUNNING"
+    path.write_bytes(sound)
+    executor, memory = executor_named("serial" if where != "serial" else "two workers")
+    result = resume(run, executor=executor, memory=memory)
+    assert result.model is not None
+    assert digest_of(run) == result.model.sha256 == undisturbed(way)
+    assert left_behind(run) == []
+
+
+def test_the_command_says_so_in_one_line(
+    faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Damaged before a resume: exit code 1, as often as it is tried, until the file is put back."""
+    data, run = shutil.copytree(train, tmp_path / "train"), tmp_path / "run"
+    method, params, limits = WAYS["lanes"]
+    options = options_of(params, **limits, eval_every=0, checkpoint_seconds=0, executor="serial")
+    faulty("fit", method, data, run, *options, "--quiet", saves={"number": 2})
+    path = chunk_of(data, 5)
+    sound = path.read_bytes()
+    flip(path)
+    for _ in range(2):
+        ended = faulty("resume", run, "--executor", "serial", "--quiet")
+        why = "its checksum does not match, bytes were changed; ingest the data set again"
+        assert ended == (1, "", f"distls: {data}: partition 5, array data: {why}\n")
+        assert len(Run(run).checkpoints()) == 2
+    path.write_bytes(sound)
+    ended = faulty("resume", run, "--executor", "serial", "--quiet")
+    assert (ended.code, ended.err) == (0, "")
+    assert digest_of(run) == undisturbed("lanes")
+
+
+@EXECUTORS
+@pytest.mark.parametrize("way", ROW_STATE)
+def test_what_is_kept_of_each_row_is_made_anew(
+    train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str, where: str
+) -> None:
+    """It follows from the weights: damaged or gone, nobody notices."""
+    for name, harm in {"flipped": flip, "truncated": cut, "removed": Path.unlink}.items():
+        run, harmed = tmp_path / name, []
+
+        def act(run: Path = run, harm: Callable[[Path], object] = harm, harmed: list[Path] = harmed) -> None:
+            for path in (run / "state").rglob("*.npy"):
+                harm(path)
+                harmed.append(path)
+
+        result = fit_way(way, train, run, where, act)
+        assert harmed
+        assert result.model.sha256 == undisturbed(way)
+
+
+# -- storage that fails now and then ---------------------------------------------------------------------
+
+UNSTEADY: dict[str, tuple[dict[str, Any], str]] = {
+    "EIO now and then": (
+        {"every": 7, "number": fault_process.EIO, "times": 1},
+        "[Errno 5] Input/output error",
+    ),
+    "ESTALE twice": (
+        {"every": 9, "number": fault_process.ESTALE, "times": 2},
+        "[Errno 116] Stale file handle",
+    ),
+    "torn reads": ({"every": 5, "number": 0, "times": 1, "torn": True}, "its checksum does not match"),
+}
+
+
+def _command(way: str, data: Path, run: Path, *more: object) -> list[object]:
+    method, params, limits = WAYS[way]
+    options = options_of(params, **limits, eval_every=0, checkpoint_seconds=0)
+    return ["fit", method, data, run, *options, "--quiet", *more]
+
+
+def check_notes(err: str, data: Path, why: str) -> None:
+    """Nothing is said but what was read again."""
+    assert err
+    for line in err.splitlines():
+        assert line.startswith(str(data)), line
+        assert ": read again, and well, after: " in line
+        assert why in line
+
+
+@pytest.mark.parametrize("way", ["lanes", "statistics", "shards"])
+@pytest.mark.parametrize("how", list(UNSTEADY))
+def test_unsteady_storage_is_read_again(
+    faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str, how: str
+) -> None:
+    fault, why = UNSTEADY[how]
+    below = str(train / ("columns/0" if way == "shards" else "rows/0"))
+    run = tmp_path / "run"
+    arguments = _command(way, train, run, "--executor", "serial")
+    ended = faulty(*arguments, reads={"below": below, **fault})
+    assert ended.code == 0, ended.err
+    check_notes(ended.err, train, why)
+    assert digest_of(run) == undisturbed(way)
+
+
+@pytest.mark.parametrize("way", ["lanes", "statistics"])
+def test_storage_that_goes_on_failing_ends_the_fit(
+    faulty: Faulty, train: Path, undisturbed: Callable[[str], str], tmp_path: Path, way: str
+) -> None:
+    run = tmp_path / "run"
+    path = chunk_of(train, 4)
+    fault = {"below": str(path), "every": 1, "number": fault_process.EIO, "times": 1}
+    ended = faulty(*_command(way, train, run, "--executor", "serial"), reads=fault)
+    why = f"it cannot be read: Input/output error ({path}); check the disk"
+    assert ended == (1, "", f"distls: {train}: partition 4, array data: {why}\n")
+    assert not (run / "model").exists()
+    ended = faulty("resume", run, "--executor", "serial", "--quiet")
+    assert (ended.code, ended.err) == (0, "")
+    assert digest_of(run) == undisturbed(way)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lasting", [False, True])
+def test_unsteady_storage_of_workers(
+    command: Callable[..., Any],
+    train: Path,
+    undisturbed: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lasting: bool,
+) -> None:
+    run, path = tmp_path / "run", chunk_of(train, 4)
+    fault = {"below": str(train / "rows"), "every": 7, "number": fault_process.EIO, "times": 1}
+    if lasting:
+        fault |= {"below": str(path), "every": 1}
+    monkeypatch.setenv("DISTLS_TEST_FAULTS", json.dumps({"reads": fault}))
+    monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", json.dumps([fault_process.__file__]))
+    code, _, error = command(*_command("lanes", train, run, "--workers", 2)).end()
+    if lasting:
+        why = f"it cannot be read: Input/output error ({path}); check the disk"
+        assert (code, error) == (1, f"distls: {train}: partition 4, array data: {why}\n")
+        monkeypatch.delenv("DASK_DISTRIBUTED__WORKER__PRELOAD")
+        executor, memory = executor_named("two workers")
+        resume(run, executor=executor, memory=memory)
+    else:
+        assert code == 0, error
+        check_notes(error, train, "[Errno 5] Input/output error")
+    assert digest_of(run) == undisturbed("lanes")
+    assert rounds_of(run) == [1, 2, 3, 4, 5]
+
+
+# -- a full disk -----------------------------------------------------------------------------------------
+
+KIB = 1024
+
+
+@EXECUTORS
+@pytest.mark.parametrize("way", list(WAYS))
+def test_full_in_a_checkpoint_or_in_what_is_kept_of_rows(
+    disk: Disk, train: Path, undisturbed: Callable[[str], str], way: str, where: str
+) -> None:
+    method, params, limits = WAYS[way]
+    executor, memory = executor_named(where)
+    stopped = 0
+    options = {"params": params, "checkpoint_seconds": 0, "eval_every": 0, **limits}
+    for left in (12 * KIB, 40 * KIB, 100 * KIB, 200 * KIB):
+        run = disk.path / f"run-{left}"
+        disk.fill(left)
+        error = failure(lambda run=run: fit(method, train, run, executor=executor, memory=memory, **options))
+        disk.make_room()
+        if error is not None:
+            stopped += 1
+            assert error.startswith(f"{run}: the fit stopped: the disk is full"), error
+            assert error.endswith(f"`distls resume {run}` continues")
+            assert "\n" not in error
+            assert not (run / "model").exists()
+            resume(run, executor=executor, memory=memory)
+        assert digest_of(run) == undisturbed(way)
+        assert left_behind(run) == []
+        shutil.rmtree(run)
+    assert stopped >= 2
+
+
+def failure(act: Callable[[], object]) -> str | None:
+    """Return how storage failed `act`, if it did."""
+    try:
+        act()
+    except StorageError as error:
+        return str(error)
+    return None
+
+
+def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: Path) -> None:
+    whole = add_columns(shutil.copytree(train, tmp_path / "whole"), shard_size=4 * KIB).columns
+    assert whole is not None
+    executor, memory = executor_named("two workers")
+    for number, share in enumerate([0.5, 1.5]):
+        out = shutil.copytree(train, disk.path / f"d{number}")
+        shutil.rmtree(out / "columns")
+        disk.fill(int(whole.stored_bytes.sum() * share))
+        with pytest.raises(StorageError) as caught:
+            add_columns(out, shard_size=4 * KIB, executor=executor, memory=memory)
+        remedy = f"run `distls columns {out}` to go on, or remove {out}/.columns"
+        assert str(caught.value).startswith(f"{out}: its column shards are incomplete: the disk is full")
+        assert str(caught.value).endswith(remedy)
+        assert open_dataset(out).columns is None
+        disk.make_room()
+        made = add_columns(out, shard_size=4 * KIB, executor=executor, memory=memory).columns
+        assert made is not None
+        assert made.digest == whole.digest
+        assert sorted(path.name for path in out.iterdir()) == ["columns", "partitions", "rows", "zarr.json"]
+
+
+@EXECUTORS
+@pytest.mark.parametrize("left", [100 * KIB, 2 * MIB])
+def test_full_in_generate(disk: Disk, tmp_path: Path, left: int, where: str) -> None:
+    """In the training set, or in the test set: neither half-written one opens."""
+    out, executor = disk.path / "d", executor_named(where)[0]
+    disk.fill(left)
+    with pytest.raises(StorageError) as caught:
+        generate("csgd", out, rows=2000, partition_size=64 * KIB, executor=executor)
+    assert str(caught.value).startswith(f"cannot write {out}: the disk is full")
+    assert str(caught.value).endswith(f"{out} is incomplete: make room, remove it and generate again")
+    with pytest.raises(DistlsError):
+        open_dataset(disk.path / "d-test")
+    if left < MIB:
+        with pytest.raises(DistlsError):
+            open_dataset(out)
+    disk.make_room()
+    # another name: a worker may just be writing the last of what was asked of it
+    made, _ = generate("csgd", disk.path / "again", rows=2000, partition_size=64 * KIB, executor=executor)
+    whole, _ = generate("csgd", tmp_path / "d", rows=2000, partition_size=64 * KIB)
+    assert made.fingerprint == whole.fingerprint
