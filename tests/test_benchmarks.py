@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import gram, kernels, peers, real, scale, table
+from benchmarks import endurance, gram, kernels, peers, real, scale, table
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.export import export_text
 from distls.generation import generate
@@ -107,6 +107,25 @@ def test_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert results["ingest"]["text bytes"] >= 1_000_000
     assert results["ingest"]["rows"] > 100
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["fit", "ingest"]
+
+
+def test_endurance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [
+        "--methods",
+        "mcid",
+        "--clusters",
+        "local",
+        "--rounds",
+        "6",
+        "--out",
+        str(tmp_path / "out.json"),
+    ]
+    results = endurance.main(options)
+    assert _read(tmp_path / "out.json") == results
+    (found,) = results
+    assert (found["method"], found["rounds"], found["tasks"], found["left"]) == ("mcid", 6, 1, [])
+    assert set(found) >= {"driver", "worker 0", "worker 1", "files"}
+    assert "| mcid, local | 6 | in the driver |" in capsys.readouterr().out
 
 
 def _write_documents(path: Path, rows: int, seed: int) -> None:
