@@ -5,11 +5,13 @@ Imports of the machinery stand inside the commands: this package loads with ever
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import NoReturn
 
 # importing a module of commands adds them to the group
 from distls.cli import cluster, data, scoring, training  # noqa: F401
-from distls.cli.interrupts import refuse_interrupts
+from distls.cli.interrupts import INTERRUPTED, leave, refuse_interrupts
 from distls.cli.support import cli
 
 __all__ = ["cli", "main"]
@@ -19,6 +21,14 @@ def main() -> NoReturn:
     """Run the command line and exit with its code."""
     try:
         cli(prog_name="distls")
+    except SystemExit as end:
+        refuse_interrupts()
+        if end.code == INTERRUPTED:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+            # the interpreter would wait for threads, which may be in the midst of anything
+            leave(INTERRUPTED)
+        raise
     finally:
         refuse_interrupts()
     raise AssertionError("unreachable: click exits")

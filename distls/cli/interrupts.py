@@ -1,63 +1,164 @@
-"""Signals that end a command: each becomes one KeyboardInterrupt, which nothing swallows."""
+"""Signals that end a command: the first becomes one KeyboardInterrupt, which nothing swallows; a second ends at once.
+
+What is saved is written under another name and renamed, so whoever is stopped at once loses nothing that was saved.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import math
+import os
+import select
 import signal
 import sys
 import threading
 import time
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-__all__ = ["Interrupts", "forget_interrupts", "refuse_interrupts"]
+__all__ = ["INTERRUPTED", "Interrupts", "forget_interrupts", "leave", "refuse_interrupts"]
 
+# The exit code.
+INTERRUPTED = 3
 # Signals that follow each other within this time mean the same.
 _SECONDS = 1.0
+# After the first a command has so long to save and to close, of the ten seconds that are promised.
+_PATIENCE_SECONDS = 9.0
+# An exception inside of the compiler would leave it broken for what is still to be done.
+_COMPILING_SECONDS = 2.0
+_COMPILERS = ("numba.", "llvmlite.")
 _RETRY_SECONDS = 0.01
+_END = b"\0"
 
 
 class Interrupts:
-    """For a ``with`` block, treat SIGTERM like Ctrl-C, and several of them at once like one.
+    """For a ``with`` block, treat SIGTERM and the loss of the terminal like Ctrl-C, and several at once like one.
 
-    Supervisors send both, to a process and again to its group; people press twice. What is being saved after the first
-    must not be lost to the second. Outside the main thread, and where Ctrl-C is ignored, that stays as it is.
+    Supervisors send several, to a process and again to its group; people press twice. What is being saved after the
+    first must not be lost to the second. Who asks again after a second, or has waited for nine, is obeyed at once,
+    whatever the main thread does. Outside the main thread nothing changes, and what is ignored stays so.
     """
 
     def __enter__(self) -> None:
-        self._last = -math.inf
+        self._raised, self._first = False, 0.0
+        self._echoes: list[int] = []
         self._hook, self._before = sys.unraisablehook, dict[int, Any]()
+        self._terminals = [number for number in (0, 1, 2) if os.isatty(number)]
         numbers = [signal.SIGTERM]
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             numbers.append(signal.SIGINT)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+            numbers.append(signal.SIGHUP)
         with contextlib.suppress(ValueError):
             for number in numbers:
                 self._before[number] = signal.signal(number, self._interrupt)
+        if self._before:
+            self._listen()
         sys.unraisablehook = self._raise_again
 
     def __exit__(self, *_: object) -> None:
         sys.unraisablehook = self._hook
+        self._raised = True
+        if self._before:
+            signal.set_wakeup_fd(self._wakeup_before)
+            os.write(self._writing, _END)
+            self._listener.join()
+            os.close(self._reading)
+            os.close(self._writing)
         for number, handler in self._before.items():
             if handler is not None:
                 signal.signal(number, handler)
 
-    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        since, self._last = time.monotonic() - self._last, time.monotonic()
-        if since >= _SECONDS:
-            raise KeyboardInterrupt
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self._let_go_of_terminals()
+        if self._raised:
+            return
+        self._first = self._first or time.monotonic()
+        if _is_compiling(frame) and time.monotonic() - self._first < _COMPILING_SECONDS:
+            self._send_again()
+            return
+        self._raised = True
+        raise KeyboardInterrupt
+
+    def _let_go_of_terminals(self) -> None:
+        """Write to nowhere: to write to a terminal that is gone is an error, which nobody could see."""
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in self._terminals:
+            os.dup2(nowhere, number)
+        os.close(nowhere)
 
     def _raise_again(self, lost: UnraisableHookArgs) -> None:
         """Interrupt once more what was interrupted in a finalizer, where Python prints exceptions and goes on."""
         if lost.exc_type is not KeyboardInterrupt:
             self._hook(lost)
         elif self._before:
-            self._last = -math.inf
-            again = (threading.get_ident(), signal.SIGTERM)
-            threading.Timer(_RETRY_SECONDS, signal.pthread_kill, again).start()
+            self._raised = False
+            self._send_again()
+
+    def _send_again(self) -> None:
+        self._echoes.append(signal.SIGTERM)
+        again = (threading.get_ident(), signal.SIGTERM)
+        threading.Timer(_RETRY_SECONDS, signal.pthread_kill, again).start()
+
+    def _listen(self) -> None:
+        """Have a thread hear of signals too: the main thread handles them only between two of Python's instructions."""
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        self._listener = threading.Thread(target=self._obey, name="interrupts", daemon=True)
+        # a signal that this thread takes does not wake the main one
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, set(self._before))
+        self._listener.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _obey(self) -> None:
+        """Stop the process at a second signal, or when the first was not obeyed in time."""
+        first: float | None = None
+        while True:
+            left = None if first is None else max(first + _PATIENCE_SECONDS - time.monotonic(), 0.0)
+            if not select.select([self._reading], [], [], left)[0]:
+                _stop_at_once()
+            heard = os.read(self._reading, 1)
+            if heard == _END:
+                return
+            if heard[0] not in self._before:
+                continue
+            if self._echoes:
+                self._echoes.pop()
+            elif first is None:
+                first = time.monotonic()
+            elif time.monotonic() - first >= _SECONDS:
+                _stop_at_once()
+
+
+def _is_compiling(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(_COMPILERS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _stop_at_once() -> NoReturn:
+    # a live bar hides the cursor
+    shown = "\x1b[?25h" if os.isatty(2) else ""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{shown}interrupted: stopped at once; what was saved is whole\n".encode())
+    leave(INTERRUPTED)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process and those it has started, waiting for nothing."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+    os._exit(code)
 
 
 def forget_interrupts() -> None:
@@ -71,5 +172,5 @@ def forget_interrupts() -> None:
 
 def refuse_interrupts() -> None:
     """Ignore signals in a process that ends anyway: they would be answered with a traceback."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -13,14 +13,14 @@ import click
 from click.core import ParameterSource
 
 from distls import __version__
-from distls.cli.interrupts import Interrupts, forget_interrupts
+from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
 from distls.storage.errors import DistlsError, ParameterError
 
 if TYPE_CHECKING:
     from distls.callbacks import Callback
     from distls.execution import ClusterOptions
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 3
+OK, FAILED, USAGE = 0, 1, 2
 
 # Of source files, as in distls.ingestion.options, which is not imported before a command needs it.
 FORMATS = ["auto", "svmlight", "vw", "text", "csv", "parquet", "anndata", "npz", "npy", "idx"]

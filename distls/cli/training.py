@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from distls.cli.interrupts import INTERRUPTED
 from distls.cli.support import (
     FAILED,
-    INTERRUPTED,
     OK,
     Running,
     Size,

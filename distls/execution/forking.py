@@ -43,13 +43,14 @@ def start_fork_server() -> None:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["distributed", _PRELOAD])
-    # the server knows nothing of this process's sys.path
+    # the server knows nothing of this process's sys.path, and would look into the current folder first
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     # this process says it
     warned = ",".join(
         filter(None, [os.environ.get("PYTHONWARNINGS"), "ignore::UserWarning:distls.workers.caching"])
     )
-    with interrupts_held(), _environment(SINGLE_THREADED | {"PYTHONPATH": path, "PYTHONWARNINGS": warned}):
+    changed = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": warned}
+    with interrupts_held(), _environment(SINGLE_THREADED | changed):
         forkserver.ensure_running()
     if _PRELOAD not in sys.modules:
         thread = threading.Thread(target=_preload, daemon=True)
@@ -83,14 +84,16 @@ def started(start: Callable[[], Made]) -> Made:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Start threads and processes that Ctrl-C does not reach: it is the driver's to handle, and when all are started.
+    """Start threads and processes that Ctrl-C and SIGHUP do not reach: they are the driver's to handle, when all run.
 
     They inherit the mask of the thread that starts them, and so does a worker that is started anew later.
     """
-    resource_tracker.ensure_running()  # starting it later would lift the mask of the thread that does
     with _handlers_held():
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         try:
+            # it lifts the mask of Ctrl-C in the thread that starts it
+            resource_tracker.ensure_running()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             yield
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -98,11 +101,12 @@ def interrupts_held() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handlers_held() -> Iterator[None]:
-    """Call this process's own handlers of Ctrl-C and SIGTERM at the end: other threads may have taken the signals.
+    """Call this process's own handlers of signals at the end: other threads may have taken them.
 
     Who asks again after a while is heard at once: what is started may hang.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ()
     handlers = {number: signal.getsignal(number) for number in numbers}
     held = {n: handler for n, handler in handlers.items() if callable(handler) and handler not in _HOLDING}
     came: list[tuple[int, float]] = []

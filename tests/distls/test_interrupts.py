@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -16,7 +17,7 @@ from helpers import SECONDS
 
 from distls.cli import cli, interrupts
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 @pytest.fixture
@@ -34,7 +35,11 @@ def ran() -> Iterator[Callable[[Callable[[], None]], tuple[int, str, str]]]:
     yield run
     cli.commands.pop("for-a-test")
     # the command has left them as they were
-    assert [signal.getsignal(number) for number in SIGNALS] == [signal.default_int_handler, signal.SIG_DFL]
+    assert [signal.getsignal(number) for number in SIGNALS] == [
+        signal.default_int_handler,
+        signal.SIG_DFL,
+        signal.SIG_DFL,
+    ]
     for number, handler in zip(SIGNALS, before, strict=True):
         signal.signal(number, handler)
 
@@ -58,17 +63,27 @@ def test_what_is_saved_after_the_first_is_not_lost_to_the_second(ran, first: int
     assert ran(body) == (3, "saved\n", "interrupted\n")
 
 
-def test_a_later_one_counts_again(ran, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupts, "_SECONDS", 0.0)
-
+def test_the_compiler_is_not_interrupted(ran) -> None:
     def body() -> None:
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            signal.raise_signal(signal.SIGINT)
-            click.echo("not reached")
+        compiler: dict[str, Any] = {"__name__": "numba.core.compiler", "time": time, "signal": signal}
+        source = (
+            "def compile_it(path):\n    signal.raise_signal(signal.SIGINT)\n    path.append('compiled')\n"
+        )
+        exec(source, compiler)
+        compiled: list[str] = []
+        compiler["compile_it"](compiled)
+        click.echo(*compiled)
+        time.sleep(SECONDS)
 
-    assert ran(body) == (3, "", "interrupted\n")
+    assert ran(body) == (3, "compiled\n", "interrupted\n")
+
+
+def test_but_for_a_while_only(ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_COMPILING_SECONDS", 0.1)
+    forever = "def compile_it():\n    signal.raise_signal(signal.SIGINT)\n    time.sleep(SECONDS)\n"
+    compiler: dict[str, Any] = {"__name__": "numba.core", "time": time, "signal": signal, "SECONDS": SECONDS}
+    exec(forever, compiler)
+    assert ran(compiler["compile_it"]) == (3, "", "interrupted\n")
 
 
 def test_a_finalizer_does_not_swallow_it(ran, capfd: pytest.CaptureFixture[str]) -> None:
@@ -106,6 +121,14 @@ def test_ctrl_c_stays_ignored_where_it_is(ran) -> None:
         assert ran(body) == (3, "", "interrupted\n")
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_a_lost_terminal_is_ignored_where_it_is(ran) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert ran(lambda: signal.raise_signal(signal.SIGHUP)) == (0, "", "")
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("body", ["exec('raise KeyboardInterrupt')", "raise KeyboardInterrupt"])
