@@ -90,7 +90,7 @@ class Connection:
                 return dict(sorted(found.items()))
             if time.monotonic() > deadline:
                 raise WorkerError(
-                    f"{trouble} within {RETURN_SECONDS:.0f} s; when it is there again, "
+                    f"{trouble} within {RETURN_SECONDS:.0f} s; when that is mended, "
                     "`distls resume` continues the run"
                 )
             time.sleep(_POLL_SECONDS)

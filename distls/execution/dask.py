@@ -22,7 +22,7 @@ from typing import Any
 
 import dask
 import distributed.utils
-from distributed import Client, Future, LocalCluster, Nanny
+from distributed import Client, Future, LocalCluster, Nanny, SpecCluster
 
 from distls.execution.base import Group, Item, Result, group_items, move_groups, run_group
 from distls.execution.connection import CUT, Answer, Connection, Lost, PlainClient, release
@@ -262,6 +262,13 @@ class DaskExecutor:
             nanny.restarts = False
 
 
+class _PatientCluster(LocalCluster):  # type: ignore[misc]
+    """Keeps the nanny of a worker that is away: Dask would close it for good if it is not back in 15 s."""
+
+    def _update_worker_status(self, op: str, message: Any) -> None:
+        super(SpecCluster, self)._update_worker_status(op, message)
+
+
 class PatientNanny(Nanny):  # type: ignore[misc]
     """Pauses before it starts a worker anew: what ended the worker may just have been sent to the driver too."""
 
@@ -361,7 +368,7 @@ def local_cluster(
         "host": "127.0.0.1",
         "preload": _preloads() if log_level > logging.WARNING else None,
     }
-    return LocalCluster(
+    return _PatientCluster(
         n_workers=n_workers,
         threads_per_worker=threads_per_worker,
         memory_limit=memory_limit or 0,

@@ -14,6 +14,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from distributed import LocalCluster, Nanny, Status
@@ -216,6 +217,17 @@ class TestEnds:
         finally:
             executor.close()
 
+    def test_however_long_it_is_away(self, starts: list[str]) -> None:
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}):
+            executor = start_local(1)
+            try:
+                for _ in range(2):
+                    _kill_worker(executor)
+                    assert list(executor.map(_words, [7])) == ["7"]
+                assert len(starts) == 3
+            finally:
+                executor.close()
+
     @pytest.mark.parametrize("call", ["map", "reduce"])
     def test_but_not_after_an_interrupt(
         self, starts: list[str], monkeypatch: pytest.MonkeyPatch, call: str
@@ -247,7 +259,7 @@ class TestEnds:
             made.append(DaskExecutor(client, cluster))
             return made[0]
 
-        monkeypatch.setattr(dask_module, "LocalCluster", interrupted)
+        monkeypatch.setattr(dask_module, "_PatientCluster", interrupted)
         monkeypatch.setattr(dask_module, "DaskExecutor", noted)
         with pytest.raises(KeyboardInterrupt):
             start_local(1, processes=False)

@@ -241,7 +241,7 @@ def test_a_scheduler_that_stays_away_is_one_line(
     finally:
         executor.close()
     assert str(caught.value) == (
-        f"the scheduler at {there.address} is gone and did not come back within 1 s; when it is there again, "
+        f"the scheduler at {there.address} is gone and did not come back within 1 s; when that is mended, "
         "`distls resume` continues the run"
     )
 
