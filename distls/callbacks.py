@@ -103,6 +103,10 @@ class EventLog(_Quiet):
         """Append the record."""
         self._run.append_event(event.record)
 
+    def on_end(self, status: Status, state: State) -> None:
+        """Keep what an object store does not have yet."""
+        self._run.flush_events()
+
 
 class Checkpointer(_Quiet):
     """Saves the state every `seconds`, and when a fit is interrupted.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from distls.evaluation import certificate_kind, check_evaluable
@@ -18,6 +17,7 @@ from distls.runs import Run
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.model import load_model
+from distls.storage.stores import Place, place_of
 from distls.storage.untrusted import making_sense, refuse_links
 
 __all__ = [
@@ -34,16 +34,16 @@ __all__ = [
 
 def configure(
     method: str,
-    dataset: str | Path | Dataset,
+    dataset: str | Place | Dataset,
     *,
     params: Mapping[str, Any] | None,
     passes: float | None,
     tol: float | None,
     max_seconds: float | None,
-    eval_data: str | Path | Dataset | None,
+    eval_data: str | Place | Dataset | None,
     eval_every: float | None,
     patience: int | None,
-    select: str | Path | Dataset | None,
+    select: str | Place | Dataset | None,
     seed: int,
 ) -> dict[str, Any]:
     """Check everything that metadata can tell and return the run's ``config.json``."""
@@ -82,8 +82,8 @@ def configure(
 
 def check_fit(
     method: str,
-    dataset: str | Path,
-    run: Path,
+    dataset: str | Place,
+    run: str | Place,
     *,
     cluster: ClusterOptions,
     checkpoint_seconds: float = 30.0,
@@ -96,7 +96,7 @@ def check_fit(
     ParameterError, MismatchError, FormatError, MemoryPlanError
     """
     config = configure(method, dataset, **options)
-    Run.check_new(run)
+    Run.check_new(place_of(run))
     if cluster.scheduler is not None:
         return
     budget = cluster.budget()
@@ -118,14 +118,14 @@ def check_setting(
     make_solver(chosen, problem, setting, slots=slots, memory=memory).init()
 
 
-def check_resume(run: str | Path) -> None:
+def check_resume(run: str | Place) -> None:
     """Refuse what `resume` would refuse, before workers are started.
 
     Raises
     ------
     FormatError, MismatchError, StorageError
     """
-    folder = Run.open(Path(run))
+    folder = Run.open(place_of(run))
     refuse_links(folder.path)
     with folder.held():
         open_expected(settled(folder))
@@ -174,7 +174,7 @@ def _check_options(
         raise ParameterError(f"{len(grid)} settings are given; --select DATASET chooses among them")
 
 
-def _as_dataset(source: str | Path | Dataset) -> Dataset:
+def _as_dataset(source: str | Place | Dataset) -> Dataset:
     return source if isinstance(source, Dataset) else open_dataset(source)
 
 
@@ -202,7 +202,7 @@ def make_solver(
     *,
     slots: int,
     memory: MemoryBudget | None,
-    run: Path | None = None,
+    run: Place | None = None,
 ) -> Any:
     """Build the method's solver, which plans its memory and refuses what cannot fit.
 

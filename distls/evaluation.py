@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from distls.storage.errors import MismatchError
 from distls.storage.format import Label, TargetKind
 from distls.storage.model import PROBABLE, WITH_PROBABILITIES, LinearModel, load_model, scored_as
 from distls.storage.names import unpack_names
+from distls.storage.stores import Place, place_of
 from distls.trusting import check_model
 from distls.workers.label_scores import LabelJob, LabelSum, label_lane, merge_labels
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
@@ -255,13 +255,13 @@ def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str)
 
 
 def evaluate(
-    model: str | Path | LinearModel,
+    model: str | Place | LinearModel,
     dataset: Scorable,
     *,
     unknown_labels: str = "error",
     format: str = "auto",
-    labels: str | Path | None = None,
-    beside: str | Path | None = None,
+    labels: str | Place | None = None,
+    beside: str | Place | None = None,
     executor: Executor | None = None,
     name: str | None = None,
     notify: Notify | None = None,
@@ -304,7 +304,7 @@ def evaluate(
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
     options = {"format": format, "labels": labels, "executor": executor}
-    place = Path(beside or path or Path(tempfile.gettempdir()) / "distls-evaluate")
+    place = place_of(beside or path or f"{tempfile.gettempdir()}/distls-evaluate")
     with opened_like(fitted, dataset, name=name, beside=place, **options) as (data, notices):
         check_scorable(
             data,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from distls.evaluation import reference
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError
+from distls.storage.stores import Place, StorePath, place_of
 from distls.workers.exporting import ExportJob, export_block
 
 __all__ = ["export_text"]
 
 
 def export_text(
-    dataset: str | Path | Dataset,
-    out: str | Path,
+    dataset: str | Place | Dataset,
+    out: str | Place,
     *,
     style: str = "svmlight",
     executor: Executor | None = None,
@@ -55,12 +55,12 @@ def export_text(
     job = ExportJob(
         reference(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |"
     )
-    size = 0
-    with Path(out).open("wb") as file:
+    size, target = 0, place_of(out)
+    with target.upload() if isinstance(target, StorePath) else target.open("wb") as file:
         for done, text in enumerate(
             (executor or SerialExecutor()).map(partial(export_block, job), range(len(data))), 1
         ):
             size += file.write(text)
             if progress:
-                progress(done, len(data), f"writing {Path(out).name}")
+                progress(done, len(data), f"writing {target.name}")
     return size

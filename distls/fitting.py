@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from distls.callbacks import Callback, Checkpointer, EventLog, FitStart
@@ -29,6 +28,7 @@ from distls.storage.atomic import describe_os_error
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError
 from distls.storage.model import LinearModel, load_model, save_model, used_rows
+from distls.storage.stores import Place, place_of
 from distls.storage.untrusted import refuse_links
 
 __all__ = ["FitResult", "fit", "resume"]
@@ -43,7 +43,7 @@ class FitResult:
     status : Status
     model : LinearModel or None
         None when the fit was interrupted or diverged.
-    run : Path or None
+    run : Place or None
         None when no run folder was asked for.
     passes, seconds : float
     record : dict
@@ -54,7 +54,7 @@ class FitResult:
 
     status: Status
     model: LinearModel | None
-    run: Path | None
+    run: Place | None
     passes: float
     seconds: float
     record: dict[str, Any]
@@ -63,17 +63,17 @@ class FitResult:
 
 def fit(
     method: str,
-    dataset: str | Path | Dataset,
-    run: str | Path | None = None,
+    dataset: str | Place | Dataset,
+    run: str | Place | None = None,
     *,
     params: Mapping[str, Any] | None = None,
     passes: float | None = None,
     tol: float | None = None,
     max_seconds: float | None = None,
-    eval_data: str | Path | Dataset | None = None,
+    eval_data: str | Place | Dataset | None = None,
     eval_every: float | None = None,
     patience: int | None = None,
-    select: str | Path | Dataset | None = None,
+    select: str | Place | Dataset | None = None,
     seed: int = 0,
     executor: Executor | None = None,
     memory: MemoryBudget | None = None,
@@ -147,7 +147,7 @@ def fit(
 
 
 def resume(
-    run: str | Path,
+    run: str | Place,
     *,
     executor: Executor | None = None,
     memory: MemoryBudget | None = None,
@@ -163,7 +163,7 @@ def resume(
     MismatchError
         The dataset is not the one the run was started with.
     """
-    folder = Run.open(Path(run))
+    folder = Run.open(place_of(run))
     refuse_links(folder.path)
     return _execute(
         folder, settled(folder), executor or SerialExecutor(), memory, callbacks, checkpoint_seconds
@@ -173,9 +173,9 @@ def resume(
 class _RunFolder:
     """The run folder asked for, or a temporary one that is removed at the end."""
 
-    def __init__(self, path: str | Path | None, config: dict[str, Any]) -> None:
+    def __init__(self, path: str | Place | None, config: dict[str, Any]) -> None:
         self._temporary = None if path is not None else tempfile.mkdtemp(prefix="distls-run-")
-        self._path = Path(path if path is not None else Path(str(self._temporary)) / "run")
+        self._path = place_of(path if path is not None else f"{self._temporary}/run")
         self._config = config
 
     def __enter__(self) -> Run:
@@ -243,7 +243,7 @@ def _train_children(
     seconds, passes = 0.0, 0.0
     results: list[dict[str, Any]] = []
     best: tuple[float, FitResult, dict[str, Any]] | None = None
-    before: Path | None = None
+    before: Place | None = None
     for number, planned in enumerate(settings):
         path = run.path / "children" / f"{number:03d}"
         setting = following(planned, before) if chained else planned

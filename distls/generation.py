@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
@@ -13,10 +12,11 @@ from distls.memory import MemoryBudget
 from distls.sharding import add_columns
 from distls.storage.atomic import describe_os_error
 from distls.storage.dataset import Dataset, publish
-from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.storage.format import DatasetMeta
 from distls.storage.partition import PartitionRecord, choose_codecs, write_partition
 from distls.storage.rows import DenseRows, Partition
+from distls.storage.stores import Place, place_of
 from distls.workers.synthetic import KINDS, Kind, generate_rows, kind_named
 
 __all__ = ["generate"]
@@ -40,7 +40,7 @@ def _write(job: _Job, shared: None, index: int) -> PartitionRecord:
     x, y = generate_rows(job.kind, job.seed, job.part, start, min(start + job.partition_rows, job.n_rows))
     kind = KINDS[job.kind]
     return write_partition(
-        Path(job.root), index, Partition(x, y), kind.n_features, kind.n_classes, job.codecs
+        place_of(job.root), index, Partition(x, y), kind.n_features, kind.n_classes, job.codecs
     )
 
 
@@ -53,7 +53,7 @@ def _partition_rows(kind: Kind, partition_bytes: int) -> int:
 
 def generate(
     kind: str,
-    dataset: str | Path,
+    dataset: str | Place,
     *,
     rows: int | None = None,
     seed: int = 0,
@@ -98,7 +98,7 @@ def generate(
     n_rows = made.n_train if rows is None else rows
     if n_rows < 1:
         raise ParameterError(f"--rows {n_rows}: at least one row is needed")
-    root = Path(dataset)
+    root = place_of(dataset)
     targets = [(root, "train", n_rows), (root.with_name(f"{root.name}-test"), "test", made.n_test)]
     for path, _, _ in targets:
         if path.exists():
@@ -109,6 +109,8 @@ def generate(
             for path, part, count in targets
         )
     except OSError as error:
+        if isinstance(error, DistlsError):
+            raise
         remedy = f"{root} is incomplete: make room, remove it and generate again"
         raise describe_os_error(error, f"cannot write {root}", remedy) from None
     if columns:
@@ -118,7 +120,7 @@ def generate(
 
 def _generate_part(
     kind: Kind,
-    root: Path,
+    root: Place,
     seed: int,
     part: str,
     n_rows: int,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from distls.problem import Problem
 from distls.solvers.base import Weights
 from distls.storage.dataset import Dataset
 from distls.storage.errors import ParameterError
+from distls.storage.stores import Place
 from distls.workers.penalties import zero_from
 
 __all__ = ["following", "is_path", "settings_of_path"]
@@ -80,6 +80,6 @@ def _largest_alpha(
     return alpha
 
 
-def following(setting: dict[str, Any], before: Path | None) -> dict[str, Any]:
+def following(setting: dict[str, Any], before: Place | None) -> dict[str, Any]:
     """Return a point's setting with the run it starts from, where there is one before it."""
     return setting if before is None else {**setting, "init": str(before.resolve())}

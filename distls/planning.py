@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from distls.execution.base import Executor
@@ -25,6 +24,7 @@ from distls.memory import MIB, MemoryBudget, human
 from distls.storage.columns import ColumnShards
 from distls.storage.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, WorkerError
+from distls.storage.stores import Place
 from distls.traffic import traffic_of
 from distls.workers.checks import trouble_with
 from distls.workers.stream import DatasetRef
@@ -229,7 +229,7 @@ def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, b
 
 
 def check_workers(
-    executor: Executor, dataset: Dataset, run: Path | None, *, columns: ColumnShards | None = None
+    executor: Executor, dataset: Dataset, run: Place | None, *, columns: ColumnShards | None = None
 ) -> None:
     """Have every worker open the dataset, compare the fingerprint and write to the run folder.
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import os
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,11 +16,12 @@ from distls.evaluation import check_scorable, readout_of, reference
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
 from distls.scorable import Notify, Scorable, check_source_options, opened_like, pass_on
-from distls.storage.atomic import describe_os_error
+from distls.storage.atomic import describe_os_error, text_file
 from distls.storage.dataset import Dataset
-from distls.storage.errors import MismatchError, ParameterError, StorageError
+from distls.storage.errors import DistlsError, MismatchError, ParameterError, StorageError
 from distls.storage.model import PROBABLE, LinearModel, load_model
 from distls.storage.predictions import PredictionArrays
+from distls.storage.stores import Place, place_of
 from distls.trusting import check_model
 from distls.workers.predicting import Predicted, PredictJob, predict_block
 
@@ -30,9 +29,9 @@ __all__ = ["predict"]
 
 
 def predict(
-    model: str | Path | LinearModel,
+    model: str | Place | LinearModel,
     dataset: Scorable,
-    out: str | Path,
+    out: str | Place,
     *,
     top: int = 1,
     proba: bool = False,
@@ -81,7 +80,7 @@ def predict(
     """
     name = "the model" if isinstance(model, LinearModel) else str(model)
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
-    target = Path(out)
+    target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
     check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
     options = {"unlabelled": not labelled, "format": format, "executor": executor, "progress": progress}
@@ -102,7 +101,7 @@ def predict(
 def _write(
     fitted: LinearModel,
     data: Dataset,
-    target: Path,
+    target: Place,
     top: int,
     proba: bool,
     executor: Executor,
@@ -118,14 +117,16 @@ def _write(
         else:
             _write_zarr(target, counted, fitted, data.meta.n_rows, top)
     except OSError as error:
+        if isinstance(error, DistlsError):
+            raise
         remedy = "nothing was written under that name; make room and predict again"
         raise describe_os_error(error, f"cannot write {target}", remedy) from None
 
 
-def _check_asked(model: LinearModel, name: str, out: Path, top: int, proba: bool) -> None:
+def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: bool) -> None:
     if out.suffix not in (".csv", ".zarr"):
         raise ParameterError(f"{out}: predictions are written as .csv or .zarr; choose one of these endings")
-    if not out.parent.is_dir():
+    if isinstance(out, Path) and not out.parent.is_dir():
         raise StorageError(f"{out}: there is no folder {out.parent}; make it first")
     if out.exists():
         raise MismatchError(f"{out} exists already; remove it or choose another name")
@@ -159,23 +160,15 @@ def _header(model: LinearModel, top: int, proba: bool) -> list[str]:
     return header + [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", header[-1])]
 
 
-def _write_csv(target: Path, blocks: Iterator[Predicted], model: LinearModel, header: list[str]) -> None:
-    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
+def _write_csv(target: Place, blocks: Iterator[Predicted], model: LinearModel, header: list[str]) -> None:
     columns_of = _number_columns if model.target == "continuous" else _LabelColumns(model.classes)
-    try:
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer, row = csv.writer(file), 0
-            writer.writerow(header)
-            for block in blocks:
-                n_rows = len(block.scores)
-                writer.writerows(zip(range(row, row + n_rows), *columns_of(block), strict=True))
-                row += n_rows
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with text_file(target) as file:
+        writer, row = csv.writer(file), 0
+        writer.writerow(header)
+        for block in blocks:
+            n_rows = len(block.scores)
+            writer.writerows(zip(range(row, row + n_rows), *columns_of(block), strict=True))
+            row += n_rows
 
 
 def _number_columns(block: Predicted) -> list[Any]:
@@ -214,7 +207,9 @@ def _csv_field(text: str) -> str:
     return buffer.getvalue()
 
 
-def _write_zarr(target: Path, blocks: Iterator[Predicted], model: LinearModel, n_rows: int, top: int) -> None:
+def _write_zarr(
+    target: Place, blocks: Iterator[Predicted], model: LinearModel, n_rows: int, top: int
+) -> None:
     width = model.n_outputs if model.target == "continuous" else top
     dtype = model.weights.dtype
     with PredictionArrays(target, n_rows, width, model.classes, dtype, model.target) as arrays:

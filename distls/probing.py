@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from distls.configuring import make_solver
@@ -16,6 +15,7 @@ from distls.methods import Method, method_named
 from distls.planning import Plan
 from distls.problem import Problem
 from distls.storage.dataset import Dataset, open_dataset
+from distls.storage.stores import Place
 from distls.workers.seeds import Purpose, rng
 
 __all__ = ["fewest", "one_thread_seconds", "plan_fit", "planned"]
@@ -23,7 +23,7 @@ __all__ = ["fewest", "one_thread_seconds", "plan_fit", "planned"]
 
 def plan_fit(
     method: str,
-    dataset: str | Path,
+    dataset: str | Place,
     params: Mapping[str, Any] | None = None,
     *,
     seed: int = 0,

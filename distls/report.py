@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from distls.storage.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import FormatError
 from distls.storage.model import LinearModel, load_model, used_rows
 from distls.storage.names import NAME_ARRAYS, unpack_names
+from distls.storage.stores import Place, place_of
 from distls.storage.untrusted import making_sense
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def columns_line(shards: ColumnShards) -> str:
     )
 
 
-def describe(path: Path) -> dict[str, Any]:
+def describe(path: str | Place) -> dict[str, Any]:
     """Return what ``info --json`` prints of a dataset, a run or a model.
 
     Raises
@@ -70,6 +70,7 @@ def describe(path: Path) -> dict[str, Any]:
     FormatError
         The path is none of these.
     """
+    path = place_of(path)
     if is_run(path):
         with making_sense(str(path)):
             return _describe_run(Run.open(path))
@@ -334,7 +335,7 @@ def _class_lines(table: list[dict[str, Any]], what: str) -> list[str]:
     return lines
 
 
-def run_lines(path: Path) -> list[str]:
+def run_lines(path: str | Place) -> list[str]:
     """Return a run's story as lines: what, each round, how it ended.
 
     Raises
@@ -342,7 +343,7 @@ def run_lines(path: Path) -> list[str]:
     FormatError
         The path is not a run.
     """
-    run = Run.open(path)
+    run = Run.open(place_of(path))
     with making_sense(str(path)):
         return _story(run)
 

@@ -17,17 +17,17 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from distls.solvers.base import State, Status
-from distls.storage.atomic import describe_os_error, write_bytes, write_json
+from distls.storage.atomic import describe_os_error, remove_tree, subfolders, write_json
 from distls.storage.bundle import read_bundle, write_bundle
 from distls.storage.errors import DistlsError, FormatError, MismatchError
+from distls.storage.lines import Lines
 from distls.storage.locks import locked
-from distls.storage.untrusted import making_sense, parse_json, read_bytes, read_object
+from distls.storage.stores import Place, StorePath
+from distls.storage.untrusted import making_sense, parse_json, read_object
 
 __all__ = ["Run", "is_run"]
 
@@ -41,11 +41,11 @@ _CHECKPOINT = re.compile(r"round-\d{6,}")
 _HALF = re.compile(r".+\.[0-9a-f]{8}\.(partial|old)")
 
 
-def _is_half(path: Path) -> bool:
+def _is_half(path: Place) -> bool:
     return _HALF.fullmatch(path.name) is not None
 
 
-def _is_left_over(path: Path) -> bool:
+def _is_left_over(path: Place) -> bool:
     """Tell whether this is of a run that was killed before it had a configuration, and so had begun nothing."""
     unused = path.name == "checkpoints" and not any(path.iterdir())
     return unused or path.name == "lock" or _is_half(path)
@@ -88,7 +88,7 @@ _STATUS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def is_run(path: Path) -> bool:
+def is_run(path: Place) -> bool:
     """Tell whether `path` is a run folder."""
     return (path / "config.json").is_file()
 
@@ -98,14 +98,15 @@ class Run:
 
     Parameters
     ----------
-    path : Path
+    path : Place
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
+        self._events = Lines(path / "events.jsonl", _LARGEST_EVENTS)
 
     @classmethod
-    def create(cls, path: Path, config: dict[str, Any]) -> Run:
+    def create(cls, path: Place, config: dict[str, Any]) -> Run:
         """Make a new run folder.
 
         Raises
@@ -132,7 +133,7 @@ class Run:
         return made
 
     @staticmethod
-    def check_new(path: Path) -> None:
+    def check_new(path: Place) -> None:
         """Refuse a path at which something is already.
 
         Raises
@@ -147,7 +148,7 @@ class Run:
             raise MismatchError(f"{path} exists and is not empty; choose another name for the run")
 
     @classmethod
-    def open(cls, path: Path) -> Run:
+    def open(cls, path: Place) -> Run:
         """Open an existing run folder.
 
         Raises
@@ -183,12 +184,17 @@ class Run:
 
     def _sweep(self) -> None:
         """Remove what was being written when a process was killed."""
-        for folder in (self.path, self.path / "checkpoints"):
-            for path in filter(_is_half, folder.glob("*.*")):
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink()
+        if isinstance(self.path, StorePath):
+            whole = self.checkpoints()
+            half = [path for path in subfolders(self.path / "checkpoints") if path not in whole]
+        else:
+            folders = (self.path, self.path / "checkpoints")
+            half = [path for folder in folders for path in folder.glob("*.*") if _is_half(path)]
+        for path in half:
+            if path.is_dir():
+                remove_tree(path)
+            else:
+                path.unlink()
 
     @property
     def config(self) -> dict[str, Any]:
@@ -225,45 +231,50 @@ class Run:
 
     def write_status(self, status: dict[str, Any]) -> None:
         """Replace the status."""
+        self._events.flush()
         write_json(self.path / "status.json", status)
 
     def append_event(self, event: dict[str, Any]) -> None:
         """Add one line to the events."""
-        with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event) + "\n")
+        self._events.append(json.dumps(event))
+
+    def flush_events(self) -> None:
+        """Let an object store have all events."""
+        self._events.flush()
 
     def events(self) -> list[dict[str, Any]]:
         """Return all whole event lines; a line cut off by a crash is left out."""
-        path = self.path / "events.jsonl"
-        if not path.exists():
-            return []
-        lines = read_bytes(path, self.path, limit=_LARGEST_EVENTS).split(b"\n")[:-1]
         try:
-            return [parse_json(line) for line in lines]
+            return [parse_json(line.encode()) for line in self._events.read()]
         except ValueError as error:
-            raise FormatError(f"{path}: not the events of a run ({error})") from None
+            raise FormatError(f"{self._events.path}: not the events of a run ({error})") from None
 
     def truncate_events(self, last_round: int) -> None:
         """Drop the events after `last_round`: a resumed run writes them again."""
         events = self.events()
         with making_sense(str(self.path / "events.jsonl")):
             kept = [event for event in events if event["round"] <= last_round]
-        text = "".join(json.dumps(event) + "\n" for event in kept)
-        write_bytes(self.path / "events.jsonl", text.encode())
+        self._events.replace([json.dumps(event) for event in kept])
 
     def save_checkpoint(self, state: State, extra: dict[str, Any]) -> None:
         """Write the state as a checkpoint, then remove all but the last two."""
         scalars, arrays = state.split()
-        folder = self.path / "checkpoints" / f"round-{state.round:06d}"
-        write_bundle(folder, "checkpoint", {"state": scalars, **extra}, arrays)
+        # a checkpoint in an object store vouches for the rounds before it
+        self._events.flush()
+        write_bundle(self._checkpoint(state.round), "checkpoint", {"state": scalars, **extra}, arrays)
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
-            shutil.rmtree(old, ignore_errors=True)
+            remove_tree(old)
 
-    def checkpoints(self) -> list[Path]:
+    def _checkpoint(self, number: int) -> Place:
+        return self.path / "checkpoints" / f"round-{number:06d}"
+
+    def checkpoints(self) -> list[Place]:
         """Return the whole checkpoints, oldest first."""
         folder = self.path / "checkpoints"
-        found = folder.iterdir() if folder.is_dir() else iter(())
-        return sorted((p for p in found if _CHECKPOINT.fullmatch(p.name)), key=lambda p: int(p.name[6:]))
+        found = subfolders(folder) if folder.is_dir() else []
+        rounds = sorted(int(p.name[6:]) for p in found if _CHECKPOINT.fullmatch(p.name))
+        # in an object store, one that was being written has no description yet
+        return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
     def load_checkpoint(self, state_type: type[State]) -> tuple[State, dict[str, Any]] | None:
         """Read the newest checkpoint, or None when there is none yet."""
@@ -278,4 +289,4 @@ class Run:
     def clear(self) -> None:
         """Remove what a finished run needed to go on: the model says it all."""
         for name in ("checkpoints", "state", "best"):
-            shutil.rmtree(self.path / name, ignore_errors=True)
+            remove_tree(self.path / name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from distls.memory import MIB, MemoryBudget
@@ -18,6 +17,7 @@ from distls.planning import Plan
 from distls.probing import fewest, one_thread_seconds, planned
 from distls.resizing import resized
 from distls.storage.dataset import open_dataset
+from distls.storage.stores import Place
 from distls.traffic import Traffic, traffic_of
 
 __all__ = [
@@ -123,7 +123,7 @@ class ClusterPlan:
 
 def plan_cluster(
     method: str,
-    dataset: str | Path,
+    dataset: str | Place,
     params: Mapping[str, Any] | None = None,
     *,
     cluster: Cluster,

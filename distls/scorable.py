@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distls.storage.atomic import describe_os_error
+from distls.storage.atomic import describe_os_error, remove_tree
 from distls.storage.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.errors import ParameterError, StorageError
 from distls.storage.model import LinearModel
+from distls.storage.stores import Place, StorePath, place_of
 
 __all__ = ["Notify", "Scorable", "are_sources", "check_source_options", "opened_like", "pass_on"]
 
-Scorable = str | Path | Dataset | Sequence[str | Path]
+Scorable = str | Place | Dataset | Sequence[str | Place]
 Notify = Callable[[str], None]
 
 # Folders that hold data of other programs.
@@ -28,9 +28,9 @@ def are_sources(data: Scorable) -> bool:
     """Tell whether `data` are files to ingest, not a dataset."""
     if isinstance(data, Dataset):
         return False
-    if not isinstance(data, (str, Path)):
+    if not isinstance(data, (str, Path, StorePath)):
         return len(data) != 1 or are_sources(data[0])
-    path = Path(data)
+    path = place_of(data)
     return path.is_file() or (path.suffix in _SOURCE_FOLDERS and path.is_dir() and not is_dataset(path))
 
 
@@ -52,7 +52,7 @@ def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
 
 @contextlib.contextmanager
 def opened_like(
-    model: LinearModel, data: Scorable, *, name: str, beside: Path, **options: Any
+    model: LinearModel, data: Scorable, *, name: str, beside: Place, **options: Any
 ) -> Iterator[tuple[Dataset, tuple[str, ...]]]:
     """Open a dataset, or make one of source files, in their order, for as long as the context lasts.
 
@@ -63,7 +63,7 @@ def opened_like(
     data : Dataset, its path, or paths of source files
     name : str
         What messages call the model.
-    beside : Path
+    beside : Place
         The temporary dataset gets this name and an ending ``.partial``: workers must reach it.
     **options
         Of `distls.ingest`.
@@ -82,7 +82,7 @@ def opened_like(
     if isinstance(data, Dataset):
         yield data, ()
     elif not are_sources(data):
-        (path,) = [data] if isinstance(data, (str, Path)) else data
+        (path,) = [data] if isinstance(data, (str, Path, StorePath)) else data
         yield open_dataset(path), ()
     else:
         beside = beside.resolve()
@@ -91,7 +91,7 @@ def opened_like(
             notices = _ingest(data, temporary, model, name, options)
             yield open_dataset(temporary), notices
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            remove_tree(temporary)
 
 
 def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
@@ -104,7 +104,7 @@ def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
 
 
 def _ingest(
-    data: Scorable, temporary: Path, model: LinearModel, name: str, options: dict[str, Any]
+    data: Scorable, temporary: Place, model: LinearModel, name: str, options: dict[str, Any]
 ) -> tuple[str, ...]:
     # most fits and scores have no use for the machinery of ingest
     from distls.ingestion import ingest

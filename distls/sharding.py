@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.storage.rows import index_dtype
 from distls.storage.spill import SpillArea
+from distls.storage.stores import Place
 from distls.storage.untrusted import making_sense, refuse_links
 from distls.workers.buffers import release_buffers
 from distls.workers.lanes import DEFAULT_LANES
@@ -51,7 +51,7 @@ _COPIES = 3
 
 
 def add_columns(
-    dataset: str | Path,
+    dataset: str | Place,
     *,
     shard_size: int | None = None,
     executor: Executor | None = None,

@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import io
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TextIO, cast
 
 from distls.storage.errors import StorageError
+from distls.storage.stores import Place, StorePath
 
 __all__ = [
     "atomic_directory",
     "canonical_json",
     "describe_os_error",
+    "remove_tree",
     "replace_directory",
+    "subfolders",
+    "text_file",
     "write_bytes",
     "write_json",
 ]
@@ -30,13 +35,16 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Place, value: Any) -> None:
     """Write `value` as JSON, atomically and synced."""
     write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
-def write_bytes(path: Path, *parts: bytes | memoryview, sync: bool = True) -> None:
+def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> None:
     """Write `parts`, one after the other, to `path` through a temporary name: `path` is either old or whole."""
+    if isinstance(path, StorePath):
+        path.write_parts(*parts)
+        return
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         with temporary.open("wb") as file:
@@ -54,8 +62,15 @@ def write_bytes(path: Path, *parts: bytes | memoryview, sync: bool = True) -> No
 
 
 @contextlib.contextmanager
-def atomic_directory(target: Path, *, sync: bool = True) -> Iterator[Path]:
-    """Yield a temporary sibling folder that becomes `target` (replacing it) when the block ends without error."""
+def atomic_directory(target: Place, *, sync: bool = True) -> Iterator[Place]:
+    """Yield a temporary sibling folder that becomes `target` (replacing it) when the block ends without error.
+
+    In an object store it is `target` itself, in which objects are replaced one by one: something else has to say that
+    it is whole.
+    """
+    if isinstance(target, StorePath):
+        yield target
+        return
     temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
     temporary.mkdir(parents=True)
     try:
@@ -72,9 +87,15 @@ def atomic_directory(target: Path, *, sync: bool = True) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def replace_directory(source: Path, target: Path) -> None:
-    """Rename `source` to `target`; a folder that was there stays whole if that fails, else may be left as `source`."""
-    if not target.exists():
+def replace_directory(source: Place, target: Place) -> None:
+    """Rename `source` to `target`; a folder that was there stays whole if that fails, else may be left as `source`.
+
+    In an object store, the group `source` is copied, its metadata last; until then there is no `target`.
+    """
+    if isinstance(source, StorePath) or isinstance(target, StorePath):
+        _copy_group(source, target)
+        remove_tree(source)
+    elif not target.exists():
         source.rename(target)
     elif not _exchange(source, target):
         old = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.old")
@@ -87,6 +108,21 @@ def replace_directory(source: Path, target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def _copy_group(source: Place, target: Place) -> None:
+    """Copy a zarr group within an object store, or into one."""
+    (target / _MARK).unlink(missing_ok=True)
+    remove_tree(target)
+    if isinstance(source, StorePath):
+        names = [place.relative_to(source) for place in source.objects()]
+    else:
+        names = sorted(str(path.relative_to(source)) for path in source.rglob("*") if path.is_file())
+    for name in sorted(names, key=lambda name: name == _MARK):
+        copy = target / name
+        assert isinstance(copy, StorePath)
+        copy.copy_from(source / name)
+
+
+_MARK = "zarr.json"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -111,6 +147,43 @@ def _sync_directory(path: Path) -> None:
     # Not every file system can sync a folder; the rename itself stays atomic.
     with contextlib.suppress(OSError):
         _sync(path)
+
+
+def remove_tree(folder: Place) -> None:
+    """Remove a folder and what is in it, as far as that can be done."""
+    if isinstance(folder, StorePath):
+        with contextlib.suppress(OSError):
+            folder.remove()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def subfolders(folder: Place) -> list[Place]:
+    """Return the folders in a folder, sorted."""
+    if isinstance(folder, StorePath):
+        return [*folder.folders()]
+    return sorted(path for path in folder.iterdir() if path.is_dir())
+
+
+@contextlib.contextmanager
+def text_file(target: Place) -> Iterator[TextIO]:
+    """Yield a text file that is there, whole and synced, when the block ends without error."""
+    if isinstance(target, StorePath):
+        with target.upload() as upload:
+            text = io.TextIOWrapper(cast(IO[bytes], upload), encoding="utf-8", newline="")
+            yield text
+            text.flush()
+        return
+    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 _CAUSES = {

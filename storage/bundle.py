@@ -1,8 +1,9 @@
 """Models and checkpoints on disk: named arrays as .npy files and one JSON file. Never pickle.
 
 A bundle is a folder that appears under its name at once, whole. ``bundle.json`` lists every array with its shape,
-dtype and the crc32c of its file, and ends with its own checksum; nothing else in the folder is read. The
-specification is docs/format.md.
+dtype and the crc32c of its file, and ends with its own checksum; nothing else in the folder is read. In an object
+store ``bundle.json`` is written last, and names the folder that its arrays are in: there is the old bundle or the new
+one. The specification is docs/format.md.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import re
 import threading
 import tokenize
-from pathlib import Path
+import uuid
 from typing import Any
 
 import google_crc32c
@@ -20,14 +21,23 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from distls.storage.atomic import atomic_directory, canonical_json, write_json
+from distls.storage.atomic import (
+    atomic_directory,
+    canonical_json,
+    remove_tree,
+    subfolders,
+    write_bytes,
+    write_json,
+)
 from distls.storage.errors import CorruptDataError, FormatError
+from distls.storage.stores import Place, StorePath
 from distls.storage.untrusted import read_array_file, read_json
 
 __all__ = ["parse_npy", "read_bundle", "write_bundle"]
 
 _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
+_FOLDER = re.compile(r"arrays-[0-9a-f]{8}")
 _NUMBERS = "biufc"
 # A header is a Python literal, and the parser of CPython 3.11 fails now and then when threads call it at once
 # (SystemError: AST constructor recursion depth mismatch).
@@ -35,7 +45,7 @@ _ONE_PARSER = threading.Lock()
 
 
 def write_bundle(
-    folder: Path, kind: str, attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]
+    folder: Place, kind: str, attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]
 ) -> None:
     """Write `arrays` and `attributes` as the bundle `folder`, replacing it.
 
@@ -47,17 +57,24 @@ def write_bundle(
         JSON values.
     arrays : dict of name -> array of numbers
     """
+    content: dict[str, Any] = {"kind": kind, "version": _VERSION, "attributes": attributes}
+    if isinstance(folder, StorePath):
+        content["folder"] = f"arrays-{uuid.uuid4().hex[:8]}"
     with atomic_directory(folder) as temporary:
-        described = {name: _write_array(temporary, name, array) for name, array in arrays.items()}
-        content = {"kind": kind, "version": _VERSION, "attributes": attributes, "arrays": described}
+        inside = temporary / content["folder"] if "folder" in content else temporary
+        content["arrays"] = {name: _write_array(inside, name, array) for name, array in arrays.items()}
         write_json(temporary / "bundle.json", {**content, "crc32c": _checksum(content)})
+    if isinstance(folder, StorePath):
+        for earlier in subfolders(folder):
+            if earlier.name != content["folder"]:
+                remove_tree(earlier)
 
 
 def _checksum(content: dict[str, Any]) -> int:
     return google_crc32c.value(canonical_json(content).encode())
 
 
-def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
+def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any]:
     array = np.asarray(array, order="C")
     if not _NAME.fullmatch(name) or array.dtype.kind not in _NUMBERS:
         raise ValueError(
@@ -67,9 +84,7 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]
     header = io.BytesIO()
     npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
     payload = array.reshape(-1).view(np.uint8)
-    with (folder / f"{name}.npy").open("wb") as file:
-        file.write(header.getvalue())
-        file.write(payload.data)
+    write_bytes(folder / f"{name}.npy", header.getvalue(), payload.data, sync=False)
     checksum = google_crc32c.value(header.getvalue())
     checksum = google_crc32c.extend(checksum, payload) if payload.size else checksum
     return _describe(array, checksum)
@@ -80,7 +95,7 @@ def _describe(array: NDArray[Any], checksum: int | None) -> dict[str, Any]:
 
 
 def read_bundle(
-    folder: Path, kind: str, within: Path | None = None
+    folder: Place, kind: str, within: Place | None = None
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a bundle and verify every array.
 
@@ -109,6 +124,7 @@ def read_bundle(
         checksum = content.pop("crc32c", None)
         found, version = content["kind"], content["version"]
         described, attributes = dict(content["arrays"]), dict(content["attributes"])
+        inside = content.get("folder", "")
     except (AttributeError, KeyError, TypeError, ValueError):
         raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
     if (found, version) != (kind, _VERSION):
@@ -117,10 +133,13 @@ def read_bundle(
         )
     if checksum != _checksum(content):
         raise CorruptDataError(f"{folder}/bundle.json: its content does not match its checksum")
-    return attributes, {name: _read_array(folder, name, item, within) for name, item in described.items()}
+    if not isinstance(inside, str) or (inside and not _FOLDER.fullmatch(inside)):
+        raise FormatError(f"{folder}: illegal folder of arrays {inside!r}")
+    arrays = folder / inside if inside else folder
+    return attributes, {name: _read_array(arrays, name, item, within) for name, item in described.items()}
 
 
-def _read_description(folder: Path, kind: str, within: Path) -> Any:
+def _read_description(folder: Place, kind: str, within: Place) -> Any:
     try:
         return read_json(folder / "bundle.json", within)
     except FormatError:
@@ -133,7 +152,7 @@ def _read_description(folder: Path, kind: str, within: Path) -> Any:
         raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
 
 
-def _read_array(folder: Path, name: str, described: Any, within: Path) -> NDArray[Any]:
+def _read_array(folder: Place, name: str, described: Any, within: Place) -> NDArray[Any]:
     if not _NAME.fullmatch(name):
         raise FormatError(f"{folder}: illegal array name {name!r}")
     path = folder / f"{name}.npy"

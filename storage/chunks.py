@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import google_crc32c
@@ -20,9 +18,10 @@ from numcodecs.blosc import Blosc
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
-from distls.storage.atomic import describe_os_error
-from distls.storage.errors import CorruptDataError
+from distls.storage.atomic import describe_os_error, remove_tree, subfolders
+from distls.storage.errors import CorruptDataError, StorageError
 from distls.storage.retrying import read_patiently
+from distls.storage.stores import Place, StorePath
 from distls.storage.untrusted import open_regular, read_bytes, read_json
 
 __all__ = [
@@ -85,19 +84,19 @@ def _metadata_of(shape: tuple[int, ...], dtype: np.dtype[Any], codec: str) -> di
     }
 
 
-def write_group(folder: Path, attributes: dict[str, Any]) -> None:
+def write_group(folder: Place, attributes: dict[str, Any]) -> None:
     """Write the metadata of a zarr group, making its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
     (folder / "zarr.json").write_text(text, encoding="utf-8")
 
 
-def chunk_path(folder: Path, n_dimensions: int) -> Path:
+def chunk_path(folder: Place, n_dimensions: int) -> Place:
     """Return the file of an array's only chunk."""
     return folder.joinpath("c", *["0"] * n_dimensions)
 
 
-def write_array(folder: Path, array: NDArray[Any], codec: str) -> tuple[int, int]:
+def write_array(folder: Place, array: NDArray[Any], codec: str) -> tuple[int, int]:
     """Write `array` as a zarr array of one chunk.
 
     Returns
@@ -118,9 +117,13 @@ def write_array(folder: Path, array: NDArray[Any], codec: str) -> tuple[int, int
     checksum = google_crc32c.value(payload)
     path = chunk_path(folder, array.ndim)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb", buffering=0) as file:
-        _write_all(file.fileno(), payload.data)
-        _write_all(file.fileno(), memoryview(checksum.to_bytes(4, "little")))
+    tail = memoryview(checksum.to_bytes(4, "little"))
+    if isinstance(path, StorePath):
+        path.write_parts(payload.data, tail)
+    else:
+        with path.open("wb", buffering=0) as file:
+            _write_all(file.fileno(), payload.data)
+            _write_all(file.fileno(), tail)
     return len(payload) + _CHECKSUM_BYTES, checksum
 
 
@@ -174,7 +177,7 @@ class KeptBuffers(BufferPool):
 
 
 def read_array(
-    folder: Path,
+    folder: Place,
     name: str,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
@@ -183,7 +186,7 @@ def read_array(
     pool: BufferPool,
     where: str,
     remedy: str = "ingest the data set again",
-    within: Path | None = None,
+    within: Place | None = None,
 ) -> NDArray[Any]:
     """Read one array of known shape into the pool's buffer `name`, checking presence, size and checksum.
 
@@ -193,7 +196,7 @@ def read_array(
         Encoded size and crc32c from the table of partitions or shards.
     where, remedy : str
         Of errors: names the dataset and partition, and says what to do.
-    within : Path, optional
+    within : Place, optional
         The folder of the dataset, which no link may lead out of; default: `folder`.
 
     Raises
@@ -230,7 +233,7 @@ def read_array(
     return decoded.view(dtype).reshape(shape)
 
 
-def read_described_array(folder: Path, within: Path) -> NDArray[Any]:
+def read_described_array(folder: Place, within: Place) -> NDArray[Any]:
     """Read an uncompressed array in `within` whose type and shape only its own ``zarr.json`` knows.
 
     Raises
@@ -289,8 +292,8 @@ _DECODED_SIZES = {"zstd": _zstd_decoded_size, "lz4": _blosc_decoded_size}
 
 
 def _read_payload(
-    path: Path,
-    within: Path,
+    path: Place,
+    within: Place,
     expected: tuple[int, int],
     into: tuple[BufferPool, str],
     corrupt: partial[CorruptDataError],
@@ -309,6 +312,8 @@ def _read_payload(
         return read_patiently(read, path)
     except (FileNotFoundError, NotADirectoryError):
         raise corrupt("its chunk is missing") from None
+    except StorageError:
+        raise
     except OSError as error:
         what, _ = corrupt.args
         error.filename = error.filename or str(path)
@@ -316,15 +321,20 @@ def _read_payload(
 
 
 def _read_file(
-    path: Path, within: Path, size: int, into: tuple[BufferPool, str], corrupt: partial[CorruptDataError]
+    path: Place, within: Place, size: int, into: tuple[BufferPool, str], corrupt: partial[CorruptDataError]
 ) -> NDArray[np.uint8]:
     """Read a file that must have `size` bytes; no memory is taken for one that has not."""
-    with open(open_regular(path, within), "rb", buffering=0) as file:
-        found = os.fstat(file.fileno()).st_size
+    pool, buffer = into
+
+    def room(found: int) -> NDArray[np.uint8]:
         if found != size:
             raise corrupt(f"{found} bytes on disk, {size} recorded")
-        pool, buffer = into
-        encoded = pool.take(buffer, size)
+        return pool.take(buffer, size)
+
+    if isinstance(path, StorePath):
+        return path.read_whole(room)
+    with open(open_regular(path, within), "rb", buffering=0) as file:
+        encoded = room(os.fstat(file.fileno()).st_size)
         view, done = encoded.data, 0
         while done < size:
             got = file.readinto(view[done:])
@@ -338,7 +348,7 @@ def _corrupt(what: str, remedy: str, why: str) -> CorruptDataError:
     return CorruptDataError(f"{what}: {why}; {remedy}")
 
 
-def read_arrays(folder: Path, within: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(folder: Place, within: Place) -> dict[str, NDArray[Any]]:
     """Read all arrays of a group of small ones in the dataset `within`, by name.
 
     Raises
@@ -346,13 +356,12 @@ def read_arrays(folder: Path, within: Path) -> dict[str, NDArray[Any]]:
     OSError, ValueError, KeyError, TypeError
         One cannot be read, or is not what `write_arrays` writes.
     """
-    members = sorted(path for path in folder.iterdir() if path.is_dir())
-    return {path.name: read_described_array(path, within) for path in members}
+    return {path.name: read_described_array(path, within) for path in subfolders(folder)}
 
 
-def write_arrays(folder: Path, arrays: dict[str, NDArray[Any]]) -> None:
+def write_arrays(folder: Place, arrays: dict[str, NDArray[Any]]) -> None:
     """Write a group of small arrays, uncompressed, in place of what is there."""
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     write_group(folder, {})
     for name, array in arrays.items():
         write_array(folder / name, array, "none")

@@ -6,17 +6,21 @@ carries that fingerprint and a digest of its own; it comes to be by one rename, 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.atomic import atomic_directory, replace_directory, write_json
+from distls.storage.atomic import (
+    atomic_directory,
+    remove_tree,
+    replace_directory,
+    subfolders,
+    write_json,
+)
 from distls.storage.chunks import (
     BufferPool,
     decoded_by,
@@ -26,7 +30,13 @@ from distls.storage.chunks import (
     write_arrays,
     write_group,
 )
-from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, MismatchError
+from distls.storage.errors import (
+    CorruptDataError,
+    FormatError,
+    IncompleteError,
+    MismatchError,
+    StorageError,
+)
 from distls.storage.format import DatasetMeta, ShardTable, digest_of
 from distls.storage.partition import WORTHWHILE_RATIO, are_below, are_offsets
 from distls.storage.rows import (
@@ -39,6 +49,7 @@ from distls.storage.rows import (
     index_dtype,
     n_columns_of,
 )
+from distls.storage.stores import Place
 from distls.storage.untrusted import read_json
 
 __all__ = [
@@ -90,7 +101,7 @@ class ColumnShards:
 
     Attributes
     ----------
-    path : Path
+    path : Place
         Of the dataset.
     meta : DatasetMeta
         Of the dataset.
@@ -103,7 +114,7 @@ class ColumnShards:
         Sha256 of what describes the shards, their checksums among it.
     """
 
-    path: Path
+    path: Place
     meta: DatasetMeta
     shard_size: int
     codec: str
@@ -168,7 +179,7 @@ class ColumnShards:
         return ColumnShard(int(table.first[index]), x)
 
 
-def _remedy(root: Path) -> str:
+def _remedy(root: Place) -> str:
     return f"remove {root / COLUMNS} and run `distls columns {root}`"
 
 
@@ -180,7 +191,7 @@ def _check_structure(x: CscColumns, n_rows: int, where: str, remedy: str) -> Non
         raise CorruptDataError(f"{where}, array indices: row numbers out of range; {remedy}")
 
 
-def shard_folder(folder: Path, index: int) -> Path:
+def shard_folder(folder: Place, index: int) -> Place:
     """Return the group of shard `index` in the group `folder` of all."""
     return folder / f"{index:08d}"
 
@@ -197,12 +208,12 @@ def _layout(meta: DatasetMeta, columns: int, nnz: int) -> dict[str, tuple[tuple[
     }
 
 
-def write_shard(folder: Path, index: int, x: Columns, n_rows: int, codec: str) -> ShardRecord:
+def write_shard(folder: Place, index: int, x: Columns, n_rows: int, codec: str) -> ShardRecord:
     """Write one shard; a whole one appears under its name at once, replacing an earlier attempt.
 
     Parameters
     ----------
-    folder : Path
+    folder : Place
         Group of all shards.
     codec : {"none", "zstd", "lz4"}
         Of the values.
@@ -250,8 +261,8 @@ def choose_codec(x: Rows, codec: str) -> str:
 
 
 def publish_columns(
-    root: Path,
-    folder: Path,
+    root: Place,
+    folder: Place,
     records: Iterable[ShardRecord],
     *,
     dataset_fingerprint: str,
@@ -265,8 +276,9 @@ def publish_columns(
     ordered = sorted(records, key=lambda record: record.index)
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: column shards are missing; run `distls columns {root}` again")
-    for leftover in folder.glob("*.partial"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    for leftover in subfolders(folder):
+        if leftover.suffix == ".partial":
+            remove_tree(leftover)
     arrays = _table_of(ordered).to_arrays()
     write_arrays(folder / "shards", arrays)
     attributes = {
@@ -291,7 +303,7 @@ def _table_of(records: list[ShardRecord]) -> ShardTable:
     )
 
 
-def open_columns(root: Path, meta: DatasetMeta, fingerprint: str) -> ColumnShards | None:
+def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShards | None:
     """Open the column shards of a dataset; None where there are none, or unfinished ones.
 
     Raises
@@ -317,18 +329,18 @@ def open_columns(root: Path, meta: DatasetMeta, fingerprint: str) -> ColumnShard
         if not (folder / "zarr.json").exists():
             return None
         raise _unreadable(root, error) from None
-    except (FormatError, MismatchError):
+    except (FormatError, MismatchError, StorageError):
         raise
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise _unreadable(root, error) from None
 
 
-def _unreadable(root: Path, error: Exception) -> CorruptDataError:
+def _unreadable(root: Place, error: Exception) -> CorruptDataError:
     why = " ".join(str(error).split())
     return CorruptDataError(f"{root}: the column shards cannot be read ({why}); {_remedy(root)}")
 
 
-def _check_versions(root: Path, attributes: dict[str, Any], fingerprint: str) -> None:
+def _check_versions(root: Place, attributes: dict[str, Any], fingerprint: str) -> None:
     version, found = attributes.get("format_version"), attributes.get("dataset_fingerprint")
     if version != COLUMNS_VERSION:
         raise FormatError(

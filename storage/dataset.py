@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.atomic import write_json
+from distls.storage.atomic import remove_tree, write_json
 from distls.storage.chunks import BufferPool, read_arrays, write_arrays
 from distls.storage.columns import ColumnShards, open_columns
-from distls.storage.errors import CorruptDataError, FormatError, IncompleteError
+from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
 from distls.storage.format import DatasetMeta, PartitionTable, fingerprint_of
 from distls.storage.names import NAME_ARRAYS, unpack_names
 from distls.storage.partition import PartitionRecord, check_table, decoded_bytes, read_partition
 from distls.storage.rows import Partition
+from distls.storage.stores import Place, place_of
 from distls.storage.untrusted import read_json
 
 __all__ = ["STAGING", "Dataset", "is_dataset", "open_dataset", "publish", "read_features"]
@@ -34,14 +33,14 @@ class Dataset:
 
     Attributes
     ----------
-    path : Path
+    path : Place
     meta : DatasetMeta
     table : PartitionTable
     fingerprint : str
         Sha256 of metadata and partition checksums.
     """
 
-    path: Path
+    path: Place
     meta: DatasetMeta
     table: PartitionTable
     fingerprint: str
@@ -94,15 +93,17 @@ class Dataset:
         return unpack_names(self.features(), str(self.path)) if named else None
 
 
-def is_dataset(path: Path) -> bool:
+def is_dataset(path: Place) -> bool:
     """Tell whether `path` holds a finished dataset (of any version)."""
     try:
         return "distls" in read_json(path / "zarr.json", path).get("attributes", {})
+    except StorageError:
+        raise
     except (OSError, ValueError, AttributeError):
         return False
 
 
-def open_dataset(path: str | Path) -> Dataset:
+def open_dataset(path: str | Place) -> Dataset:
     """Open a dataset and check its metadata; no partition is read.
 
     Raises
@@ -114,7 +115,7 @@ def open_dataset(path: str | Path) -> Dataset:
     CorruptDataError
         The metadata does not match its fingerprint.
     """
-    root = Path(path)
+    root = place_of(path)
     attributes = _attributes(root)
     stored = dict(attributes)
     recorded = stored.pop("fingerprint", None)
@@ -122,7 +123,7 @@ def open_dataset(path: str | Path) -> Dataset:
     try:
         table = PartitionTable.from_arrays(read_arrays(root / "partitions", root))
         fingerprint = fingerprint_of(meta, table)
-    except FormatError:
+    except (FormatError, StorageError):
         raise
     except (KeyError, OSError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())
@@ -135,9 +136,11 @@ def open_dataset(path: str | Path) -> Dataset:
     return Dataset(root, meta, table, fingerprint)
 
 
-def _attributes(root: Path) -> dict[str, Any]:
+def _attributes(root: Place) -> dict[str, Any]:
     try:
         return dict(read_json(root / "zarr.json", root)["attributes"]["distls"])
+    except (FormatError, StorageError):
+        raise
     except FileNotFoundError:
         if (root / STAGING).exists():
             raise IncompleteError(
@@ -157,13 +160,11 @@ def _attributes(root: Path) -> dict[str, Any]:
         raise FormatError(f"{root}: permission denied") from None
     except OSError as error:
         raise FormatError(f"{root}: zarr.json cannot be read ({error.strerror})") from None
-    except FormatError:
-        raise
     except (KeyError, TypeError, ValueError):
         raise FormatError(f"{root}: not a distls data set (zarr.json has no distls metadata)") from None
 
 
-def read_features(root: Path, checksums: dict[str, int]) -> dict[str, NDArray[Any]]:
+def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[Any]]:
     """Read the arrays of a dataset's ``features/`` group, verified; empty when it has none.
 
     Raises
@@ -174,7 +175,7 @@ def read_features(root: Path, checksums: dict[str, int]) -> dict[str, NDArray[An
     folder = root / "features"
     try:
         arrays = read_arrays(folder, root) if folder.exists() else {}
-    except FormatError:
+    except (FormatError, StorageError):
         raise
     except (KeyError, OSError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())
@@ -196,7 +197,7 @@ def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
 
 
 def publish(
-    root: Path, meta: DatasetMeta, records: Iterable[PartitionRecord], features: dict[str, NDArray[Any]]
+    root: Place, meta: DatasetMeta, records: Iterable[PartitionRecord], features: dict[str, NDArray[Any]]
 ) -> Dataset:
     """Write the partition table, the features and, last, the metadata that makes the dataset whole.
 
@@ -215,13 +216,13 @@ def publish(
     table = _table_of(ordered)
     meta = replace(_with_counts(meta, ordered), features=_checksums_of(features))
     write_arrays(root / "partitions", table.to_arrays())
-    shutil.rmtree(root / "features", ignore_errors=True)
+    remove_tree(root / "features")
     if features:
         write_arrays(root / "features", features)
     fingerprint = fingerprint_of(meta, table)
     attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
     write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": attributes})
-    shutil.rmtree(root / STAGING, ignore_errors=True)
+    remove_tree(root / STAGING)
     return Dataset(root, meta, table, fingerprint)
 
 

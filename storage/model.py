@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from distls.storage.bundle import read_bundle, write_bundle
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.format import Label, TargetKind, is_label
+from distls.storage.stores import Place, place_of
 
 __all__ = [
     "PROBABLE",
@@ -176,7 +176,7 @@ def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDAr
     return digest.hexdigest()
 
 
-def save_model(folder: Path, model: LinearModel) -> None:
+def save_model(folder: Place, model: LinearModel) -> None:
     """Write a model; it appears whole or not at all."""
     attributes: dict[str, Any] = {
         "classes": model.classes,
@@ -203,7 +203,7 @@ def save_model(folder: Path, model: LinearModel) -> None:
     write_bundle(folder, "model", attributes, {**weights, "intercept": model.intercept, **features, **others})
 
 
-def _all_rows(folder: Path, arrays: dict[str, NDArray[Any]], n_features: Any) -> NDArray[Any]:
+def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: Any) -> NDArray[Any]:
     """Return the weights of all features where only rows of them are stored."""
     weights, rows = arrays["weights"], arrays.get(_ROWS)
     if rows is None:
@@ -223,7 +223,7 @@ def _all_rows(folder: Path, arrays: dict[str, NDArray[Any]], n_features: Any) ->
     return full
 
 
-def load_model(path: str | Path) -> LinearModel:
+def load_model(path: str | Place) -> LinearModel:
     """Load the model of a run, or a model folder.
 
     Raises
@@ -233,7 +233,7 @@ def load_model(path: str | Path) -> LinearModel:
     CorruptDataError
         Its arrays do not match their checksums.
     """
-    root = Path(path)
+    root = place_of(path)
     folder = root / "model" if (root / "model").is_dir() else root
     if not root.exists():
         raise FormatError(f"{root}: no such run or model")
@@ -266,7 +266,7 @@ def load_model(path: str | Path) -> LinearModel:
     return model
 
 
-def _check_whole(model: LinearModel, folder: Path) -> None:
+def _check_whole(model: LinearModel, folder: Place) -> None:
     """Refuse a model whose parts do not fit together."""
     weights, intercept = model.weights, model.intercept
     if model.target not in _TARGETS:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.atomic import atomic_directory
 from distls.storage.chunks import BufferPool, decoded_by, read_array, write_array, write_group
 from distls.storage.errors import CorruptDataError
 from distls.storage.format import DatasetMeta, PartitionTable
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype, n_rows_of
+from distls.storage.stores import Place
 
 __all__ = [
     "PartitionRecord",
@@ -62,7 +61,7 @@ class PartitionRecord:
     weight_sum: float
 
 
-def partition_folder(root: Path, index: int) -> Path:
+def partition_folder(root: Place, index: int) -> Place:
     """Return the group of row partition `index`."""
     return root / "rows" / f"{index:08d}"
 
@@ -106,22 +105,20 @@ def _sparse_attributes(n_rows: int, n_columns: int) -> dict[str, Any]:
 
 
 def write_partition(
-    root: Path, index: int, partition: Partition, n_features: int, n_classes: int, codecs: dict[str, str]
+    root: Place, index: int, partition: Partition, n_features: int, n_classes: int, codecs: dict[str, str]
 ) -> PartitionRecord:
     """Write one partition; a whole one appears under its name at once, replacing an earlier attempt.
 
     Parameters
     ----------
-    root : Path
+    root : Place
         Folder of the dataset.
     n_classes : int
         Length of the class list, 0 for continuous targets and unlabelled rows.
     """
-    target = partition_folder(root, index)
-    folder = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
     n_rows = n_rows_of(partition.x)
     sparse = isinstance(partition.x, CsrRows)
-    try:
+    with atomic_directory(partition_folder(root, index), sync=False) as folder:
         write_group(folder, _sparse_attributes(n_rows, n_features) if sparse else {})
         if isinstance(partition.y, CsrRows):
             write_group(folder / "y", _sparse_attributes(n_rows, n_classes))
@@ -129,11 +126,6 @@ def write_partition(
             name: write_array(folder / name, array, codecs.get(name, "none"))
             for name, array in _arrays_of(partition, n_features).items()
         }
-        shutil.rmtree(target, ignore_errors=True)
-        folder.rename(target)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
     return _record(index, partition, n_classes, written)
 
 
@@ -231,7 +223,7 @@ def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
 
 
 def read_partition(
-    root: Path, meta: DatasetMeta, table: PartitionTable, index: int, pool: BufferPool
+    root: Place, meta: DatasetMeta, table: PartitionTable, index: int, pool: BufferPool
 ) -> Partition:
     """Read, verify and decode one partition into the pool's buffers.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import uuid
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +13,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from distls.storage.atomic import replace_directory
 from distls.storage.format import Label, TargetKind
+from distls.storage.stores import Place
 
 __all__ = ["PredictionArrays"]
 
@@ -30,8 +33,9 @@ class PredictionArrays:
 
     Parameters
     ----------
-    target : Path
-        Appears when the context ends without error.
+    target : Place
+        Appears when the context ends without error. What an object store is to get is put together on this machine's
+        disk, in its folder for temporary files.
     n_rows, width : int
     classes : list of labels
     dtype : of the scores or numbers
@@ -40,7 +44,7 @@ class PredictionArrays:
 
     def __init__(
         self,
-        target: Path,
+        target: Place,
         n_rows: int,
         width: int,
         classes: list[Label],
@@ -48,7 +52,9 @@ class PredictionArrays:
         kind: TargetKind = "class",
     ) -> None:
         self._target = target
-        self._temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
+        name = f"{target.name}.{uuid.uuid4().hex[:8]}.partial"
+        local = isinstance(target, Path)
+        self._temporary = target.with_name(name) if local else Path(tempfile.gettempdir()) / name
         self._row = 0
         attributes = {} if kind == "continuous" else {"classes": classes}
         group = zarr.create_group(str(self._temporary), attributes=attributes)
@@ -78,7 +84,7 @@ class PredictionArrays:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._temporary.rename(self._target)
+            replace_directory(self._temporary, self._target)
         else:
             shutil.rmtree(self._temporary, ignore_errors=True)
 

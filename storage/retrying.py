@@ -6,10 +6,10 @@ import errno
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
-from distls.storage.errors import CorruptDataError
+from distls.storage.errors import CorruptDataError, StorageError
+from distls.storage.stores import Place
 
 __all__ = ["read_patiently"]
 
@@ -30,7 +30,7 @@ _LASTING = {
 }
 
 
-def read_patiently(read: Callable[[], Read], what: Path) -> Read:
+def read_patiently(read: Callable[[], Read], what: Place) -> Read:
     """Return `read()`, tried again where storage failed (three times in all) or the bytes were wrong (once).
 
     A read that was torn on its way looks like damage; damage is there the second time too.
@@ -39,7 +39,7 @@ def read_patiently(read: Callable[[], Read], what: Path) -> Read:
     ----------
     read : callable
         Opens the file anew: a stale handle stays stale.
-    what : Path
+    what : Place
         For the note in the log, which is written when another attempt succeeded.
 
     Raises
@@ -67,4 +67,5 @@ def read_patiently(read: Callable[[], Read], what: Path) -> Read:
 def _lasts(error: Exception, before: Exception | None) -> bool:
     if isinstance(error, CorruptDataError):
         return isinstance(before, CorruptDataError)
-    return isinstance(error, OSError) and error.errno in _LASTING
+    # an object store has been asked for long enough
+    return isinstance(error, StorageError) or (isinstance(error, OSError) and error.errno in _LASTING)

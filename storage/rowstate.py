@@ -7,7 +7,6 @@ again. Files are replaced whole, carry a checksum and are not synced: a solver c
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from distls.storage.atomic import write_bytes
 from distls.storage.bundle import parse_npy
 from distls.storage.errors import StateLostError
+from distls.storage.stores import Place, place_of
 from distls.storage.untrusted import read_array_file
 
 __all__ = ["RowState"]
@@ -34,10 +34,10 @@ class RowState:
         Made when the first array is written.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Place) -> None:
+        self.folder = place_of(folder)
 
-    def _path(self, index: int, version: int) -> Path:
+    def _path(self, index: int, version: int) -> Place:
         return self.folder / f"{index:08d}-{version:06d}.npy"
 
     def write(self, index: int, version: int, array: NDArray[Any]) -> None:

@@ -7,21 +7,18 @@ a group holds arrays one after the other, little-endian; what they are is the wo
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.atomic import canonical_json, describe_os_error, write_bytes, write_json
+from distls.storage.atomic import canonical_json, describe_os_error, remove_tree, write_bytes, write_json
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError
 from distls.storage.locks import DATASET_LOCK, locked
-from distls.storage.untrusted import open_regular, read_object
+from distls.storage.stores import Place
+from distls.storage.untrusted import opened_ranges, read_object
 
 __all__ = ["SpillArea"]
 
@@ -32,15 +29,15 @@ _FOLDER = ".columns"
 class SpillArea:
     """The temporary files beside the partitions of the dataset at `dataset`."""
 
-    dataset: Path
+    dataset: Place
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         """DATASET/.columns."""
         return self.dataset / _FOLDER
 
     @property
-    def shards(self) -> Path:
+    def shards(self) -> Place:
         """The group of finished shards, to be published as a whole."""
         return self.folder / "columns"
 
@@ -51,7 +48,7 @@ class SpillArea:
 
     def remove(self) -> None:
         """Delete everything."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder)
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Store the plan, synced."""
@@ -98,7 +95,7 @@ class SpillArea:
 
     # -- groups of rows ----------------------------------------------------------------------------------
 
-    def _group(self, number: int) -> Path:
+    def _group(self, number: int) -> Place:
         return self.folder / "groups" / f"{number:08d}.bin"
 
     def group_bytes(self, number: int) -> int:
@@ -110,16 +107,7 @@ class SpillArea:
 
     def write_group(self, number: int, *arrays: NDArray[Any]) -> None:
         """Write the arrays of a group."""
-        path = self._group(number)
-        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
-        try:
-            with temporary.open("wb", buffering=0) as file:
-                for array in arrays:
-                    _write_all(file.fileno(), array)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_bytes(self._group(number), *map(_little, arrays), sync=False)
 
     @contextlib.contextmanager
     def open_group(self, number: int) -> Iterator[Callable[[int, NDArray[Any]], None]]:
@@ -130,19 +118,13 @@ class SpillArea:
         CorruptDataError
             The file ends before the array is full.
         """
-        descriptor = open_regular(self._group(number), self.dataset)
-        try:
-            yield lambda at, into: self._read(descriptor, at, into)
-        finally:
-            os.close(descriptor)
+        with opened_ranges(self._group(number), self.dataset) as read:
+            yield lambda at, into: self._fill(read, at, into)
 
-    def _read(self, descriptor: int, at: int, into: NDArray[Any]) -> None:
+    def _fill(self, read: Callable[[int, memoryview], int], at: int, into: NDArray[Any]) -> None:
         view = into.reshape(-1).view(np.uint8).data
-        while len(view):
-            got = os.preadv(descriptor, [view], at)
-            if not got:
-                raise self.damaged()
-            view, at = view[got:], at + got
+        if read(at, view) < len(view):
+            raise self.damaged()
 
     def damaged(self) -> CorruptDataError:
         """Return the error of temporary files that were changed."""
@@ -150,7 +132,7 @@ class SpillArea:
 
     # -- finished shards ---------------------------------------------------------------------------------
 
-    def _record(self, index: int) -> Path:
+    def _record(self, index: int) -> Place:
         return self.folder / "records" / f"{index:08d}.json"
 
     def write_record(self, index: int, record: dict[str, Any]) -> None:
@@ -162,7 +144,7 @@ class SpillArea:
         return _document(self._record(index), self.dataset)
 
 
-def _document(path: Path, dataset: Path) -> dict[str, Any] | None:
+def _document(path: Place, dataset: Place) -> dict[str, Any] | None:
     try:
         return read_object(path, dataset)
     except FormatError:
@@ -171,9 +153,6 @@ def _document(path: Path, dataset: Path) -> dict[str, Any] | None:
         return None
 
 
-def _write_all(descriptor: int, array: NDArray[Any]) -> None:
+def _little(array: NDArray[Any]) -> memoryview:
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    view = little.reshape(-1).view(np.uint8).data
-    # one write() moves at most 2 GiB
-    while len(view):
-        view = view[os.write(descriptor, view) :]
+    return little.reshape(-1).view(np.uint8).data

@@ -12,22 +12,22 @@ The table gives the rows, words and values before each bucket. What the words me
 from __future__ import annotations
 
 import contextlib
+import io
 import os
-import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.atomic import canonical_json, describe_os_error, write_bytes, write_json
+from distls.storage.atomic import canonical_json, describe_os_error, remove_tree, write_bytes, write_json
 from distls.storage.chunks import BufferPool
 from distls.storage.dataset import STAGING
 from distls.storage.errors import CorruptDataError, DistlsError, FormatError
-from distls.storage.untrusted import open_regular, read_json, read_object
+from distls.storage.stores import Place, StorePath
+from distls.storage.untrusted import open_regular, opened_ranges, read_json, read_object
 
 __all__ = ["Segment", "StagingArea"]
 
@@ -56,10 +56,10 @@ class Segment:
 class StagingArea:
     """The staged files of the dataset at `dataset`; small, sent with every task."""
 
-    dataset: Path
+    dataset: Place
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         """DATASET/.ingest."""
         return self.dataset / STAGING
 
@@ -70,7 +70,7 @@ class StagingArea:
 
     def remove(self) -> None:
         """Delete every staged file."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder)
 
     def write_document(self, name: str, value: Any) -> None:
         """Store the JSON document `name` (the plan, the schema), synced."""
@@ -103,16 +103,23 @@ class StagingArea:
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Store an array that every task reads (fitted transforms, the allotment of a split)."""
         path = self.folder / f"{name}.npy"
+        if isinstance(path, StorePath):
+            content = io.BytesIO()
+            np.save(content, array, allow_pickle=False)
+            path.write_parts(content.getbuffer())
+            return
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
         with temporary.open("wb") as file:
             np.save(file, array, allow_pickle=False)
         temporary.replace(path)
 
     def read_array(self, name: str) -> NDArray[Any]:
-        """Return an array stored by `write_array`, memory-mapped."""
+        """Return an array stored by `write_array`, memory-mapped where it is a file."""
         path = self.folder / f"{name}.npy"
-        os.close(open_regular(path, self.dataset))
         try:
+            if isinstance(path, StorePath):
+                return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+            os.close(open_regular(path, self.dataset))
             return np.lib.format.open_memmap(path, mode="r")
         except (EOFError, ValueError) as error:
             raise CorruptDataError(
@@ -139,16 +146,8 @@ class StagingArea:
             `facts` with ``name`` and ``bytes``, as `finished_chunk` will return them.
         """
         path = self._chunk_path(name)
-        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
         header = _MAGIC + (len(table) - 1).to_bytes(8, "little")
-        try:
-            with temporary.open("wb", buffering=0) as file:
-                for part in (header, _bytes_of(table), _bytes_of(words)):
-                    _write_all(file.fileno(), memoryview(part))
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_bytes(path, header, _bytes_of(table), _bytes_of(words), sync=False)
         facts = {**facts, "name": name, "bytes": _HEADER_BYTES + table.nbytes + words.nbytes}
         write_bytes(path.with_suffix(".json"), canonical_json(facts).encode(), sync=False)
         return facts
@@ -183,12 +182,12 @@ class StagingArea:
     def read_table(self, name: str) -> NDArray[np.uint32]:
         """Return a chunk's table, shape (n_buckets + 1, 3)."""
         path = self._chunk_path(name)
-        with open(open_regular(path, self.dataset), "rb") as file:
-            n_buckets = _read_header(file.read(_HEADER_BYTES), str(path))
+        with opened_ranges(path, self.dataset) as read:
+            n_buckets = _read_header(_part(read, 0, _HEADER_BYTES), str(path))
             n_bytes = (n_buckets + 1) * _ENTRY_BYTES
             if n_bytes > path.stat().st_size:
                 raise _foreign(path)
-            return np.frombuffer(file.read(n_bytes), dtype="<u4").reshape(-1, 3)
+            return np.frombuffer(_part(read, _HEADER_BYTES, n_bytes), dtype="<u4").reshape(-1, 3)
 
     def read_segments(
         self, segments: Sequence[Segment], n_words: int, pool: BufferPool
@@ -220,25 +219,21 @@ class StagingArea:
 
     def _read_segment(self, segment: Segment, into: NDArray[np.uint32]) -> tuple[int, int]:
         """Read one segment to the start of `into`; return its rows and words."""
-        # partitions x chunks of these: two reads and no file object each
-        descriptor = open_regular(self._chunk_path(segment.chunk), self.dataset)
-        try:
-            n_buckets = _read_header(os.pread(descriptor, _HEADER_BYTES, 0), segment.chunk)
-            entries = os.pread(
-                descriptor,
-                (segment.stop - segment.start + 1) * _ENTRY_BYTES,
-                _HEADER_BYTES + segment.start * _ENTRY_BYTES,
-            )
+        # partitions x chunks of these: three reads and no file object each
+        with opened_ranges(self._chunk_path(segment.chunk), self.dataset) as read:
+            n_buckets = _read_header(_part(read, 0, _HEADER_BYTES), segment.chunk)
+            entries_at = _HEADER_BYTES + segment.start * _ENTRY_BYTES
+            entries = _part(read, entries_at, (segment.stop - segment.start + 1) * _ENTRY_BYTES)
             table = np.frombuffer(entries, dtype="<u4")
             first, size = int(table[1]), int(table[-2]) - int(table[1])
-            words_at = _HEADER_BYTES + (n_buckets + 1) * _ENTRY_BYTES
-            if size <= len(into) and size:
-                _pread_all(descriptor, into[:size].data.cast("B"), words_at + 4 * first, segment.chunk)
+            words_at = _HEADER_BYTES + (n_buckets + 1) * _ENTRY_BYTES + 4 * first
+            if size <= len(into) and size and read(words_at, into[:size].data.cast("B")) < 4 * size:
+                raise CorruptDataError(
+                    f"staged chunk {segment.chunk} was cut short; remove the unfinished data set"
+                )
             return int(table[-3]) - int(table[0]), size
-        finally:
-            os.close(descriptor)
 
-    def _chunk_path(self, name: str) -> Path:
+    def _chunk_path(self, name: str) -> Place:
         return self.folder / "chunks" / f"{name}.bin"
 
     # -- finished partitions -----------------------------------------------------------------------------
@@ -262,21 +257,12 @@ def _bytes_of(array: NDArray[np.uint32]) -> memoryview:
     return np.ascontiguousarray(array, dtype="<u4").data.cast("B") if array.size else memoryview(b"")
 
 
-def _write_all(descriptor: int, payload: memoryview) -> None:
-    # one write() moves at most 2 GiB
-    while len(payload):
-        payload = payload[os.write(descriptor, payload) :]
+def _part(read: Callable[[int, memoryview], int], at: int, size: int) -> bytes:
+    found = bytearray(size)
+    return bytes(found[: read(at, memoryview(found))])
 
 
-def _pread_all(descriptor: int, into: memoryview, offset: int, chunk: str) -> None:
-    while len(into):
-        got = os.preadv(descriptor, [into], offset)
-        if not got:
-            raise CorruptDataError(f"staged chunk {chunk} was cut short; remove the unfinished data set")
-        into, offset = into[got:], offset + got
-
-
-def _foreign(path: Path | str) -> CorruptDataError:
+def _foreign(path: Place | str) -> CorruptDataError:
     return CorruptDataError(f"{path}: not a staged chunk; remove the unfinished data set and ingest it again")
 
 

@@ -1,8 +1,7 @@
 """Read files that somebody else may have made: of a bounded size, regular, and inside the folder they belong to.
 
 What is refused here would else hang, fill the memory, or read and write where nobody was asked to. docs/security.md
-says what is promised. A path that is not a `pathlib.Path` is a place of another store, which has neither links nor
-devices; all that is asked of it is ``read_bytes``.
+says what is promised. An object store has neither links nor devices.
 """
 
 from __future__ import annotations
@@ -13,22 +12,23 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import DistlsError, FormatError
 from distls.storage.retrying import read_patiently
+from distls.storage.stores import Place, StorePath
 
 __all__ = [
     "LARGEST_JSON",
-    "Readable",
     "making_sense",
     "open_regular",
+    "opened_ranges",
     "parse_json",
     "read_array_file",
     "read_bytes",
@@ -49,18 +49,10 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class Readable(Protocol):
-    """What a path of any store offers."""
-
-    def read_bytes(self) -> bytes:
-        """Return the whole file."""
-        ...
-
-
 # -- files -----------------------------------------------------------------------------------------------
 
 
-def open_regular(path: Path, within: Path | None = None) -> int:
+def open_regular(path: Path, within: Place | None = None) -> int:
     """Open a regular file for reading and return its descriptor, which is the caller's to close.
 
     Parameters
@@ -78,7 +70,7 @@ def open_regular(path: Path, within: Path | None = None) -> int:
     descriptor = os.open(path, _FLAGS)
     try:
         _check_regular(descriptor, path)
-        _check_inside(descriptor, path, path.parent if within is None else within)
+        _check_inside(descriptor, path, within if isinstance(within, Path) else path.parent)
     except BaseException:
         os.close(descriptor)
         raise
@@ -112,13 +104,13 @@ def _resolved(folder: str) -> str:
     return os.path.join(os.path.realpath(folder), "")
 
 
-def _leads_out(path: Path | str, folder: Path) -> FormatError:
+def _leads_out(path: Place | str, folder: Place) -> FormatError:
     return FormatError(
         f"{path}: a link leads out of {folder}; all its files must be inside it: copy them there"
     )
 
 
-def refuse_links(folder: Path, within: Path | None = None) -> None:
+def refuse_links(folder: Place, within: Place | None = None) -> None:
     """Refuse a folder that will be written to if something in it leads elsewhere, or is no file and no folder.
 
     Parameters
@@ -130,8 +122,8 @@ def refuse_links(folder: Path, within: Path | None = None) -> None:
     ------
     FormatError
     """
-    if not isinstance(folder, Path):
-        return
+    if isinstance(folder, StorePath):
+        return  # a store has no links
     root = os.path.join(os.path.realpath(within or folder), "")
     if not os.path.join(os.path.realpath(folder), "").startswith(root):
         raise _leads_out(folder, within or folder)
@@ -153,7 +145,7 @@ def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
                 yield entry
 
 
-def read_bytes(path: Readable, within: Path | None = None, *, limit: int | None = None) -> bytes:
+def read_bytes(path: Place, within: Place | None = None, *, limit: int | None = None) -> bytes:
     """Return a file's bytes.
 
     Parameters
@@ -170,10 +162,13 @@ def read_bytes(path: Readable, within: Path | None = None, *, limit: int | None 
     OSError
         It cannot be read.
     """
-    if not isinstance(path, Path):
-        content = path.read_bytes()
-        _check_size(path, len(content), limit)
-        return content
+    if isinstance(path, StorePath):
+
+        def room(size: int) -> NDArray[np.uint8]:
+            _check_size(path, size, limit)
+            return np.empty(size, np.uint8)
+
+        return path.read_whole(room).tobytes()
 
     def read() -> bytes:
         with open(open_regular(path, within), "rb", buffering=0) as file:
@@ -190,10 +185,10 @@ def _check_size(path: Any, size: int, limit: int | None) -> None:
         )
 
 
-def read_array_file(path: Path, within: Path | None = None) -> NDArray[np.uint8]:
+def read_array_file(path: Place, within: Place | None = None) -> NDArray[np.uint8]:
     """Return a file's bytes as an array that may be written to; raises as `read_bytes`."""
-    if not isinstance(path, Path):
-        return np.frombuffer(bytearray(path.read_bytes()), np.uint8)
+    if isinstance(path, StorePath):
+        return path.read_whole(lambda size: np.empty(size, np.uint8))
 
     def read() -> NDArray[np.uint8]:
         with open(open_regular(path, within), "rb", buffering=0) as file:
@@ -219,10 +214,41 @@ def making_sense(where: str) -> Iterator[None]:
         raise FormatError(f"{where}: not written by distls ({why})") from None
 
 
+@contextlib.contextmanager
+def opened_ranges(path: Place, within: Place) -> Iterator[Callable[[int, memoryview], int]]:
+    """Yield a function that fills memory with the bytes from a place on and returns how many there were.
+
+    Raises as `open_regular`.
+    """
+    if isinstance(path, StorePath):
+        yield lambda at, into: _copied(path.read_range(at, at + len(into)), into)
+        return
+    descriptor = open_regular(path, within)
+    try:
+        yield lambda at, into: _read_up_to(descriptor, at, into)
+    finally:
+        os.close(descriptor)
+
+
+def _copied(found: memoryview, into: memoryview) -> int:
+    into[: len(found)] = found
+    return len(found)
+
+
+def _read_up_to(descriptor: int, at: int, into: memoryview) -> int:
+    done = 0
+    while done < len(into):
+        got = os.preadv(descriptor, [into[done:]], at + done)
+        if not got:
+            break
+        done += got
+    return done
+
+
 # -- JSON ------------------------------------------------------------------------------------------------
 
 
-def read_json(path: Readable, within: Path | None = None) -> Any:
+def read_json(path: Place, within: Place | None = None) -> Any:
     """Read a JSON file.
 
     Raises
@@ -237,7 +263,7 @@ def read_json(path: Readable, within: Path | None = None) -> Any:
     return parse_json(read_bytes(path, within, limit=LARGEST_JSON))
 
 
-def read_object(path: Readable, within: Path | None = None) -> dict[str, Any]:
+def read_object(path: Place, within: Place | None = None) -> dict[str, Any]:
     """Read a JSON file that must hold an object; raises as `read_json`."""
     value = read_json(path, within)
     if not isinstance(value, dict):

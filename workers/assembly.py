@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from distls.storage.format import TargetKind
 from distls.storage.partition import PartitionRecord, choose_codecs, write_partition
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
 from distls.storage.staging import Segment, StagingArea
+from distls.storage.stores import Place
 from distls.workers.buffers import borrowed_buffers
 from distls.workers.ingest import RecordLayout
 from distls.workers.kernels.records import (
@@ -50,7 +50,7 @@ class AssemblySpec:
     staging : StagingArea
         With the arrays ``classes`` (class targets: their values, float64), ``allotment`` (see `_kept`) when there
         is a split, and each fitted transform.
-    roots : tuple of Path
+    roots : tuple of Place
         Dataset of the training rows, then of each split.
     chunks : tuple of str
         Names, in row order.
@@ -69,7 +69,7 @@ class AssemblySpec:
     """
 
     staging: StagingArea
-    roots: tuple[Path, ...]
+    roots: tuple[Place, ...]
     chunks: tuple[str, ...]
     n_buckets: int
     layout: RecordLayout

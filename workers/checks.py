@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 
+from distls.storage.atomic import write_bytes
 from distls.storage.dataset import open_dataset
 from distls.storage.errors import DistlsError
+from distls.storage.stores import place_of
 from distls.workers.buffers import release_buffers
 from distls.workers.stream import DatasetRef, columns_of
 
@@ -33,10 +34,12 @@ def trouble_with(job: tuple[DatasetRef, str | None]) -> str | None:
         return str(error)
     if run is None:
         return None
-    probe = Path(run) / f".probe-{uuid.uuid4().hex[:8]}"
+    probe = place_of(run) / f".probe-{uuid.uuid4().hex[:8]}"
     try:
-        probe.touch()
+        write_bytes(probe, b"", sync=False)
         probe.unlink()
+    except DistlsError as error:
+        return str(error)
     except OSError as error:
         return f"{run}: cannot be written ({error.strerror})"
     return None

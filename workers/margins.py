@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,12 +100,12 @@ class MarginJob:
     @property
     def classes(self) -> RowState:
         """Class codes of each partition, int32."""
-        return RowState(Path(self.state) / "classes")
+        return RowState(f"{self.state}/classes")
 
     @property
     def weights(self) -> RowState:
         """Row weights of each partition, float64; empty where all are one."""
-        return RowState(Path(self.state) / "weights")
+        return RowState(f"{self.state}/weights")
 
 
 class Margins(NamedTuple):

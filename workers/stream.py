@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from distls.storage.chunks import BufferPool, KeptBuffers
@@ -210,7 +209,7 @@ def open_ref(ref: DatasetRef) -> Dataset:
 
 @functools.lru_cache(maxsize=16)
 def _open(path: str, _fingerprint: str) -> Dataset:
-    return open_dataset(Path(path))
+    return open_dataset(path)
 
 
 def open_columns_of(ref: DatasetRef) -> ColumnShards:

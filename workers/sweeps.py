@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -308,7 +307,7 @@ def _bytes_of(x: Rows) -> int:
 
 
 def _folder(job: SweepJob) -> RowState:
-    return RowState(Path(job.margins.state) / "active")
+    return RowState(f"{job.margins.state}/active")
 
 
 def _keep(job: SweepJob, lane: int, found: Sequence[_Active]) -> None:

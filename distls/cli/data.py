@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
 from distls.cli.support import (
     FORMATS,
+    PLACE,
     Running,
     Size,
     cli,
@@ -21,11 +21,12 @@ from distls.cli.support import (
     print_json,
     printable,
 )
+from distls.storage.stores import Place
 
 
 @cli.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
-@click.argument("dataset", type=click.Path(path_type=Path))
+@click.argument("dataset", type=PLACE)
 @click.option("--format", default="auto", type=click.Choice(FORMATS), show_default=True)
 @click.option("--labels", type=click.Path(), help="Label file of idx, npy or npz data.")
 @click.option("--label-column", metavar="COLUMN", help="Name, position or last; JSON: default label, ...")
@@ -71,7 +72,7 @@ from distls.cli.support import (
 @click.option("--columns", is_flag=True, help="Add column shards too, as `distls columns` does.")
 @cluster_options
 @common_options
-def ingest(sources: tuple[str, ...], dataset: Path, quiet: bool, debug: bool, **options: Any) -> None:
+def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, **options: Any) -> None:
     """Turn raw files into a data set: parsed, shuffled, compressed, checksummed.
 
     Run the same command again to resume one that was stopped.
@@ -94,10 +95,10 @@ def ingest(sources: tuple[str, ...], dataset: Path, quiet: bool, debug: bool, **
     for notice in report.notices:
         note(notice)
     for path in report.paths:
-        _describe_dataset(Path(path))
+        _describe_dataset(path)
 
 
-def _describe_dataset(path: Path) -> None:
+def _describe_dataset(path: Place) -> None:
     from distls.report import dataset_line
     from distls.storage.dataset import open_dataset
 
@@ -106,7 +107,7 @@ def _describe_dataset(path: Path) -> None:
 
 @cli.command()
 @click.argument("kind")
-@click.argument("dataset", type=click.Path(path_type=Path))
+@click.argument("dataset", type=PLACE)
 @click.option("--rows", type=click.IntRange(1), help="Training rows; default the paper's.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--partition-size", type=Size(), default="16MiB", show_default=True)
@@ -116,7 +117,7 @@ def _describe_dataset(path: Path) -> None:
 @click.option("--columns", is_flag=True, help="Add column shards to the training set.")
 @cluster_options
 @common_options
-def generate(kind: str, dataset: Path, quiet: bool, debug: bool, **options: Any) -> None:
+def generate(kind: str, dataset: Place, quiet: bool, debug: bool, **options: Any) -> None:
     """Write a synthetic data set of a paper's shape, and its test set DATASET-test."""
     from distls.generation import generate as run_generate
     from distls.progress import work_progress
@@ -131,11 +132,11 @@ def generate(kind: str, dataset: Path, quiet: bool, debug: bool, **options: Any)
 
 
 @cli.command()
-@click.argument("dataset", type=click.Path(path_type=Path))
+@click.argument("dataset", type=PLACE)
 @click.option("--shard-size", type=Size(), help="Decoded bytes; default as they are, else 16MiB.")
 @cluster_options
 @common_options
-def columns(dataset: Path, shard_size: int | None, quiet: bool, debug: bool, **options: Any) -> None:
+def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **options: Any) -> None:
     """Add column shards to a data set: its columns in blocks, for coordinate descent.
 
     Run the same command again to resume one that was stopped.
@@ -160,10 +161,10 @@ def columns(dataset: Path, shard_size: int | None, quiet: bool, debug: bool, **o
 
 
 @cli.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PLACE)
 @click.option("--json", "as_json", is_flag=True)
 @debug_option
-def info(path: Path, as_json: bool, debug: bool) -> None:
+def info(path: Place, as_json: bool, debug: bool) -> None:
     """Describe a data set, a run or a model."""
     from distls.report import describe
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from distls.cli.support import (
     FORMATS,
+    PLACE,
     Running,
     cli,
     cluster_of,
@@ -21,17 +21,16 @@ from distls.cli.support import (
     printable,
     silent,
 )
+from distls.storage.stores import Place
 
-data_argument = click.argument(
-    "data", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DATASET|SRC..."
-)
+data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 format_option = click.option(
     "--format", default="auto", type=click.Choice(FORMATS), help="Of source files; default as ingest."
 )
 
 
 @cli.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PLACE)
 @data_argument
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
@@ -40,7 +39,7 @@ format_option = click.option(
 @cluster_options
 @debug_option
 def evaluate(
-    run: Path, data: tuple[Path, ...], as_json: bool, unknown_labels: str, debug: bool, **options: Any
+    run: Place, data: tuple[Place, ...], as_json: bool, unknown_labels: str, debug: bool, **options: Any
 ) -> None:
     """Score a model on labelled data: error, log loss, classes, confusion; of numbers the mean squared error.
 
@@ -69,9 +68,9 @@ def evaluate(
 
 
 @cli.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PLACE)
 @data_argument
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=PLACE)
 @click.option(
     "--top", type=click.IntRange(1), default=1, show_default=True, help="Best classes or labels a row."
 )
@@ -80,7 +79,9 @@ def evaluate(
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
 @cluster_options
 @common_options
-def predict(run: Path, data: tuple[Path, ...], out: Path, quiet: bool, debug: bool, **options: Any) -> None:
+def predict(
+    run: Place, data: tuple[Place, ...], out: Place, quiet: bool, debug: bool, **options: Any
+) -> None:
     """Write every row's best classes, its set of labels or its numbers to OUT, a .csv or .zarr.
 
     Source files are ingested like the data of the model first, into a folder beside OUT that is removed after.
@@ -100,9 +101,9 @@ def predict(run: Path, data: tuple[Path, ...], out: Path, quiet: bool, debug: bo
 
 
 @cli.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PLACE)
 @debug_option
-def report(run: Path, debug: bool) -> None:
+def report(run: Place, debug: bool) -> None:
     """Show a run's rounds, costs and result."""
     from distls.report import run_lines
 

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from distls import __version__
 from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
 from distls.storage.errors import DistlsError, ParameterError
+from distls.storage.stores import Place, place_of
 
 if TYPE_CHECKING:
     from distls.callbacks import Callback
@@ -141,6 +142,19 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+class PlaceType(click.ParamType[Any]):
+    """A path, or a URL of an object store."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        """Return the place that a text means."""
+        return place_of(value)
+
+
+PLACE = PlaceType()
+
+
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where to run."""
     return _with(
@@ -225,14 +239,14 @@ class Running:
         self._executor.close()
 
 
-def in_process_if_small(options: ClusterOptions, data: Sequence[Path]) -> ClusterOptions:
+def in_process_if_small(options: ClusterOptions, data: Sequence[Place]) -> ClusterOptions:
     """Score little data in this process: starting a cluster would take longer."""
     chosen = (options.scheduler, options.workers, options.memory_limit, options.threads_per_worker)
     asked = any(option is not None for option in chosen)
     return replace(options, executor="serial") if _are_little(data) and not asked else options
 
 
-def _are_little(data: Sequence[Path]) -> bool:
+def _are_little(data: Sequence[Place]) -> bool:
     """Tell whether a data set, or source files, take less time than the start of a cluster."""
     from distls.scorable import are_sources
     from distls.storage.dataset import open_dataset

@@ -12,6 +12,7 @@ from distls.cli.interrupts import INTERRUPTED
 from distls.cli.support import (
     FAILED,
     OK,
+    PLACE,
     Running,
     Size,
     Written,
@@ -26,6 +27,7 @@ from distls.cli.support import (
     watchers,
 )
 from distls.storage.errors import ParameterError
+from distls.storage.stores import Place
 
 if TYPE_CHECKING:
     from distls.fitting import FitResult
@@ -54,7 +56,7 @@ def methods(method: str | None) -> None:
 
 @cli.command()
 @click.argument("method")
-@click.argument("dataset", type=click.Path(path_type=Path))
+@click.argument("dataset", type=PLACE)
 @click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the method.")
 @click.option("--passes", type=click.FloatRange(0, min_open=True), help="Default: the method's own.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
@@ -84,7 +86,7 @@ def methods(method: str | None) -> None:
 @debug_option
 def plan(
     method: str,
-    dataset: Path,
+    dataset: Place,
     pairs: tuple[str, ...],
     as_json: bool,
     no_probe: bool,
@@ -149,26 +151,26 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 
 @cli.command()
 @click.argument("method")
-@click.argument("dataset", type=click.Path(path_type=Path))
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("dataset", type=PLACE)
+@click.argument("run", type=PLACE)
 @click.option(
     "-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter; NAME=A,B,C with --select."
 )
 @click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit; default 10 without another.")
 @click.option("--tol", type=float, help="Stop when the certificate is at most this.")
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Of training.")
-@click.option("--eval", "eval_data", type=click.Path(path_type=Path), help="A data set to score.")
+@click.option("--eval", "eval_data", type=PLACE, help="A data set to score.")
 @click.option("--eval-every", type=click.FloatRange(0), help="Passes between evaluations; 0 for none.")
 @click.option(
     "--patience", type=click.IntRange(1), help="Stop after so many evaluations without a lower error."
 )
-@click.option("--select", type=click.Path(path_type=Path), help="Chooses among several settings.")
+@click.option("--select", type=PLACE, help="Chooses among several settings.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 @cluster_options
 @common_options
 def fit(
-    method: str, dataset: Path, run: Path, pairs: tuple[str, ...], quiet: bool, debug: bool, **options: Any
+    method: str, dataset: Place, run: Place, pairs: tuple[str, ...], quiet: bool, debug: bool, **options: Any
 ) -> int:
     """Train METHOD on DATASET into the new folder RUN."""
     from distls.configuring import check_fit
@@ -194,11 +196,11 @@ def fit(
 
 
 @cli.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PLACE)
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 @cluster_options
 @common_options
-def resume(run: Path, quiet: bool, debug: bool, checkpoint_seconds: float, **options: Any) -> int:
+def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **options: Any) -> int:
     """Continue a fit that was interrupted or killed."""
     from distls.configuring import check_resume
     from distls.fitting import resume as run_resume
@@ -216,7 +218,7 @@ def resume(run: Path, quiet: bool, debug: bool, checkpoint_seconds: float, **opt
     return _conclude(result, run)
 
 
-def _conclude(result: FitResult, run: Path) -> int:
+def _conclude(result: FitResult, run: Place) -> int:
     """Print how a fit ended; return the exit code."""
     from distls.report import result_lines
     from distls.solvers.base import Status

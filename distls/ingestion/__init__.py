@@ -17,13 +17,14 @@ from distls.memory import MemoryBudget
 from distls.sharding import add_columns
 from distls.storage.errors import ParameterError
 from distls.storage.model import LinearModel
+from distls.storage.stores import Place, StorePath, place_of
 
 __all__ = ["IngestReport", "ingest"]
 
 
 def ingest(
     sources: Any,
-    dataset: str | Path,
+    dataset: str | Place,
     *,
     y: Any = None,
     sample_weight: Any = None,
@@ -36,7 +37,7 @@ def ingest(
     unlabelled: bool = False,
     target: str = "auto",
     transform: str | Sequence[str] = (),
-    like: str | Path | LinearModel | Like | None = None,
+    like: str | Place | LinearModel | Like | None = None,
     split: Any = (),
     partition_size: int = 16 * 2**20,
     compress: str = "auto",
@@ -202,7 +203,7 @@ def ingest(
     )
     plan = _plan(sources, y, sample_weight, options, known)
     runner = executor or SerialExecutor()
-    report = IngestRun(Path(dataset), options, plan, known, runner, progress or _silent).result()
+    report = IngestRun(place_of(dataset), options, plan, known, runner, progress or _silent).result()
     if columns:
         add_columns(dataset, executor=runner, memory=memory, progress=progress)
     return report
@@ -213,9 +214,11 @@ def _silent(done: int, total: int, stage: str) -> None:
 
 
 def _plan(sources: Any, y: Any, sample_weight: Any, options: IngestOptions, like: Like | None) -> SourcePlan:
-    if isinstance(sources, (str, Path)):
+    if isinstance(sources, (str, Path, StorePath)):
         sources = [sources]
-    if isinstance(sources, (list, tuple)) and all(isinstance(source, (str, Path)) for source in sources):
+    if isinstance(sources, (list, tuple)) and all(
+        isinstance(source, (str, Path, StorePath)) for source in sources
+    ):
         if y is not None or sample_weight is not None:
             raise ParameterError("y and sample_weight go with arrays in memory; files were given")
         return plan_files(sources, options, like)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.format import DatasetMeta
 from distls.storage.model import LinearModel, load_model
+from distls.storage.stores import Place, place_of
 from distls.storage.untrusted import making_sense
 from distls.trusting import check_features, check_source
 
@@ -23,7 +23,7 @@ class ModelLike:
 
     Attributes
     ----------
-    path : Path
+    path : Place
         Names it in messages.
     meta : DatasetMeta
         Classes, width, base, transforms, source; its counts of rows mean nothing.
@@ -32,7 +32,7 @@ class ModelLike:
     arrays : dict of name -> array
     """
 
-    path: Path
+    path: Place
     meta: DatasetMeta
     fingerprint: str
     arrays: dict[str, NDArray[Any]]
@@ -45,7 +45,7 @@ class ModelLike:
 Like = Dataset | ModelLike
 
 
-def open_like(like: str | Path | LinearModel | Like) -> Like:
+def open_like(like: str | Place | LinearModel | Like) -> Like:
     """Open a dataset, run or model.
 
     Raises
@@ -57,7 +57,7 @@ def open_like(like: str | Path | LinearModel | Like) -> Like:
         return _checked(like)
     if isinstance(like, LinearModel):
         return like_model(like, "the model")
-    path = Path(like)
+    path = place_of(like)
     if is_dataset(path) or not any((path / name).exists() for name in ("config.json", "bundle.json")):
         return _checked(open_dataset(path))
     return like_model(load_model(path), str(path))
@@ -79,7 +79,7 @@ def like_model(model: LinearModel, name: str) -> ModelLike:
         zero_based=model.zero_based,
         source=model.source,
     )
-    return _checked(ModelLike(Path(name), meta, model.sha256, model.features))
+    return _checked(ModelLike(place_of(name), meta, model.sha256, model.features))
 
 
 L = TypeVar("L", bound=Like)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distls.storage.errors import ParameterError
+from distls.storage.stores import Place, place_of
 from distls.workers.columns import is_number
 from distls.workers.transforms import parse_transforms
 
@@ -122,7 +123,7 @@ class IngestOptions:
         zero_based: str | bool,
         transform: str | Sequence[str],
         min_count: int | None,
-        like: str | Path | None,
+        like: str | Place | None,
         labels: str | Path | None,
         split: Any,
         partition_size: int,
@@ -138,7 +139,7 @@ class IngestOptions:
         return cls(
             zero_based={True: "yes", False: "no"}[zero_based] if isinstance(zero_based, bool) else zero_based,
             transform=(*_parse_min_count(min_count), *parse_transforms(transform)),
-            like=None if like is None else str(Path(like).absolute()),
+            like=None if like is None else str(place_of(like).absolute()),
             labels=None if labels is None else str(Path(labels).absolute()),
             split=_parse_splits(split),
             partition_size=int(partition_size),

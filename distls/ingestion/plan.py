@@ -21,6 +21,7 @@ from distls.ingestion.recognition import first_lines, format_of, source_file, st
 from distls.ingestion.tables import table_facts, table_options
 from distls.ingestion.vw import vw_notice, vw_options, vw_recipe
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError
+from distls.storage.stores import Place, StorePath, place_of
 from distls.workers.parquet import read_parquet_head
 from distls.workers.sources import (
     ArrayHeader,
@@ -141,7 +142,7 @@ class SourcePlan:
 # -- files -----------------------------------------------------------------------------------------------
 
 
-def plan_files(paths: Sequence[str | Path], options: IngestOptions, like: Like | None = None) -> SourcePlan:
+def plan_files(paths: Sequence[str | Place], options: IngestOptions, like: Like | None = None) -> SourcePlan:
     """Recognise source files and cut them into items.
 
     Parameters
@@ -156,7 +157,7 @@ def plan_files(paths: Sequence[str | Path], options: IngestOptions, like: Like |
     """
     if not paths:
         raise ParameterError("no sources were given")
-    files = tuple(source_file(Path(path)) for path in paths)
+    files = tuple(source_file(_file_path(path)) for path in paths)
     formats = [format_of(file, options, like) for file in files]
     if len(set(formats)) > 1:
         other = next(i for i, name in enumerate(formats) if name != formats[0])
@@ -348,8 +349,15 @@ def _plan_array_files(files: tuple[SourceFile, ...], kind: str, options: IngestO
     )
 
 
+def _file_path(source: str | Place) -> Path:
+    place = place_of(source)
+    if isinstance(place, StorePath):
+        raise BadInputError(f"{place}: sources are read from files; fetch it to a disk first")
+    return place
+
+
 def _label_file(path: str, n_rows: int) -> SourceFile:
-    file = source_file(Path(path))
+    file = source_file(_file_path(path))
     found = len(read_labels_file(file))
     if found != n_rows:
         raise BadInputError(f"{path}: {found} labels for {n_rows} rows")
@@ -395,7 +403,7 @@ def plan_document(plan: SourcePlan, options: IngestOptions, like_fingerprint: st
     }
 
 
-def check_same_plan(dataset: Path, earlier: dict[str, Any], now: dict[str, Any]) -> None:
+def check_same_plan(dataset: Place, earlier: dict[str, Any], now: dict[str, Any]) -> None:
     """Refuse to resume an unfinished ingest with other sources or options.
 
     Raises

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from distls.ingestion.plan import SourcePlan, check_same_plan, plan_document
 from distls.ingestion.schema import Schema, Survey, allot_split, decide_schema, partition_items
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.tables import table_facts
+from distls.storage.atomic import remove_tree
 from distls.storage.dataset import STAGING, Dataset, is_dataset, publish
 from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
 from distls.storage.format import DatasetMeta
@@ -33,6 +33,7 @@ from distls.storage.locks import DATASET_LOCK, locked
 from distls.storage.names import pack_names
 from distls.storage.spill import SpillArea
 from distls.storage.staging import StagingArea
+from distls.storage.stores import Place
 from distls.storage.untrusted import refuse_links
 from distls.workers.assembly import AssemblySpec, PartitionItem, assemble, record_of
 from distls.workers.buffers import release_buffers
@@ -52,7 +53,7 @@ class IngestReport:
 
     Attributes
     ----------
-    paths : tuple of Path
+    paths : tuple of Place
         DATASET, then DATASET-NAME for each split.
     rows, nnz, bytes : int
         Over all of them; `bytes` as stored.
@@ -64,7 +65,7 @@ class IngestReport:
         What the user should know, one line each.
     """
 
-    paths: tuple[Path, ...]
+    paths: tuple[Place, ...]
     rows: int
     nnz: int
     bytes: int
@@ -78,7 +79,7 @@ class IngestRun:
 
     def __init__(
         self,
-        root: Path,
+        root: Place,
         options: IngestOptions,
         plan: SourcePlan,
         like: Like | None,
@@ -153,7 +154,7 @@ class IngestRun:
     def _remove(self) -> None:
         for root in self.roots:
             for name in (STAGING, "rows"):
-                shutil.rmtree(root / name, ignore_errors=True)
+                remove_tree(root / name)
             with contextlib.suppress(OSError):
                 root.rmdir()
 
@@ -367,11 +368,11 @@ class IngestRun:
 _UNFINISHED = {STAGING, DATASET_LOCK}
 
 
-def _check_free(root: Path) -> None:
+def _check_free(root: Place) -> None:
     """Refuse to write into anything but a new or empty folder."""
     if is_dataset(root):
         # killed between its last two acts: whole, with some staged files left
-        shutil.rmtree(root / STAGING, ignore_errors=True)
+        remove_tree(root / STAGING)
         if SpillArea(root).folder.exists():
             raise StorageError(
                 f"{root}: exists already, but for its column shards; run `distls columns {root}` to finish them"

@@ -62,7 +62,7 @@ def test_a_failed_write_leaves_nothing(staging, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("os.write", full)
+    monkeypatch.setattr("pathlib.Path.replace", full)
     with pytest.raises(OSError):
         staging.write_chunk("a", table_of((1, 2, 1)), np.arange(2, dtype=np.uint32), {})
     assert list((staging.folder / "chunks").iterdir()) == []
