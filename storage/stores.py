@@ -195,9 +195,16 @@ class StorePath:
         """Return the bytes `start` to `stop` - 1, fewer where the object ends before."""
         if stop <= start:
             return memoryview(b"")
-        return self._ask(
-            lambda store, key: memoryview(obstore().get_range(store, key, start=start, end=stop))
-        )
+
+        def read(store: Any, key: str) -> memoryview:
+            try:
+                return memoryview(obstore().get_range(store, key, start=start, end=stop))
+            except obstore().exceptions.BaseError as error:
+                if "status code: 416" not in str(error):
+                    raise
+                return memoryview(b"")  # it ends before
+
+        return self._ask(read)
 
     # -- writing -----------------------------------------------------------------------------------------
 
