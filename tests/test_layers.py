@@ -20,6 +20,7 @@ PLACES = {
     "google_crc32c": ("storage/",),
     "h5py": ("storage/anndata.py",),
     "numba": ("workers/",),
+    "obstore": ("storage/clients.py",),
     "pyarrow": ("workers/parquet.py",),
     "llvmlite": ("workers/",),
     # the executor, and the ingest of what are Dask's own arrays

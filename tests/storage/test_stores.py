@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +82,7 @@ def test_names_are_those_of_paths():
 
 def test_no_file_of_this_machine_is_meant():
     with pytest.raises(TypeError, match="s3://b/a is in an object store and not a file of this machine"):
-        open(StorePath("s3://b", "a"))
+        os.stat(StorePath("s3://b", "a"))
 
 
 def test_a_bucket_is_not_removed():
@@ -173,8 +175,8 @@ def test_a_text_is_whole_or_absent(place):
         file.write("ä,b\r\n")
         assert not (place / "x.csv").exists()
     assert (place / "x.csv").read_bytes() == "ä,b\r\n".encode()
-    with pytest.raises(KeyError), text_file(place / "y.csv") as file:
-        file.write("1\n" * 2_000_000)
+    with contextlib.suppress(KeyError), text_file(place / "y.csv") as file:
+        file.write("1\n" * 20_000_000)
         raise KeyError
     assert [each.name for each in place.iterdir()] == ["x.csv"]
 
