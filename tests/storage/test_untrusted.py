@@ -6,9 +6,11 @@ import os
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from distls.storage.errors import FormatError
+from distls.storage.stores import StorePath
 from distls.storage.untrusted import (
     LARGEST_JSON,
     open_regular,
@@ -192,13 +194,20 @@ def test_json_that_is_ours(tmp_path):
         read_object(path)
 
 
-def test_places_of_other_stores(tmp_path):
-    class Place:
-        def read_bytes(self):
-            return b'{"a": 1}'
+def test_places_of_object_stores(monkeypatch):
+    def read_whole(self, room):
+        content = np.frombuffer(b'{"a": 1}', np.uint8)
+        into = room(len(content))
+        into[:] = content
+        return into
 
-    assert read_object(Place(), tmp_path) == {"a": 1}
-    assert read_array_file(Place()).tobytes() == b'{"a": 1}'
+    monkeypatch.setattr(StorePath, "read_whole", read_whole)
+    place = StorePath("s3://bucket", "x.json")
+    assert read_object(place, StorePath("s3://bucket", "")) == {"a": 1}
+    assert read_array_file(place).tobytes() == b'{"a": 1}'
+    message = "s3://bucket/x.json: 8 bytes, more than the 7 that such a file of distls has at most"
+    assert refusal(lambda: read_bytes(place, limit=7)) == message
+    refuse_links(place)
 
 
 # -- never code ------------------------------------------------------------------------------------------
