@@ -1,4 +1,4 @@
-"""Little documents in a folder that stands for the shared one, and the hash of what a fit makes of them."""
+"""A little data set in a folder that stands for the shared one, and the hash of what a fit makes of them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from deploy_helpers import sha256_of
+from helpers import labelled_rows, write_dataset
 
 from distls.cli import cli
-from distls.generation import generate
 
 
 @pytest.fixture(scope="session")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents in a dozen partitions."""
+    """Sparse rows in a dozen partitions."""
     path = tmp_path_factory.mktemp("deploy") / "train"
-    generate("rcv1-4", path, rows=2_000, partition_size=2**16)
+    write_dataset(path, *labelled_rows(1_200, 300, 4))
     return path
 
 
@@ -31,7 +31,7 @@ def serial(train: Path) -> str:
 
 @pytest.fixture
 def shared(train: Path, tmp_path: Path) -> Path:
-    """Return a folder with the documents in it, for what an example shares."""
+    """Return a folder with the data set in it, for what an example shares."""
     folder = tmp_path / "shared"
     folder.mkdir()
     (folder / "train").symlink_to(train)

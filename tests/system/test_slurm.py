@@ -18,10 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 from deploy_helpers import DEPLOY, free_port, sha256_of, write_secret
-from helpers import SECONDS, wait_until
+from helpers import SECONDS, labelled_rows, wait_until, write_dataset
 
 from distls.fitting import fit
-from distls.generation import generate
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "squeue", "sinfo")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -159,7 +158,7 @@ def slurm() -> Iterator[Slurm]:
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("slurm") / "train"
-    generate("rcv1-4", path, rows=2_000, partition_size=2**16)
+    write_dataset(path, *labelled_rows(1_200, 300, 4))
     return path
 
 
