@@ -37,8 +37,8 @@ _SERVED_AT_ONCE = 50
 _HOPS = 4
 
 # Measured: see docs/scale.md.
-TASK_SECONDS = 1e-3
-LANE_SECONDS = 5e-5
+TASK_SECONDS = 2e-3
+LANE_SECONDS = 2e-4
 MERGE_RATE = 1e9
 SCHEDULER_BYTES = 150 * MIB
 SCHEDULER_WORKER_BYTES = MIB
@@ -49,7 +49,7 @@ _ADVICE = {
     "send": "the weights reach the workers one after the other: a faster network, or longer rounds",
     "return": "all results reach the driver over one link: a faster network for it, fewer lanes, or longer rounds",
     "merge": "the driver merges all results: fewer lanes, or longer rounds",
-    "schedule": "each task costs the scheduler about a millisecond: fewer lanes, or longer rounds",
+    "schedule": "each task costs the scheduler two milliseconds: fewer lanes, or longer rounds",
 }
 
 

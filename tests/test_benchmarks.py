@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import endurance, gram, kernels, peers, real, scale, table
+from benchmarks import endurance, gram, kernels, peers, real, scale, simulation, table
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.export import export_text
 from distls.generation import generate
@@ -126,6 +126,29 @@ def test_endurance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["method"], found["rounds"], found["tasks"], found["left"]) == ("mcid", 6, 1, [])
     assert set(found) >= {"driver", "worker 0", "worker 1", "files"}
     assert "| mcid, local | 6 | in the driver |" in capsys.readouterr().out
+
+
+def test_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--workers", "3,6,12", "--kinds", "dense", "--rounds", "2", "--dask", "2"]
+    results = simulation.main([*small, "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == results
+    assert [(each["kind"], each["method"]) for each in results["rounds"]] == [
+        ("dense", "mcid"),
+        ("dense", "gls"),
+    ]
+    for each in results["rounds"]:
+        assert [(row["workers"], row["lanes"], row["rounds"]) for row in each["rows"]] == [
+            (3, 3, 2), (6, 6, 2), (12, 12, 2)
+        ]  # fmt: skip
+        assert [row["partitions"] for row in each["rows"]] == [48, 96, 192]
+        for row in each["rows"]:
+            assert row["seconds"] > 0
+            # every lane returns as much, whoever holds it
+            assert row["returned"] / row["lanes"] == pytest.approx(
+                each["rows"][0]["returned"] / each["rows"][0]["lanes"], rel=0.1
+            )
+    assert results["dask"][0]["task"] > 0
+    assert capsys.readouterr().out.count("\n") == 2 * 7 + 1
 
 
 def _write_documents(path: Path, rows: int, seed: int) -> None:
