@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from distls.solvers.base import State
 from distls.storage.errors import FormatError
+from distls.storage.model import LinearModel
 from distls.storage.untrusted import making_sense
 from distls.workers.features import design_of
 
 __all__ = ["check_state"]
 
-Shape = tuple[int, ...]
+_MOST_PASSES = 2.0**53
 
 _IS: dict[str, Callable[[Any], bool]] = {
     "int": lambda value: type(value) is int and 0 <= value < 2**63,
@@ -40,13 +41,40 @@ def check_state(solver: Any, state: Any, where: str) -> Any:
     """
     with making_sense(where):
         wrong = _wrong_field(state, solver.init()) or _wrong_design(solver, state)
+        if not 0.0 <= state.passes < _MOST_PASSES:
+            wrong = "passes"
         if wrong is None and not _SHAPES[type(state).__name__](solver, state):
             wrong = "its arrays"
-        if wrong is None:
-            solver.weights(state)
+        if wrong is None and not _makes_a_model(solver, state, where):
+            wrong = "the model that it makes"
     if wrong is not None:
         raise FormatError(f"{where}: no checkpoint of this fit ({wrong}); remove it to go on from one before")
     return state
+
+
+def _makes_a_model(solver: Any, state: Any, where: str) -> bool:
+    """Tell whether the weights of a state are a model of the fit's data."""
+    from distls.trusting import check_model  # it knows of models, which are made of states
+
+    problem, made = solver.problem, solver.weights(state)
+    model = LinearModel(
+        weights=made.coefficients,
+        intercept=made.intercept,
+        classes=problem.dataset.meta.classes,
+        method="",
+        loss=problem.loss,
+        params={},
+        transforms=[],
+        transforms_digest="",
+        dataset_fingerprint="",
+        recipe=made.recipe,
+        arrays=made.arrays,
+        target=problem.target,
+    )
+    check_model(model, where)
+    return bool(
+        made.recipe or (made.coefficients.shape, made.intercept.shape) == (problem.shape, problem.shape[1:])
+    )
 
 
 def _wrong_field(state: State, template: State) -> str | None:
@@ -75,7 +103,7 @@ def _wrong_design(solver: Any, state: Any) -> str | None:
     recipe = getattr(state, "recipe", None)
     if not recipe or recipe["kind"] == "columns":
         return None
-    from distls.trusting import takes  # it knows of models, which are made of states
+    from distls.trusting import takes
 
     n_features = solver.problem.shape[0]
     design = design_of({**recipe, "n_stages": 1}, state.arrays)[0]
@@ -103,6 +131,8 @@ def _stochastic(solver: Any, state: Any) -> bool:
         and 0 <= state.part < max(solver.parts, 1)
         and 1 <= state.interval <= max(solver.longest, 1)
         and (state.chosen is None or state.chosen < candidates)
+        # without averaging there is nothing to average
+        and bool(len(state.tail) or not (state.tail_steps or state.before_steps))
     )
 
 

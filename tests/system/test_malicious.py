@@ -525,6 +525,7 @@ RUNS = {
     ),
     "round": (lambda r: forge_state(r, round="2"), "no checkpoint of this fit (round)"),
     "field": (lambda r: forge_state(r, __class__="x"), "not written by distls"),
+    "averages": (lambda r: forge_state(r, before_steps=5), "no checkpoint of this fit (its arrays)"),
     "progress": (lambda r: forge_bundle(checkpoint(r), progress={"seconds": "x"}), "not written by distls"),
 }
 STATES = {
