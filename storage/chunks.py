@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ __all__ = [
 Codec = Literal["none", "zstd", "lz4"]
 
 _CHECKSUM_BYTES = 4
+_AT_ONCE = 8
 # Of an array's metadata: what says how its chunk is to be read.
 _READ = ("zarr_format", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers")
 _CODECS: dict[str, Any] = {
@@ -356,7 +358,12 @@ def read_arrays(folder: Place, within: Place) -> dict[str, NDArray[Any]]:
     OSError, ValueError, KeyError, TypeError
         One cannot be read, or is not what `write_arrays` writes.
     """
-    return {path.name: read_described_array(path, within) for path in subfolders(folder)}
+    members, read = subfolders(folder), partial(read_described_array, within=within)
+    if not isinstance(folder, StorePath):
+        return {path.name: read(path) for path in members}
+    # small ones: nearly all of the time is waiting for answers
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip((path.name for path in members), pool.map(read, members), strict=True))
 
 
 def write_arrays(folder: Place, arrays: dict[str, NDArray[Any]]) -> None:

@@ -75,7 +75,7 @@ class _Between(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(length))
         self.end_headers()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.wfile.write(body)
+            self.wfile.write(b"" if self.command == "HEAD" else body)
 
     def _refuse(self, status: int, code: str) -> None:
         body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
