@@ -247,4 +247,5 @@ def demo(rows: int, directory: Path | None, workers: int | None, debug: bool) ->
     """Generate, ingest, plan, train out of core on local processes, evaluate, report: about a minute."""
     from distls.demo import run_demo
 
-    return run_demo(rows, directory, workers)
+    code = run_demo(rows, directory, workers)
+    return say("interrupted", INTERRUPTED) if code == INTERRUPTED else code

@@ -62,6 +62,8 @@ _CONFIG: dict[str, Any] = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 0.99,
     "distributed.worker.profile.enabled": False,
+    # Of messages too, which may hold weights: a thousand of them, Dask's default, are some 50 MiB a connection.
+    "distributed.admin.low-level-log-length": 50,
     "distributed.comm.retry.count": 3,
     # Not MALLOC_TRIM_THRESHOLD_, Dask's default: it makes every large buffer a fresh run of page faults.
     "distributed.nanny.pre-spawn-environ": SINGLE_THREADED,

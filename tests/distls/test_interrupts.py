@@ -123,6 +123,12 @@ def test_ctrl_c_stays_ignored_where_it_is(ran) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def test_a_demo_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distls.demo.run_demo", lambda rows, directory, workers: 3)
+    ended = CliRunner().invoke(cli, ["demo"])
+    assert (ended.exit_code, ended.stderr) == (3, "interrupted\n")
+
+
 def test_a_lost_terminal_is_ignored_where_it_is(ran) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

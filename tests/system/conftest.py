@@ -20,6 +20,12 @@ from helpers import SECONDS, workers_of
 
 from distls.generation import generate
 
+# A shell that starts the tests in the background has them ignore Ctrl-C, nohup the end of the terminal; what they start
+# would ignore them too.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the tests of this folder time for several commands."""
@@ -40,9 +46,6 @@ class Command:
     """A `distls` command running as a process group of its own, as under a shell."""
 
     def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
-        # a shell that starts the tests in the background has them ignore Ctrl-C, and what they start too
-        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "distls", *map(str, arguments)],
             stdout=subprocess.PIPE,
