@@ -191,27 +191,22 @@ class Fit:
         return bool(records) and len(records[-1]["worker_seconds"]) == 4
 
 
-def test_a_slow_link_changes_no_bit(hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path) -> None:
-    hosts.shape(hosts.workers[0], "40mbit")
+def test_a_slow_link_and_one_cut_for_a_moment_cost_nothing_but_time(
+    hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path
+) -> None:
+    slow, cut = hosts.workers[:2]
+    hosts.shape(slow, "40mbit")
     try:
         training = Fit(hosts, data, tmp_path / "run")
         training.when(training.all_work)
+        hosts.cut(cut)
+        time.sleep(2)  # less than what counts as gone
+        hosts.mend(cut)
         training.end()
     finally:
-        hosts.shape(hosts.workers[0], "100mbit")
-    assert _weights(tmp_path / "run") == undisturbed
-
-
-def test_a_link_cut_for_a_moment_costs_nothing_but_time(
-    hosts: Hosts, data: Path, undisturbed: str, tmp_path: Path
-) -> None:
-    training = Fit(hosts, data, tmp_path / "run")
-    training.when(training.all_work)
-    hosts.cut(hosts.workers[1])
-    time.sleep(2)  # less than what counts as gone
-    hosts.mend(hosts.workers[1])
-    training.end()
-    assert not hosts.worker_ended(hosts.workers[1])
+        hosts.mend(cut)
+        hosts.shape(slow, "100mbit")
+    assert not hosts.worker_ended(cut)
     assert training.all_work()
     assert _weights(tmp_path / "run") == undisturbed
 
