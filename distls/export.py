@@ -8,8 +8,9 @@ from functools import partial
 from distls.evaluation import reference
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
+from distls.storage.atomic import describe_os_error
 from distls.storage.dataset import Dataset, open_dataset
-from distls.storage.errors import MismatchError
+from distls.storage.errors import DistlsError, MismatchError
 from distls.storage.stores import Place, StorePath, place_of
 from distls.workers.exporting import ExportJob, export_block
 
@@ -43,6 +44,8 @@ def export_text(
     ------
     MismatchError
         The data are dense, or have no class labels that are whole numbers of at least 0.
+    StorageError
+        `out` cannot be written.
     """
     data = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
     meta = data.meta
@@ -55,12 +58,17 @@ def export_text(
     job = ExportJob(
         reference(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |"
     )
+    texts = (executor or SerialExecutor()).map(partial(export_block, job), range(len(data)))
     size, target = 0, place_of(out)
-    with target.upload() if isinstance(target, StorePath) else target.open("wb") as file:
-        for done, text in enumerate(
-            (executor or SerialExecutor()).map(partial(export_block, job), range(len(data))), 1
-        ):
-            size += file.write(text)
-            if progress:
-                progress(done, len(data), f"writing {target.name}")
+    try:
+        with target.upload() if isinstance(target, StorePath) else target.open("wb") as file:
+            for done, text in enumerate(texts, 1):
+                size += file.write(text)
+                if progress:
+                    progress(done, len(data), f"writing {target.name}")
+    except OSError as error:
+        if isinstance(error, DistlsError):
+            raise
+        remedy = "remove it, make room and write it again"
+        raise describe_os_error(error, f"cannot write {out}", remedy) from None
     return size

@@ -135,7 +135,9 @@ def left_behind(folder: Path) -> list[str]:
     return sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")
-        if path.name.endswith((".partial", ".old", "lock")) or path.name in ("state", "checkpoints", "best")
+        if path.name.endswith((".partial", ".old", "lock"))
+        or path.name in ("state", "checkpoints", "best")
+        or path.name.startswith(".probe-")
     )
 
 

@@ -24,7 +24,7 @@ from distls.export import export_text
 from distls.fitting import fit
 from distls.sharding import add_columns
 from distls.storage.dataset import open_dataset
-from distls.storage.errors import DistlsError
+from distls.storage.errors import DistlsError, StorageError
 from distls.storage.model import load_model
 
 __all__ = ["disk"]
@@ -166,6 +166,15 @@ def test_fit_stops_and_resumes(disk: Disk, train: Path, undisturbed: str, left: 
 def test_a_run_that_cannot_even_start_says_where(disk: Disk, train: Path) -> None:
     disk.fill(0)
     one_line(_fit(train, disk.path / "run"), f"cannot write the run {disk.path}/run: {FULL}")
+
+
+def test_text_that_does_not_fit_is_one_line(disk: Disk, train: Path) -> None:
+    """The demonstration writes some."""
+    disk.fill(20 * KIB)
+    with pytest.raises(StorageError) as caught:
+        export_text(train, disk.path / "d.svm")
+    remedy = "remove it, make room and write it again"
+    assert str(caught.value) == f"cannot write {disk.path}/d.svm: {FULL}; {remedy}"
 
 
 @pytest.mark.parametrize("ending", ["csv", "zarr"])
