@@ -24,7 +24,12 @@ PLACES = {
     "pyarrow": ("workers/parquet.py",),
     "llvmlite": ("workers/",),
     # the executor, and the ingest of what are Dask's own arrays
-    "dask": ("distls/execution/dask.py", "distls/execution/remote.py", "distls/ingestion/dask_arrays.py"),
+    "dask": (
+        "distls/execution/connection.py",
+        "distls/execution/dask.py",
+        "distls/execution/remote.py",
+        "distls/ingestion/dask_arrays.py",
+    ),
     "distributed": (
         "distls/execution/connection.py",
         "distls/execution/dask.py",

@@ -15,17 +15,20 @@ from concurrent.futures import TimeoutError as NotYet
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+import dask
 from distributed import Client, Future, KilledWorker
 from distributed.client import ClosedClientError, FutureCancelledError
 
 from distls.storage.errors import DistlsError, WorkerError
 
-__all__ = ["CUT", "Connection", "Lost", "PlainClient", "release"]
+__all__ = ["CUT", "SHORT_LOGS", "Connection", "Lost", "PlainClient", "release"]
 
 Answer = TypeVar("Answer")
 
 # A nanny starts its worker anew within seconds; an operator, or who restarts a scheduler, needs longer.
 RETURN_SECONDS = 120.0
+# Of messages too, which may hold weights: a thousand of them, Dask's default, are some 50 MiB a connection.
+SHORT_LOGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
 # How often the scheduler is asked whether it still knows what is waited for.
 CHECK_SECONDS = 5.0
 _POLL_SECONDS = 0.25
@@ -41,7 +44,11 @@ class Lost(Exception):
 
 
 class PlainClient(Client):  # type: ignore[misc]
-    """A client that does not describe what it submits: the scheduler would keep every description for ever."""
+    """A client with short logs, which does not describe what it submits: the scheduler would keep that for ever."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        with dask.config.set(SHORT_LOGS):
+            super().__init__(*given, **options)
 
     def _graph_to_futures(self, *graph: Any, **options: Any) -> Any:
         if "span_metadata" in options:

@@ -25,7 +25,7 @@ import distributed.utils
 from distributed import Client, Future, LocalCluster, Nanny, SpecCluster
 
 from distls.execution.base import Group, Item, Result, group_items, move_groups, run_group
-from distls.execution.connection import CUT, Answer, Connection, Lost, PlainClient, release
+from distls.execution.connection import CUT, SHORT_LOGS, Answer, Connection, Lost, PlainClient, release
 from distls.execution.forking import SINGLE_THREADED, Made, start_fork_server, started
 from distls.memory import MemoryBudget
 from distls.storage.errors import WorkerError
@@ -62,8 +62,7 @@ _CONFIG: dict[str, Any] = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 0.99,
     "distributed.worker.profile.enabled": False,
-    # Of messages too, which may hold weights: a thousand of them, Dask's default, are some 50 MiB a connection.
-    "distributed.admin.low-level-log-length": 50,
+    **SHORT_LOGS,
     "distributed.comm.retry.count": 3,
     # Not MALLOC_TRIM_THRESHOLD_, Dask's default: it makes every large buffer a fresh run of page faults.
     "distributed.nanny.pre-spawn-environ": SINGLE_THREADED,
