@@ -790,7 +790,9 @@ def test_zarr_stores_with_codecs_that_unpickle(tmp_path, codecs):
     zarr_v2(store, "obs/y", plain | {"fill_value": 0}, np.arange(4.0).tobytes(), dtype="<f8")
     zarr_v2(store, "obs/_index", plain | {"fill_value": 0}, np.arange(4.0).tobytes(), dtype="<f8")
     zarr_v2(store, "var/_index", codecs, pickle.dumps(Exploit(tmp_path / "executed")), (3,))
-    refused("ingest", store, tmp_path / "new", "--label-column", "y", *SERIAL)
+    message = refused("ingest", store, tmp_path / "new", "--label-column", "y", *SERIAL)
+    # the library may refuse by itself, as where nothing but the codec is left to say what the type is
+    assert "stored with pickle, which is not read" in message or "No Zarr data type found" in message
     assert not (tmp_path / "executed").exists()
 
 
