@@ -190,7 +190,7 @@ class Run:
         else:
             folders = (self.path, self.path / "checkpoints")
             half = [path for folder in folders for path in folder.glob("*.*") if _is_half(path)]
-            half.extend(self.path.glob(".probe-*"))
+            half.extend(path for path in self.path.glob(".probe-*") if not _is_half(path))
         for path in half:
             if path.is_dir():
                 remove_tree(path)

@@ -86,7 +86,7 @@ def end_it(faulty: Faulty, run: Path, again: list[object]) -> list[str]:
 
 # Of a fit of three rounds that saves each of them. What a tree of files is removed by has no folder in its name.
 PLACES = {
-    "before it begins": ("mkdir checkpoints", "mkdir .", "lock", "config.json"),
+    "before it begins": ("mkdir checkpoints", "mkdir .", "lock", "config.json", ".probe-"),
     "first checkpoint": ("round-000001",),
     "last checkpoint": ("mkdir checkpoints/round-000003", "rename checkpoints/round-000003"),
     "events": ("events.jsonl",),
