@@ -12,6 +12,9 @@ ROUNDS = 500
 # tasks are remembered up to 100,000. The others hold data too, and give memory back when they like.
 GROWTH_KIB = {"scheduler": 4.0, "driver": 40.0, "worker 0": 40.0, "worker 1": 40.0}
 
+# Files that are just being read, connections that are opened when they are first needed; one left a round would be 250.
+PASSING = 10
+
 
 def test_500_rounds_leave_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
@@ -26,5 +29,5 @@ def test_500_rounds_leave_nothing(tmp_path: Path) -> None:
     assert found["files"][1] == found["files"][0]
     for process, most in GROWTH_KIB.items():
         first, second = found[process]["open"]
-        assert second <= first, process
+        assert second <= first + PASSING, process
         assert found[process]["KiB a round"] < most, process
