@@ -4,10 +4,10 @@
 
 Each method works through little data with two worker processes and a checkpoint a round, on a `dask scheduler` with
 `dask worker` (cluster "own": its memory is seen separately) and on a cluster that the driver starts ("local": the
-scheduler is a part of the driver). Dask's own logs, which are bounded, are made short, so that they are full soon.
-After each round: resident sizes, open files, files in the folders of the run and of Dask, and the tasks that the
-scheduler knows once it has heard what was released. The slope is the median of those between all pairs of rounds of
-the second half; of the workers, the steepest.
+scheduler is a part of the driver). Dask's own logs, which are bounded, are made short, so that they are full soon, and
+its profiles of workers are off, as in deploy/distls.yaml. After each round: resident sizes, open files, files in the
+folders of the run and of Dask, and the tasks that the scheduler knows once it has heard what was released. The slope is
+the median of those between all pairs of rounds of the second half; of the workers, the steepest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ PARAMS: dict[str, dict[str, Any]] = {
     "bcd": {"lanes": 2, "tau": 0.0, "active_sweeps": 0},
 }
 _SECONDS = 120
-_SHORT = {
+# The profile of a worker grows with every new stack; deploy/distls.yaml switches it off, as local clusters do.
+_SETTINGS = {
+    "distributed.worker.profile.enabled": False,
     "distributed.admin.low-level-log-length": 50,
     "distributed.admin.system-monitor.log-length": 20,
 }
@@ -168,11 +170,11 @@ def _connected(address: str) -> DaskExecutor:
 
 def _start(stack: contextlib.ExitStack, name: str, *options: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", f"distributed.cli.dask_{name}", "--no-dashboard", *map(str, options)]
-    short = {
+    settings = {
         f"DASK_{key.upper().replace('.', '__').replace('-', '_')}": str(value)
-        for key, value in _SHORT.items()
+        for key, value in _SETTINGS.items()
     }
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | short)
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | settings)
     stack.callback(process.wait)
     stack.callback(process.terminate)
     return process
@@ -181,7 +183,7 @@ def _start(stack: contextlib.ExitStack, name: str, *options: object) -> subproce
 @contextlib.contextmanager
 def local_cluster(scratch: Path) -> Iterator[tuple[DaskExecutor, int | None]]:
     """Start a cluster as a fit does."""
-    with dask.config.set({"temporary-directory": str(scratch), **_SHORT}):
+    with dask.config.set({"temporary-directory": str(scratch), **_SETTINGS}):
         executor = start_local(2)
     try:
         yield executor, None
