@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 import pickle
 import tempfile
 import time
@@ -49,6 +50,8 @@ __all__ = [
 _ATTEMPTS = 5
 # Workers that do not end by then are killed as this process ends.
 _CLOSE_SECONDS = 10
+# Variables of the environment that stores are reached by.
+_OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "DISTLS_")
 # Between the death of a worker and the start of its successor.
 _PAUSE_SECONDS = 0.5
 
@@ -368,6 +371,8 @@ def local_cluster(
         "worker_class": PatientNanny,
         "host": "127.0.0.1",
         "preload": _preloads() if log_level > logging.WARNING else None,
+        # the process that workers are forked from may be older than the credentials of a store
+        "env": {name: value for name, value in os.environ.items() if name.startswith(_OF_STORES)},
     }
     return _PatientCluster(
         n_workers=n_workers,

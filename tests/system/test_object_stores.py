@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from store_helpers import BUCKET, WRONG_KEY, Faults, forget_clients, object_stor
 from distls.cli import cli
 from distls.evaluation import evaluate
 from distls.execution import ClusterOptions, open_executor
+from distls.execution.dask import start_local
 from distls.export import export_text
 from distls.fitting import FitResult, fit, resume
 from distls.ingestion import ingest
@@ -119,6 +121,22 @@ def tour(root: Any, text: Path, executor: Any, methods: dict[str, Any]) -> Tour:
 @pytest.fixture(scope="module")
 def on_disk(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Tour:
     return tour(tmp_path_factory.mktemp("disk"), text, None, METHODS)
+
+
+def _secret(_item: None) -> str | None:
+    return os.environ.get("AWS_SECRET_ACCESS_KEY")
+
+
+@pytest.mark.usefixtures("faults")
+def test_workers_have_the_credentials_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the process they are forked from was started before."""
+    start_local(1).close()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of now")
+    executor = start_local(1)
+    try:
+        assert list(executor.each_worker(_secret, None).values()) == ["of now"]
+    finally:
+        executor.close()
 
 
 def test_the_same_bits_on_worker_processes(faults: Faults, text: Path, on_disk: Tour) -> None:
