@@ -41,6 +41,14 @@ from distls.workers.scoring import (
     score_lane,
 )
 from distls.workers.stream import DatasetRef
+from distls.workers.targets import RANKINGS
+from distls.workers.thresholds import (
+    ThresholdJob,
+    ThresholdSums,
+    fitted_threshold,
+    merge_thresholds,
+    threshold_lane,
+)
 
 __all__ = [
     "AnyEvaluation",
@@ -385,6 +393,31 @@ class Evaluator:
         """Return the error on the selection data, if there are any."""
         return self._scored("select", weights, self._select)
 
+    def published(self, weights: Weights) -> Weights:
+        """Return the weights of the model that is made of them: of a ranking, less a threshold for sets of labels.
+
+        That is fitted to the training data, in one read of them; see `distls.workers.thresholds`.
+        """
+        problem = self._problem
+        if problem.target != "multilabel" or problem.loss not in RANKINGS:
+            return weights
+        dataset = problem.dataset
+        job = ThresholdJob(self._data, None if not dataset.meta.weighted else problem.row_weight_by_class)
+        sums: ThresholdSums = self._executor.reduce(
+            partial(threshold_lane, job),
+            reading_lanes(dataset),
+            merge=merge_thresholds,
+            shared=weights.readout(),
+        )
+        assert sums.n_rows == dataset.meta.n_rows
+        slope, constant = fitted_threshold(sums)
+        w = weights.coefficients
+        return replace(
+            weights,
+            coefficients=np.asarray(w - (w @ slope)[:, None], w.dtype),
+            intercept=weights.intercept - (weights.intercept @ slope + constant),
+        )
+
     def _scored(
         self, name: str, weights: Weights, opened: tuple[Dataset, NDArray[np.int32]] | None
     ) -> dict[str, Any]:
@@ -393,7 +426,7 @@ class Evaluator:
             return {}
         problem = self._problem
         dataset, codes = opened
-        classes = problem.dataset.meta.classes
+        weights, classes = self.published(weights), problem.dataset.meta.classes
         evaluation = _evaluated(self._executor, dataset, weights, problem.loss, classes, codes)
         criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
         if isinstance(evaluation, RegressionEvaluation):
@@ -411,8 +444,12 @@ class Evaluator:
         problem = self._problem
         if weights.alpha is not None:
             problem = replace(problem, alpha=weights.alpha)
+        if weights.refit is not None:
+            problem = replace(problem, alpha=weights.refit.alpha, penalty="l2")
         with_gradient = problem.loss != "perceptron" and not weights.recipe
         total = self._summed(weights, with_gradient=with_gradient)
+        if weights.refit is not None:
+            total.gradient[~weights.refit.used] = 0.0  # other weights are no part of that problem
         penalty = problem.penalty_of(weights.coefficients) if with_gradient else 0.0
         value = total.loss_sum / total.weight_sum + problem.alpha * penalty
         return {

@@ -391,7 +391,7 @@ def _conclude(
     record = dict(solution.record)
     model = None
     if solution.status not in (Status.INTERRUPTED, Status.DIVERGED):
-        model = _model(solution.weights, problem, params, method)
+        model = _model(evaluator.published(solution.weights), problem, params, method)
         record |= evaluator.selection(solution.weights)
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256

@@ -527,6 +527,13 @@ def _descent() -> tuple[Parameter, ...]:
             "ends the fit when violations of a round are so much of the first one's; 0: never",
         ),
         Parameter("violation", "sum", one_of("sum", "max"), "over the blocks of a round (Equation 10)"),
+        Parameter(
+            "debias",
+            None,
+            number(above=0.0),
+            "strength of an l2 penalty with which the features that have weights are fitted anew at the end; default: "
+            "they are not",
+        ),
         Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
         Parameter("class_weight", None, class_weight, 'balanced, or JSON such as {"spam": 5}; default all 1'),
         Parameter(
@@ -774,7 +781,7 @@ METHODS: dict[str, Method] = {
             aliases=_BCD_LOSSES,
             parameters=_descent(),
             solver="distls.solvers.bcd:BlockCoordinateDescent",
-            targets=("class",),
+            targets=("class", "multilabel"),
             passes=200.0,
             keeps_rows=True,
             path=True,
@@ -800,7 +807,7 @@ METHODS: dict[str, Method] = {
                 ),
             ),
             solver="distls.solvers.proximal:Fista",
-            targets=("class",),
+            targets=("class", "multilabel"),
             passes=200.0,
         ),
         Method(
@@ -820,7 +827,7 @@ METHODS: dict[str, Method] = {
                 ),
             ),
             solver="distls.solvers.proximal:Sparsa",
-            targets=("class",),
+            targets=("class", "multilabel"),
             passes=200.0,
         ),
         Method(

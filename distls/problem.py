@@ -42,7 +42,10 @@ _LOSSES = {
 }
 _L1_RATIO = 0.5  # of a mixed penalty, by default
 # The losses that make sense of targets other than classes.
-SUITABLE = {"multilabel": ("squared", "ovr_log"), "continuous": ("squared",)}
+SUITABLE = {
+    "multilabel": ("squared", "ovr_log", "multiclass_squared_hinge", "multitask_squared_hinge"),
+    "continuous": ("squared",),
+}
 
 
 def loss_of(params: Mapping[str, Any]) -> str:
@@ -177,7 +180,8 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
         return
     name = next(name for name in ("loss", "link", "inner") if params.get(name))
     values = {
-        "loss": suitable,
+        # the methods that name a loss and take sets of labels have the squared hinges
+        "loss": tuple(loss for loss in suitable if loss.endswith("hinge")) or suitable,
         "link": tuple(link for link in ("identity", "logit", "softmax") if _LOSSES[link] in suitable),
         "inner": tuple(inner for inner in ("linear", "calibrated", "logistic") if _LOSSES[inner] in suitable),
     }[name]

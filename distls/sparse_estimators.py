@@ -40,6 +40,8 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
         Ends the fit when the violation of the optimality conditions is so much of the first round's.
     violation : {"sum", "max"}
         Over blocks.
+    debias : float or None
+        Strength of an l2 penalty with which the features that have weights are fitted anew at the end; None: not.
     fit_intercept : bool
     class_weight : dict of label -> weight, "balanced" or None
     lanes : int or None
@@ -84,6 +86,7 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
         active_sweeps: int = 5,
         tau: float = 1e-3,
         violation: str = "sum",
+        debias: float | None = None,
         fit_intercept: bool = False,
         class_weight: Any = None,
         lanes: int | None = None,
@@ -102,6 +105,7 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
         self.active_sweeps = active_sweeps
         self.tau = tau
         self.violation = violation
+        self.debias = debias
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.lanes = lanes

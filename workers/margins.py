@@ -1,8 +1,8 @@
 """Scores of all rows, for block coordinate descent: made by partitions, kept in RUN/state, read whole by lanes.
 
 They are a pure function of the weights: every round makes them anew, so that nothing that a crash could lose is
-needed to go on with the same bits (docs/decisions/0014). Kept beside them, once, are the rows' classes and weights,
-which column shards do not have.
+needed to go on with the same bits (docs/decisions/0014). Kept beside them, once, are the rows' classes or sets of
+labels, and weights, which column shards do not have.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from distls.storage.errors import StateLostError
 from distls.storage.partition import are_below
 from distls.storage.rows import Partition, n_rows_of
 from distls.storage.rowstate import RowState
-from distls.workers.kernels.descent import loss_of_scores
+from distls.workers.kernels.descent import LabelSets, loss_of_scores
 from distls.workers.kernels.linear import scores
 from distls.workers.lanes import Lane
 from distls.workers.losses import LOSSES
 from distls.workers.process import peak_rss, process_name
 from distls.workers.stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.targets import indicators, is_codes, label_sets, wrong_sets
 from distls.workers.training import merge_by_key, row_weights
 
 __all__ = [
@@ -99,8 +100,13 @@ class MarginJob:
 
     @property
     def classes(self) -> RowState:
-        """Class codes of each partition, int32."""
+        """Class codes of each partition, or the label codes of its rows one after the other, int32."""
         return RowState(f"{self.state}/classes")
+
+    @property
+    def counts(self) -> RowState:
+        """How many labels each row of a partition has, int64; only of sets of labels."""
+        return RowState(f"{self.state}/counts")
 
     @property
     def weights(self) -> RowState:
@@ -109,10 +115,10 @@ class MarginJob:
 
 
 class Margins(NamedTuple):
-    """What a lane works on: scores (n_rows, k), classes (n_rows,) and weights (n_rows,) or (0,) of all rows."""
+    """What a lane works on: scores (n_rows, k), targets and weights (n_rows,) or (0,) of all rows."""
 
     z: NDArray[Any]
-    y: NDArray[np.int32]
+    y: NDArray[np.int32] | LabelSets
     weight: NDArray[np.float64]
 
 
@@ -125,7 +131,7 @@ class MarginSums:
     losses : float64 array of shape (n_sizes,)
         ``sum_i s_i loss_i`` at each size of the step.
     errors : int
-        Rows predicted wrong at the first size.
+        Rows predicted wrong at the first size, as `distls.workers.targets.slopes_of` counts them.
     n_rows : int
     blocks : list of int
     reads : ReadStats
@@ -178,9 +184,14 @@ def _scores(part: Partition, w: NDArray[Any], intercept: NDArray[np.float64]) ->
 
 
 def _kept_rows(job: MarginJob, index: int, part: Partition) -> NDArray[np.float64]:
-    """Keep classes and weights of a partition if they are not; return the weights."""
+    """Keep targets and weights of a partition if they are not; return the weights."""
     weight = row_weights(part, job.class_weight)
-    for state, values in ((job.classes, part.y), (job.weights, weight)):
+    targets: Any = part.y
+    kept = [(job.classes, targets), (job.weights, weight)]
+    if not is_codes(targets):
+        counts = np.diff(targets.indptr).astype(np.int64)
+        kept = [(job.classes, label_sets(targets).indices), (job.counts, counts), (job.weights, weight)]
+    for state, values in kept:
         if not state.holds(index, 0):
             state.write(index, 0, values)
     return weight
@@ -197,9 +208,11 @@ def _count(
     """Add the losses of one partition's rows."""
     began = time.perf_counter()
     z, change, weight = margins
+    y = part.y if is_codes(part.y) else label_sets(part.y)
     for place, size in enumerate(sizes):
-        total.losses[place] += loss_of_scores(z, change, size, part.y, weight, LOSSES[job.loss])
-    total.errors += int(np.count_nonzero(z.argmax(axis=1) != part.y))
+        total.losses[place] += loss_of_scores(z, change, size, y, weight, LOSSES[job.loss])
+    wrong = z.argmax(axis=1) != y if is_codes(y) else wrong_sets(job.loss, z, indicators(part.y, z.shape[1]))
+    total.errors += int(np.count_nonzero(wrong))
     total.n_rows += len(z)
     total.blocks.append(index)
     total.kernel_seconds += time.perf_counter() - began
@@ -238,18 +251,26 @@ def read_margins(job: MarginJob, k: int) -> Margins:
     for index, (start, stop) in enumerate(zip(dataset.first_rows, dataset.first_rows[1:], strict=False)):
         z[start:stop] = job.scores.read(index, job.version, (int(stop - start), k))
     own = b"" if job.class_weight is None else job.class_weight.tobytes()
-    y, weight = _rows_kept(job.state, job.data.fingerprint, own, len(dataset))
-    if y.shape != (len(z),) or weight.shape not in ((len(z),), (0,)) or not are_below(y, k):
-        raise StateLostError(f"{job.state}: classes or weights of other rows")
+    sets = dataset.meta.target == "multilabel"
+    codes, counts, weight = _rows_kept(job.state, job.data.fingerprint, own, len(dataset), sets)
+    fits = len(counts) == len(z) and are_below(counts, k + 1) and int(counts.sum()) == len(codes)
+    if not (fits if sets else codes.shape == (len(z),)) or weight.shape not in ((len(z),), (0,)):
+        raise StateLostError(f"{job.state}: targets or weights of other rows")
+    if not are_below(codes, k):
+        raise StateLostError(f"{job.state}: targets of other classes")
+    y = LabelSets(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), codes) if sets else codes
     return Margins(z, y, weight)
 
 
 @functools.lru_cache(maxsize=1)
 def _rows_kept(
-    state: str, fingerprint: str, _class_weight: bytes, n_blocks: int
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Read classes and weights of all rows, once a process and fit."""
+    state: str, fingerprint: str, _class_weight: bytes, n_blocks: int, sets: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
+    """Read codes, the number of each row's labels and the weights of all rows, once a process and fit."""
     job = MarginJob(DatasetRef("", fingerprint), "", "", None, state, 0)
-    y = [job.classes.read(index, 0, dtype=np.int32) for index in range(n_blocks)]
-    weight = [job.weights.read(index, 0, dtype=np.float64) for index in range(n_blocks)]
-    return np.concatenate(y), np.concatenate(weight)
+
+    def all_of(kept: RowState, dtype: Any) -> NDArray[Any]:
+        return np.concatenate([kept.read(index, 0, dtype=dtype) for index in range(n_blocks)])
+
+    counts = all_of(job.counts, np.int64) if sets else np.empty(0, np.int64)
+    return all_of(job.classes, np.int32), counts, all_of(job.weights, np.float64)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
+from distls.storage.format import DatasetMeta
 from distls.storage.partition import are_below, are_offsets
 from distls.storage.rows import (
     ColumnShard,
@@ -29,7 +30,7 @@ from distls.storage.rows import (
     take_rows,
 )
 from distls.storage.rowstate import RowState
-from distls.workers.kernels.descent import N_TOTALS, Step, Totals, column_sweep, loss_of_scores
+from distls.workers.kernels.descent import N_TOTALS, LabelSets, Step, Totals, column_sweep, loss_of_scores
 from distls.workers.kernels.linear import scores
 from distls.workers.lanes import Lane
 from distls.workers.losses import LOSSES
@@ -66,6 +67,8 @@ class SweepJob:
         The active columns are kept in RUN/state instead, for `active_sweeps`.
     active_bytes : int
         Active columns of a lane that are more than that are neither swept nor kept.
+    given_only : bool
+        Only the columns are swept whose weights are sent.
     """
 
     margins: MarginJob
@@ -78,6 +81,7 @@ class SweepJob:
     sweeps: int
     keep: bool
     active_bytes: int
+    given_only: bool = False
 
 
 @dataclass
@@ -164,9 +168,9 @@ def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
     if job.fit_intercept and lane.index == 0:
         own = sweeper.intercept(weights.intercept)
     for shard in sweeper.shards(lane):
-        w = _dense(weights, shard)
+        given, w = _given(weights, shard)
         before = w.any(axis=1)
-        sweeper.sweep(shard.x, w, 0, shard.first)
+        sweeper.sweep(shard.x, w, given if job.given_only else np.arange(len(w)), shard.first)
         used = np.flatnonzero(before | w.any(axis=1))
         values.append(SparseWeights(shard.first + used, w[used], own))
         own = np.empty(0)
@@ -180,7 +184,7 @@ def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
     return sweeper.result(values, list(lane.blocks), started)
 
 
-def active_sweeps(job: SweepJob, _shared: None, weights: SparseWeights, *, n_lanes: int) -> LaneSweeps:
+def active_sweeps(job: SweepJob, weights: SparseWeights, n_lanes: int) -> LaneSweeps:
     """Sweep the active columns that all lanes have kept, in one lane, so that zeros become exact."""
     started = time.perf_counter()
     sweeper = _Sweeper(job, read_margins(job.margins, len(weights.intercept)), n_lanes)
@@ -215,13 +219,14 @@ def _transposed(shard: ColumnShard) -> _Shard:
     return _Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values))
 
 
-def _dense(weights: SparseWeights, shard: _Shard) -> NDArray[np.float64]:
-    """Return the weights of a shard's columns, as float64."""
+def _given(weights: SparseWeights, shard: _Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return which of a shard's columns weights are sent of, and the weights of all its columns, as float64."""
     n_columns = n_rows_of(shard.x)
     first, stop = np.searchsorted(weights.columns, [shard.first, shard.first + n_columns])
+    given = weights.columns[first:stop] - shard.first
     out = np.zeros((n_columns, weights.values.shape[1]))
-    out[weights.columns[first:stop] - shard.first] = weights.values[first:stop]
-    return out
+    out[given] = weights.values[first:stop]
+    return given, out
 
 
 class _Sweeper:
@@ -244,11 +249,11 @@ class _Sweeper:
     def _rng(self, sweep: int, *key: int) -> np.random.Generator:
         return rng(self.job.seed, Purpose.BLOCKS, self.job.round, self._lane, sweep, *key)
 
-    def sweep(self, x: Rows, w: NDArray[np.float64], number: int, first: int) -> None:
-        """Sweep all columns of a shard."""
-        generator, n = self._rng(number, first), len(w)
+    def sweep(self, x: Rows, w: NDArray[np.float64], columns: NDArray[np.int64], first: int) -> None:
+        """Sweep those columns of the shard that begins with column `first`."""
+        generator, n = self._rng(0, first), len(columns)
         order = generator.integers(n, size=n) if self.job.with_replacement else generator.permutation(n)
-        self._run(x, order, w, self.job.step, self._totals)
+        self._run(x, columns[order], w, self.job.step, self._totals)
 
     def sweep_active(self, x: Rows, w: NDArray[np.float64], number: int) -> None:
         """Sweep those columns that have weights."""
@@ -259,7 +264,7 @@ class _Sweeper:
     def intercept(self, before: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the intercept after a step of its block, which is not penalised."""
         w = before[None].copy()
-        ones = DenseRows(np.ones((1, len(self.margins.y)), np.float32))
+        ones = DenseRows(np.ones((1, len(self.margins.z)), np.float32))
         self._run(ones, np.zeros(1, np.int64), w, self.job.step._replace(alpha=0.0), self._others)
         return w[0]
 
@@ -348,7 +353,7 @@ def warm_up(data: DatasetRef, loss: str, dtype: str) -> None:
     """Compile the kernels of a job, or load them from the disk cache, on one row of nothing."""
     meta = open_ref(data).meta
     x = one_row(meta.layout, meta.dtype, index_dtype(meta.n_rows).name)
-    z, weight, y = np.zeros((1, 2), dtype), np.empty(0), np.zeros(1, np.int32)
+    z, weight, y = np.zeros((1, 2), dtype), np.empty(0), _no_targets(meta, 1)
     step, totals = Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
     for shard in {type(x): x, DenseRows: DenseRows(np.zeros((1, 1), np.float32))}.values():
         order = np.zeros(1, np.int64)
@@ -364,7 +369,14 @@ def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
     for _, part in stream(job.margins.data, [block], reads):
         scores(part.x, np.zeros((meta.n_features, k), job.margins.dtype), np.zeros(k),
                np.empty((n_rows_of(part.x), k), job.margins.dtype))  # fmt: skip
-    y = np.zeros(meta.n_rows, np.int32)
-    sweeper = _Sweeper(job, Margins(np.zeros((meta.n_rows, k), job.margins.dtype), y, np.empty(0)), 0)
+    y, z = _no_targets(meta, meta.n_rows), np.zeros((meta.n_rows, k), job.margins.dtype)
+    sweeper = _Sweeper(job, Margins(z, y, np.empty(0)), 0)
     for each in sweeper.shards(Lane(0, (shard,))):
-        sweeper.sweep(each.x, np.zeros((n_rows_of(each.x), k)), 0, each.first)
+        n = n_rows_of(each.x)
+        sweeper.sweep(each.x, np.zeros((n, k)), np.arange(n), each.first)
+
+
+def _no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[np.int32] | LabelSets:
+    """Return what stands for the targets of rows: the first class, or its label."""
+    codes = np.zeros(n_rows, np.int32)
+    return LabelSets(np.arange(n_rows + 1), codes) if meta.target == "multilabel" else codes

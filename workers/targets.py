@@ -14,13 +14,32 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.kernels._jit import kernel
+from distls.workers.kernels.descent import LabelSets, set_slopes
 from distls.workers.kernels.linear import row_weight
 from distls.workers.losses import LOSSES, SLOPES_IN_G, add_slopes, row_slopes
 
-__all__ = ["THRESHOLDS", "Slopes", "indicators", "is_codes", "slice_rows", "slopes_of"]
+__all__ = [
+    "RANKINGS",
+    "THRESHOLDS",
+    "Slopes",
+    "indicators",
+    "is_codes",
+    "label_sets",
+    "slice_rows",
+    "slopes_of",
+    "wrong_sets",
+]
 
-# A label is predicted where its score is greater: half-way between the indicator's values, or probability 1/2.
-THRESHOLDS = {"squared": 0.5, "ovr_log": 0.0}
+# A label is predicted where its score is greater: half-way between the indicator's values, or probability 1/2. Of a
+# ranking, whose scores say nothing of how many labels there are, see `distls.workers.thresholds`.
+THRESHOLDS = {
+    "squared": 0.5,
+    "ovr_log": 0.0,
+    "multiclass_squared_hinge": 0.0,
+    "multitask_squared_hinge": 0.0,
+}
+# Losses of sets of labels that compare labels with each other.
+RANKINGS = ("multiclass_squared_hinge",)
 
 
 class Slopes(NamedTuple):
@@ -34,7 +53,8 @@ class Slopes(NamedTuple):
         Sums of s_i * loss_i and of s_i.
     errors : int
         Rows whose highest score is not their class's, or whose scores above the threshold are not just those of
-        their labels; 0 for numbers, which are not right or wrong.
+        their labels (of a ranking: some label of which is not above all others); 0 for numbers, which are not right
+        or wrong.
     """
 
     values: NDArray[np.float64]
@@ -49,7 +69,7 @@ def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float6
     Parameters
     ----------
     loss : str
-        Full loss name: any for classes, ``squared`` or ``ovr_log`` for sets of labels, ``squared`` for numbers.
+        Full loss name: any for classes, one of `THRESHOLDS` for sets of labels, ``squared`` for numbers.
     y : int32 array of shape (n_rows,), CsrRows of label codes, or float64 array of shape (n_rows, k)
     weight : float64 array of shape (n_rows,), or (0,) for all ones
 
@@ -63,8 +83,8 @@ def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float6
         return Slopes(out, *_class_slopes(scores, y, weight, LOSSES[loss], out))
     if isinstance(y, CsrRows):
         wanted = indicators(y, scores.shape[1])
-        wrong = ((scores > THRESHOLDS[loss]) != wanted).any(axis=1)
-        return _weighted(*_indicator_slopes(loss, scores, wanted), weight, int(np.count_nonzero(wrong)))
+        wrong = int(np.count_nonzero(wrong_sets(loss, scores, wanted)))
+        return _weighted(*_set_slopes(loss, scores, y, wanted), weight, wrong)
     if loss != "squared":
         raise ValueError(f"{loss} is no loss of numbers")
     return _weighted(*_squared(scores, y), weight, 0)
@@ -82,6 +102,19 @@ def indicators(y: CsrRows, k: int) -> NDArray[np.bool_]:
     return out
 
 
+def label_sets(y: CsrRows) -> LabelSets:
+    """Return sets of labels as kernels take them."""
+    return LabelSets(y.indptr.astype(np.int64, copy=False), y.indices.astype(np.int32))
+
+
+def wrong_sets(loss: str, scores: NDArray[Any], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which rows have not just their labels above the threshold; in a ranking, all of them above the others."""
+    if loss not in RANKINGS:
+        return np.asarray(((scores > THRESHOLDS[loss]) != wanted).any(axis=1))
+    lowest = np.where(wanted, scores, np.inf).min(axis=1)
+    return np.asarray(lowest <= np.where(wanted, -np.inf, scores).max(axis=1))
+
+
 def slice_rows(block: Any, rows: slice) -> Any:
     """Return consecutive rows of a block of features or of targets, sharing its memory."""
     if isinstance(block, CsrRows):
@@ -96,10 +129,14 @@ def slice_rows(block: Any, rows: slice) -> Any:
 Values = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def _indicator_slopes(loss: str, scores: NDArray[Any], wanted: NDArray[np.bool_]) -> Values:
-    """Return slopes (n, k) and losses (n,) of a loss that is a sum over labels."""
+def _set_slopes(loss: str, scores: NDArray[Any], y: CsrRows, wanted: NDArray[np.bool_]) -> Values:
+    """Return slopes (n, k) and losses (n,) of a loss of sets of labels."""
     if loss == "squared":
         return _squared(scores, wanted)
+    if loss != "ovr_log":
+        slopes, values = np.empty(scores.shape), np.empty(len(scores))
+        set_slopes(np.ascontiguousarray(scores), label_sets(y), LOSSES[loss], slopes, values)
+        return slopes, values
     z = scores.astype(np.float64)
     values = np.logaddexp(0.0, np.where(wanted, -z, z)).sum(axis=1)
     return np.exp(-np.logaddexp(0.0, -z)) - wanted, values

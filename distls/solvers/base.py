@@ -13,7 +13,7 @@ from distls.execution.base import Executor
 from distls.storage.model import used_rows
 from distls.workers.readout import Readout
 
-__all__ = ["RoundReport", "Solver", "State", "Status", "Weights"]
+__all__ = ["Refit", "RoundReport", "Solver", "State", "Status", "Weights"]
 
 
 class Status(StrEnum):
@@ -26,6 +26,21 @@ class Status(StrEnum):
     EARLY_STOPPED = "EARLY_STOPPED"
     DIVERGED = "DIVERGED"
     INTERRUPTED = "INTERRUPTED"
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """What weights are fitted to once features are selected: the loss, l2, and weights of these features alone.
+
+    Attributes
+    ----------
+    alpha : float
+        Strength of l2.
+    used : bool array of shape (n_features,)
+    """
+
+    alpha: float
+    used: NDArray[np.bool_]
 
 
 @dataclass
@@ -41,6 +56,8 @@ class Weights:
         How scores come from them, where not by ``x @ W + b``: see `distls.workers.readout.Readout`.
     alpha : float or None
         The strength they were fitted with, where the method has chosen it itself.
+    refit : Refit or None
+        The problem that they minimise, where that is no longer the one the method was given.
     """
 
     coefficients: NDArray[Any]
@@ -48,6 +65,7 @@ class Weights:
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     alpha: float | None = None
+    refit: Refit | None = None
 
     def readout(self, *, every_feature: bool = False) -> Readout:
         """Return what workers score rows with: where weights are mostly zero, only the features that have some."""

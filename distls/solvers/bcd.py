@@ -5,6 +5,9 @@ on a private copy of Z. What the lanes have changed adds up, because Z is linear
 1, 1/2, 1/4, ..., about 1/S, the last of which cannot fail where F is convex: every round descends. Where few columns
 have weights, these are swept some times more, in one lane, which also makes those zeros exact that a shorter step
 has only brought near.
+
+With `debias` the rounds go on when the violation is small, over the columns that have weights then, for the same loss
+with an l2 penalty in place of the sparse one, which shrinks the weights of the features that it selects.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from distls.execution.base import Executor
 from distls.memory import MIB, MemoryBudget, human
 from distls.planning import OfRows, Plan, make_plan
 from distls.problem import Problem
-from distls.solvers.base import RoundReport, State, Status, Weights
+from distls.solvers.base import Refit, RoundReport, State, Status, Weights
 from distls.solvers.initial import check_initial
 from distls.storage.columns import ColumnShards
 from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError, StateLostError
+from distls.storage.format import DatasetMeta
 from distls.storage.model import LinearModel
 from distls.workers.kernels.descent import Step, Totals
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
@@ -70,12 +74,17 @@ class BcdState(State):
         The violation of the first round.
     ratio : float
         That of the newest by it (Eq. 10); infinity before the first.
+    refit : bool
+        The columns `used` are fitted with l2. `first` and `ratio` are those of these rounds then.
+    used : bool array of shape (n_features,), or (0,) before
     """
 
     weights: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))
     intercept: Array = field(default_factory=lambda: np.empty(0))
     first: float = 0.0
     ratio: float = math.inf
+    refit: bool = False
+    used: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
 
 
 class BlockCoordinateDescent:
@@ -169,7 +178,7 @@ class BlockCoordinateDescent:
             of_rows=OfRows(
                 columns=self._shards,
                 thread_bytes=score,
-                worker_bytes=4 + 8 * dataset.meta.weighted,
+                worker_bytes=_target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
                 reads=1 + (len(self.lanes) > 1) + self._polishes,
                 exchanged_bytes=exchanges * score,
             ),
@@ -193,12 +202,17 @@ class BlockCoordinateDescent:
         intercept = np.zeros(self.problem.shape[1])
         if self._initial is not None:
             weights[:] = self._initial.weights
+            if self.problem.target == "multilabel":  # less a threshold, which no ranking has
+                weights -= weights.mean(axis=1, keepdims=True)
             if self.problem.fit_intercept:
                 intercept[:] = self._initial.intercept
         return BcdState(weights=weights, intercept=intercept)
 
     def step(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport]:
         """Do one round; where what is kept in RUN/state was lost meanwhile, once more."""
+        if self._selected(state) and not state.refit:
+            used = np.asarray(state.weights.any(axis=1))
+            state = replace(state, refit=True, used=used, first=0.0, ratio=math.inf)
         try:
             return _Round(self, state, executor).run()
         except StateLostError:
@@ -211,20 +225,31 @@ class BlockCoordinateDescent:
             self.data, self.problem.loss, self.problem.dtype.name, self._class_weight, self._kept, version
         )
 
-    def sweep_job(self, margins: MarginJob, number: int) -> SweepJob:
-        """Return what the lanes of round `number` do."""
-        problem, constant = self.problem, self.params["step"] == "constant"
+    def problem_of(self, state: BcdState) -> Problem:
+        """Return what the round after `state` minimises."""
+        return (
+            replace(self.problem, alpha=self.params["debias"], penalty="l2") if state.refit else self.problem
+        )
+
+    def _selected(self, state: BcdState) -> bool:
+        """Tell whether the sparse problem is solved, where features are to be fitted anew then."""
+        return self.params["debias"] is not None and state.ratio <= self.params["tau"]
+
+    def sweep_job(self, margins: MarginJob, state: BcdState) -> SweepJob:
+        """Return what the lanes of the round after `state` do."""
+        problem, constant = self.problem_of(state), self.params["step"] == "constant"
         return SweepJob(
             margins=margins,
             penalty=problem.penalty,
             step=Step(problem.alpha, problem.l1_ratio, 1.0 / problem.dataset.meta.n_rows, constant),
             seed=problem.seed,
-            round=number,
+            round=state.round,
             with_replacement=constant,
             fit_intercept=problem.fit_intercept,
             sweeps=self.params["active_sweeps"],
             keep=self._polishes,
             active_bytes=self._active_bytes,
+            given_only=state.refit,
         )
 
     def row_lanes(self) -> list[Lane]:
@@ -247,11 +272,13 @@ class BlockCoordinateDescent:
         """Tell whether the violation of a round is small beside that of the first (Eq. 10)."""
         if not (np.isfinite(state.weights).all() and np.isfinite(state.intercept).all()):
             return Status.DIVERGED
-        return Status.CONVERGED if state.ratio <= self.params["tau"] else Status.RUNNING
+        waits = self._selected(state) and not state.refit
+        return Status.CONVERGED if state.ratio <= self.params["tau"] and not waits else Status.RUNNING
 
     def weights(self, state: BcdState) -> Weights:
         """Return the model."""
-        return Weights(state.weights, state.intercept)
+        refit = Refit(self.params["debias"], state.used) if state.refit else None
+        return Weights(state.weights, state.intercept, refit=refit)
 
     def probe(self, block: int) -> None:
         """Score one partition and sweep a shard in this process, and forget it: what `plan` times."""
@@ -260,7 +287,14 @@ class BlockCoordinateDescent:
             data=replace(self.data, cache_bytes=0, prefetch=False),
         )
         shard = block * len(self._shards) // len(self.problem.dataset)
-        probe_sweep(self.sweep_job(job, 0), self.problem.shape[1], block, shard)
+        probe_sweep(self.sweep_job(job, BcdState()), self.problem.shape[1], block, shard)
+
+
+def _target_bytes(meta: DatasetMeta) -> int:
+    """Return the bytes a row of what a worker keeps of targets: a class, or a set of labels with its place."""
+    if meta.target == "class":
+        return 4
+    return 16 + 4 * -(-sum(meta.label_counts) // max(meta.n_rows, 1))
 
 
 def _shards_of(problem: Problem) -> ColumnShards:
@@ -300,7 +334,7 @@ class _Round:
     """One round of a fit."""
 
     def __init__(self, solver: BlockCoordinateDescent, state: BcdState, executor: Executor) -> None:
-        self._solver, self._problem, self._executor = solver, solver.problem, executor
+        self._solver, self._problem, self._executor = solver, solver.problem_of(state), executor
         self._state, self._n = state, solver.problem.dataset.meta.n_rows
         self._margins = solver.margin_job(2 * state.round)
         self._details: dict[str, Any] = {}
@@ -326,10 +360,16 @@ class _Round:
 
     def _score(self, state: BcdState, job: MarginJob) -> MarginSums:
         """Make the scores of all rows anew."""
-        task, weights = partial(margin_lane, job), SparseWeights.of(state.weights, state.intercept)
+        task, weights = partial(margin_lane, job), self._sent(state)
         return self._checked(
             self._executor.reduce(task, self._solver.row_lanes(), merge=merge_margins, shared=weights)
         )
+
+    @staticmethod
+    def _sent(state: BcdState) -> SparseWeights:
+        """Return the weights as they are sent: of all columns that a refit is of, else of those that have some."""
+        columns = np.flatnonzero(state.used if state.refit else state.weights.any(axis=1))
+        return SparseWeights(columns, state.weights[columns], state.intercept)
 
     def _checked(self, sums: MarginSums) -> MarginSums:
         if sums.n_rows != self._n or sorted(sums.blocks) != list(range(len(self._problem.dataset))):
@@ -340,8 +380,8 @@ class _Round:
         """Have every lane sweep its shards from the same weights."""
         state = self._state
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self._solver.lanes)]
-        job = self._solver.sweep_job(self._margins, state.round)
-        weights = SparseWeights.of(state.weights, state.intercept)
+        job = self._solver.sweep_job(self._margins, state)
+        weights = self._sent(state)
         swept = self._executor.reduce(partial(sweep_lane, job), lanes, merge=merge_sweeps, shared=weights)
         self._solver.check_cover(swept.blocks)
         return swept
@@ -394,14 +434,14 @@ class _Round:
 
     def _polish(self, state: BcdState, swept: LaneSweeps) -> LaneSweeps | None:
         """Sweep the columns with weights alone, in one lane, where they are few."""
-        if swept.active_bytes < 0 or not self._solver.sweep_job(self._margins, 0).keep:
+        if swept.active_bytes < 0 or not self._solver.sweep_job(self._margins, state).keep:
             return None
         margins = self._solver.margin_job(2 * self._state.round + 1)
         self._score(state, margins)
-        job = self._solver.sweep_job(margins, self._state.round)
-        weights = SparseWeights.of(state.weights, state.intercept)
-        task = partial(active_sweeps, job, n_lanes=len(self._solver.lanes))
-        return next(iter(self._executor.map(task, [weights])))
+        job = replace(self._solver.sweep_job(margins, state), round=self._state.round)
+        weights = self._sent(state)
+        lanes = [len(self._solver.lanes)]
+        return self._executor.reduce(partial(active_sweeps, job), lanes, merge=merge_sweeps, shared=weights)
 
     def _check_descent(self, before: float, after: float) -> None:
         """Refuse to go on where the objective has risen, which convexity rules out."""
@@ -416,7 +456,7 @@ class _Round:
         """Return the state after the round, with its violation beside the first one's."""
         largest = self._solver.params["violation"] == "max"
         violation = float(swept.totals[_T.largest if largest else _T.violation])
-        first = state.first if state.round else violation
+        first = state.first if math.isfinite(self._state.ratio) else violation
         return replace(
             state,
             round=state.round + 1,
@@ -445,7 +485,9 @@ class _Round:
                 "blocks_moved": int(swept.totals[_T.moved]),
                 "tries": int(swept.totals[_T.tries]),
                 "non_zero_rows": int(state.weights.any(axis=1).sum()),
+                **({} if self._solver.params["debias"] is None else {"refit": state.refit}),
             },
+            preliminary=(self._solver.params["debias"] is not None and not state.refit) or None,
         )
 
 

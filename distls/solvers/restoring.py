@@ -219,8 +219,14 @@ def _are_places(numbers: NDArray[np.int64], n: int) -> bool:
     return bool(np.all(numbers >= 0) and np.all(numbers < n))
 
 
+def _descending_blocks(solver: Any, state: Any) -> bool:
+    n_features = solver.problem.shape[0]
+    used = state.used.shape == ((n_features,) if state.refit else (0,))
+    return used and _like_first(solver, state, ("weights", "intercept"))
+
+
 _SHAPES: dict[str, Callable[[Any, Any], bool]] = {
-    "BcdState": _like_first,
+    "BcdState": _descending_blocks,
     "ClsState": _calibrated,
     "GlsState": _descending,
     "ProximalState": _proximal,

@@ -331,3 +331,60 @@ def test_state_is_gone_when_a_run_has_ended(small, tmp_path):
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert {"violation_ratio", "non_zero_rows", "step_size"} <= events[0]["details"].keys()
     assert open_dataset(dataset.path).fingerprint == dataset.fingerprint
+
+
+class TestContractOfDebiasing(SolverContract):
+    method = "bcd"
+    params: ClassVar[dict[str, Any]] = {"alpha": 3e-2, "lanes": 3, "tau": 0.2, "debias": 1e-3}
+    passes = 20
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_debiasing_is_ridge_on_the_selected_features(small, loss, lanes):
+    dataset, x, y = small
+    params = {"alpha": 3e-2, "loss": loss, "lanes": lanes, "tau": 1e-3}
+    sparse = fit("bcd", dataset, params=params, passes=1000)
+    used = np.flatnonzero(sparse.model.weights.any(axis=1))
+    assert 0 < len(used) < 40
+    result, records = fitted(dataset, debias=1e-2, **{**params, "tau": 1e-6})
+    p = bcd.Problem(x[:, used], y, 4, loss=loss, penalty="l2", alpha=1e-2)
+    w = result.model.weights
+    assert result.status == "CONVERGED"
+    assert not np.delete(w, used, axis=0).any()
+    assert np.linalg.norm(bcd.gradient(p, w[used]) + 1e-2 * w[used]) < 1e-5
+    assert result.record["objective"] == pytest.approx(bcd.objective(p, w[used]), rel=1e-9)
+    assert result.record["certificate"]["kind"] == "strong_convexity"
+    assert result.record["certificate"]["value"] < 1e-8
+    # rounds before are of the sparse problem, whose certificate must not end the fit
+    stages = [record["details"]["refit"] for record in records]
+    assert stages == sorted(stages)
+    assert [record.get("preliminary") for record in records] == [None if stage else True for stage in stages]
+
+
+def test_debiasing_waits_for_the_sparse_problem(small):
+    dataset, *_ = small
+    result, records = fitted(dataset, 2, alpha=1e-2, debias=1e-3, active_sweeps=0)
+    assert result.status == "MAX_PASSES"
+    assert not any(record["details"]["refit"] for record in records)
+    assert result.record["certificate"]["kind"] == "duality_gap"
+
+
+def test_every_model_of_a_path_is_fitted_anew(small, tmp_path):
+    dataset, *_ = small
+    fit(
+        "bcd",
+        dataset,
+        str(tmp_path / "run"),
+        params={"alpha": "path", "alphas": 3, "debias": 1e-3},
+        passes=300,
+    )
+    children = sorted((tmp_path / "run" / "children").iterdir())
+    ended = [json.loads((child / "status.json").read_text()) for child in children]
+    assert len(ended) == 3
+    assert all(own["details"]["refit"] and own["status"] == "CONVERGED" for own in ended)

@@ -78,11 +78,19 @@ def ranking_squared_hinge(z: Array, labels: Sequence[int]) -> tuple[float, Array
     return value, g, h
 
 
+def labels_apart(z: Array, labels: Sequence[int]) -> tuple[float, Array, Array]:
+    """Eq. 11 and Eq. 13 with the row's labels in place of its class."""
+    t = np.where(np.isin(np.arange(len(z)), labels), 1.0, -1.0)
+    a = np.maximum(1.0 - t * z, 0.0)
+    return float(a @ a), -2.0 * t * a, 2.0 * (a > 0.0)
+
+
 LOSSES: dict[str, Callable[[Array, Any], tuple[float, Array, Array]]] = {
     "multiclass_squared_hinge": multiclass_squared_hinge,
     "multitask_squared_hinge": multitask_squared_hinge,
     "softmax": softmax,
     "ranking_squared_hinge": ranking_squared_hinge,
+    "labels_apart": labels_apart,
 }
 
 
@@ -165,7 +173,11 @@ def gradient(p: Problem, w: Array) -> Array:
 
 def constant(p: Problem, column: Array) -> float:
     """Return the Lipschitz constant of one row of the gradient."""
-    factor = {"multiclass_squared_hinge": 2.0 * p.m, "multitask_squared_hinge": 2.0, "softmax": 0.5}[p.loss]
+    ranked, apart = 2.0 * p.m, 2.0
+    factor = {
+        "multiclass_squared_hinge": ranked, "ranking_squared_hinge": ranked, "multitask_squared_hinge": apart,
+        "labels_apart": apart, "softmax": 0.5,
+    }[p.loss]  # fmt: skip
     return factor * float(p.weights @ column**2)
 
 

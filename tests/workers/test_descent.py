@@ -7,7 +7,15 @@ import pytest
 import scipy.sparse as sp
 
 from distls.storage.rows import CsrRows, DenseRows
-from distls.workers.kernels.descent import N_TOTALS, Step, Totals, column_sweep, loss_of_scores
+from distls.workers.kernels.descent import (
+    N_TOTALS,
+    LabelSets,
+    Step,
+    Totals,
+    column_sweep,
+    loss_of_scores,
+    set_slopes,
+)
 from distls.workers.losses import LOSSES
 from distls.workers.penalties import Penalty
 from reference import bcd
@@ -196,3 +204,40 @@ def test_loss_of_scores(loss, weighted):
     value = loss_of_scores(z, change, 0.5, p.y, weight, LOSSES[loss])
     rows = bcd.rows_of(p, z + 0.5 * change)[0]
     assert value == pytest.approx(float((rows if p.s is None else p.s * rows).sum()), rel=1e-13)
+
+
+def sets(rng, n, m):
+    """Return random sets of labels, some empty and some of all labels: as lists, and as kernels take them."""
+    own = rng.random((n, m)) < rng.choice([0.0, 0.3, 0.6, 1.0], n, p=[0.1, 0.5, 0.3, 0.1])[:, None]
+    lists = [np.flatnonzero(row).tolist() for row in own]
+    indptr = np.concatenate([[0], np.cumsum(own.sum(axis=1))]).astype(np.int64)
+    return lists, LabelSets(indptr, np.nonzero(own)[1].astype(np.int32))
+
+
+SETS = {"multiclass_squared_hinge": "ranking_squared_hinge", "multitask_squared_hinge": "labels_apart"}
+
+
+@pytest.mark.parametrize("m", [1, 2, 4, 5, 9])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("loss", SETS)
+def test_sweeps_on_sets_of_labels(loss, step, m):
+    rng = np.random.default_rng(5)
+    lists, y = sets(rng, 60, m)
+    p = replace(problem(m, loss=SETS[loss], weighted=True), y=lists)
+    given = replace(p, y=y, loss=loss)
+    w, z, expected = np.zeros((12, m)), np.zeros((60, m)), np.zeros((12, m))
+    for _ in range(2):
+        order = rng.permutation(12)
+        before = bcd.objective(p, w)
+        totals = swept(given, w, z, order, step=step)
+        expected = bcd.sweep(p, expected, order.tolist(), step).w
+        np.testing.assert_allclose(w, expected, atol=1e-11)
+        np.testing.assert_allclose(z, p.x @ w, atol=1e-12)
+        assert totals[TOTALS.change] == pytest.approx(bcd.objective(p, w) - before, abs=1e-13)
+    slopes, values = np.empty((60, m)), np.empty(60)
+    set_slopes(z, y, LOSSES[loss], slopes, values)
+    oracle_values, oracle_slopes, _ = bcd.rows_of(p, z)
+    np.testing.assert_allclose(slopes, oracle_slopes, atol=1e-12)
+    np.testing.assert_allclose(values, oracle_values, atol=1e-12)
+    total = loss_of_scores(z, z, 0.0, y, p.s, LOSSES[loss])
+    assert total == pytest.approx(p.s @ oracle_values, rel=1e-12)

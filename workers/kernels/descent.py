@@ -9,8 +9,9 @@ A shard is read as the rows of X^T: `CsrRows` or `DenseRows`, one row a column o
 with eta = 1, 1/2, 1/4, ... until F falls as Eq. 7 asks. The derivatives are made anew from the scores at each non-zero.
 A block that is zero and stays zero costs G_j alone; one without data nothing.
 
-Shapes: w (n_columns, k); z (n_rows, k), float32 or float64; y int32 (n_rows,); weight float64 (n_rows,) or (0,) for
-all ones; all arithmetic float64. Vectors of classes are padded (see `distls.workers.kernels.slack`).
+Shapes: w (n_columns, k); z (n_rows, k), float32 or float64; y int32 (n_rows,), or `LabelSets` for the squared hinges;
+weight float64 (n_rows,) or (0,) for all ones; all arithmetic float64. Vectors of classes are padded (see
+`distls.workers.kernels.slack`).
 
 Sums keep the order they are written in. Were they reassociated, a function that is called and not inlined could have
 other last bits in the process that compiles it than in those that load the caller from the disk cache, which holds a
@@ -24,6 +25,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 from numba.extending import overload, register_jitable
 
 from distls.workers.kernels._jit import elementwise
@@ -32,12 +34,25 @@ from distls.workers.kernels.slack import LANES, prefetch_row, slack_curvature, s
 from distls.workers.losses import MulticlassSquaredHinge, MultitaskSquaredHinge, Softmax, row_slopes
 from distls.workers.penalties import row_penalty, row_prox
 
-__all__ = ["N_TOTALS", "Step", "Totals", "column_sweep", "loss_of_scores"]
+__all__ = ["N_TOTALS", "LabelSets", "Step", "Totals", "column_sweep", "loss_of_scores", "set_slopes"]
 
 _SIGMA, _BETA = 0.01, 0.5  # Eq. 7
 _TRIES = 40  # 2^-39 of a step is as good as none
 _EPSILON = 1e-12
 _AHEAD = 12  # non-zeros: how far before their use scores are fetched
+
+
+class LabelSets(NamedTuple):
+    """The label codes of each row: row i has ``indices[indptr[i]:indptr[i + 1]]``, each code at most once.
+
+    Attributes
+    ----------
+    indptr : int64 array of shape (n_rows + 1,)
+    indices : int32 array
+    """
+
+    indptr: Any
+    indices: Any
 
 
 class Step(NamedTuple):
@@ -96,9 +111,20 @@ def _lipschitz(loss, k):
     """Return K_j / sum_i s_i x_ij^2: sharp, not the paper's 4 (k - 1) (docs/papers.md)."""
 
 
+def _row_loss(loss, z, y, i, slopes):
+    """Return the loss of row i, whose scores are the vector z."""
+
+
 @register_jitable
 def _square_of_slack(a):
     return 0.0 if a <= 0.0 else a * a
+
+
+@register_jitable
+def _change_of_square(new, old):
+    """Return ``max(new, 0)^2 - max(old, 0)^2``; near the optimum the squares cancel."""
+    after, before = 0.0 if new <= 0.0 else new, 0.0 if old <= 0.0 else old
+    return (after - before) * (after + before)
 
 
 @register_jitable
@@ -110,32 +136,66 @@ def _own_correction(z, own):
 @overload(_add_gradient, inline="always")
 def _add_gradient_overload(loss, z, i, y, factor, g, own, scratch):
     def multiclass(loss, z, i, y, factor, g, own, scratch):
-        own[y] -= factor * slack_gradient(z, i, 1.0 - np.float64(z[i, y]), factor, g)
+        own[y[i]] -= factor * slack_gradient(z, i, 1.0 - np.float64(z[i, y[i]]), factor, g)
+
+    def ranking(loss, z, i, y, factor, g, own, scratch):
+        labels = y.indices[y.indptr[i] : y.indptr[i + 1]]
+        for a in labels:
+            c = 1.0 - np.float64(z[i, a])
+            total = slack_gradient(z, i, c, factor, g)
+            for b in labels:  # a label has no slack against another one of the row
+                slack = max(np.float64(z[i, b]) + c, 0.0)
+                own[b] -= factor * slack
+                total -= slack
+            own[a] -= factor * total
 
     def multitask(loss, z, i, y, factor, g, own, scratch):
         slack_gradient(z, i, 1.0, factor, g)
-        score = np.float64(z[i, y])
-        own[y] -= factor * (max(1.0 - score, 0.0) + max(1.0 + score, 0.0))
+        score = np.float64(z[i, y[i]])
+        own[y[i]] -= factor * (max(1.0 - score, 0.0) + max(1.0 + score, 0.0))
+
+    def labels_apart(loss, z, i, y, factor, g, own, scratch):
+        slack_gradient(z, i, 1.0, factor, g)
+        for a in y.indices[y.indptr[i] : y.indptr[i + 1]]:
+            score = np.float64(z[i, a])
+            own[a] -= factor * (max(1.0 - score, 0.0) + max(1.0 + score, 0.0))
 
     def softmax(loss, z, i, y, factor, g, own, scratch):
         by = factor / _exponentials(z, i, scratch)
         for r in range(z.shape[1]):
             g[r] += by * scratch[r]
-        own[y] -= factor
+        own[y[i]] -= factor
 
-    return _chosen(loss, multiclass, multitask, softmax)
+    return _chosen(loss, y, (multiclass, ranking), (multitask, labels_apart), softmax)
 
 
 @overload(_add_curvature, inline="always")
 def _add_curvature_overload(loss, z, i, y, factor, h, own, scratch):
     def multiclass(loss, z, i, y, factor, h, own, scratch):
         # the row's own class counts its rivals, not itself; it is among those counted, and in h[y] once
-        own[y] += factor * (slack_curvature(z, i, 1.0 - np.float64(z[i, y]), factor, h) - 2.0)
+        own[y[i]] += factor * (slack_curvature(z, i, 1.0 - np.float64(z[i, y[i]]), factor, h) - 2.0)
+
+    def ranking(loss, z, i, y, factor, h, own, scratch):
+        labels = y.indices[y.indptr[i] : y.indptr[i + 1]]
+        for a in labels:
+            c = 1.0 - np.float64(z[i, a])
+            rivals = slack_curvature(z, i, c, factor, h)
+            for b in labels:
+                within = 1.0 if np.float64(z[i, b]) + c > 0.0 else 0.0
+                own[b] -= factor * within
+                rivals -= within
+            own[a] += factor * rivals
 
     def multitask(loss, z, i, y, factor, h, own, scratch):
         slack_curvature(z, i, 1.0, factor, h)
-        score = np.float64(z[i, y])
-        own[y] += factor * ((1.0 if score < 1.0 else 0.0) - (1.0 if score > -1.0 else 0.0))
+        score = np.float64(z[i, y[i]])
+        own[y[i]] += factor * ((1.0 if score < 1.0 else 0.0) - (1.0 if score > -1.0 else 0.0))
+
+    def labels_apart(loss, z, i, y, factor, h, own, scratch):
+        slack_curvature(z, i, 1.0, factor, h)
+        for a in y.indices[y.indptr[i] : y.indptr[i + 1]]:
+            score = np.float64(z[i, a])
+            own[a] += factor * ((1.0 if score < 1.0 else 0.0) - (1.0 if score > -1.0 else 0.0))
 
     def softmax(loss, z, i, y, factor, h, own, scratch):
         inverse = 1.0 / _exponentials(z, i, scratch)
@@ -143,43 +203,103 @@ def _add_curvature_overload(loss, z, i, y, factor, h, own, scratch):
             p = inverse * scratch[r]
             h[r] += factor * p * (1.0 - p)
 
-    return _chosen(loss, multiclass, multitask, softmax)
+    return _chosen(loss, y, (multiclass, ranking), (multitask, labels_apart), softmax)
+
+
+@elementwise
+def _move_ranked(z, i, labels, x, d, scratch):
+    for r in range(z.shape[1]):
+        scratch[r] = z[i, r]
+        z[i, r] += x * d[r]
+    change = 0.0
+    for a in labels:
+        before, after = 1.0 - scratch[a], 1.0 - np.float64(z[i, a])
+        for r in range(z.shape[1]):
+            change += _change_of_square(np.float64(z[i, r]) + after, scratch[r] + before)
+        for b in labels:
+            change -= _change_of_square(np.float64(z[i, b]) + after, scratch[b] + before)
+    return change
 
 
 @overload(_move, inline="always")
 def _move_overload(loss, z, i, y, x, d, scratch):
     def multiclass(loss, z, i, y, x, d, scratch):
-        old = np.float64(z[i, y])
-        new = np.float64(z.dtype.type(old + x * d[y]))
+        old = np.float64(z[i, y[i]])
+        new = np.float64(z.dtype.type(old + x * d[y[i]]))
         return slack_move(z, i, 1.0 - old, 1.0 - new, x, d)
 
+    def ranking(loss, z, i, y, x, d, scratch):
+        return _move_ranked(z, i, y.indices[y.indptr[i] : y.indptr[i + 1]], x, d, scratch)
+
     def multitask(loss, z, i, y, x, d, scratch):
-        old = np.float64(z[i, y])
+        old = np.float64(z[i, y[i]])
         change = slack_move(z, i, 1.0, 1.0, x, d)
-        return change + _own_correction(z, np.float64(z[i, y])) - _own_correction(z, old)
+        return change + _own_correction(z, np.float64(z[i, y[i]])) - _own_correction(z, old)
+
+    def labels_apart(loss, z, i, y, x, d, scratch):
+        labels = y.indices[y.indptr[i] : y.indptr[i + 1]]
+        for a in labels:
+            scratch[a] = z[i, a]
+        change = slack_move(z, i, 1.0, 1.0, x, d)
+        for a in labels:
+            change += _own_correction(z, np.float64(z[i, a])) - _own_correction(z, scratch[a])
+        return change
 
     def softmax(loss, z, i, y, x, d, scratch):
-        before = _log_loss(z, i, y, scratch)
+        before = _log_loss(z, i, y[i], scratch)
         for r in range(z.shape[1]):
             z[i, r] += x * d[r]
-        return _log_loss(z, i, y, scratch) - before
+        return _log_loss(z, i, y[i], scratch) - before
 
-    return _chosen(loss, multiclass, multitask, softmax)
+    return _chosen(loss, y, (multiclass, ranking), (multitask, labels_apart), softmax)
+
+
+@overload(_row_loss, inline="always")
+def _row_loss_overload(loss, z, y, i, slopes):
+    def of_class(loss, z, y, i, slopes):
+        return row_slopes(loss, z, 1.0, np.intp(y[i]), slopes)[0]
+
+    def ranking(loss, z, y, i, slopes):
+        labels = y.indices[y.indptr[i] : y.indptr[i + 1]]
+        total = 0.0
+        for a in labels:
+            for r in range(len(z)):
+                total += _square_of_slack(1.0 - z[a] + z[r])
+            for b in labels:
+                total -= _square_of_slack(1.0 - z[a] + z[b])
+        return total
+
+    def labels_apart(loss, z, y, i, slopes):
+        total = 0.0
+        for r in range(len(z)):
+            total += _square_of_slack(1.0 + z[r])
+        for a in y.indices[y.indptr[i] : y.indptr[i + 1]]:
+            total += _own_correction(z, z[a])
+        return total
+
+    return _chosen(loss, y, (of_class, ranking), (of_class, labels_apart), of_class)
 
 
 @overload(_slope_factor, inline="always")
 def _slope_factor_overload(loss):
-    return _chosen(loss, lambda loss: 2.0, lambda loss: 2.0, lambda loss: 1.0)
+    factor = 1.0 if loss.instance_class is Softmax else 2.0
+    return lambda loss: factor
 
 
 @overload(_lipschitz, inline="always")
 def _lipschitz_overload(loss, k):
-    return _chosen(loss, lambda loss, k: 2.0 * k, lambda loss, k: 2.0, lambda loss, k: 0.5)
+    # sets of labels have the constants of classes: (label, rival) pairs are edges of a complete bipartite graph
+    if loss.instance_class is MulticlassSquaredHinge:
+        return lambda loss, k: 2.0 * k
+    factor = 0.5 if loss.instance_class is Softmax else 2.0
+    return lambda loss, k: factor
 
 
-def _chosen(loss: Any, multiclass: Any, multitask: Any, softmax: Any) -> Any:
-    table = {MulticlassSquaredHinge: multiclass, MultitaskSquaredHinge: multitask, Softmax: softmax}
-    return table[loss.instance_class]
+def _chosen(loss: Any, y: Any, multiclass: Any, multitask: Any, softmax: Any) -> Any:
+    """Return what a loss needs: of the squared hinges that for classes or for sets of labels."""
+    sets = not isinstance(y, types.Array)
+    table = {MulticlassSquaredHinge: multiclass[sets], MultitaskSquaredHinge: multitask[sets]}
+    return softmax if loss.instance_class is Softmax and not sets else table[loss.instance_class]
 
 
 @elementwise
@@ -217,7 +337,7 @@ def _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
         factor = np.float64(data[p])
         if len(weight):
             factor *= weight[i]
-        _add_gradient(loss, z, i, y[i], factor, g, own, scratch)
+        _add_gradient(loss, z, i, y, factor, g, own, scratch)
     by = _slope_factor(loss)
     for r in range(len(own)):
         g[r] = by * (g[r] + own[r])
@@ -233,7 +353,7 @@ def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
         factor = x * x
         if len(weight):
             factor *= weight[i]
-        _add_curvature(loss, z, i, y[i], factor, h, own, scratch)
+        _add_curvature(loss, z, i, y, factor, h, own, scratch)
     largest = 0.0
     for r in range(len(own)):
         largest = max(largest, h[r] + own[r])
@@ -259,7 +379,7 @@ def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
     total = 0.0
     for p in range(start, stop):
         i = np.intp(indices[p])
-        change = _move(loss, z, i, y[i], np.float64(data[p]), d, scratch)
+        change = _move(loss, z, i, y, np.float64(data[p]), d, scratch)
         if len(weight):
             change *= weight[i]
         total += change
@@ -399,6 +519,20 @@ def loss_of_scores(z, change, size, y, weight, loss):
     for i in range(len(z)):
         for r in range(z.shape[1]):
             scratch[r] = np.float64(z[i, r]) + size * np.float64(change[i, r])
-        value = row_slopes(loss, scratch, 1.0, np.intp(y[i]), slopes)[0]
-        total += value * (weight[i] if len(weight) else 1.0)
+        total += _row_loss(loss, scratch, y, i, slopes) * (weight[i] if len(weight) else 1.0)
     return total
+
+
+@elementwise
+def set_slopes(z, y, loss, slopes, values):
+    """Set slopes (n_rows, k) and losses (n_rows,) of rows with sets of labels, all float64."""
+    k = z.shape[1]
+    width = (k + LANES - 1) // LANES * LANES
+    g, own, scratch = np.zeros(width), np.zeros(k), np.zeros(k)
+    for i in range(len(z)):
+        g[:], own[:] = 0.0, 0.0
+        _add_gradient(loss, z, i, y, 1.0, g, own, scratch)
+        for r in range(k):
+            slopes[i, r] = _slope_factor(loss) * (g[r] + own[r])
+            scratch[r] = z[i, r]
+        values[i] = _row_loss(loss, scratch, y, i, own)
