@@ -98,6 +98,7 @@ def test_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--rows", "3000", "--text-gb", "0.001", "--passes", "1", "--memory-limit", "400MiB"]
     generate("rcv1-4", tmp_path / "rcv1-4-3000", rows=3000)
     generate("rcv1-4", tmp_path / "text-source", rows=2000)  # of 100,000 in a real measurement
+    options += ["--column-rows", "2000", "--column-limit", "900MiB"]
     results = scale.main(["--directory", str(tmp_path), *options, "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == results
     for part in (results["fit"], results["ingest"]):
@@ -106,7 +107,13 @@ def test_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert results["fit"]["plan"] < results["fit"]["limit"]
     assert results["ingest"]["text bytes"] >= 1_000_000
     assert results["ingest"]["rows"] > 100
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["fit", "ingest"]
+    fitted = results["columns"]
+    assert all(0 < peak < fitted["plan"] for peak in fitted["peaks"])
+    assert fitted["certified"] is not None
+    assert fitted["certificates"][-1][-1] <= 0.01
+    assert fitted["refused"] is None
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines if line[0] != " "] == ["fit", "ingest", "columns"]
 
 
 def test_endurance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -362,6 +369,8 @@ def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write_digits(place / "mnist", "t10k", 100, 2)
     _write_documents(place / "20news" / "20news-counts.train.svm.gz", 600, 0)
     _write_documents(place / "20news" / "20news-counts.test.svm.gz", 90, 1)
+    _write_documents(place / "lshtc1-small" / "task2-rdf.train.svm.gz", 200, 2)
+    _write_documents(place / "lshtc1-small" / "task2-rdf.val.svm.gz", 50, 3)
     if importlib.util.find_spec("PIL") is not None:
         _write_pictures(place / "cifar10-jpeg")
     return place
@@ -511,6 +520,15 @@ def test_bcd_paper_figures_and_lanes(small_sets: Path, tmp_path: Path) -> None:
         assert row["reached"]["0.1"][0] >= 1
     has_matplotlib = importlib.util.find_spec("matplotlib") is not None
     assert (tmp_path / "out" / "20news-hashed-0.01.png").exists() == has_matplotlib
+
+
+def test_bcd_paper_many_classes(small_sets: Path, tmp_path: Path) -> None:
+    found = _bcd(small_sets, tmp_path, "--part", "many")["many"]
+    assert len(found["rows"]) == bcd.MANY_ALPHAS
+    assert found["rows"][0]["rows"] <= found["rows"][-1]["rows"]
+    assert min(row["error"] for row in found["rows"]) < 50
+    assert len(found["peaks"]) >= 2
+    assert [rival["penalty"] for rival in found["rivals"]] == ["l2", "l1"]
 
 
 def test_bcd_paper_losses(small_sets: Path, tmp_path: Path) -> None:

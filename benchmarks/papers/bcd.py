@@ -2,7 +2,7 @@
 
 (Blondel, Seki, Uehara 2013, section 5.)
 
-    DISTLS_DATA=FOLDER python -m benchmarks.papers.bcd [--part author,figures,losses,lanes] [--sets sector,rcv1-4]
+    DISTLS_DATA=FOLDER python -m benchmarks.papers.bcd [--part author,figures,losses,lanes,many] [--sets sector,rcv1-4]
         [--alphas 1e-3,1e-5] [--seeds 3] [--directory FOLDER] [--out FOLDER]
 
 Everywhere the objective is Eq. 2, the mean multiclass squared hinge plus alpha times the l1/l2 norm. It is computed
@@ -20,6 +20,8 @@ reached.
 `losses` (Table 2, Figure 5): training time, test accuracy and non-zero rows of three losses, logistic with and without
 line search, over ten strengths, tau = 1e-3, 200 passes at most, on --seeds stratified splits of 4/5 to 1/5.
 `lanes`: rounds and seconds to a relative objective of 1e-3 in 1, 2, 4 and 8 lanes of two processes.
+`many`: a path of strengths on LSHTC1 task 2, 1139 classes, by the command line and two workers: test error, non-zero
+rows and peak memory against the plan, beside scikit-learn's LinearSVC.
 
 DISTLS_DATA holds the public sets under their usual names; `20news-hashed` has its columns hashed to 2^18 once. Tables
 are printed, with what was to be expected as PASS or FAIL; numbers and plots go to --out (plots need matplotlib).
@@ -48,10 +50,12 @@ from numpy.typing import NDArray
 import distls
 from benchmarks import peers
 from benchmarks.real import SETS, TEXT, arrays_of, ingest_set
+from benchmarks.scale import Watched
 from distls.configuring import make_solver
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.base import Executor
 from distls.execution.serial import SerialExecutor
+from distls.memory import human
 from distls.methods import method_named
 from distls.problem import Problem
 from distls.solvers.base import Status
@@ -74,6 +78,7 @@ SOLVERS: dict[str, tuple[str, Numbers]] = {
     "sparsa": ("sparsa", {}),
     "fobos": ("fobos", {"lanes": 1}),
 }
+MANY_ALPHAS = 8
 GOALS = (1e-1, 1e-2, 1e-3)
 LOSSES: dict[str, Numbers] = {
     "multiclass squared hinge": {"loss": "multiclass_squared_hinge"},
@@ -574,6 +579,73 @@ def _lane_line(row: Numbers) -> str:
     return f"active sweeps {row['active sweeps']}, lanes {row['lanes']}  " + "  ".join(cells)
 
 
+# -- many classes ----------------------------------------------------------------------------------------
+
+
+def many(lab: Lab) -> Numbers:
+    """Measure a path of strengths on many classes."""
+    corpus = lab.corpus("lshtc2")
+    run = lab.place / f"many-{time.time_ns()}"
+    given = [corpus.train, "-p", "alpha=path", "-p", f"alphas={MANY_ALPHAS}"]
+    workers = ["--workers", 2]
+    plan = json.loads(Watched("plan", "bcd", *given[:1], "--json", *workers).out)
+    fitted = Watched("fit", "bcd", given[0], run, *given[1:], "--select", corpus.test, *workers, "--quiet")
+    rows = [
+        {
+            "alpha": child["params"]["alpha"],
+            "error": 100 * child["error"],
+            "rows": 100 * child["non_zero_rows"] / corpus.rows[0].shape[1],
+            "status": child["status"],
+        }
+        for child in json.loads((run / "status.json").read_text())["children"]
+    ]
+    print(
+        f"\nlshtc2: {len(distls.open_dataset(corpus.train).meta.classes)} classes, {corpus.rows[0].shape[1]} features"
+    )
+    for row in rows:
+        print(
+            f"alpha {row['alpha']:8.2e}  error {row['error']:5.2f} %  rows {row['rows']:6.2f} %  {row['status']}"
+        )
+    peaks, limit = sorted(fitted.peaks.values()), plan["worker_bytes"]
+    print(
+        f"{fitted.seconds:.0f} s; plan {human(limit)} a worker, peaks {', '.join(map(human, peaks))}",
+        flush=True,
+    )
+    rivals = [_linear_svc(corpus, penalty) for penalty in ("l2", "l1")]
+    claims: list[Numbers] = []
+    _say(claims, "lshtc2, peak memory over the plan", max(peaks) / limit, 1.0)
+    return {
+        "rows": rows,
+        "seconds": fitted.seconds,
+        "peaks": peaks,
+        "plan": limit,
+        "rivals": rivals,
+        "claims": claims,
+    }
+
+
+def _linear_svc(corpus: Corpus, penalty: str) -> Numbers:
+    """Fit scikit-learn's LinearSVC at the best of some strengths by the test error, which favours it."""
+    from sklearn.svm import LinearSVC
+
+    best: Numbers = {"error": math.inf}
+    for strength in (0.3, 1.0, 3.0, 10.0):
+        model = LinearSVC(C=strength, penalty=penalty, dual=penalty == "l2")
+        began = time.perf_counter()
+        model.fit(*corpus.rows)
+        seconds, w = time.perf_counter() - began, model.coef_.T
+        error = 100 * float(np.mean(model.predict(corpus.test_rows[0]) != corpus.test_rows[1]))
+        if error < best["error"]:
+            share = 100 * _rows_used(w) / len(w)
+            best = {"penalty": penalty, "C": strength, "error": error, "rows": share, "seconds": seconds}
+    print(
+        f"LinearSVC {penalty}, C {best['C']:g}: error {best['error']:5.2f} %  rows {best['rows']:6.2f} %  "
+        f"{best['seconds']:.1f} s",
+        flush=True,
+    )
+    return best
+
+
 # -- plots -----------------------------------------------------------------------------------------------
 
 
@@ -638,6 +710,7 @@ PARTS: dict[str, Callable[[Lab], Numbers]] = {
     "figures": figures,
     "losses": losses,
     "lanes": in_lanes,
+    "many": many,
 }
 
 

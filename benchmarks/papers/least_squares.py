@@ -580,7 +580,9 @@ def main(argv: Sequence[str] | None = None) -> Numbers:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--no-tuning", action="store_true", help="Table 1 with the median trick only")
     parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a rival of Figure 2 may take")
+    parser.add_argument(
+        "--limit", type=float, default=600.0, help="seconds that a rival of Figure 2 may take"
+    )
     parser.add_argument("--directory", type=Path, help="where datasets are kept; default a temporary folder")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path)
