@@ -260,6 +260,9 @@ def test_sgd_qn_paper(
     monkeypatch.setattr(sgd_qn, "SHAPES", {"rcv1": 1e-3, "axis": 1e-4})
     monkeypatch.setattr(sgd_qn, "TIMED", ("rcv1", "axis"))
     monkeypatch.setattr(sgd_qn, "NAIVE_ROWS", 100)
+    # each diagonal is two more kernels to compile
+    monkeypatch.setattr(sgd_qn, "DIAGONALS", sgd_qn.DIAGONALS[:1])
+    monkeypatch.setattr(sgd_qn, "SGD_QN", sgd_qn.SGD_QN[:1])
     small = ["--rows", "2000", "--seeds", "1", "--repeats", "1", "--directory", str(tmp_path / "sets")]
     results = sgd_qn.main([*small, "--out", str(tmp_path / "out")])
     assert _read(tmp_path / "out" / "results.json") == json.loads(json.dumps(results))
@@ -272,7 +275,7 @@ def test_sgd_qn_paper(
     curves = [row for row in results["curves"]["rows"] if "points" in row]
     # as many methods and rivals, in one lane and eight; oLBFGS on dense rows, in one
     assert (
-        [row["set"] for row in curves].count("rcv1") == [row["set"] for row in curves].count("axis") - 1 == 14
+        [row["set"] for row in curves].count("rcv1") == [row["set"] for row in curves].count("axis") - 1 == 10
     )
     for row in curves:
         first, last = (point["excess"] for point in row["points"])
