@@ -287,7 +287,9 @@ def _pair_rule(token: bytes, options: TextOptions) -> str:
     index, colon, value = token.partition(b":")
     if not colon:
         return "expected index:value" + (
-            "" if options.labelled else " (the file was declared to have no labels)"
+            ""
+            if options.labelled
+            else " (no label is expected: leave out --unlabelled, or give predict --labelled)"
         )
     if not _INDEX.match(index):
         return f"an index must be a whole number from {1 if options.one_based else 0} to {MAX_INDEX}"

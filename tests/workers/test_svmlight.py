@@ -296,7 +296,7 @@ def test_refusals_that_depend_on_options():
     assert refusal(b"1,1 0:1\n", multilabel=True) == 'f.svm:1: "1,1": a label is given twice'
     assert refusal(b"1, 2 0:1\n", multilabel=True) == 'f.svm:1: "1,": a label must be a decimal number'
     assert refusal(b"1 1:2\n", labelled=False) == (
-        'f.svm:1: "1": expected index:value (the file was declared to have no labels)'
+        'f.svm:1: "1": expected index:value (no label is expected: leave out --unlabelled, or give predict --labelled)'
     )
     assert refusal(b"1 1:1e309\n", float64=True) == 'f.svm:1: "1:1e309": the value does not fit into float64'
 
