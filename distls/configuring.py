@@ -168,6 +168,10 @@ def _check_options(
         raise ParameterError("patience needs evaluation data: give --eval DATASET")
     if eval_every == 0 and (tol is not None or patience is not None):
         raise ParameterError("eval_every=0 evaluates nothing, which tol and patience need; drop one of them")
+    if patience is not None and any(setting.get("debias") is not None for setting in grid):
+        raise ParameterError(
+            "patience: not with debias, which fits the weights anew at the end; drop one of them"
+        )
     if tol is not None and any(certificate_kind(setting) == "none" for setting in grid):
         raise ParameterError("tol: this loss has no certificate to compare it with; limit passes or seconds")
     if len(grid) > 1 and select is None:

@@ -22,7 +22,7 @@ from distls.execution.base import Executor
 from distls.fitting import FitResult, fit
 from distls.methods import method_named
 from distls.storage.dataset import Dataset, open_dataset
-from distls.storage.errors import ParameterError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model import LinearModel, save_model
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.losses import probabilities
@@ -232,6 +232,11 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         return self
 
     def _fit_dataset(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> Self:
+        if dataset.meta.target in ("multilabel", "continuous"):
+            raise MismatchError(
+                f"{dataset.path} has {dataset.meta.target} targets; {type(self).__name__} predicts one class a row: "
+                "use `distls.fit`"
+            )
         self._fitted(dataset, labels)
         self.classes_ = np.array(dataset.meta.classes) if labels is None else labels
         return self

@@ -28,6 +28,7 @@ from distls.trusting import check_model
 from distls.workers.label_scores import LabelJob, LabelSum, label_lane, merge_labels
 from distls.workers.lanes import DEFAULT_LANES, Lane, deal
 from distls.workers.penalties import conjugate, prox_rows
+from distls.workers.process import single_threaded_blas
 from distls.workers.readout import Readout
 from distls.workers.residuals import merge_residuals, residual_lane
 from distls.workers.scoring import (
@@ -41,7 +42,6 @@ from distls.workers.scoring import (
     score_lane,
 )
 from distls.workers.stream import DatasetRef
-from distls.workers.targets import RANKINGS
 from distls.workers.thresholds import (
     ThresholdJob,
     ThresholdSums,
@@ -399,7 +399,7 @@ class Evaluator:
         That is fitted to the training data, in one read of them; see `distls.workers.thresholds`.
         """
         problem = self._problem
-        if problem.target != "multilabel" or problem.loss not in RANKINGS:
+        if not problem.ranks:
             return weights
         dataset = problem.dataset
         job = ThresholdJob(self._data, None if not dataset.meta.weighted else problem.row_weight_by_class)
@@ -412,10 +412,12 @@ class Evaluator:
         assert sums.n_rows == dataset.meta.n_rows
         slope, constant = fitted_threshold(sums)
         w = weights.coefficients
+        with single_threaded_blas():
+            of_rows, of_intercept = w @ slope, weights.intercept @ slope
         return replace(
             weights,
-            coefficients=np.asarray(w - (w @ slope)[:, None], w.dtype),
-            intercept=weights.intercept - (weights.intercept @ slope + constant),
+            coefficients=np.asarray(w - of_rows[:, None], w.dtype),
+            intercept=weights.intercept - (of_intercept + constant),
         )
 
     def _scored(

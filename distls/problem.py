@@ -28,6 +28,7 @@ from distls.storage.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.format import TargetKind
 from distls.workers.penalties import MIXED, penalty_value
+from distls.workers.targets import RANKINGS
 
 __all__ = ["SUITABLE", "Problem", "class_weights", "l1_ratio_of", "loss_of"]
 
@@ -166,6 +167,11 @@ class Problem:
     def target(self) -> TargetKind:
         """Kind of the targets: "class", "multilabel" or "continuous"."""
         return self.dataset.meta.target
+
+    @property
+    def ranks(self) -> bool:
+        """Whether scores order a row's labels only, so that a threshold is to be fitted to them."""
+        return self.target == "multilabel" and self.loss in RANKINGS
 
     @property
     def row_weight_by_class(self) -> NDArray[np.float64]:

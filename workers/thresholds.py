@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from distls.storage.rows import n_rows_of
 from distls.workers.lanes import Lane
 from distls.workers.process import single_threaded_blas
-from distls.workers.readout import Readout, score_pieces
+from distls.workers.readout import PIECE_BYTES, Readout, score_pieces
 from distls.workers.stream import DatasetRef, ReadStats, stream
 from distls.workers.targets import indicators, slice_rows
 from distls.workers.training import row_weights
@@ -27,6 +27,7 @@ __all__ = [
     "best_cuts",
     "fitted_threshold",
     "merge_thresholds",
+    "threshold_bytes",
     "threshold_lane",
 ]
 
@@ -68,6 +69,11 @@ class ThresholdSums:
     cross: NDArray[np.float64]
     n_rows: int
     reads: ReadStats
+
+
+def threshold_bytes(k: int) -> int:
+    """Return what a worker needs for the sums, those of a piece and those that are merged, and for a piece's cuts."""
+    return 3 * 8 * (k + 1) ** 2 + 8 * PIECE_BYTES
 
 
 def threshold_lane(job: ThresholdJob, readout: Readout, lane: Lane) -> ThresholdSums:

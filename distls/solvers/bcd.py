@@ -25,7 +25,7 @@ from distls.memory import MIB, MemoryBudget, human
 from distls.planning import OfRows, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.base import Refit, RoundReport, State, Status, Weights
-from distls.solvers.initial import check_initial
+from distls.solvers.initial import check_initial, initial_weights
 from distls.storage.columns import ColumnShards
 from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError, StateLostError
 from distls.storage.format import DatasetMeta
@@ -50,6 +50,7 @@ from distls.workers.sweeps import (
     sweep_lane,
     warm_up,
 )
+from distls.workers.thresholds import threshold_bytes
 
 __all__ = ["BcdState", "BlockCoordinateDescent"]
 
@@ -126,6 +127,10 @@ class BlockCoordinateDescent:
         state: str | None = None,
     ) -> None:
         self.problem, self.params, self._initial, self._kept = problem, params, initial, state
+        if params["debias"] is not None and params["tau"] == 0.0:
+            raise ParameterError(
+                "debias: features are fitted anew once violations are below tau, which is 0; give a tau above 0"
+            )
         if initial is not None:
             check_initial(initial, problem, params["init"])
         dataset = problem.dataset
@@ -160,6 +165,9 @@ class BlockCoordinateDescent:
         dataset, size = self.problem.dataset, self.problem.dtype.itemsize
         most_rows = int(dataset.table.rows.max(initial=0))
         score = k * size
+        # where sets of labels are compared, several copies of a partition's scores
+        copies = 2 if self.problem.target == "class" else 4
+        ranking = threshold_bytes(k) if self.problem.ranks else 0
         # written once and read by every lane; in several lanes read again where sizes are judged, made and read again
         # before active sweeps
         exchanges = 1 + len(self.lanes) + (len(self.lanes) > 1) + 2 * self._polishes
@@ -171,9 +179,9 @@ class BlockCoordinateDescent:
             lanes=len(self.lanes),
             rounds_per_pass=1,
             sample_bytes=0,
-            driver_copies=5,
+            driver_copies=5 + ranking / (n_features * score),
             budget=memory,
-            work_bytes=2 * most_rows * score + self._most_active(),
+            work_bytes=copies * most_rows * score + self._most_active() + ranking,
             reductions=2 + (len(self.lanes) > 1) + 2 * self._polishes,
             of_rows=OfRows(
                 columns=self._shards,
@@ -201,9 +209,7 @@ class BlockCoordinateDescent:
         weights = np.zeros(self.problem.shape, self.problem.dtype)
         intercept = np.zeros(self.problem.shape[1])
         if self._initial is not None:
-            weights[:] = self._initial.weights
-            if self.problem.target == "multilabel":  # less a threshold, which no ranking has
-                weights -= weights.mean(axis=1, keepdims=True)
+            weights[:] = initial_weights(self._initial, self.problem)
             if self.problem.fit_intercept:
                 intercept[:] = self._initial.intercept
         return BcdState(weights=weights, intercept=intercept)

@@ -21,7 +21,7 @@ from distls.problem import Problem
 from distls.solvers.base import RoundReport, State, Status, Weights
 from distls.solvers.blocks import BlockReader
 from distls.solvers.descent import next_momentum
-from distls.solvers.initial import check_initial
+from distls.solvers.initial import check_initial, initial_weights
 from distls.storage.errors import ParameterError
 from distls.storage.model import LinearModel
 from distls.storage.rows import index_dtype
@@ -39,6 +39,7 @@ from distls.workers.points import (
     warm_up_products,
 )
 from distls.workers.process import single_threaded_blas
+from distls.workers.thresholds import threshold_bytes
 from distls.workers.training import KernelTypes
 
 __all__ = ["Fista", "Proximal", "ProximalState", "Sparsa", "sharp_constant"]
@@ -176,15 +177,16 @@ class Proximal:
             2 * (dataset.meta.dtype != self.problem.dtype.name) * int(dataset.decoded_bytes.max(initial=0))
         )
         pieces = max(SCORES, self.points * k * PIECE_ROWS)
+        ranking = threshold_bytes(k) if self.problem.ranks else 0
         return BlockReader(
             self.problem,
             lanes=self.params["lanes"],
             block_bytes=one,
             weight_bytes=self.points * one,
             # scores and slopes of a piece, as they are made, for a point and for all
-            work_bytes=4 * 8 * pieces + copied,
+            work_bytes=4 * 8 * pieces + copied + ranking,
             # the state before and after, and what a step is made from
-            driver_bytes=14 * one,
+            driver_bytes=14 * one + ranking,
             memory=memory,
         )
 
@@ -202,7 +204,7 @@ class Proximal:
         n_features, k = self.problem.shape
         theta = np.zeros((n_features + self._first, k))
         if self._initial is not None:
-            theta[self._first :] = self._initial.weights
+            theta[self._first :] = initial_weights(self._initial, self.problem)
             theta[: self._first] = self._initial.intercept
         state = ProximalState(point=theta, base=theta, candidate=theta, lipschitz=self._lipschitz())
         if self._constant and self.params["lipschitz"] in (None, "norm"):

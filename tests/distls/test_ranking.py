@@ -13,13 +13,22 @@ from helpers import write_dataset
 from sklearn.metrics import label_ranking_loss
 from target_helpers import rows_with_labels, write_targets
 
-from distls.evaluation import evaluate
+from distls import SparseMulticlassClassifier
+from distls.configuring import make_solver
+from distls.evaluation import Evaluator, evaluate, reference
+from distls.execution.serial import SerialExecutor
 from distls.fitting import fit
+from distls.methods import METHODS
 from distls.prediction import predict
+from distls.problem import Problem
 from distls.sharding import add_columns
+from distls.solvers.base import Weights
+from distls.solvers.initial import initial_weights
 from distls.storage.dataset import Dataset
-from distls.storage.errors import ParameterError
-from distls.workers.thresholds import best_cuts
+from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.model import load_model
+from distls.workers.seeds import Purpose, rng
+from distls.workers.thresholds import best_cuts, threshold_bytes
 from reference import bcd
 
 N, D, K = 240, 12, 5
@@ -85,13 +94,16 @@ def test_ends_at_the_optimum_of_the_oracle_s_objective(
 
 @pytest.mark.parametrize("loss", ORACLES)
 def test_one_lane_goes_as_the_oracle_does(dataset: Dataset, rows: Any, loss: str) -> None:
-    p = problem(rows, loss)
+    p, shards = problem(rows, loss), dataset.columns
     result = fit(
         "bcd", dataset, params={"alpha": 1e-2, "loss": loss, "lanes": 1, "active_sweeps": 0}, passes=1
     )
-    swept = bcd.sweep(p, np.zeros((D, K)), range(D)).w
-    assert result.record["objective"] < bcd.objective(p, np.zeros((D, K)))
-    assert result.record["objective"] == pytest.approx(bcd.objective(p, swept), rel=0.05)
+    order = []
+    for place in rng(0, Purpose.BLOCKS, 0, 0, 0).permutation(len(shards)):
+        first, stop = shards.first[place : place + 2]
+        order += (first + rng(0, Purpose.BLOCKS, 0, 0, 0, first).permutation(stop - first)).tolist()
+    swept = bcd.sweep(p, np.zeros((D, K)), order).w
+    assert result.record["objective"] == pytest.approx(bcd.objective(p, swept), rel=1e-6)
 
 
 def test_a_label_alone_is_a_class(tmp_path: Path, rows: Any) -> None:
@@ -133,15 +145,71 @@ def test_best_cuts_are_those_of_all_cuts() -> None:
     wanted = rng.random((200, 6)) < 0.4
     for z, own, cut in zip(scores, wanted, best_cuts(scores, wanted), strict=True):
         tried = np.concatenate([z - 0.01, z + 0.01])
-        least = min(int(((z > t) != own).sum()) for t in tried)
+        wrong = {t: int(((z > t) != own).sum()) for t in tried}
+        least = min(wrong.values())
         assert ((z > cut) != own).sum() == least
+        # the highest of the best ones, half-way between two scores
+        assert (z > cut).sum() == min((z > t).sum() for t in tried if wrong[t] == least)
+        above, below = z[z > cut].min(initial=np.inf), z[z <= cut].max(initial=-np.inf)
+        middle = 0.5 * (above + below) if np.isfinite(above - below) else cut
+        assert cut == pytest.approx(middle)
+        assert min(abs(cut - above), abs(cut - below)) < 2.0
 
 
-def test_a_model_with_a_threshold_is_started_from_without_it(dataset: Dataset, tmp_path: Path) -> None:
-    params = {"alpha": 1e-2, "tau": 1e-6}
-    first = fit("bcd", dataset, str(tmp_path / "a"), params=params, passes=500)
-    again = fit("bcd", dataset, params={**params, "init": str(tmp_path / "a")}, passes=1)
-    assert again.record["objective"] == pytest.approx(first.record["objective"], rel=1e-6)
+@pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "l2"])
+@pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
+@pytest.mark.parametrize("loss", ORACLES)
+def test_a_model_is_started_from_without_its_threshold(
+    dataset: Dataset, tmp_path: Path, loss: str, method: str, penalty: str
+) -> None:
+    params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty}
+    first = fit("bcd", dataset, str(tmp_path / "a"), params=params, passes=2000)
+    problem = Problem.of(dataset, METHODS[method].resolve(params), 0, ("multilabel",))
+    start = initial_weights(load_model(tmp_path / "a"), problem).astype(float)
+    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(Weights(start, np.zeros(K)))
+    assert there["objective"] == pytest.approx(first.record["objective"], rel=1e-6)
+    again = fit(method, dataset, params={**params, "init": str(tmp_path / "a")}, passes=2)
+    assert again.record["objective"] <= first.record["objective"] * (1 + 1e-6)
+
+
+def test_weights_of_rows_count_in_ranking_and_threshold(rows: Any, tmp_path: Path) -> None:
+    x, y = rows
+    times = np.random.default_rng(3).integers(1, 4, N)
+    weighted = stored(tmp_path / "weighted", x, y, sample_weight=times.astype(np.float32))
+    copied = stored(tmp_path / "copied", np.repeat(x, times, axis=0), np.repeat(y, times, axis=0))
+    params = {"alpha": 1e-2, "fit_intercept": True, "tau": 1e-9, "lanes": 1}
+    one, other = (fit("bcd", data, params=params, passes=3000).model for data in (weighted, copied))
+    np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
+    np.testing.assert_allclose(one.intercept, other.intercept, atol=1e-5)
+
+
+def test_one_label_has_nothing_to_be_ranked_with(rows: Any, tmp_path: Path) -> None:
+    x, y = rows
+    alone = stored(tmp_path / "alone", x, y[:, :1])
+    result = fit("bcd", alone, params={"alpha": 1e-2}, passes=20)
+    assert result.record["objective"] == 0.0
+    apart = fit("bcd", alone, params={"alpha": 1e-3, "loss": "multitask_squared_hinge"}, passes=50)
+    assert evaluate(apart.model, str(alone.path)).error < 0.3
+
+
+def test_estimators_of_classes_refuse_sets(dataset: Dataset) -> None:
+    with pytest.raises(
+        MismatchError, match="has multilabel targets; SparseMulticlassClassifier predicts one class"
+    ):
+        SparseMulticlassClassifier().fit(dataset)
+
+
+def test_the_plan_knows_of_the_threshold(dataset: Dataset) -> None:
+    budget: Any = {"slots": 1, "memory": None}
+    plans = {
+        loss: make_solver(
+            METHODS["bcd"], Problem.of(dataset, params, 0, ("multilabel",)), params, **budget
+        ).plan
+        for loss in ORACLES
+        for params in [METHODS["bcd"].resolve({"loss": loss})]
+    }
+    more = plans["multiclass_squared_hinge"].worker_bytes - plans["multitask_squared_hinge"].worker_bytes
+    assert more == threshold_bytes(K)
 
 
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
