@@ -116,6 +116,23 @@ def test_columns_stay_below_the_limit(large: Path, tmp_path: Path) -> None:
     assert open_dataset(train).decoded_bytes.sum() > 2 * (limit - BASE_BYTES), "the test is about more"
 
 
+def test_descent_over_shards_stays_below_the_plan(large: Path, tmp_path: Path) -> None:
+    train = tmp_path / "train"
+    shutil.copytree(large, train, copy_function=os.link)
+    assert Watched("columns", train, "--shard-size", "4MiB", "--workers", 2, "--quiet").code == 0
+    asked = ["-p", "dtype=float32", "-p", "alpha=1e-4", "-p", "active_mib=1", "--passes", "3", "--workers", 2]
+    limit = ["--memory-limit", "300MiB"]
+    plan = json.loads(Watched("plan", "bcd", train, *asked, *limit, "--json", "--no-probe").out)
+    shards = open_dataset(train).columns
+    assert shards is not None
+    assert plan["cached_fraction"] < 0.5, "shards are to be streamed"
+    fitted = Watched("fit", "bcd", train, tmp_path / "run", *asked, *limit, "--quiet")
+    assert (fitted.code, fitted.error) == (0, "")
+    assert len(fitted.workers) == 2, "no worker was ended for its memory"
+    for peak in fitted.workers.values():
+        assert 0.5 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
+
+
 def test_columns_that_cannot_fit_are_refused_at_once(large: Path) -> None:
     refused = Watched("columns", large, "--workers", 2, "--memory-limit", "150MiB")
     assert (refused.code, refused.out, refused.workers) == (1, "", {})
