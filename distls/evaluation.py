@@ -423,7 +423,10 @@ class Evaluator:
     def _scored(
         self, name: str, weights: Weights, opened: tuple[Dataset, NDArray[np.int32]] | None
     ) -> dict[str, Any]:
-        """Return what is to be small as ``NAME_error``: the error, of numbers the mean squared one or None."""
+        """Return what is to be small as ``NAME_error``: the error, of numbers the mean squared one or None.
+
+        A log loss that is infinite is None: a projection onto the simplex leaves probabilities of zero.
+        """
         if opened is None:
             return {}
         problem = self._problem
@@ -433,7 +436,8 @@ class Evaluator:
         criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
         if isinstance(evaluation, RegressionEvaluation):
             return {f"{name}_error": criterion, f"{name}_mse": criterion, f"{name}_log_loss": None}
-        return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss}
+        known = evaluation.log_loss is not None and math.isfinite(evaluation.log_loss)
+        return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss if known else None}
 
     def objective(self, weights: Weights) -> dict[str, Any]:
         """Return F(W, b) and the certificate; one read of the training data.

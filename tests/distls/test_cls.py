@@ -334,6 +334,19 @@ def test_theorem_2_on_noiseless_data(tmp_path: Path) -> None:
     assert epsilon[-1] < 0.05 * epsilon[0]
 
 
+@pytest.mark.parametrize("how", ["select", "eval_data"])
+def test_an_infinite_log_loss_is_no_number_of_a_run(tmp_path: Path, how: str) -> None:
+    x, y = dense_rows(spread=6.0)
+    train = write_dataset(tmp_path / "train", x, y)
+    wrong = write_dataset(tmp_path / "wrong", x, (y + 1) % 3)  # whose classes are sure to be none
+    given: dict[str, Any] = {how: wrong}
+    alphas = [1e-4, 1e-3] if how == "select" else 1e-4
+    result = fit("cls", train, str(tmp_path / "run"), params={"rounds": 3, "alpha": alphas}, **given)
+    assert evaluate(result.model, wrong).log_loss == np.inf
+    told = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert told["select_log_loss" if how == "select" else "eval_log_loss"] is None
+
+
 def test_it_ends_where_nothing_changes_any_more(tmp_path: Path) -> None:
     y = (np.arange(120) % 4).astype(np.int32)
     dataset = write_dataset(tmp_path / "d", np.eye(4)[y], y)
