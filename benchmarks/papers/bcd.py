@@ -37,6 +37,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,7 +79,7 @@ SOLVERS: dict[str, tuple[str, Numbers]] = {
     "sparsa": ("sparsa", {}),
     "fobos": ("fobos", {"lanes": 1}),
 }
-MANY_ALPHAS = 8
+MANY_ALPHAS = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4, 1e-5)
 GOALS = (1e-1, 1e-2, 1e-3)
 LOSSES: dict[str, Numbers] = {
     "multiclass squared hinge": {"loss": "multiclass_squared_hinge"},
@@ -586,7 +587,7 @@ def many(lab: Lab) -> Numbers:
     """Measure a path of strengths on many classes."""
     corpus = lab.corpus("lshtc2")
     run = lab.place / f"many-{time.time_ns()}"
-    given = [corpus.train, "-p", "alpha=path", "-p", f"alphas={MANY_ALPHAS}"]
+    given = [corpus.train, "-p", "alpha=path", "-p", "alphas=" + ":".join(map(str, MANY_ALPHAS))]
     workers = ["--workers", 2]
     plan = json.loads(Watched("plan", "bcd", *given[:1], "--json", *workers).out)
     fitted = Watched("fit", "bcd", given[0], run, *given[1:], "--select", corpus.test, *workers, "--quiet")
@@ -628,6 +629,7 @@ def _linear_svc(corpus: Corpus, penalty: str) -> Numbers:
     """Fit scikit-learn's LinearSVC at the best of some strengths by the test error, which favours it."""
     from sklearn.svm import LinearSVC
 
+    warnings.simplefilter("ignore")  # not all converge in the iterations they are given
     best: Numbers = {"error": math.inf}
     for strength in (0.3, 1.0, 3.0, 10.0):
         model = LinearSVC(C=strength, penalty=penalty, dual=penalty == "l2")
