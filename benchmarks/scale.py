@@ -110,10 +110,10 @@ def fit_beyond_memory(place: Path, rows: int, limit: str, workers: int, passes: 
 # Of block coordinate descent beyond memory: no sweep over active columns alone, which are large at this alpha.
 _DESCENT = ("-p", "dtype=float32", "-p", "alpha=1e-3", "-p", "active_mib=16", "-p", "tau=0")
 _CERTIFIED = 0.01
-_UNTIL = ("--passes", "100", "--eval-every", "5", "--tol", "0.1")  # the objective is above 10
+_UNTIL = ("--passes", "100", "--eval-every", "5")
 
 
-def descend_beyond_memory(place: Path, rows: int, limit: str, workers: int) -> dict[str, Any]:
+def descend_beyond_memory(place: Path, rows: int, limit: str, workers: int, tol: float) -> dict[str, Any]:
     """Fit rcv1-53 of `rows` rows by columns; return peaks, plan, and when the certificate was good enough."""
     data, run = place / f"rcv1-53-{rows}", place / f"run-{time.time_ns()}"
     options = ["--workers", workers, "--memory-limit", limit]
@@ -126,7 +126,7 @@ def descend_beyond_memory(place: Path, rows: int, limit: str, workers: int) -> d
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     plan = json.loads(Watched("plan", "bcd", data, *_DESCENT, "--json", *options).out)
-    fitted = Watched("fit", "bcd", data, run, *_DESCENT, *_UNTIL, "--quiet", *options)
+    fitted = Watched("fit", "bcd", data, run, *_DESCENT, *_UNTIL, "--tol", tol, "--quiet", *options)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     judged = [(e, e["certificate"]["value"] / e["objective"]) for e in events if "certificate" in e]
     certified = next((e for e, relative in judged if relative <= _CERTIFIED), None)
@@ -137,7 +137,7 @@ def descend_beyond_memory(place: Path, rows: int, limit: str, workers: int) -> d
         "plan": plan["worker_bytes"],
         "network bytes a round": plan["network_bytes_per_round"],
         "peaks": sorted(fitted.peaks.values()),
-        "certificates": [(e["round"], e["seconds"], e["objective"], relative) for e, relative in judged],
+        "certificates": [[e["round"], e["seconds"], e["objective"], relative] for e, relative in judged],
         "certified": None if certified is None else [certified["round"], certified["seconds"]],
         "bytes read": sum(event["bytes_read"] for event in events),
         "refused": refused.stderr.strip() if refused.returncode else None,
@@ -184,6 +184,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--part", default="fit,ingest,columns", help="some of fit, ingest, columns")
     parser.add_argument("--column-rows", type=int, default=1_500_000)
     parser.add_argument("--column-limit", default="800MiB")
+    # the objective is above 10
+    parser.add_argument(
+        "--column-tol", type=float, default=0.1, help="duality gap that ends the fit by columns"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(argv)
     parts: dict[str, Callable[[argparse.Namespace, Path], dict[str, Any]]] = {
@@ -222,7 +226,9 @@ def _ingest(options: argparse.Namespace, place: Path) -> dict[str, Any]:
 
 
 def _columns(options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    fitted = descend_beyond_memory(place, options.column_rows, options.column_limit, options.workers)
+    fitted = descend_beyond_memory(
+        place, options.column_rows, options.column_limit, options.workers, options.column_tol
+    )
     print(
         f"columns: {fitted['rows']:,} rows, {human(fitted['decoded bytes'])} of shards; limit {options.column_limit}, "
         f"plan {human(fitted['plan'])}; peaks {_shares(fitted)}; {human(fitted['network bytes a round'])} a round "
