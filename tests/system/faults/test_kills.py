@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -139,14 +140,13 @@ def test_killed_worker_changes_nothing_of_coordinate_descent(
     """It has no scores but those in RUN/state, which follow from the weights."""
     params = {"alpha": 1e-3, "lanes": 4, "tau": 0.0, "active_sweeps": 0}
     passes = 40
-    add_columns(documents)
-    whole = fit("bcd", documents, params=params, passes=passes, eval_every=0).model
+    train = shutil.copytree(documents, tmp_path / "train")  # others want the documents without columns
+    add_columns(train)
+    whole = fit("bcd", train, params=params, passes=passes, eval_every=0).model
     assert whole is not None
     run = tmp_path / "run"
     given = [text for name, value in params.items() for text in ("-p", f"{name}={value}")]
-    started = command(
-        "fit", "bcd", documents, run, *given, "--passes", passes, "--workers", 2, "--eval-every", 0
-    )
+    started = command("fit", "bcd", train, run, *given, "--passes", passes, "--workers", 2, "--eval-every", 0)
     started.when(lambda: len(started.workers()) >= 2)
     workers = started.workers()
     started.when(lambda: _rounds(run) >= 2)
