@@ -387,10 +387,13 @@ class Evaluator:
 
     def __call__(self, weights: Weights) -> dict[str, Any]:
         """Return objective, certificate, what reading cost, and the error on the evaluation data."""
-        return self.objective(weights) | self._scored("eval", weights, self._eval)
+        told = self.objective(weights)
+        return (
+            told if self._eval is None else told | self._scored("eval", self.published(weights), self._eval)
+        )
 
     def selection(self, weights: Weights) -> dict[str, Any]:
-        """Return the error on the selection data, if there are any."""
+        """Return the error of published weights on the selection data, if there are any."""
         return self._scored("select", weights, self._select)
 
     def published(self, weights: Weights) -> Weights:
@@ -431,7 +434,7 @@ class Evaluator:
             return {}
         problem = self._problem
         dataset, codes = opened
-        weights, classes = self.published(weights), problem.dataset.meta.classes
+        classes = problem.dataset.meta.classes
         evaluation = _evaluated(self._executor, dataset, weights, problem.loss, classes, codes)
         criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
         if isinstance(evaluation, RegressionEvaluation):

@@ -391,8 +391,9 @@ def _conclude(
     record = dict(solution.record)
     model = None
     if solution.status not in (Status.INTERRUPTED, Status.DIVERGED):
-        model = _model(evaluator.published(solution.weights), problem, params, method)
-        record |= evaluator.selection(solution.weights)
+        published = evaluator.published(solution.weights)
+        model = _model(published, problem, params, method)
+        record |= evaluator.selection(published)
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
