@@ -349,6 +349,7 @@ def _curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch):
     h[:], own[:] = 0.0, 0.0
     for p in range(start, stop):
         i = np.intp(indices[p])
+        prefetch_row(z, np.intp(indices[min(p + _AHEAD, stop - 1)]))
         x = np.float64(data[p])
         factor = x * x
         if len(weight):
@@ -379,6 +380,7 @@ def _moved(loss, indices, data, start, stop, z, y, weight, d, scratch):
     total = 0.0
     for p in range(start, stop):
         i = np.intp(indices[p])
+        prefetch_row(z, np.intp(indices[min(p + _AHEAD, stop - 1)]))
         change = _move(loss, z, i, y, np.float64(data[p]), d, scratch)
         if len(weight):
             change *= weight[i]

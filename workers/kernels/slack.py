@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 __all__ = ["LANES", "padded", "prefetch_row", "slack_curvature", "slack_gradient", "slack_move"]
 
 LANES = 4  # float64 a vector; longer ones store across cache lines
+_LINE = 64  # bytes of a cache line
 _BIT, _BYTE, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _DOUBLE = ir.DoubleType()
 _VECTOR, _MASK, _RAMP = (ir.VectorType(kind, LANES) for kind in (_DOUBLE, _BIT, _INT64))
@@ -204,15 +205,18 @@ def slack_move(_context, z, i, before, after, x, d):
 
 @intrinsic
 def prefetch_row(_context, z, i):
-    """Fetch the first cache line of row i of z."""
+    """Fetch the cache lines of row i of z."""
     _check(z)
 
     def build(context, builder, signature, args):
         row = _Row(context, builder, signature.args, args)
-        address = builder.bitcast(row.row, _BYTE.as_pointer())
+        first = builder.bitcast(row.row, _BYTE.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT32, _INT32, _INT32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [address, _INT32(1), _INT32(3), _INT32(1)])  # to write, keep, data cache
+        n_bytes = builder.mul(row.width, _INT64(row.size))
+        with cgutils.for_range_slice(builder, _INT64(0), n_bytes, _INT64(_LINE)) as (at, _):
+            address = builder.gep(first, [at])
+            builder.call(function, [address, _INT32(1), _INT32(3), _INT32(1)])  # to write, keep, data cache
         return context.get_dummy_value()
 
     return types.void(z, types.intp), build
