@@ -213,8 +213,8 @@ def _as_vw(path: str) -> str:
     return str(Path(path).with_suffix(".vw"))
 
 
-def _distls(method: str, loss: str) -> Callable[[Task], Cost]:
-    """Return the runner of a method with two worker processes, from text; the log loss of `sgd` has its defaults."""
+def _distls(method: str, loss: str | None) -> Callable[[Task], Cost]:
+    """Return the runner of a method with two worker processes, from text; `sgd` has its defaults but for the loss."""
 
     def run(task: Task) -> Cost:
         import distls
@@ -231,7 +231,7 @@ def _distls(method: str, loss: str) -> Callable[[Task], Cost]:
             )
             load = time.perf_counter() - started
             started = time.perf_counter()
-            strength = {} if (method, loss) == ("sgd", "log") else {"alpha": task.strength}
+            strength = {} if method == "sgd" else {"alpha": task.strength}
             result = distls.fit(
                 method,
                 data,
@@ -255,8 +255,9 @@ def _distls(method: str, loss: str) -> Callable[[Task], Cost]:
 RIVALS: dict[str, Callable[[Task], Cost]] = {
     "distls mcid hinge": _distls("mcid", "hinge"),
     "distls mcid log": _distls("mcid", "log"),
+    "distls sgd": _distls("sgd", None),
     "distls sgd log": _distls("sgd", "log"),
-    "distls sgd ovr_hinge": _distls("sgd", "ovr_hinge"),
+    "distls sgd hinge": _distls("sgd", "hinge"),
     "VW hinge": _vw("--loss_function", "hinge", "--adaptive", "--invariant"),
     "VW logistic": _vw("--loss_function", "logistic"),
     "SGDClassifier": _sklearn(_sgd),

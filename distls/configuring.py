@@ -54,7 +54,7 @@ def configure(
         raise ParameterError(f"seed={seed}: must not be negative")
     data = _as_dataset(dataset)
     chosen = method_named(method)
-    settings = [chosen.resolve(setting) for setting in expand_grid(params or {})]
+    settings = [chosen.setting(setting, data.meta) for setting in expand_grid(params or {})]
     _check_options(tol, patience, eval_every, eval_data, select, settings)
     for setting in settings:
         problem = Problem.of(data, setting, seed, chosen.targets)
@@ -143,7 +143,7 @@ def settled(run: Run) -> dict[str, Any]:
         with making_sense(where):
             chosen = method_named(config["method"])
             for setting in config["grid"]:
-                if chosen.resolve(setting) != setting:
+                if chosen.resolve(setting) != setting or setting.get("loss", "") is None:
                     raise ValueError("a setting that is not complete")
     except ParameterError as error:
         raise FormatError(f"{where}: not written by distls ({error})") from None

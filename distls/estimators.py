@@ -184,7 +184,8 @@ class StochasticClassifier(StreamingClassifier):
     schedule : {"adaptive", "inverse", "constant", "sqrt", "two-phase"}
         Of steps.
     eta0 : float or None
-        Size of steps; None: sqrt(n_classes)/2 times the cube root of lanes where adaptive, else tried by `fit`.
+        Size of steps; None: where adaptive sqrt(n_classes)/2 (hinge: 1/4 or more) times the cube root of lanes, else
+        tried by `fit`.
     alpha : float
         L2 strength, 0 or more.
     batch_size : int

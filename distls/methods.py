@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distls.storage.errors import ParameterError
+from distls.storage.format import DatasetMeta
 
 __all__ = ["METHODS", "Method", "Parameter", "expand_grid", "method_named", "parse_values"]
 
@@ -90,6 +91,13 @@ class Method:
             name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
         }
 
+    def setting(self, given: Mapping[str, Any], meta: DatasetMeta) -> dict[str, Any]:
+        """Check and complete the parameters of a fit of such data, as `resolve`; these may decide the loss."""
+        params = self.resolve(given)
+        if params.get("loss", "") is None:
+            params["loss"] = _loss_for(meta)
+        return params
+
     def _parse(self, parameter: Parameter, value: Any) -> Any:
         if value is None or value == parameter.default:
             return parameter.default
@@ -97,6 +105,13 @@ class Method:
             return parameter.parse(value)
         except (TypeError, ValueError) as error:
             raise ParameterError(f"{self.name}: {parameter.name}={value}: {error}") from None
+
+
+def _loss_for(meta: DatasetMeta) -> str:
+    """Return the loss that errs least on such data as a rule (docs/decisions/0011)."""
+    if meta.target == "continuous":
+        return "squared"
+    return "crammer_singer" if meta.n_features > meta.n_rows else "softmax"
 
 
 def _unknown(name: str, method: str, known: list[str]) -> str:
@@ -228,10 +243,11 @@ _CSGD_PAPER = (
 
 def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
     """Return the parameters of plain stochastic gradients."""
+    adaptive = schedule == "adaptive"
     return (
         Parameter(
             "loss",
-            "softmax",
+            None if adaptive else "softmax",
             one_of(
                 "softmax",
                 "crammer_singer",
@@ -242,9 +258,10 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
                 "squared",
                 **_SGD_LOSSES,
             ),
-            "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared",
+            "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared"
+            + ("; default: log, of more features than rows hinge, of numbers squared" if adaptive else ""),
         ),
-        *_steps(schedule, adaptive=schedule == "adaptive"),
+        *_steps(schedule, adaptive=adaptive),
         Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more"),
         Parameter("batch_size", 1, integer(1), "rows a step"),
         Parameter(
@@ -278,7 +295,8 @@ def _steps(schedule: str, *, adaptive: bool) -> tuple[Parameter, ...]:
             number(above=0.0),
             "size of steps; default: tried on a tenth of the rows"
             + (
-                "; adaptive: sqrt(outputs)/2 times the cube root of lanes, over the root of mean |x|^2"
+                "; adaptive: sqrt(outputs)/2 (hinge: 1/4 or more) times the cube root of lanes, over the root of "
+                "mean |x|^2"
                 if adaptive
                 else ""
             ),

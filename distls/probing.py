@@ -46,7 +46,7 @@ def plan_fit(
     data = open_dataset(dataset)
     chosen = method_named(method)
     budget = _budget(cluster or ClusterOptions())
-    solver = planned(chosen, data, chosen.resolve(params or {}), seed, budget)
+    solver = planned(chosen, data, chosen.setting(params or {}, data.meta), seed, budget)
     plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
     if not probe:
         return plan

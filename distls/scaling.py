@@ -152,7 +152,7 @@ def plan_cluster(
         It cannot fit; the message has the numbers and the remedy.
     """
     given, chosen = open_dataset(dataset), method_named(method)
-    resolved = chosen.resolve(params or {})
+    resolved = chosen.setting(params or {}, given.meta)
     data = given if stored_bytes is None else resized(given, stored_bytes)
     budget = MemoryBudget(memory_limit, cluster.workers, cluster.threads, compiles=True)
     solver = planned(chosen, data, resolved, seed, budget)

@@ -44,7 +44,7 @@ _SKIP = 16.0
 _TRIAL_SHARE = 10
 _LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 1024, 65_536
 # Of adaptive steps: docs/decisions/0011.
-_ADAPTIVE = 0.5
+_ADAPTIVE, _ADAPTIVE_HINGE = 0.5, 0.25
 # Of forward-backward splitting: powers of 4 that are tried, over mean|x|^2.
 _SPLITTING_POWERS = range(-2, 5)
 
@@ -258,9 +258,12 @@ def _refuse(params: dict[str, Any], plain: dict[str, Any], because: str) -> None
 
 def _adaptive(facts: Facts, params: dict[str, Any], n_lanes: int) -> AdaptiveUpdate:
     common = _common(facts)
-    columns = 1 if common["single"] else facts.n_outputs
     size = math.sqrt(facts.mean_square_norm) or 1.0
-    score_step = _ADAPTIVE * math.sqrt(columns) * n_lanes ** (1 / 3)
+    if facts.loss == "crammer_singer":  # has slopes of two outputs, however many there are
+        scale = _ADAPTIVE_HINGE * max(facts.n_rows / 1e4, 1.0) ** 0.25
+    else:
+        scale = _ADAPTIVE * math.sqrt(1 if common["single"] else facts.n_outputs)
+    score_step = scale * n_lanes ** (1 / 3)
     eta0 = params["eta0"] or score_step / size
     return AdaptiveUpdate(**common, eta0=eta0, eta_b=params["eta0"] or score_step)
 

@@ -60,7 +60,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _solver(path: Path, method: str, params: dict[str, Any], run: Path | None, **budget: int) -> Any:
     chosen, data = method_named(method), open_dataset(path)
-    setting = chosen.resolve(params)
+    setting = chosen.setting(params, data.meta)
     problem = Problem.of(data, setting, 0, chosen.targets)
     memory = MemoryBudget(GIB, **budget)
     return make_solver(chosen, problem, setting, slots=memory.workers, memory=memory, run=run)

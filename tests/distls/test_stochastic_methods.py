@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,14 +15,17 @@ from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
 from distls.evaluation import evaluate
-from distls.fitting import fit
+from distls.fitting import fit, resume
 from distls.memory import MIB, MemoryBudget
+from distls.methods import METHODS
 from distls.probing import plan_fit
+from distls.solvers.updates import Facts, sgd_recipe
 from distls.storage.dataset import Dataset
-from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError
+from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.workers.features import blocks, design_of
 from distls.workers.seeds import Purpose, rng
+from distls.workers.updates import AdaptiveUpdate
 from reference import constrained
 from reference import stochastic as oracle
 
@@ -274,9 +278,50 @@ def test_contradictions_are_refused(classes: Any, method: str, params: dict[str,
     assert message in str(refusal.value)
 
 
+@pytest.mark.parametrize(("n_rows", "n_features", "loss"), [(40, 41, "crammer_singer"), (40, 40, "softmax")])
+def test_more_features_than_rows_are_learned_with_the_hinge(
+    tmp_path: Path, n_rows: int, n_features: int, loss: str
+) -> None:
+    x, y = labelled_rows(n_rows, n_features, 3)
+    dataset = write_dataset(tmp_path / "data", x, y)
+    result = fit("sgd", dataset, tmp_path / "run", passes=1)
+    assert result.model.loss == loss
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["grid"][0]["loss"] == loss
+    given = fit("sgd", dataset, params={"loss": loss}, passes=1).model
+    assert np.array_equal(given.weights, result.model.weights)
+
+
+def test_a_run_has_its_loss(classes: Any, tmp_path: Path) -> None:
+    fit("sgd", classes[0], tmp_path / "run", passes=1)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["grid"][0]["loss"] = None
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        FormatError, match=r"config.json: not written by distls .*a setting that is not complete"
+    ):
+        resume(tmp_path / "run")
+
+
+def test_numbers_are_learned_with_the_squared_loss(continuous: Any) -> None:
+    assert fit("sgd", continuous[0], passes=1).model.loss == "squared"
+
+
+def test_steps_of_the_hinge_grow_with_rows_and_not_with_classes() -> None:
+    def eta0(loss: str, n_rows: int, n_outputs: int = 20, lanes: int = 1) -> float:
+        facts = Facts(loss, "class", 0.0, False, n_outputs, 100, n_rows, 100 * n_rows, 4.0)
+        params = METHODS["sgd"].resolve({"loss": loss})
+        update = sgd_recipe(facts, params, lanes, warm=False).first
+        assert isinstance(update, AdaptiveUpdate)
+        return update.eta0
+
+    assert eta0("crammer_singer", 100) == eta0("crammer_singer", 10_000, n_outputs=3) == 0.25 / 2
+    assert eta0("crammer_singer", 160_000, lanes=8) == pytest.approx(2 * 2 * 0.25 / 2)
+    assert eta0("softmax", 160_000, lanes=8) == pytest.approx(2 * 0.5 * math.sqrt(20) / 2)
+
+
 def test_numbers_need_the_squared_loss(continuous: Any) -> None:
     with pytest.raises(ParameterError, match="they need loss=squared"):
-        fit("sgd", continuous[0], passes=1)
+        fit("sgd", continuous[0], params={"loss": "log"}, passes=1)
     with pytest.raises(MismatchError, match="this method needs class targets"):
         fit("sgdqn", continuous[0], passes=1)
 
