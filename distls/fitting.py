@@ -354,7 +354,8 @@ def _start(run: Run, solver: Any) -> tuple[Any, Progress, Weights | None]:
     progress, best = progress_of(extra, str(run.checkpoints()[-1])), None
     if progress.best is not None and (run.path / "best").exists():
         model = load_model(run.path / "best")
-        best = Weights(model.weights, model.intercept.astype("float64"), model.recipe, model.arrays)
+        alpha = model.params.get("alpha") if math.isnan(solver.problem.alpha) else None
+        best = Weights(model.weights, model.intercept.astype("float64"), model.recipe, model.arrays, alpha)
     return state, progress, best
 
 

@@ -451,6 +451,23 @@ def test_a_path_that_is_cut_short_publishes_the_mean_of_the_folds_and_says_so(tm
     assert result.record["objective"] == pytest.approx(whole.record["objective"], rel=0.05)
 
 
+def test_a_path_that_patience_ends_has_its_alpha_after_a_resume_too(tmp_path: Path) -> None:
+    x, y = labelled_rows(300, 20, 4)
+    dataset = write_dataset(tmp_path / "d", x, y)
+    x, y = labelled_rows(120, 20, 4, seed=9)
+    options: dict[str, Any] = {
+        "params": {"alpha": "path", "alphas": "0.3:0.1", "folds": 2}, "eval_data": write_dataset(tmp_path / "e", x, y),
+        "eval_every": 1, "patience": 3, "passes": 60, "checkpoint_seconds": 0.0,
+    }  # fmt: skip
+    whole = fit("gls", dataset, tmp_path / "whole", **options)
+    assert whole.status == "EARLY_STOPPED"
+    fit("gls", dataset, tmp_path / "run", callbacks=[StopAfter(2)], **options)
+    resumed = resume(tmp_path / "run")
+    assert resumed.model.sha256 == whole.model.sha256
+    assert resumed.model.params == whole.model.params
+    assert resumed.model.params["alpha"] == 0.3
+
+
 def test_no_certificate_ends_a_path_before_its_alpha_is_chosen(tmp_path: Path) -> None:
     x, y = _dense(300, 5, 3, noise=0.3)
     dataset = write_dataset(tmp_path / "d", x, y)
