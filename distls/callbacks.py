@@ -19,7 +19,7 @@ class FitStart:
 
     Attributes
     ----------
-    method, dataset : str
+    method, loss, dataset : str
     n_rows, n_lanes, n_slots : int
     max_passes : float or None
     passes : float
@@ -27,6 +27,7 @@ class FitStart:
     """
 
     method: str
+    loss: str
     dataset: str
     n_rows: int
     n_lanes: int
@@ -151,7 +152,7 @@ class LineProgress(_Quiet):
         limit = "" if start.max_passes is None else f", passes {start.max_passes:g} at most"
         idle = "; with fewer lanes than threads some idle" if start.n_lanes < start.n_slots else ""
         print(
-            f"{start.method}: {start.n_rows:,} rows of {start.dataset}, lanes {start.n_lanes}, "
+            f"{start.method} ({start.loss}): {start.n_rows:,} rows of {start.dataset}, lanes {start.n_lanes}, "
             f"worker threads {start.n_slots}{limit}{idle}",
             file=self._stream,
         )

@@ -312,7 +312,7 @@ def _train(
         select_data=config.get("selected_on"),
     )
     start = FitStart(
-        chosen.name, data.path.name, data.meta.n_rows, len(solver.lanes), options.executor.slots,
+        chosen.name, problem.loss, data.path.name, data.meta.n_rows, len(solver.lanes), options.executor.slots,
         config["passes"], state.passes,
     )  # fmt: skip
     watchers = [*options.callbacks, EventLog(run), Checkpointer(run, options.checkpoint_seconds)]

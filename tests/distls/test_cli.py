@@ -342,7 +342,7 @@ def test_results_on_stdout_and_progress_on_stderr(place: Path, tmp_path: Path, q
     lines = err.splitlines()
     assert [line.split(",")[0] for line in lines[1:]] == ([] if quiet else ["round 1", "round 2"])
     assert lines[:1] == (
-        [] if quiet else ["mcid: 600 rows of train, lanes 6, worker threads 1, passes 2 at most"]
+        [] if quiet else ["mcid (softmax): 600 rows of train, lanes 6, worker threads 1, passes 2 at most"]
     )
     code, out, err = distls("predict", tmp_path / "run", place / "bare", tmp_path / "p.csv", *options)
     assert (code, out) == (0, "")

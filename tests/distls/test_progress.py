@@ -14,7 +14,7 @@ from distls.callbacks import FitStart, History, LineProgress, RoundEvent, descri
 from distls.progress import BarProgress, fit_progress, work_progress
 from distls.solvers.base import State, Status
 
-START = FitStart("mcid", "train", 12_000, 8, 2, 5.0, 0.0)
+START = FitStart("mcid", "softmax", "train", 12_000, 8, 2, 5.0, 0.0)
 RECORD: dict[str, Any] = {
     "round": 2, "passes": 1.5, "seconds": 3.25, "running_loss": 0.5, "running_error": 0.125, "bytes_read": 3 * 2**20
 }  # fmt: skip
@@ -63,11 +63,11 @@ def test_a_round_is_one_line(changes: dict[str, Any], line: str) -> None:
 def test_lines_of_a_fit(limit: float | None, text: str) -> None:
     stream = io.StringIO()
     progress = LineProgress(stream)
-    progress.on_start(FitStart("mcid", "train", 12_000, 8, 2, limit, 0.0))
+    progress.on_start(FitStart("mcid", "softmax", "train", 12_000, 8, 2, limit, 0.0))
     progress.on_round(event())
     progress.on_end(Status.MAX_PASSES, State())
     assert stream.getvalue().splitlines() == [
-        f"mcid: 12,000 rows of train, lanes 8, worker threads 2{text}", f"{PLAIN}, read 3 MiB"
+        f"mcid (softmax): 12,000 rows of train, lanes 8, worker threads 2{text}", f"{PLAIN}, read 3 MiB"
     ]  # fmt: skip
 
 
