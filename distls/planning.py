@@ -220,8 +220,9 @@ def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, b
         remedies.append("ingest again with a smaller --partition-size")
     if parts.get("rows", 0) > parts["base"] // 4:
         free = int(limit * SAFE_FRACTION) - (needed - parts["rows"])
-        rows = max(0, free * dataset.meta.n_rows // parts["rows"])
-        remedies.append(f"train on {rows} rows, which would fit")
+        rows = free * dataset.meta.n_rows // parts["rows"]
+        if rows > 0:
+            remedies.append(f"train on {rows} rows, which would fit")
     return (
         f"{dataset.path}: a worker needs {human(needed)} ({made_of}) but may use {human(int(limit * SAFE_FRACTION))} "
         f"of its {human(limit)}; {', or '.join(remedies)}"
