@@ -14,6 +14,7 @@ from distls.methods import Method, expand_grid, method_named
 from distls.paths import is_path
 from distls.problem import Problem
 from distls.runs import Run
+from distls.solvers.designs import BLOCK_SIZE
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.model import load_model
@@ -24,6 +25,7 @@ __all__ = [
     "check_fit",
     "check_resume",
     "check_setting",
+    "complete",
     "configure",
     "make_solver",
     "open_expected",
@@ -54,7 +56,7 @@ def configure(
         raise ParameterError(f"seed={seed}: must not be negative")
     data = _as_dataset(dataset)
     chosen = method_named(method)
-    settings = [chosen.setting(setting, data.meta) for setting in expand_grid(params or {})]
+    settings = [complete(chosen, setting, data) for setting in expand_grid(params or {})]
     _check_options(tol, patience, eval_every, eval_data, select, settings)
     for setting in settings:
         problem = Problem.of(data, setting, seed, chosen.targets)
@@ -78,6 +80,36 @@ def configure(
     }
     is_path(config)  # refuses what contradicts a path
     return config
+
+
+def complete(method: Method, given: Mapping[str, Any], data: Dataset) -> dict[str, Any]:
+    """Check and complete the parameters of a fit; where no loss is given the data may decide it.
+
+    It is that of the model to start from, or the one that errs least on data of such a shape as a rule
+    (docs/decisions/0018).
+
+    Raises
+    ------
+    ParameterError
+    """
+    params = method.resolve(given)
+    if params.get("loss", "") is None:
+        params["loss"] = _loss_for(method, params, data)
+    return params
+
+
+def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
+    if data.meta.target == "continuous":
+        raise ParameterError(
+            f"{method.name}: {data.path} has continuous targets: give loss=squared, with an intercept and a schedule "
+            "whose steps are tried (fit_intercept=true schedule=sqrt); csgd and gls are made for them"
+        )
+    initial = None if params["init"] is None else load_model(params["init"]).loss
+    if initial is not None and method.takes("loss", initial):
+        return initial
+    generated = params["features"] != "none"
+    width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
+    return "crammer_singer" if width > data.meta.n_rows else "softmax"
 
 
 def check_fit(

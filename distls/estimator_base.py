@@ -51,7 +51,10 @@ class DatasetEstimator(BaseEstimator):
         """Return the parameters of the method; `labels` are the classes of data that hold codes."""
         chosen = method_named(self._method)
         given = {p.name: getattr(self, p.name) for p in chosen.parameters if hasattr(self, p.name)}
-        return chosen.resolve(given)
+        resolved = chosen.resolve(given)
+        if resolved.get("loss", "") is None:
+            raise ParameterError("loss=None: an estimator needs one, such as 'log' or 'hinge'")
+        return resolved
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         """Fit; with the limits that the estimator has, from the last weights where it starts warm."""

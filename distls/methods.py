@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from distls.storage.errors import ParameterError
-from distls.storage.format import DatasetMeta
 
 __all__ = ["METHODS", "Method", "Parameter", "expand_grid", "method_named", "parse_values"]
 
@@ -91,12 +90,13 @@ class Method:
             name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
         }
 
-    def setting(self, given: Mapping[str, Any], meta: DatasetMeta) -> dict[str, Any]:
-        """Check and complete the parameters of a fit of such data, as `resolve`; these may decide the loss."""
-        params = self.resolve(given)
-        if params.get("loss", "") is None:
-            params["loss"] = _loss_for(meta)
-        return params
+    def takes(self, name: str, value: Any) -> bool:
+        """Tell whether a parameter may have a value."""
+        try:
+            self.resolve({name: value})
+        except ParameterError:
+            return False
+        return True
 
     def _parse(self, parameter: Parameter, value: Any) -> Any:
         if value is None or value == parameter.default:
@@ -105,13 +105,6 @@ class Method:
             return parameter.parse(value)
         except (TypeError, ValueError) as error:
             raise ParameterError(f"{self.name}: {parameter.name}={value}: {error}") from None
-
-
-def _loss_for(meta: DatasetMeta) -> str:
-    """Return the loss that errs least on such data as a rule (docs/decisions/0011)."""
-    if meta.target == "continuous":
-        return "squared"
-    return "crammer_singer" if meta.n_features > meta.n_rows else "softmax"
 
 
 def _unknown(name: str, method: str, known: list[str]) -> str:
@@ -259,7 +252,7 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
                 **_SGD_LOSSES,
             ),
             "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared"
-            + ("; default: log, of more features than rows hinge, of numbers squared" if adaptive else ""),
+            + ("; default: hinge where features are more than rows, else log" if adaptive else ""),
         ),
         *_steps(schedule, adaptive=adaptive),
         Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more"),
@@ -293,13 +286,14 @@ def _steps(schedule: str, *, adaptive: bool) -> tuple[Parameter, ...]:
             "eta0",
             None,
             number(above=0.0),
-            "size of steps; default: tried on a tenth of the rows"
+            "size of steps; default: "
             + (
-                "; adaptive: sqrt(outputs)/2 (hinge: 1/4 or more) times the cube root of lanes, over the root of "
-                "mean |x|^2"
+                "adaptive: sqrt(outputs)/2 (hinge: max(1, rows/10000)^(1/4)/4) times the cube root of lanes, over the "
+                "root of mean |x|^2; else "
                 if adaptive
                 else ""
-            ),
+            )
+            + "tried on a tenth of the rows, at least 4096",
         ),
         Parameter("switch", None, number(1.0), "of two-phase, a lane's rows; default half of a pass"),
     )
@@ -350,9 +344,7 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
         Parameter(
             "skip", None, integer(1), "rows between dense parts; default 16 over the share of non-zeros"
         ),
-        Parameter(
-            "t0", None, number(above=0.0), "added to t in the step; default: tried on a tenth of the rows"
-        ),
+        Parameter("t0", None, number(above=0.0), "added to t in the step; default: tried on some rows"),
         Parameter("fit_intercept", False, boolean, "an unpenalised intercept; the paper has none"),
         *_lanes_and_rows(),
     )
@@ -623,7 +615,7 @@ def _splitting() -> tuple[Parameter, ...]:
             "eta0",
             None,
             number(above=0.0),
-            "steps are eta0/sqrt(t); default: tried on a tenth of the rows, judged on others",
+            "steps are eta0/sqrt(t); default: tried on some rows, judged on others",
         ),
         *_picked("fit_intercept"),
         *_lanes_and_rows(),

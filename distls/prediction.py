@@ -139,7 +139,7 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
     if proba and not model.has_probabilities:
         raise ParameterError(
             f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; "
-            f"train with {'ovr_log' if model.target == 'multilabel' else ' or '.join(PROBABLE)}"
+            f"train with {'ovr_log' if model.target == 'multilabel' else ' or '.join(PROBABLE) + ' (loss=log)'}"
         )
 
 

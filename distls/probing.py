@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from distls.configuring import make_solver
+from distls.configuring import complete, make_solver
 from distls.execution import ClusterOptions, open_executor
 from distls.memory import MemoryBudget
 from distls.methods import Method, method_named
@@ -46,7 +46,7 @@ def plan_fit(
     data = open_dataset(dataset)
     chosen = method_named(method)
     budget = _budget(cluster or ClusterOptions())
-    solver = planned(chosen, data, chosen.setting(params or {}, data.meta), seed, budget)
+    solver = planned(chosen, data, complete(chosen, params or {}, data), seed, budget)
     plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
     if not probe:
         return plan

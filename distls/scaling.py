@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from distls.configuring import complete
 from distls.memory import MIB, MemoryBudget
 from distls.methods import Method, method_named
 from distls.planning import Plan
@@ -152,8 +153,8 @@ def plan_cluster(
         It cannot fit; the message has the numbers and the remedy.
     """
     given, chosen = open_dataset(dataset), method_named(method)
-    resolved = chosen.setting(params or {}, given.meta)
     data = given if stored_bytes is None else resized(given, stored_bytes)
+    resolved = complete(chosen, params or {}, data)
     budget = MemoryBudget(memory_limit, cluster.workers, cluster.threads, compiles=True)
     solver = planned(chosen, data, resolved, seed, budget)
     plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)

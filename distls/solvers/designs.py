@@ -16,10 +16,10 @@ from distls.solvers.blocks import BlockReader
 from distls.storage.errors import ParameterError
 from distls.workers.features import Design, design_of, recipe_of
 
-__all__ = ["DesignState", "OneBlock"]
+__all__ = ["BLOCK_SIZE", "DesignState", "OneBlock"]
 
 _PREFIX = "design_"
-_BLOCK_SIZE = 1024
+BLOCK_SIZE = 1024
 
 
 @dataclass
@@ -83,7 +83,7 @@ class OneBlock:
             raise ParameterError(
                 f"block_size={size}: used with generated features only; leave it out, or ask for features=fourier"
             )
-        self._params = {**params, "block_size": size or _BLOCK_SIZE, "stages": 1}
+        self._params = {**params, "block_size": size or BLOCK_SIZE, "stages": 1}
         if self.generated:
             generators.check_features(self._params, self._n_features)
         else:

@@ -19,6 +19,8 @@ __all__ = ["Limits", "Progress", "Solution", "progress_of", "solve"]
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
 # Passes are sums of fractions.
 _ROUNDING = 1e-9
+# Kinds of certificates that F(W) - F* is at most.
+_BOUNDS = ("duality_gap", "strong_convexity")
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,15 @@ class Progress:
         Passes at the last evaluation.
     best : dict or None
         With patience: {"error", "round", "misses"} of the best evaluation so far.
+    bound : float or None
+        The highest lower bound of the optimum that any certificate has given.
     """
 
     seconds: float = 0.0
     eval_seconds: float = 0.0
     evaluated_at: float = 0.0
     best: dict[str, Any] | None = None
+    bound: float | None = None
 
 
 def progress_of(extra: dict[str, Any], where: str) -> Progress:
@@ -75,7 +80,7 @@ def progress_of(extra: dict[str, Any], where: str) -> Progress:
     with making_sense(where):
         found = Progress(**extra["progress"])
         best = found.best if found.best is not None else {"error": 0.0, "round": 0, "misses": 0}
-        numbers = (found.seconds, found.eval_seconds, found.evaluated_at, *best.values())
+        numbers = (found.seconds, found.eval_seconds, found.evaluated_at, found.bound or 0.0, *best.values())
         if not all(type(n) in (int, float) for n in numbers) or best.keys() != {"error", "round", "misses"}:
             raise ValueError("the progress of the fit")
     return found
@@ -217,8 +222,21 @@ def _finite(value: Any) -> Any:
 def _evaluate(evaluate: Evaluate, weights: Weights, record: dict[str, Any], progress: Progress) -> None:
     started = time.perf_counter()
     record.update(_finite(evaluate(weights)))
+    if not record.get("preliminary"):  # then the problem is another one
+        _tighten(record, progress)
     progress.eval_seconds += time.perf_counter() - started
     record["eval_seconds"] = progress.eval_seconds
+
+
+def _tighten(record: dict[str, Any], progress: Progress) -> None:
+    """Have a certificate that bounds the optimum remember the best bound so far: dual points get worse now and then."""
+    objective, certificate = record.get("objective"), record.get("certificate", {})
+    value = certificate.get("value")
+    if objective is None or value is None or certificate["kind"] not in _BOUNDS:
+        return
+    lower = objective - value
+    progress.bound = lower if progress.bound is None else max(lower, progress.bound)
+    certificate["value"] = min(value, max(objective - progress.bound, 0.0))
 
 
 def _is_best(record: dict[str, Any], progress: Progress) -> bool:

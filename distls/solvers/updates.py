@@ -43,7 +43,7 @@ _SKIP = 16.0
 # Steps are tried on a tenth of the rows (SGD-QN paper, section 6), within these bounds.
 _TRIAL_SHARE = 10
 _LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 4096, 65_536
-# Of adaptive steps: docs/decisions/0011.
+# Of adaptive steps: docs/decisions/0011 and 0018.
 _ADAPTIVE, _ADAPTIVE_HINGE = 0.5, 0.25
 # Of forward-backward splitting: powers of 4 that are tried, over mean|x|^2.
 _SPLITTING_POWERS = range(-2, 5)

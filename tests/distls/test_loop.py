@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import distls.solvers.loop
-from distls.callbacks import RoundEvent
+from distls.callbacks import History, RoundEvent
 from distls.execution.serial import SerialExecutor
 from distls.solvers.base import RoundReport, State, Status, Weights
-from distls.solvers.loop import Limits, Progress, Solution, solve
+from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
+from distls.storage.errors import FormatError
 
 
 @dataclass
@@ -132,6 +133,46 @@ def test_seconds_count_training_and_not_evaluation(monkeypatch: pytest.MonkeyPat
     assert (solution.status, solution.state.round) == (Status.MAX_SECONDS, 3)
     assert (solution.progress.seconds, solution.progress.eval_seconds) == (6.0, 300.0)
     assert (solution.record["seconds"], solution.record["eval_seconds"]) == (6.0, 300.0)
+
+
+def bounded(kind: str, **fields: Any) -> Scripted:
+    """Objectives 10 + 8/round, with the values 8, 2, 6, 1.5 of their certificates."""
+    values = {1: 8.0, 2: 2.0, 3: 6.0, 4: 1.5}
+    return Scripted(
+        objective=lambda done: 10.0 + 8.0 / done,
+        certificate=lambda done: {"kind": kind, "value": values[done]},
+        **fields,
+    )
+
+
+def certificates(evaluate: Scripted, solver: Fake | None = None, **options: Any) -> list[float]:
+    """Return the values that rounds report."""
+    history = History()
+    run(
+        solver or Fake(), evaluate, options.pop("state", None), history, max_passes=4, eval_every=1, **options
+    )
+    return [record["certificate"]["value"] for record in history.records]
+
+
+@pytest.mark.parametrize("kind", ["duality_gap", "strong_convexity"])
+def test_a_certificate_remembers_the_best_bound_of_the_optimum(kind: str) -> None:
+    # the optimum is at least 10, 12, 6.67, 10.5
+    assert certificates(bounded(kind)) == [8.0, 2.0, 10.0 + 8.0 / 3 - 12.0, 0.0]
+
+
+def test_the_bound_of_a_certificate_survives_a_resume() -> None:
+    state = Counting(2, 2.0, np.full((1, 1), 2.0))
+    resumed = {"state": state, "progress": Progress(evaluated_at=2.0, bound=12.0)}
+    assert certificates(bounded("duality_gap"), **resumed) == [10.0 + 8.0 / 3 - 12.0, 0.0]
+    assert progress_of({"progress": asdict(Progress(bound=12.0))}, "a file").bound == 12.0
+    with pytest.raises(FormatError, match="a file: not written by distls"):
+        progress_of({"progress": asdict(Progress(bound="12"))}, "a file")  # type: ignore[arg-type]
+
+
+def test_norms_and_other_problems_bound_nothing() -> None:
+    assert certificates(bounded("gradient_norm")) == [8.0, 2.0, 6.0, 1.5]
+    other = bounded("duality_gap", preliminary=lambda done: done < 3)
+    assert certificates(other) == [8.0, 2.0, 6.0, 1.5]
 
 
 def test_seconds_before_a_resume_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distls.cli import cli
-from distls.configuring import make_solver
+from distls.configuring import complete, make_solver
 from distls.execution.base import group_items, run_group
 from distls.execution.dask import start_local
 from distls.generation import generate
@@ -60,7 +60,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _solver(path: Path, method: str, params: dict[str, Any], run: Path | None, **budget: int) -> Any:
     chosen, data = method_named(method), open_dataset(path)
-    setting = chosen.setting(params, data.meta)
+    setting = complete(chosen, params, data)
     problem = Problem.of(data, setting, 0, chosen.targets)
     memory = MemoryBudget(GIB, **budget)
     return make_solver(chosen, problem, setting, slots=memory.workers, memory=memory, run=run)

@@ -19,6 +19,7 @@ from distls.fitting import fit, resume
 from distls.memory import MIB, MemoryBudget
 from distls.methods import METHODS
 from distls.probing import plan_fit
+from distls.sharding import add_columns
 from distls.solvers.updates import Facts, sgd_recipe
 from distls.storage.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, MismatchError, ParameterError
@@ -302,8 +303,22 @@ def test_a_run_has_its_loss(classes: Any, tmp_path: Path) -> None:
         resume(tmp_path / "run")
 
 
-def test_numbers_are_learned_with_the_squared_loss(continuous: Any) -> None:
-    assert fit("sgd", continuous[0], passes=1).model.loss == "squared"
+def test_the_loss_is_that_of_the_model_to_start_from(classes: Any, tmp_path: Path) -> None:
+    wide = write_dataset(tmp_path / "wide", *labelled_rows(20, 30, 4))
+    assert fit("sgd", wide, passes=1).model.loss == "crammer_singer"
+    for method, loss, then in (("sgd", "ovr_log", "ovr_log"), ("bcd", "squared_hinge", "crammer_singer")):
+        if method == "bcd":
+            add_columns(wide.path)
+        fit(method, wide.path, tmp_path / method, params={"loss": loss}, passes=1)
+        again = fit("sgd", wide.path, params={"init": str(tmp_path / method)}, passes=1)
+        assert again.model.loss == then
+
+
+def test_generated_features_are_what_counts(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "data", *labelled_rows(60, 80, 3))
+    for size, loss in ((60, "softmax"), (61, "crammer_singer"), (None, "crammer_singer")):
+        params = {"features": "fourier", "block_size": size}
+        assert fit("sgd", data, params=params, passes=1).model.loss == loss
 
 
 def test_steps_of_the_hinge_grow_with_rows_and_not_with_classes() -> None:
@@ -322,6 +337,8 @@ def test_steps_of_the_hinge_grow_with_rows_and_not_with_classes() -> None:
 def test_numbers_need_the_squared_loss(continuous: Any) -> None:
     with pytest.raises(ParameterError, match="they need loss=squared"):
         fit("sgd", continuous[0], params={"loss": "log"}, passes=1)
+    with pytest.raises(ParameterError, match="has continuous targets: give loss=squared"):
+        fit("sgd", continuous[0], passes=1)
     with pytest.raises(MismatchError, match="this method needs class targets"):
         fit("sgdqn", continuous[0], passes=1)
 

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 __all__ = ["LANES", "padded", "prefetch_row", "slack_curvature", "slack_gradient", "slack_move"]
 
 LANES = 4  # float64 a vector; longer ones store across cache lines
-_LINE = 64  # bytes of a cache line
+_LINE, _MOST_LINES = 64, 8  # bytes of a cache line; lines of a row that are fetched ahead
 _BIT, _BYTE, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _DOUBLE = ir.DoubleType()
 _VECTOR, _MASK, _RAMP = (ir.VectorType(kind, LANES) for kind in (_DOUBLE, _BIT, _INT64))
@@ -205,7 +205,7 @@ def slack_move(_context, z, i, before, after, x, d):
 
 @intrinsic
 def prefetch_row(_context, z, i):
-    """Fetch the cache lines of row i of z."""
+    """Fetch row i of z, of a long row its first cache lines: the processor follows by itself."""
     _check(z)
 
     def build(context, builder, signature, args):
@@ -213,8 +213,9 @@ def prefetch_row(_context, z, i):
         first = builder.bitcast(row.row, _BYTE.as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT32, _INT32, _INT32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        n_bytes = builder.mul(row.width, _INT64(row.size))
-        with cgutils.for_range_slice(builder, _INT64(0), n_bytes, _INT64(_LINE)) as (at, _):
+        n_bytes, most = builder.mul(row.width, _INT64(row.size)), _INT64(_MOST_LINES * _LINE)
+        end = builder.select(builder.icmp_signed("<", n_bytes, most), n_bytes, most)
+        with cgutils.for_range_slice(builder, _INT64(0), end, _INT64(_LINE)) as (at, _):
             address = builder.gep(first, [at])
             builder.call(function, [address, _INT32(1), _INT32(3), _INT32(1)])  # to write, keep, data cache
         return context.get_dummy_value()
