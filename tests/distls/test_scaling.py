@@ -304,8 +304,13 @@ def test_more_of_everything_takes_longer_or_less_time(wide: Path) -> None:
 
 def test_scores_of_every_row_that_do_not_fit_are_refused(small: Path) -> None:
     cluster = Cluster(100, 8, TEN_GBIT, 1e-3)
-    with pytest.raises(MemoryPlanError, match=r"a worker needs .* rows .*train on \d+ rows, which would fit"):
+    with pytest.raises(MemoryPlanError, match=r"a worker needs .* rows .* TiB\) but may use") as refused:
         plan_cluster("bcd", small, {}, cluster=cluster, memory_limit=32 * GIB, stored_bytes=10**12, rate=1e8)
+    assert "train on" not in str(refused.value)  # eight partitions at a time leave no room for any score
+    with pytest.raises(
+        MemoryPlanError, match=r"a worker needs .* rows .*train on [1-9]\d* rows, which would fit"
+    ):
+        plan_cluster("bcd", small, {}, cluster=cluster, memory_limit=32 * GIB, stored_bytes=10**10, rate=1e8)
     made = plan_cluster(
         "bcd", small, {}, cluster=cluster, memory_limit=32 * GIB, stored_bytes=10**9, rate=1e8
     )
