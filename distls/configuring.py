@@ -5,16 +5,16 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from distls.evaluation import certificate_kind, check_evaluable
 from distls.execution import ClusterOptions
 from distls.memory import MemoryBudget
-from distls.methods import Method, expand_grid, method_named
+from distls.methods import BLOCK_SIZE, Method, expand_grid, method_named
 from distls.paths import is_path
 from distls.problem import Problem
 from distls.runs import Run
-from distls.solvers.designs import BLOCK_SIZE
 from distls.storage.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.model import load_model
@@ -104,9 +104,10 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
             f"{method.name}: {data.path} has continuous targets: give loss=squared, with an intercept and a schedule "
             "whose steps are tried (fit_intercept=true schedule=sqrt); csgd and gls are made for them"
         )
-    initial = None if params["init"] is None else load_model(params["init"]).loss
-    if initial is not None and method.takes("loss", initial):
-        return initial
+    if params["init"] is not None:
+        initial = load_model(params["init"]).loss
+        with suppress(ParameterError):  # a loss that the method does not have
+            return str(method.resolve({"loss": initial})["loss"])
     generated = params["features"] != "none"
     width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
     return "crammer_singer" if width > data.meta.n_rows else "softmax"

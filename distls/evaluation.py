@@ -388,9 +388,9 @@ class Evaluator:
     def __call__(self, weights: Weights) -> dict[str, Any]:
         """Return objective, certificate, what reading cost, and the error on the evaluation data."""
         told = self.objective(weights)
-        return (
-            told if self._eval is None else told | self._scored("eval", self.published(weights), self._eval)
-        )
+        if self._eval is None:  # then there is no need to know what is published
+            return told
+        return told | self._scored("eval", self.published(weights), self._eval)
 
     def selection(self, weights: Weights) -> dict[str, Any]:
         """Return the error of published weights on the selection data, if there are any."""

@@ -11,7 +11,9 @@ from typing import Any
 
 from distls.storage.errors import ParameterError
 
-__all__ = ["METHODS", "Method", "Parameter", "expand_grid", "method_named", "parse_values"]
+__all__ = ["BLOCK_SIZE", "METHODS", "Method", "Parameter", "expand_grid", "method_named", "parse_values"]
+
+BLOCK_SIZE = 1024  # generated features, where no other number is asked for
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,6 @@ class Method:
         return {
             name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
         }
-
-    def takes(self, name: str, value: Any) -> bool:
-        """Tell whether a parameter may have a value."""
-        try:
-            self.resolve({name: value})
-        except ParameterError:
-            return False
-        return True
 
     def _parse(self, parameter: Parameter, value: Any) -> Any:
         if value is None or value == parameter.default:
@@ -461,7 +455,7 @@ _ONE_BLOCK = (
         "none: the row's own; else random Fourier features, logits or low-degree polynomials of it, or images' "
         "convolutions with masks",
     ),
-    Parameter("block_size", None, integer(1), "generated features; default 1024"),
+    Parameter("block_size", None, integer(1), f"generated features; default {BLOCK_SIZE}"),
     *(parameter for parameter in _GENERATORS if parameter.name not in ("features", "order")),
 )
 
@@ -947,7 +941,7 @@ METHODS: dict[str, Method] = {
                 Parameter(
                     "stages", None, integer(1), "default: one pass over original features, else 16 blocks"
                 ),
-                Parameter("block_size", 1024, integer(1), "features of a block, the paper's p"),
+                Parameter("block_size", BLOCK_SIZE, integer(1), "features of a block, the paper's p"),
                 *_GENERATORS,
                 Parameter("alpha", 1e-3, number(0.0), "ridge on each block's weights, in mean form"),
                 Parameter("inner_rounds", None, integer(1), "reads of a logistic stage; default 50"),

@@ -9,6 +9,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from distls.execution.base import Executor
+from distls.methods import BLOCK_SIZE
 from distls.problem import Problem
 from distls.solvers import generators
 from distls.solvers.base import State
@@ -16,10 +17,9 @@ from distls.solvers.blocks import BlockReader
 from distls.storage.errors import ParameterError
 from distls.workers.features import Design, design_of, recipe_of
 
-__all__ = ["BLOCK_SIZE", "DesignState", "OneBlock"]
+__all__ = ["DesignState", "OneBlock"]
 
 _PREFIX = "design_"
-BLOCK_SIZE = 1024
 
 
 @dataclass

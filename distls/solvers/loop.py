@@ -222,7 +222,7 @@ def _finite(value: Any) -> Any:
 def _evaluate(evaluate: Evaluate, weights: Weights, record: dict[str, Any], progress: Progress) -> None:
     started = time.perf_counter()
     record.update(_finite(evaluate(weights)))
-    if not record.get("preliminary"):  # then the problem is another one
+    if not record.get("preliminary"):  # else the problem is not the one that is solved in the end
         _tighten(record, progress)
     progress.eval_seconds += time.perf_counter() - started
     record["eval_seconds"] = progress.eval_seconds

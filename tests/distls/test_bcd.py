@@ -310,9 +310,8 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     assert plan.worker_parts["rows"] == rows * (4 * 4 + 4)
     assert plan.network_bytes_per_round >= rows * 16 * 3
     assert plan.worker_bytes <= 800 * MIB
-    with pytest.raises(
-        MemoryPlanError, match="allow at least --memory-limit"
-    ) as refused:  # too little for any row
+    # too little for any row
+    with pytest.raises(MemoryPlanError, match="allow at least --memory-limit") as refused:
         BlockCoordinateDescent(problem, params, memory=MemoryBudget(200 * MIB))
     assert "train on" not in str(refused.value)
 

@@ -145,12 +145,10 @@ def bounded(kind: str, **fields: Any) -> Scripted:
     )
 
 
-def certificates(evaluate: Scripted, solver: Fake | None = None, **options: Any) -> list[float]:
+def certificates(evaluate: Scripted, state: Counting | None = None, **options: Any) -> list[float]:
     """Return the values that rounds report."""
     history = History()
-    run(
-        solver or Fake(), evaluate, options.pop("state", None), history, max_passes=4, eval_every=1, **options
-    )
+    run(Fake(), evaluate, state, history, max_passes=4, eval_every=1, **options)
     return [record["certificate"]["value"] for record in history.records]
 
 
@@ -162,8 +160,8 @@ def test_a_certificate_remembers_the_best_bound_of_the_optimum(kind: str) -> Non
 
 def test_the_bound_of_a_certificate_survives_a_resume() -> None:
     state = Counting(2, 2.0, np.full((1, 1), 2.0))
-    resumed = {"state": state, "progress": Progress(evaluated_at=2.0, bound=12.0)}
-    assert certificates(bounded("duality_gap"), **resumed) == [10.0 + 8.0 / 3 - 12.0, 0.0]
+    progress = Progress(evaluated_at=2.0, bound=12.0)
+    assert certificates(bounded("duality_gap"), state, progress=progress) == [10.0 + 8.0 / 3 - 12.0, 0.0]
     assert progress_of({"progress": asdict(Progress(bound=12.0))}, "a file").bound == 12.0
     with pytest.raises(FormatError, match="a file: not written by distls"):
         progress_of({"progress": asdict(Progress(bound="12"))}, "a file")  # type: ignore[arg-type]

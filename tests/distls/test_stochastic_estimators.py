@@ -122,6 +122,14 @@ def test_goes_on_from_a_fit_with_steps_that_are_safe() -> None:
         assert made.score(x, y) > before - 0.05
 
 
+def test_an_estimator_needs_a_loss() -> None:
+    x, y = labelled_rows(60, 5, 2)
+    made = StochasticClassifier(None)  # type: ignore[arg-type]
+    for learn in (lambda: made.fit(x, y), lambda: made.partial_fit(x, y, classes=[0, 1])):
+        with pytest.raises(ParameterError, match="loss=None: an estimator needs one"):
+            learn()
+
+
 def test_probabilities_where_the_loss_has_them() -> None:
     x, y = labelled_rows(200, 20, 3)
     for made in (StochasticClassifier(), StochasticClassifier("ovr_log"), SGDQNClassifier("log")):

@@ -303,7 +303,7 @@ def test_a_run_has_its_loss(classes: Any, tmp_path: Path) -> None:
         resume(tmp_path / "run")
 
 
-def test_the_loss_is_that_of_the_model_to_start_from(classes: Any, tmp_path: Path) -> None:
+def test_the_loss_is_that_of_the_model_to_start_from(tmp_path: Path) -> None:
     wide = write_dataset(tmp_path / "wide", *labelled_rows(20, 30, 4))
     assert fit("sgd", wide, passes=1).model.loss == "crammer_singer"
     for method, loss, then in (("sgd", "ovr_log", "ovr_log"), ("bcd", "squared_hinge", "crammer_singer")):
