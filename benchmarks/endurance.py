@@ -31,11 +31,11 @@ import scipy.sparse as sp
 from scipy.stats import theilslopes
 
 import distls
-from distls.callbacks import FitStart, RoundEvent
-from distls.execution.dask import DaskExecutor, start_local
-from distls.execution.remote import connect
-from distls.solvers.base import State, Status
+from distls.execution.dask.executor import DaskExecutor, start_local
+from distls.execution.dask.remote_cluster import connect
+from distls.solvers.solver import State, Status
 from distls.storage.errors import WorkerError
+from distls.training.callbacks import FitStart, RoundEvent
 
 # Weights of 75 KiB and more are scattered, those of less would travel with each task.
 ROWS, FEATURES, CLASSES, NON_ZEROS = 2000, 1200, 16, 12

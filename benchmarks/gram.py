@@ -25,11 +25,11 @@ from scipy import sparse as sp
 from scipy.linalg import blas
 
 from distls.storage.rows import CsrRows, DenseRows
-from distls.workers.features import Design, Projection, blocks
-from distls.workers.kernels.gram import add_gram_csr, count_pairs
-from distls.workers.process import peak_rss, resident_bytes, single_threaded_blas
-from distls.workers.products import GramSum
-from distls.workers.triangles import order_of, packed_size
+from distls.workers.features.design import Design, Projection, blocks
+from distls.workers.linear_algebra.gram import GramSum
+from distls.workers.linear_algebra.gram_kernels import add_gram_csr, count_pairs
+from distls.workers.linear_algebra.packed_triangle import order_of, packed_size
+from distls.workers.runtime.process import peak_rss, resident_bytes, single_threaded_blas
 
 FLOAT32 = np.dtype(np.float32)
 SYRK_ROWS = 4096

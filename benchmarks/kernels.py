@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows
-from distls.workers.kernels import linear
-from distls.workers.kernels.stochastic import new_clock, sgd_block, sgd_settings
-from distls.workers.losses import LOSSES
+from distls.workers.linear_algebra import score_kernels as linear
+from distls.workers.losses.registry import LOSSES
+from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings
 
 NO_WEIGHT = np.empty(0)
 NO_CLASSES = np.empty(0, np.int32)

@@ -32,11 +32,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import distls
-from distls.callbacks import History
-from distls.execution.base import Executor
-from distls.execution.dask import start_local
-from distls.export import export_text
-from distls.memory import MIB, MemoryBudget
+from distls.execution.dask.executor import start_local
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.synthetic.text_export import export_text
+from distls.training.callbacks import History
 
 VW = [sys.executable, "-m", "vowpalwabbit", "--quiet"]
 BITS = {4: 18, 53: 22}  # of its hash: no two of the classes' weights share a place
@@ -311,7 +311,7 @@ PROGRAM = """
 import sys
 import distls
 from distls.execution import ClusterOptions, open_executor
-from distls.memory import MIB
+from distls.execution.memory_budget import MIB
 
 if __name__ == "__main__":
     text, data, workers = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -27,8 +27,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import distls
-from distls.memory import MIB
-from distls.storage.dataset import Dataset
+from distls.execution.memory_budget import MIB
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import DenseRows
 
 TEXT = "log1p,idf,l2norm"

@@ -25,8 +25,8 @@ from typing import Any
 import psutil
 
 import distls
-from distls.export import export_text
-from distls.memory import human, parse_bytes
+from distls.execution.memory_budget import human, parse_bytes
+from distls.synthetic.text_export import export_text
 
 
 class Watched:

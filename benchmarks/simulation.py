@@ -35,23 +35,23 @@ import numpy as np
 import psutil
 from distributed import Client, Worker
 
-from distls.callbacks import Checkpointer, EventLog
-from distls.configuring import make_solver
-from distls.execution.base import group_items, run_group
-from distls.execution.connection import Connection
-from distls.execution.dask import DaskExecutor, set_log_level
-from distls.generation import generate
-from distls.memory import MIB, MemoryBudget
-from distls.methods import method_named
+from distls.execution.dask.connection import Connection
+from distls.execution.dask.executor import DaskExecutor, set_log_level
+from distls.execution.executor import group_items, run_group
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.methods.registry import method_named
+from distls.planning.cluster_plan import MOST_LANES
+from distls.planning.extrapolation import resized
 from distls.problem import Problem
-from distls.resizing import resized
-from distls.runs import Run
-from distls.scaling import MOST_LANES
-from distls.solvers import stochastic
 from distls.solvers.loop import Limits, solve
-from distls.storage.dataset import Dataset, open_dataset
-from distls.workers.lanes import Lane
-from distls.workers.reduction import ReductionTree
+from distls.solvers.stochastic import stochastic
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.synthetic.generation import generate
+from distls.training.callbacks import Checkpointer, EventLog
+from distls.training.configuration import make_solver
+from distls.training.run_folder import Run
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.reduction_tree import ReductionTree
 
 PARAMS: dict[str, dict[str, Any]] = {
     "mcid": {"loss": "hinge"},
@@ -95,7 +95,7 @@ class Simulated:
     def reduce(
         self, function: Any, items: Sequence[Any], *, merge: Callable[[Any, Any], Any], shared: Any = None
     ) -> Any:
-        """See `distls.execution.base.Executor.reduce`; results come in any order."""
+        """See `distls.execution.executor.Executor.reduce`; results come in any order."""
         tree: ReductionTree[Any] = ReductionTree(len(items), merge)
         groups = group_items(len(items), self._places)
         with self._counted("elsewhere"):
@@ -137,7 +137,7 @@ class Simulated:
         return replace(made, n_rows=n_rows, times={lane.index: made.times[0]}, **own)
 
     def map(self, function: Any, items: Sequence[Any], *, shared: Any = None) -> Iterator[Any]:
-        """See `distls.execution.base.Executor.map`."""
+        """See `distls.execution.executor.Executor.map`."""
         return (function(shared, item) for item in items)
 
     def each_worker(self, function: Any, item: Any) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from typing import Any
 import distls
 from benchmarks.real import SETS, arrays_of, ingest_set
 from benchmarks.rivals import RIVALS, Task
-from distls.export import export_text
-from distls.memory import MIB
+from distls.execution.memory_budget import MIB
+from distls.synthetic.text_export import export_text
 
 GENERATED = ("rcv1-4", "rcv1-53", "odp")
 TUNING_ROWS = 60_000

@@ -12,55 +12,57 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AdalineClassifier": "distls.estimators",
-    "CSGDRegressor": "distls.regressors",
-    "CalibratedLeastSquaresClassifier": "distls.least_squares_estimators",
+    "AdalineClassifier": "distls.estimators.stochastic",
+    "CSGDRegressor": "distls.estimators.regressors",
+    "CalibratedLeastSquaresClassifier": "distls.estimators.least_squares",
     "DistlsError": "distls.storage.errors",
-    "GeneralizedLeastSquaresClassifier": "distls.least_squares_estimators",
-    "GeneralizedLeastSquaresRegressor": "distls.regressors",
-    "MCIDClassifier": "distls.estimators",
-    "SGDQNClassifier": "distls.estimators",
-    "SparseMulticlassClassifier": "distls.sparse_estimators",
-    "StagewiseClassifier": "distls.least_squares_estimators",
-    "StochasticClassifier": "distls.estimators",
-    "add_columns": "distls.sharding",
-    "evaluate": "distls.evaluation",
-    "fit": "distls.fitting",
-    "generate": "distls.generation",
+    "GeneralizedLeastSquaresClassifier": "distls.estimators.least_squares",
+    "GeneralizedLeastSquaresRegressor": "distls.estimators.regressors",
+    "MCIDClassifier": "distls.estimators.stochastic",
+    "SGDQNClassifier": "distls.estimators.stochastic",
+    "SparseMulticlassClassifier": "distls.estimators.sparse",
+    "StagewiseClassifier": "distls.estimators.least_squares",
+    "StochasticClassifier": "distls.estimators.stochastic",
+    "add_columns": "distls.columns.sharding",
+    "evaluate": "distls.evaluation.evaluate",
+    "fit": "distls.training.fitting",
+    "generate": "distls.synthetic.generation",
     "ingest": "distls.ingestion",
-    "load_model": "distls.storage.model",
-    "open_dataset": "distls.storage.dataset",
-    "predict": "distls.prediction",
-    "resume": "distls.fitting",
+    "load_model": "distls.storage.model.model",
+    "open_dataset": "distls.storage.dataset.dataset",
+    "predict": "distls.prediction.predict",
+    "resume": "distls.training.fitting",
 }
 
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
-    from distls.estimators import AdalineClassifier as AdalineClassifier
-    from distls.estimators import MCIDClassifier as MCIDClassifier
-    from distls.estimators import SGDQNClassifier as SGDQNClassifier
-    from distls.estimators import StochasticClassifier as StochasticClassifier
-    from distls.evaluation import evaluate as evaluate
-    from distls.fitting import fit as fit
-    from distls.fitting import resume as resume
-    from distls.generation import generate as generate
-    from distls.ingestion import ingest as ingest
-    from distls.least_squares_estimators import (
+    from distls.columns.sharding import add_columns as add_columns
+    from distls.estimators.least_squares import (
         CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier,
     )
-    from distls.least_squares_estimators import (
+    from distls.estimators.least_squares import (
         GeneralizedLeastSquaresClassifier as GeneralizedLeastSquaresClassifier,
     )
-    from distls.least_squares_estimators import StagewiseClassifier as StagewiseClassifier
-    from distls.prediction import predict as predict
-    from distls.regressors import CSGDRegressor as CSGDRegressor
-    from distls.regressors import GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor
-    from distls.sharding import add_columns as add_columns
-    from distls.sparse_estimators import SparseMulticlassClassifier as SparseMulticlassClassifier
-    from distls.storage.dataset import open_dataset as open_dataset
+    from distls.estimators.least_squares import StagewiseClassifier as StagewiseClassifier
+    from distls.estimators.regressors import CSGDRegressor as CSGDRegressor
+    from distls.estimators.regressors import (
+        GeneralizedLeastSquaresRegressor as GeneralizedLeastSquaresRegressor,
+    )
+    from distls.estimators.sparse import SparseMulticlassClassifier as SparseMulticlassClassifier
+    from distls.estimators.stochastic import AdalineClassifier as AdalineClassifier
+    from distls.estimators.stochastic import MCIDClassifier as MCIDClassifier
+    from distls.estimators.stochastic import SGDQNClassifier as SGDQNClassifier
+    from distls.estimators.stochastic import StochasticClassifier as StochasticClassifier
+    from distls.evaluation.evaluate import evaluate as evaluate
+    from distls.ingestion import ingest as ingest
+    from distls.prediction.predict import predict as predict
+    from distls.storage.dataset.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError
-    from distls.storage.model import load_model as load_model
+    from distls.storage.model.model import load_model as load_model
+    from distls.synthetic.generation import generate as generate
+    from distls.training.fitting import fit as fit
+    from distls.training.fitting import resume as resume
 
 
 def __getattr__(name: str) -> Any:

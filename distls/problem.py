@@ -6,8 +6,9 @@ Objective::
 
 with the mean loss over rows, ``alpha`` >= 0 the papers' lambda (methods that divide by it want more than 0),
 ``R(W) = 1/2 ||W||_F^2`` for ``l2``, and row weights ``s_i`` = sample weight times class weight (1 where none are
-given). Other penalties are sums over the rows of W too (`distls.workers.penalties`); those that are mixed of two have
-the parameter ``l1_ratio``. The intercept ``b`` is not penalised.
+given). Other penalties are sums over the rows of W too
+(`distls.workers.penalties.registry`); those that are mixed of two have the
+parameter ``l1_ratio``. The intercept ``b`` is not penalised.
 
 Shapes: ``X`` (n_rows, n_features); ``W`` (n_features, n_outputs), C-ordered, so that a row of X touches
 contiguous rows of W; ``b`` (n_outputs,); scores ``X @ W + b`` (n_rows, n_outputs). A column is an output: class code
@@ -24,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset import Dataset
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import MismatchError, ParameterError
-from distls.storage.format import TargetKind
-from distls.workers.penalties import MIXED, penalty_value
-from distls.workers.targets import RANKINGS
+from distls.workers.losses.targets import RANKINGS
+from distls.workers.penalties.registry import MIXED, penalty_value
 
 __all__ = ["SUITABLE", "Problem", "class_weights", "l1_ratio_of", "loss_of"]
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from distls.storage.dataset import Dataset, publish
-from distls.storage.format import DatasetMeta
-from distls.storage.partition import write_partition
+from distls.storage.dataset.dataset import Dataset, publish
+from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.dataset.partitions import write_partition
 from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
 
 # A loaded machine must not fail a test: no clocks. The same examples in each run, so that what fails, fails again;

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.callbacks import RoundEvent, _Quiet
-from distls.execution.dask import DaskExecutor, start_local
-from distls.fitting import fit, resume
-from distls.memory import MIB, MemoryBudget
-from distls.solvers.base import Status
-from distls.storage.dataset import Dataset
+from distls.execution.dask.executor import DaskExecutor, start_local
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.solvers.solver import Status
+from distls.storage.dataset.dataset import Dataset
+from distls.training.callbacks import RoundEvent, _Quiet
+from distls.training.fitting import fit, resume
 
 CLUSTERS = {
     "one process": (1, 1, True),

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import fault_process
 import pytest
 
-from distls.runs import Run
-from distls.storage.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.training.run_folder import Run
 
 KILLED = -9
 

@@ -42,7 +42,7 @@ class Steps:
         for name in ("mkdir", "rename", "replace", "unlink", "rmdir"):
             setattr(os, name, self._watched(name, getattr(os, name)))
         builtins.open = io.open = self._watched_open(io.open)  # type: ignore[assignment]
-        import distls.storage.atomic as atomic
+        import distls.storage.filesystem.atomic as atomic
 
         atomic._exchange = self._watched("exchange", atomic._exchange)
         atomic._sync = self._watched("sync", atomic._sync)
@@ -89,7 +89,7 @@ class Torn:
 
 def kill_after_saves(number: int) -> None:
     """Kill this process as soon as so many checkpoints are saved."""
-    from distls.runs import Run
+    from distls.training.run_folder import Run
 
     save, saved = Run.save_checkpoint, []
 
@@ -104,7 +104,8 @@ def kill_after_saves(number: int) -> None:
 
 def fail_reads(below: str, every: int, number: int, times: int, torn: bool = False) -> None:
     """Have every so many opened files below a folder fail, `times` times in a row, or be torn on their way."""
-    from distls.storage import chunks, untrusted
+    from distls.storage.dataset import chunks
+    from distls.storage.filesystem import safe_read as untrusted
 
     opened, left = [], []
     true = untrusted.open_regular
@@ -160,16 +161,16 @@ def run(job: dict[str, Any]) -> None:
 def serve() -> None:
     """Answer jobs until the input ends."""
     import distls.cli
-    import distls.fitting
-    import distls.workers.preload
-    from distls.workers.stream import clear_cache
+    import distls.training.fitting
+    import distls.workers.forkserver_preload
+    from distls.workers.rounds.block_stream import clear_cache
 
     for line in sys.stdin:
         job = json.loads(line)
         if "warm" in job:
             # kernels are loaded once, here, and no data are kept
             warm = job["warm"]
-            result = distls.fitting.fit(warm.pop("method"), warm.pop("dataset"), **warm)
+            result = distls.training.fitting.fit(warm.pop("method"), warm.pop("dataset"), **warm)
             clear_cache()
             print(json.dumps(result.model.sha256), flush=True)  # type: ignore[union-attr]
             continue

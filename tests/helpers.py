@@ -12,9 +12,9 @@ import numpy as np
 import psutil
 import scipy.sparse as sp
 
-from distls.storage.dataset import Dataset, publish
-from distls.storage.format import DatasetMeta
-from distls.storage.partition import write_partition
+from distls.storage.dataset.dataset import Dataset, publish
+from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.dataset.partitions import write_partition
 from distls.storage.rows import CsrRows, DenseRows, Partition, index_dtype
 
 # After this much time a command hangs, however slow and busy the machine.

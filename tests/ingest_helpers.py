@@ -10,7 +10,7 @@ import scipy.sparse
 
 import distls.ingestion.plan
 from distls.execution.serial import SerialExecutor
-from distls.storage.dataset import open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.rows import CsrRows
 
 

@@ -169,7 +169,7 @@ def object_store() -> Iterator[Faults]:
 
 def forget_clients() -> None:
     """Let this process ask the environment again where the store is."""
-    from distls.storage.clients import client
+    from distls.storage.filesystem.object_store import client
 
     client.cache_clear()
 

@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 from helpers import _rows
 
-from distls.storage.dataset import Dataset, publish
-from distls.storage.format import DatasetMeta
-from distls.storage.model import LinearModel
-from distls.storage.partition import write_partition
+from distls.storage.dataset.dataset import Dataset, publish
+from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.dataset.partitions import write_partition
+from distls.storage.model.model import LinearModel
 from distls.storage.rows import CsrRows, Partition
 
 

@@ -17,9 +17,9 @@ import pytest
 
 from benchmarks import endurance, gram, kernels, peers, real, scale, simulation, table
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
-from distls.export import export_text
-from distls.generation import generate
 from distls.ingestion import ingest
+from distls.synthetic.generation import generate
+from distls.synthetic.text_export import export_text
 
 
 def _read(path: Path) -> Any:

@@ -14,14 +14,14 @@ import pytest
 
 import distls
 from distls.cli import cli
-from distls.evaluation import Evaluation
-from distls.methods import METHODS
-from distls.planning import Plan
-from distls.scaling import ClusterPlan
-from distls.solvers.base import RoundReport, Status
-from distls.storage.dataset import open_dataset
-from distls.workers.seeds import Purpose
-from distls.workers.synthetic import KINDS
+from distls.evaluation.evaluate import Evaluation
+from distls.memory_plan import Plan
+from distls.methods.registry import METHODS
+from distls.planning.cluster_plan import ClusterPlan
+from distls.solvers.solver import RoundReport, Status
+from distls.storage.dataset.dataset import open_dataset
+from distls.workers.runtime.rng import Purpose
+from distls.workers.synthetic.generators import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (".ci", "benchmarks", "deploy", "distls", "docs", "storage", "tests", "workers")

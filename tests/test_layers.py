@@ -18,32 +18,32 @@ PLACES = {
     "zarr": ("storage/",),
     "numcodecs": ("storage/",),
     "google_crc32c": ("storage/",),
-    "h5py": ("storage/anndata.py",),
+    "h5py": ("storage/sources/anndata_store.py",),
     "numba": ("workers/",),
-    "obstore": ("storage/clients.py",),
-    "pyarrow": ("workers/parquet.py",),
+    "obstore": ("storage/filesystem/object_store.py",),
+    "pyarrow": ("workers/ingestion/formats/parquet.py",),
     "llvmlite": ("workers/",),
     # the executor, and the ingest of what are Dask's own arrays
     "dask": (
-        "distls/execution/connection.py",
-        "distls/execution/dask.py",
-        "distls/execution/remote.py",
-        "distls/ingestion/dask_arrays.py",
+        "distls/execution/dask/connection.py",
+        "distls/execution/dask/executor.py",
+        "distls/execution/dask/remote_cluster.py",
+        "distls/ingestion/formats/dask_arrays.py",
     ),
     "distributed": (
-        "distls/execution/connection.py",
-        "distls/execution/dask.py",
-        "distls/execution/remote.py",
-        "distls/execution/standing.py",
+        "distls/execution/dask/connection.py",
+        "distls/execution/dask/executor.py",
+        "distls/execution/dask/remote_cluster.py",
+        "distls/execution/dask/standing_cluster.py",
     ),
     "sklearn": (
-        "distls/estimator_base.py",
-        "distls/estimators.py",
-        "distls/least_squares_estimators.py",
-        "distls/regressors.py",
-        "distls/sparse_estimators.py",
-        "distls/streaming_estimator.py",
-        "workers/documents.py",
+        "distls/estimators/estimator_base.py",
+        "distls/estimators/stochastic.py",
+        "distls/estimators/least_squares.py",
+        "distls/estimators/regressors.py",
+        "distls/estimators/sparse.py",
+        "distls/estimators/partial_fit.py",
+        "workers/ingestion/formats/documents.py",
     ),
 }
 
@@ -77,9 +77,13 @@ def _below(name: str, *prefixes: str) -> bool:
 
 
 def test_the_walk_sees_the_code() -> None:
-    for expected in ("storage/chunks.py", "workers/kernels/linear.py", "distls/solvers/stochastic.py"):
+    for expected in (
+        "storage/dataset/chunks.py",
+        "workers/linear_algebra/score_kernels.py",
+        "distls/solvers/stochastic/stochastic.py",
+    ):
         assert expected in MODULES
-    assert "numba" in {name.split(".")[0] for name in _imports(MODULES["workers/kernels/_jit.py"])}
+    assert "numba" in {name.split(".")[0] for name in _imports(MODULES["workers/compilation/jit.py"])}
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("storage/")])
@@ -102,7 +106,7 @@ def test_libraries_are_imported_in_their_places_only(library: str) -> None:
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("distls/solvers/")])
 def test_solvers_know_no_machinery(module: str) -> None:
-    forbidden = ("dask", "distributed", "zarr", "numba", "llvmlite", "distls.execution.dask")
+    forbidden = ("dask", "distributed", "zarr", "numba", "llvmlite", "distls.execution.dask.executor")
     assert [name for name in _imports(MODULES[module]) if _below(name, *forbidden)] == []
 
 
@@ -120,23 +124,32 @@ def test_a_worker_does_not_load_the_driver() -> None:
         "dask",
         "distributed",
         "distls.solvers",
-        "distls.fitting",
-        "distls.estimators",
+        "distls.training.fitting",
+        "distls.estimators.stochastic",
         "distls.cli",
     )
-    for module in ("training", "scoring", "predicting", "ingest", "assembly", "transposition"):
+    for module in (
+        "stochastic.lane_task",
+        "evaluation.score_task",
+        "prediction.predict_task",
+        "ingestion.stage_task",
+        "ingestion.assemble_task",
+        "columns.transpose_task",
+    ):
         assert _loaded_after(f"import distls.workers.{module}", *heavy) == []
 
 
 def test_importing_distls_is_lazy() -> None:
-    heavy = ("numpy", "zarr", "numba", "sklearn", "distributed", "distls.storage", "distls.fitting")
+    heavy = ("numpy", "zarr", "numba", "sklearn", "distributed", "distls.storage", "distls.training.fitting")
     assert _loaded_after("import distls", *heavy) == []
-    assert _loaded_after("import distls; distls.fit", "distls.fitting") == ["distls.fitting"]
+    assert _loaded_after("import distls; distls.fit", "distls.training.fitting") == [
+        "distls.training.fitting"
+    ]
 
 
 def test_the_command_line_loads_its_machinery_late() -> None:
     # it loads with every `dask` command
-    heavy = ("zarr", "numba", "sklearn", "distls.fitting", "distls.planning")
+    heavy = ("zarr", "numba", "sklearn", "distls.training.fitting", "distls.memory_plan")
     assert _loaded_after("import distls.cli", *heavy) == []
 
 

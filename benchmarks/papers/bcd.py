@@ -52,14 +52,14 @@ import distls
 from benchmarks import peers
 from benchmarks.real import SETS, TEXT, arrays_of, ingest_set
 from benchmarks.scale import Watched
-from distls.configuring import make_solver
 from distls.execution import ClusterOptions, open_executor
-from distls.execution.base import Executor
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import human
 from distls.execution.serial import SerialExecutor
-from distls.memory import human
-from distls.methods import method_named
+from distls.methods.registry import method_named
 from distls.problem import Problem
-from distls.solvers.base import Status
+from distls.solvers.solver import Status
+from distls.training.configuration import make_solver
 
 Numbers = dict[str, Any]
 

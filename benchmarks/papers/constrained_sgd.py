@@ -41,12 +41,12 @@ from numpy.typing import NDArray
 
 import distls
 from benchmarks.papers import least_squares
-from distls.callbacks import Callback, FitStart, RoundEvent
 from distls.execution.serial import SerialExecutor
-from distls.solvers.base import State, Status
-from distls.storage.dataset import Dataset
+from distls.solvers.solver import State, Status
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import DenseRows, Rows, concatenate_rows
-from distls.workers.updates import Learner, MeanUpdate, RlsUpdate, SgdLearner, SgdUpdate, Update
+from distls.training.callbacks import Callback, FitStart, RoundEvent
+from distls.workers.stochastic.updates import Learner, MeanUpdate, RlsUpdate, SgdLearner, SgdUpdate, Update
 
 Numbers = dict[str, Any]
 

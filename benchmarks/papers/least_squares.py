@@ -39,7 +39,7 @@ import distls
 from benchmarks.papers import images, opponents
 from benchmarks.real import arrays_of
 from distls.execution import ClusterOptions, open_executor
-from distls.execution.base import Executor
+from distls.execution.executor import Executor
 
 Numbers = dict[str, Any]
 

@@ -32,12 +32,12 @@ import numpy as np
 import scipy.sparse as sp
 
 import distls
-from distls.callbacks import Callback, FitStart, RoundEvent
-from distls.evaluation import score
+from distls.evaluation.evaluate import score
 from distls.execution.serial import SerialExecutor
-from distls.solvers.base import State, Status, Weights
-from distls.storage.dataset import Dataset
+from distls.solvers.solver import State, Status, Weights
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import CsrRows
+from distls.training.callbacks import Callback, FitStart, RoundEvent
 
 BLOCK = 2048  # rows of a partition: accuracy is taken after whole partitions
 EVERY = 4 * BLOCK  # iterations between evaluations

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 import distls
 from benchmarks.peers import run_vw, vw_error
 from benchmarks.real import arrays_of
-from distls.export import export_text
-from distls.storage.model import LinearModel
+from distls.storage.model.model import LinearModel
 from distls.storage.rows import DenseRows
-from distls.workers.features import blocks, design_of
+from distls.synthetic.text_export import export_text
+from distls.workers.features.design import blocks, design_of
 
 Numbers = dict[str, Any]
 
@@ -190,7 +190,7 @@ def syrk_seconds(n_rows: int, size: int, processes: int, repeats: int = 3) -> fl
 def _syrk(n_rows: int, size: int) -> float:
     from scipy.linalg import blas
 
-    from distls.workers.process import single_threaded_blas
+    from distls.workers.runtime.process import single_threaded_blas
 
     values = np.random.default_rng(0).standard_normal((n_rows, size), dtype=np.float32)
     with single_threaded_blas():

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 import distls
 from benchmarks.real import arrays_of
 from distls.storage.rows import Rows
-from distls.workers.updates import OlbfgsUpdate, ScheduledUpdate, Update
+from distls.workers.stochastic.updates import OlbfgsUpdate, ScheduledUpdate, Update
 
 Numbers = dict[str, Any]
 

@@ -9,7 +9,7 @@ from distributed import Client
 
 import distls
 from distls.execution import current_dask_executor
-from distls.fitting import FitResult
+from distls.training.fitting import FitResult
 
 OPTIONS = {
     "cores": 8,  # a job: eight workers of one thread

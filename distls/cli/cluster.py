@@ -13,7 +13,7 @@ import click
 from distls.cli.support import OK, cli, debug_option, say, tls_options, worker_options
 
 if TYPE_CHECKING:
-    from distls.execution.certificates import Certificates
+    from distls.execution.dask.tls import Certificates
 
 
 @cli.command()
@@ -46,8 +46,8 @@ def cluster(
     When they are ready, stdout gets the address, and in a second line the options for other commands.
     """
     from distls.execution import ClusterOptions
-    from distls.execution.certificates import certificates_of
-    from distls.execution.standing import start_standing, temporary_certificates
+    from distls.execution.dask.standing_cluster import start_standing, temporary_certificates
+    from distls.execution.dask.tls import certificates_of
     from distls.storage.errors import ParameterError
 
     own = certificates_of(tls_ca, tls_cert, tls_key)

@@ -21,7 +21,7 @@ from distls.cli.support import (
     print_json,
     printable,
 )
-from distls.storage.stores import Place
+from distls.storage.filesystem.paths import Place
 
 
 @cli.command()
@@ -77,8 +77,8 @@ def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, *
 
     Run the same command again to resume one that was stopped.
     """
+    from distls.cli.progress import work_progress
     from distls.ingestion import ingest as run_ingest
-    from distls.progress import work_progress
 
     cluster = cluster_of(options, debug)
     transform = options.pop("transform")
@@ -99,8 +99,8 @@ def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, *
 
 
 def _describe_dataset(path: Place) -> None:
-    from distls.report import dataset_line
-    from distls.storage.dataset import open_dataset
+    from distls.cli.report import dataset_line
+    from distls.storage.dataset.dataset import open_dataset
 
     click.echo(dataset_line(open_dataset(path)))
 
@@ -119,9 +119,9 @@ def _describe_dataset(path: Place) -> None:
 @common_options
 def generate(kind: str, dataset: Place, quiet: bool, debug: bool, **options: Any) -> None:
     """Write a synthetic data set of a paper's shape, and its test set DATASET-test."""
-    from distls.generation import generate as run_generate
-    from distls.progress import work_progress
-    from distls.workers.synthetic import kind_named
+    from distls.cli.progress import work_progress
+    from distls.synthetic.generation import generate as run_generate
+    from distls.workers.synthetic.generators import kind_named
 
     kind_named(kind)
     cluster = cluster_of(options, debug)
@@ -141,10 +141,10 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
 
     Run the same command again to resume one that was stopped.
     """
-    from distls.progress import work_progress
-    from distls.report import columns_line
-    from distls.sharding import add_columns, check_columns
-    from distls.storage.dataset import open_dataset
+    from distls.cli.progress import work_progress
+    from distls.cli.report import columns_line
+    from distls.columns.sharding import add_columns, check_columns
+    from distls.storage.dataset.dataset import open_dataset
 
     cluster = cluster_of(options, debug)
     budget = None if cluster.scheduler else cluster.budget()
@@ -166,7 +166,7 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
 @debug_option
 def info(path: Place, as_json: bool, debug: bool) -> None:
     """Describe a data set, a run or a model."""
-    from distls.report import describe
+    from distls.cli.report import describe
 
     described = describe(path)
     if as_json:

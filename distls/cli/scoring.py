@@ -21,7 +21,7 @@ from distls.cli.support import (
     printable,
     silent,
 )
-from distls.storage.stores import Place
+from distls.storage.filesystem.paths import Place
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 format_option = click.option(
@@ -45,9 +45,9 @@ def evaluate(
 
     Source files are ingested like the data of the model first, into a folder that is removed after.
     """
-    from distls.evaluation import evaluate as run_evaluate
-    from distls.report import evaluation_lines
-    from distls.storage.model import load_model
+    from distls.cli.report import evaluation_lines
+    from distls.evaluation.evaluate import evaluate as run_evaluate
+    from distls.storage.model.model import load_model
 
     model = load_model(run)
     with Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _):
@@ -86,8 +86,8 @@ def predict(
 
     Source files are ingested like the data of the model first, into a folder beside OUT that is removed after.
     """
-    from distls.prediction import predict as run_predict
-    from distls.progress import work_progress
+    from distls.cli.progress import work_progress
+    from distls.prediction.predict import predict as run_predict
 
     with (
         Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _),
@@ -105,6 +105,6 @@ def predict(
 @debug_option
 def report(run: Place, debug: bool) -> None:
     """Show a run's rounds, costs and result."""
-    from distls.report import run_lines
+    from distls.cli.report import run_lines
 
     click.echo(printable("\n".join(run_lines(run))))

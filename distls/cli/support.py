@@ -15,11 +15,11 @@ from click.core import ParameterSource
 from distls import __version__
 from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
 from distls.storage.errors import DistlsError, ParameterError
-from distls.storage.stores import Place, place_of
+from distls.storage.filesystem.paths import Place, place_of
 
 if TYPE_CHECKING:
-    from distls.callbacks import Callback
     from distls.execution import ClusterOptions
+    from distls.training.callbacks import Callback
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -118,7 +118,7 @@ class Size(Written):
     """Bytes, written like 600MiB."""
 
     def __init__(self) -> None:
-        super().__init__("size", "distls.memory:parse_bytes")
+        super().__init__("size", "distls.execution.memory_budget:parse_bytes")
 
 
 def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,7 +194,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
     """Take the options that say where to run out of `options`."""
     from distls.execution import ClusterOptions
-    from distls.execution.certificates import certificates_of
+    from distls.execution.dask.tls import certificates_of
 
     own = ClusterOptions(
         executor=options.pop("executor_kind"),
@@ -213,7 +213,7 @@ def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
 
 def watchers(quiet: bool) -> list[Callback]:
     """Return what shows a fit's progress."""
-    from distls.progress import fit_progress
+    from distls.cli.progress import fit_progress
 
     return [] if quiet else [fit_progress()]
 
@@ -248,8 +248,8 @@ def in_process_if_small(options: ClusterOptions, data: Sequence[Place]) -> Clust
 
 def _are_little(data: Sequence[Place]) -> bool:
     """Tell whether a data set, or source files, take less time than the start of a cluster."""
-    from distls.scorable import are_sources
-    from distls.storage.dataset import open_dataset
+    from distls.ingestion.adhoc_dataset import are_sources
+    from distls.storage.dataset.dataset import open_dataset
 
     if are_sources(data):
         return sum(path.stat().st_size for path in data if path.exists()) < 8 * 2**20

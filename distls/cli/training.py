@@ -27,19 +27,19 @@ from distls.cli.support import (
     watchers,
 )
 from distls.storage.errors import ParameterError
-from distls.storage.stores import Place
+from distls.storage.filesystem.paths import Place
 
 if TYPE_CHECKING:
-    from distls.fitting import FitResult
-    from distls.planning import Plan
-    from distls.scaling import ClusterPlan
+    from distls.memory_plan import Plan
+    from distls.planning.cluster_plan import ClusterPlan
+    from distls.training.fitting import FitResult
 
 
 @cli.command()
 @click.argument("method", required=False)
 def methods(method: str | None) -> None:
     """List the methods, or one method's parameters."""
-    from distls.methods import METHODS, method_named
+    from distls.methods.registry import METHODS, method_named
 
     if method is None:
         for each in METHODS.values():
@@ -65,17 +65,17 @@ def methods(method: str | None) -> None:
 @click.option(
     "--cluster",
     "shape",
-    type=Written("WxT", "distls.scaling:parse_shape"),
+    type=Written("WxT", "distls.planning.cluster_plan:parse_shape"),
     help="Plan for W workers of T threads each, which need not be there.",
 )
 @click.option(
     "--bandwidth",
-    type=Written("rate", "distls.scaling:parse_bandwidth"),
+    type=Written("rate", "distls.planning.cluster_plan:parse_bandwidth"),
     help="Of each machine's link, with --cluster; default 10Gbit.",
 )
 @click.option(
     "--latency",
-    type=Written("time", "distls.scaling:parse_seconds"),
+    type=Written("time", "distls.planning.cluster_plan:parse_seconds"),
     help="Between machines, with --cluster; default 1ms.",
 )
 @click.option("--bytes", "n_bytes", type=Size(), help="Plan as if DATASET were as large, with --cluster.")
@@ -94,10 +94,10 @@ def plan(
     **options: Any,
 ) -> None:
     """Say what a fit will cost in memory, bytes and seconds; refuse what cannot fit."""
-    from distls.methods import parse_values
-    from distls.probing import plan_fit
-    from distls.report import cluster_plan_lines, plan_lines
-    from distls.scaling import plan_cluster
+    from distls.cli.report import cluster_plan_lines, plan_lines
+    from distls.methods.registry import parse_values
+    from distls.planning.cluster_plan import plan_cluster
+    from distls.planning.fit_plan import plan_fit
 
     asked = {name: options.pop(name) for name in ("shape", "bandwidth", "latency", "n_bytes", "rate")}
     common: dict[str, Any] = {name: options.pop(name) for name in ("seed", "passes")}
@@ -126,7 +126,7 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     ParameterError
         Options describe workers that are there too.
     """
-    from distls.scaling import Cluster, parse_bandwidth, parse_seconds
+    from distls.planning.cluster_plan import Cluster, parse_bandwidth, parse_seconds
 
     context = click.get_current_context()
     for name in options:
@@ -173,9 +173,9 @@ def fit(
     method: str, dataset: Place, run: Place, pairs: tuple[str, ...], quiet: bool, debug: bool, **options: Any
 ) -> int:
     """Train METHOD on DATASET into the new folder RUN."""
-    from distls.configuring import check_fit
-    from distls.fitting import fit as run_fit
-    from distls.methods import parse_values
+    from distls.methods.registry import parse_values
+    from distls.training.configuration import check_fit
+    from distls.training.fitting import fit as run_fit
 
     cluster = cluster_of(options, debug)
     params = parse_values(pairs)
@@ -202,8 +202,8 @@ def fit(
 @common_options
 def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **options: Any) -> int:
     """Continue a fit that was interrupted or killed."""
-    from distls.configuring import check_resume
-    from distls.fitting import resume as run_resume
+    from distls.training.configuration import check_resume
+    from distls.training.fitting import resume as run_resume
 
     cluster = cluster_of(options, debug)
     check_resume(run)
@@ -220,8 +220,8 @@ def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **op
 
 def _conclude(result: FitResult, run: Place) -> int:
     """Print how a fit ended; return the exit code."""
-    from distls.report import result_lines
-    from distls.solvers.base import Status
+    from distls.cli.report import result_lines
+    from distls.solvers.solver import Status
 
     if result.status == Status.INTERRUPTED:
         return say(
@@ -245,7 +245,7 @@ def _conclude(result: FitResult, run: Place) -> int:
 @debug_option
 def demo(rows: int, directory: Path | None, workers: int | None, debug: bool) -> int:
     """Generate, ingest, plan, train out of core on local processes, evaluate, report: about a minute."""
-    from distls.demo import run_demo
+    from distls.cli.demo import run_demo
 
     code = run_demo(rows, directory, workers)
     return say("interrupted", INTERRUPTED) if code == INTERRUPTED else code

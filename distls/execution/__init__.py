@@ -9,11 +9,11 @@ import os
 import sys
 from dataclasses import dataclass
 
-from distls.execution.base import Executor
-from distls.execution.certificates import Certificates
-from distls.execution.forking import start_fork_server, started
+from distls.execution.dask.forkserver import start_fork_server, started
+from distls.execution.dask.tls import Certificates
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.memory import MemoryBudget
 from distls.storage.errors import ParameterError
 
 __all__ = ["ClusterOptions", "current_dask_executor", "open_executor"]
@@ -82,7 +82,7 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
             raise ParameterError(
                 "--scheduler uses the cluster's own workers and limits; drop the other cluster options"
             )
-        from distls.execution.remote import connect
+        from distls.execution.dask.remote_cluster import connect
 
         remote = connect(options.scheduler, certificates=options.certificates, log_level=level)
         return remote, remote.budget()
@@ -97,7 +97,7 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
     def start() -> Executor:
         # before Dask is imported, which takes as long as the server does
         start_fork_server()
-        from distls.execution.dask import start_local
+        from distls.execution.dask.executor import start_local
 
         return start_local(budget.workers, budget.threads, options.memory_limit, log_level=level)
 
@@ -108,6 +108,6 @@ def current_dask_executor() -> Executor | None:
     """Return an executor on the Dask client that is active in this process, or None."""
     if "distributed" not in sys.modules:
         return None
-    from distls.execution.remote import of_current_client
+    from distls.execution.dask.remote_cluster import of_current_client
 
     return of_current_client()

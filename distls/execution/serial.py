@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from distls.execution.base import Item, Result, run_group
-from distls.workers.process import single_threaded_blas
-from distls.workers.reduction import ReductionTree
+from distls.execution.executor import Item, Result, run_group
+from distls.workers.rounds.reduction_tree import ReductionTree
+from distls.workers.runtime.process import single_threaded_blas
 
 __all__ = ["SerialExecutor"]
 

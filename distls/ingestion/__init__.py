@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distls.execution.base import Executor
+from distls.columns.sharding import add_columns
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.ingestion.in_memory import plan_arrays
+from distls.ingestion.formats.memory_arrays import plan_arrays
 from distls.ingestion.like import Like, open_like
 from distls.ingestion.options import IngestOptions
 from distls.ingestion.plan import SourcePlan, plan_files
 from distls.ingestion.run import IngestReport, IngestRun, Progress
-from distls.memory import MemoryBudget
-from distls.sharding import add_columns
 from distls.storage.errors import ParameterError
-from distls.storage.model import LinearModel
-from distls.storage.stores import Place, StorePath, place_of
+from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.storage.model.model import LinearModel
 
 __all__ = ["IngestReport", "ingest"]
 

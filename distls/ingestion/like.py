@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from distls.storage.dataset import Dataset, is_dataset, open_dataset
-from distls.storage.format import DatasetMeta
-from distls.storage.model import LinearModel, load_model
-from distls.storage.stores import Place, place_of
-from distls.storage.untrusted import making_sense
-from distls.trusting import check_features, check_source
+from distls.metadata_check import check_features, check_source
+from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
+from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.model.model import LinearModel, load_model
 
 __all__ = ["Like", "ModelLike", "like_model", "open_like"]
 

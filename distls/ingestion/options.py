@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from distls.storage.errors import ParameterError
-from distls.storage.stores import Place, place_of
-from distls.workers.columns import is_number
-from distls.workers.transforms import parse_transforms
+from distls.storage.filesystem.paths import Place, place_of
+from distls.workers.ingestion.formats.table_columns import is_number
+from distls.workers.ingestion.transforms import parse_transforms
 
 __all__ = ["FORMATS", "IngestOptions"]
 

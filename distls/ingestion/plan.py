@@ -9,28 +9,28 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distls.ingestion.anndata import anndata_head, anndata_items, check_same_names
-from distls.ingestion.documents import (
+from distls.ingestion.formats.anndata import anndata_head, anndata_items, check_same_names
+from distls.ingestion.formats.documents import (
     document_options,
     document_recipe,
 )
+from distls.ingestion.formats.parquet import parquet_items, parquet_options
+from distls.ingestion.formats.recognition import first_lines, format_of, source_file, start_of, whole_lines
+from distls.ingestion.formats.tables import table_facts, table_options
+from distls.ingestion.formats.vw import vw_notice, vw_options, vw_recipe
 from distls.ingestion.like import Like
 from distls.ingestion.options import IngestOptions
-from distls.ingestion.parquet import parquet_items, parquet_options
-from distls.ingestion.recognition import first_lines, format_of, source_file, start_of, whole_lines
-from distls.ingestion.tables import table_facts, table_options
-from distls.ingestion.vw import vw_notice, vw_options, vw_recipe
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError
-from distls.storage.stores import Place, StorePath, place_of
-from distls.workers.parquet import read_parquet_head
-from distls.workers.sources import (
+from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.workers.ingestion.formats.arrays import (
     ArrayHeader,
     ArrayItem,
     read_header,
     read_labels_file,
 )
-from distls.workers.svmlight import TextOptions
-from distls.workers.text import SourceFile, TextItem
+from distls.workers.ingestion.formats.parquet import read_parquet_head
+from distls.workers.ingestion.formats.svmlight import TextOptions
+from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 
 if TYPE_CHECKING:
     pass

@@ -16,31 +16,31 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from distls.execution.base import Executor
+from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
-from distls.ingestion.fit import FittedTransforms, fit_transforms, take_over_transforms
+from distls.ingestion.formats.tables import table_facts
 from distls.ingestion.like import Like
 from distls.ingestion.options import IngestOptions
 from distls.ingestion.plan import SourcePlan, check_same_plan, plan_document
 from distls.ingestion.schema import Schema, Survey, allot_split, decide_schema, partition_items
 from distls.ingestion.survey import surveyed_options
-from distls.ingestion.tables import table_facts
-from distls.storage.atomic import remove_tree
-from distls.storage.dataset import STAGING, Dataset, is_dataset, publish
+from distls.ingestion.transform_fit import FittedTransforms, fit_transforms, take_over_transforms
+from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, publish
+from distls.storage.dataset.feature_names import pack_names
+from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
-from distls.storage.format import DatasetMeta
-from distls.storage.locks import DATASET_LOCK, locked
-from distls.storage.names import pack_names
-from distls.storage.spill import SpillArea
-from distls.storage.staging import StagingArea
-from distls.storage.stores import Place
-from distls.storage.untrusted import refuse_links
-from distls.workers.assembly import AssemblySpec, PartitionItem, assemble, record_of
-from distls.workers.buffers import release_buffers
-from distls.workers.columns import TableOptions
-from distls.workers.ingest import RecordLayout, StageSpec, stage_item
-from distls.workers.survey import SurveySpec, survey_item
-from distls.workers.transforms import needs_moments, stored_width, transforms_digest
+from distls.storage.filesystem.atomic import remove_tree
+from distls.storage.filesystem.locks import DATASET_LOCK, locked
+from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import refuse_links
+from distls.storage.temporary.ingest_staging import StagingArea
+from distls.storage.temporary.transpose_spill import SpillArea
+from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble, record_of
+from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
+from distls.workers.ingestion.survey_task import SurveySpec, survey_item
+from distls.workers.ingestion.transforms import needs_moments, stored_width, transforms_digest
+from distls.workers.runtime.buffers import release_buffers
 
 __all__ = ["IngestReport", "IngestRun", "Progress"]
 

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from distls.ingestion.like import Like
 from distls.ingestion.options import IngestOptions
 from distls.ingestion.plan import SourcePlan
+from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.storage.format import Label, TargetKind
 from distls.storage.rows import index_dtype
-from distls.workers.assembly import PartitionItem, Piece
-from distls.workers.labels import check_one_name, label_value, number_label
-from distls.workers.seeds import Purpose, rng
-from distls.workers.text import TextItem
-from distls.workers.transforms import source_width
+from distls.workers.ingestion.assemble_task import PartitionItem, Piece
+from distls.workers.ingestion.parsing.text_blocks import TextItem
+from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
+from distls.workers.ingestion.transforms import source_width
+from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = ["Schema", "Survey", "allot_split", "decide_schema", "partition_items"]
 

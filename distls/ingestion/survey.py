@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from distls.ingestion.formats.tables import declared_columns
 from distls.ingestion.options import IngestOptions
-from distls.ingestion.tables import declared_columns
 from distls.storage.errors import BadInputError
-from distls.workers.columns import Feature, TableOptions, is_number
-from distls.workers.delimited import DelimitedOptions
+from distls.workers.ingestion.formats.csv import DelimitedOptions
+from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, is_number
 
 __all__ = ["SurveyRun", "surveyed_options"]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from distls.callbacks import Callback, RoundEvent
-from distls.execution.base import Executor
-from distls.solvers.base import RoundReport, Solver, State, Status, Weights
-from distls.storage.untrusted import making_sense
+from distls.execution.executor import Executor
+from distls.solvers.solver import RoundReport, Solver, State, Status, Weights
+from distls.storage.filesystem.safe_read import making_sense
+from distls.training.callbacks import Callback, RoundEvent
 
 __all__ = ["Limits", "Progress", "Solution", "progress_of", "solve"]
 

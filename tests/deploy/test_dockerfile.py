@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 from deploy_helpers import DEPLOY
 
-from distls.execution.forking import SINGLE_THREADED
+from distls.execution.dask.forkserver import SINGLE_THREADED
 
 ROOT = DEPLOY.parent
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from helpers import SECONDS, workers_of
 
-from distls.generation import generate
+from distls.synthetic.generation import generate
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, nohup the end of the terminal; what they start
 # would ignore them too.

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from distributed.security import Security
 from helpers import SECONDS
 
-from distls.fitting import fit
+from distls.training.fitting import fit
 
 PARAMS = {"loss": "hinge", "alpha": 1e-4}
 PASSES = 3
@@ -77,11 +77,11 @@ def unanswered(
 @pytest.mark.usefixtures("unanswered")
 def test_same_bits_and_blind_workers_are_named(documents: Path, tmp_path: Path, undisturbed: str) -> None:
     (tmp_path / "blind.py").write_text(
-        "import distls.workers.checks\n"
+        "import distls.workers.rounds.worker_checks\n"
         "from distls.storage.errors import FormatError\n"
         "def blind(path):\n"
         "    raise FormatError(f'{path}: no such data set')\n"
-        "distls.workers.checks.open_dataset = blind\n"
+        "distls.workers.rounds.worker_checks.open_dataset = blind\n"
     )
     with cluster(tmp_path) as made:
         made.add_worker()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from distls.sharding import add_columns
-from distls.storage.dataset import open_dataset
+from distls.columns.sharding import add_columns
+from distls.storage.dataset.dataset import open_dataset
 
 # some thousands of shards, which take a while to write
 SIZE = 2**12

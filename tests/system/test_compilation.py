@@ -11,7 +11,7 @@ PROGRAM = """
 import hashlib, sys
 import numpy as np
 from distls.storage.rows import CsrRows
-from distls.workers.updates import AdaptiveUpdate, RlsUpdate, ScheduledUpdate, SgdUpdate
+from distls.workers.stochastic.updates import AdaptiveUpdate, RlsUpdate, ScheduledUpdate, SgdUpdate
 
 rng = np.random.default_rng(0)
 n, d, k = 400, 40, 3

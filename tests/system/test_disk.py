@@ -20,12 +20,12 @@ from fault_helpers import Disk, disk
 from helpers import labelled_rows, write_dataset
 
 from distls.cli import cli
-from distls.export import export_text
-from distls.fitting import fit
-from distls.sharding import add_columns
-from distls.storage.dataset import open_dataset
+from distls.columns.sharding import add_columns
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import DistlsError, StorageError
-from distls.storage.model import load_model
+from distls.storage.model.model import load_model
+from distls.synthetic.text_export import export_text
+from distls.training.fitting import fit
 
 __all__ = ["disk"]
 

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from helpers import SECONDS, wait_until
 
-from distls.fitting import fit
-from distls.generation import generate
+from distls.synthetic.generation import generate
+from distls.training.fitting import fit
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux's")
 

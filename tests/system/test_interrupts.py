@@ -20,8 +20,8 @@ import pytest
 from helpers import SECONDS, labelled_rows, wait_until, workers_of, write_dataset
 
 from distls.cli import interrupts
-from distls.export import export_text
-from distls.fitting import fit
+from distls.synthetic.text_export import export_text
+from distls.training.fitting import fit
 
 PROMISED, ALLOWED = 10, 30
 PASSES = 400
@@ -31,7 +31,7 @@ AT_ONCE = "interrupted: stopped at once; what was saved is whole\n"
 # Loaded by every worker: from when HOLD exists no task ends.
 STALLING_WORKER = """
 import os, time
-from distls.execution import dask
+from distls.execution.dask import executor as dask
 
 def stalling(call):
     def stalled(*given):
@@ -230,10 +230,10 @@ def _dask(name: str, stalled: Stalled, *options: str) -> subprocess.Popen[bytes]
 # What cannot be interrupted in the driver: the start of a cluster, a kernel, a disk that does not answer, a close.
 STUCK = {
     "start": "from distls.execution import dask; dask.local_cluster = when_held(dask.local_cluster)",
-    "prepare": "from distls.solvers.stochastic import Stochastic as S; S.prepare = when_held(S.prepare)",
+    "prepare": "from distls.solvers.stochastic.stochastic import Stochastic as S; S.prepare = when_held(S.prepare)",
     "kernel": "from distls.workers import training; training.row_weights = when_held(training.row_weights)",
     "checkpoint": "from distls import runs; runs.write_bundle = when_held(runs.write_bundle)",
-    "close": "from distls.execution.dask import PlainClient as C; C.close = when_held(C.close)",
+    "close": "from distls.execution.dask.executor import PlainClient as C; C.close = when_held(C.close)",
 }
 
 

@@ -23,19 +23,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distls.cli import cli
+from distls.columns.sharding import add_columns
 from distls.execution.serial import SerialExecutor
-from distls.fitting import fit, resume
-from distls.sharding import add_columns
-from distls.solvers.base import Status
-from distls.storage.atomic import canonical_json
-from distls.storage.bundle import read_bundle, write_bundle
-from distls.storage.chunks import read_arrays, write_array, write_arrays
-from distls.storage.columns import open_columns
-from distls.storage.dataset import open_dataset, publish
+from distls.solvers.solver import Status
+from distls.storage.dataset.chunks import read_arrays, write_array, write_arrays
+from distls.storage.dataset.column_shards import open_columns
+from distls.storage.dataset.dataset import open_dataset, publish
+from distls.storage.dataset.metadata import digest_of
+from distls.storage.dataset.partitions import write_partition
 from distls.storage.errors import DistlsError
-from distls.storage.format import digest_of
-from distls.storage.model import load_model, weights_sha256
-from distls.storage.partition import write_partition
+from distls.storage.filesystem.atomic import canonical_json
+from distls.storage.model.bundle import read_bundle, write_bundle
+from distls.storage.model.model import load_model, weights_sha256
+from distls.training.fitting import fit, resume
 
 SERIAL = ("--executor", "serial", "--quiet")
 LITTLE = 96 * 2**20
@@ -886,7 +886,7 @@ def use(root, what):
     if what == "columns":
         return open_dataset(root / "data").columns.read(0).x.data.tobytes()
     if what == "model":
-        from distls.evaluation import evaluate
+        from distls.evaluation.evaluate import evaluate
 
         load_model(root / "run")
         return evaluate(root / "run", root / "data").n_rows

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from helpers import SECONDS, workers_of, write_dataset
 
-from distls.generation import generate
-from distls.memory import parse_bytes
-from distls.planning import BASE_BYTES
-from distls.storage.dataset import open_dataset
+from distls.execution.memory_budget import parse_bytes
+from distls.memory_plan import BASE_BYTES
+from distls.storage.dataset.dataset import open_dataset
+from distls.synthetic.generation import generate
 
 LIMIT = "280MiB"
 OPTIONS = ("-p", "loss=hinge", "--passes", "2", "--workers", "2", "--memory-limit", LIMIT)

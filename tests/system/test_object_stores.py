@@ -16,18 +16,18 @@ from helpers import labelled_rows, write_dataset
 from store_helpers import BUCKET, WRONG_KEY, Faults, forget_clients, object_store
 
 from distls.cli import cli
-from distls.evaluation import evaluate
+from distls.evaluation.evaluate import evaluate
 from distls.execution import ClusterOptions, open_executor
-from distls.execution.dask import start_local
-from distls.export import export_text
-from distls.fitting import FitResult, fit, resume
+from distls.execution.dask.executor import start_local
 from distls.ingestion import ingest
-from distls.prediction import predict
-from distls.runs import Run
-from distls.storage.dataset import open_dataset
+from distls.prediction.predict import predict
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError
-from distls.storage.model import load_model
-from distls.storage.stores import StorePath, place_of
+from distls.storage.filesystem.paths import StorePath, place_of
+from distls.storage.model.model import load_model
+from distls.synthetic.text_export import export_text
+from distls.training.fitting import FitResult, fit, resume
+from distls.training.run_folder import Run
 
 ROWS = 2000
 PARTITION = 2**17

@@ -17,12 +17,12 @@ from helpers import SECONDS
 PROGRAM = """
 import json, os, stat, sys
 from pathlib import Path
-from distls.execution.dask import start_local
-from distls.fitting import fit
-from distls.generation import generate
+from distls.execution.dask.executor import start_local
+from distls.training.fitting import fit
+from distls.synthetic.generation import generate
 from distls.ingestion import ingest
-from distls.prediction import predict
-from distls.sharding import add_columns
+from distls.prediction.predict import predict
+from distls.columns.sharding import add_columns
 
 folder, modes = Path(sys.argv[1]), {}
 

@@ -20,7 +20,7 @@ import pytest
 from deploy_helpers import DEPLOY, free_port, sha256_of, write_secret
 from helpers import SECONDS, labelled_rows, wait_until, write_dataset
 
-from distls.fitting import fit
+from distls.training.fitting import fit
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "squeue", "sinfo")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]

@@ -23,9 +23,9 @@ from distributed import Client
 from distributed.security import Security
 from helpers import SECONDS, wait_until
 
-from distls.execution.certificates import Certificates
-from distls.execution.remote import security_of
-from distls.fitting import fit
+from distls.execution.dask.remote_cluster import security_of
+from distls.execution.dask.tls import Certificates
+from distls.training.fitting import fit
 
 PASSES = 3
 # of TLS: change of ciphers, alert, handshake, data

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.fitting import fit
-from distls.sharding import add_columns
+from distls.columns.sharding import add_columns
+from distls.training.fitting import fit
 
 
 class Job(NamedTuple):
@@ -39,13 +39,18 @@ class Job(NamedTuple):
 
 
 _JOBS: dict[str, tuple[str, dict[str, Any], int, str]] = {
-    "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-4}, 12, "distls.workers.training:_learn"),
-    "statistics": ("gls", {"link": "softmax", "alpha": 1e-4}, 8, "distls.workers.points:_add_points"),
+    "lanes": ("mcid", {"loss": "hinge", "alpha": 1e-4}, 12, "distls.workers.stochastic.lane_task:_learn"),
+    "statistics": (
+        "gls",
+        {"link": "softmax", "alpha": 1e-4},
+        8,
+        "distls.workers.least_squares.multi_point_task:_add_points",
+    ),
     "shards": (
         "bcd",
         {"alpha": 1e-3, "lanes": 4, "tau": 0.0, "active_sweeps": 0},
         8,
-        "distls.workers.sweeps:_Sweeper.sweep",
+        "distls.workers.coordinate_descent.sweep_task:_Sweeper.sweep",
     ),
 }
 

@@ -15,11 +15,11 @@ import pytest
 from fault_helpers import digest_of, left_behind, options_of, rounds_of
 from helpers import SECONDS, labelled_rows, write_dataset
 
-from distls.execution.dask import DaskExecutor, start_local
-from distls.export import export_text
-from distls.fitting import fit
-from distls.sharding import add_columns
-from distls.storage.dataset import open_dataset
+from distls.columns.sharding import add_columns
+from distls.execution.dask.executor import DaskExecutor, start_local
+from distls.storage.dataset.dataset import open_dataset
+from distls.synthetic.text_export import export_text
+from distls.training.fitting import fit
 
 LANES: tuple[str, dict[str, Any]] = ("mcid", {"loss": "hinge", "alpha": 1e-4})
 STATISTICS: tuple[str, dict[str, Any]] = ("gls", {"link": "softmax", "alpha": 1e-4})

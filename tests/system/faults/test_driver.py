@@ -8,12 +8,12 @@ import pytest
 from fault_helpers import KILLED, Faulty, digest_of, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
-from distls.fitting import fit
-from distls.runs import Run, is_run
-from distls.storage.bundle import read_bundle
-from distls.storage.dataset import Dataset
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError
-from distls.storage.model import load_model
+from distls.storage.model.bundle import read_bundle
+from distls.storage.model.model import load_model
+from distls.training.fitting import fit
+from distls.training.run_folder import Run, is_run
 
 __all__ = ["faulty"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from distls.fitting import fit
-from distls.sharding import add_columns
+from distls.columns.sharding import add_columns
+from distls.training.fitting import fit
 
 PASSES = 100
 

@@ -13,14 +13,14 @@ from contract import opened
 from fault_helpers import KILLED, Faulty, digest_of, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
-from distls.callbacks import RoundEvent, _Quiet
-from distls.execution.dask import DaskExecutor, start_local
-from distls.fitting import fit, resume
-from distls.memory import MIB, MemoryBudget
-from distls.methods import METHODS
-from distls.runs import Run
-from distls.sharding import add_columns
-from distls.storage.model import load_model
+from distls.columns.sharding import add_columns
+from distls.execution.dask.executor import DaskExecutor, start_local
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.methods.registry import METHODS
+from distls.storage.model.model import load_model
+from distls.training.callbacks import RoundEvent, _Quiet
+from distls.training.fitting import fit, resume
+from distls.training.run_folder import Run
 
 __all__ = ["faulty"]
 

@@ -15,17 +15,17 @@ from contract import opened
 from fault_helpers import Disk, Faulty, chunk_of, digest_of, disk, faulty, left_behind, options_of, rounds_of
 from helpers import labelled_rows, write_dataset
 
-from distls.callbacks import RoundEvent, _Quiet
-from distls.execution.base import Executor
+from distls.columns.sharding import add_columns
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.fitting import fit, resume
-from distls.generation import generate
-from distls.memory import MIB, MemoryBudget
-from distls.runs import Run
-from distls.sharding import add_columns
-from distls.storage.dataset import open_dataset
+from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError, StorageError
-from distls.workers.stream import clear_cache
+from distls.synthetic.generation import generate
+from distls.training.callbacks import RoundEvent, _Quiet
+from distls.training.fitting import fit, resume
+from distls.training.run_folder import Run
+from distls.workers.rounds.block_stream import clear_cache
 
 __all__ = ["disk", "faulty"]
 

@@ -17,14 +17,14 @@ from distributed import Client
 from helpers import SECONDS, wait_until
 from worker_faults import KILL_AFTERWARDS, STOP, Fault
 
-from distls.fitting import fit, resume
-from distls.storage.model import load_model
+from distls.storage.model.model import load_model
+from distls.training.fitting import fit, resume
 
 WAYS = ["lanes", "statistics", "shards"]
 READS = {
-    "lanes": "distls.storage.partition:read_array",
-    "statistics": "distls.storage.partition:read_array",
-    "shards": "distls.storage.columns:read_array",
+    "lanes": "distls.storage.dataset.partitions:read_array",
+    "statistics": "distls.storage.dataset.partitions:read_array",
+    "shards": "distls.storage.dataset.column_shards:read_array",
 }
 
 
@@ -56,7 +56,9 @@ def test_a_worker_is_killed(
 ) -> None:
     made = job(way)
     reducing = (
-        "distls.execution.dask:run_group" if way == "shards" else "distls.workers.reduction:ReductionTree.add"
+        "distls.execution.dask.executor:run_group"
+        if way == "shards"
+        else "distls.workers.rounds.reduction_tree:ReductionTree.add"
     )
     faults = {
         "read": Fault(READS[way], call=20),
@@ -225,8 +227,8 @@ def test_a_worker_that_was_stopped_comes_back(
 def test_a_scheduler_that_stays_away_is_one_line(
     monkeypatch: pytest.MonkeyPatch, job: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    from distls.execution import connection
-    from distls.execution.remote import connect
+    from distls.execution.dask import connection
+    from distls.execution.dask.remote_cluster import connect
     from distls.storage.errors import WorkerError
 
     monkeypatch.setattr(connection, "RETURN_SECONDS", 1.0)

@@ -1,0 +1,154 @@
+"""`distls demo`: the whole path on generated data, with nothing to prepare."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from distls.cli.progress import fit_progress, work_progress
+from distls.cli.report import dataset_line, plan_lines
+from distls.evaluation.evaluate import Evaluation, evaluate
+from distls.execution import ClusterOptions, open_executor
+from distls.execution.memory_budget import human
+from distls.ingestion import ingest
+from distls.memory_plan import Plan
+from distls.planning.fit_plan import plan_fit
+from distls.solvers.solver import Status
+from distls.storage.dataset.dataset import open_dataset
+from distls.synthetic.generation import generate
+from distls.synthetic.text_export import export_text
+from distls.training.fitting import FitResult, fit
+from distls.training.run_folder import Run
+
+__all__ = ["run_demo"]
+
+_PASSES = 5
+# Far less than the decoded data, so that training really is out of core.
+_MEMORY_LIMIT = 350 * 2**20
+
+
+def run_demo(rows: int, directory: Path | None, workers: int | None) -> int:
+    """Run the demonstration.
+
+    Parameters
+    ----------
+    rows : int
+        Training rows.
+    directory : Path or None
+        Where everything is kept; None for a temporary folder.
+    workers : int or None
+        Processes; default one a core.
+
+    Returns
+    -------
+    exit code
+    """
+    console = Console(stderr=True, highlight=False)
+    options = ClusterOptions(workers=workers or os.cpu_count(), memory_limit=_MEMORY_LIMIT)
+    with _place(directory) as place:
+        return _demonstrate(console, rows, place, options, kept=directory is not None)
+
+
+@contextlib.contextmanager
+def _place(directory: Path | None) -> Iterator[Path]:
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="distls-demo-") as temporary:
+        yield Path(temporary)
+
+
+def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptions, *, kept: bool) -> int:
+    started = time.perf_counter()
+    facts = _prepare(console, rows, place, options)
+    console.rule(f"3  plan: workers may use {human(_MEMORY_LIMIT)} each")
+    plan = plan_fit("mcid", place / "train", {"loss": "hinge"}, passes=_PASSES, cluster=options)
+    console.print("\n".join(plan_lines(plan)))
+    trained = _train(console, place, options, plan)
+    if trained is None:
+        return 3
+    facts = {"test error": trained.pop("test error"), **facts, **trained}
+    _show(console, {**facts, "in all": f"{time.perf_counter() - started:.0f} s"})
+    end = (
+        f"everything is in {place}"
+        if kept
+        else "--directory keeps the files; `distls --help` has the commands"
+    )
+    console.print(end)
+    return 0
+
+
+def _prepare(console: Console, rows: int, place: Path, options: ClusterOptions) -> dict[str, str]:
+    """Generate documents as text and ingest them; return what the final table says of it."""
+    text = place / "documents.svm"
+    executor, budget = open_executor(options)
+    try:
+        console.rule(f"1  generate {rows:,} documents as svmlight text")
+        with work_progress(quiet=False) as progress:
+            generate("rcv1-4", place / "generated", rows=rows, executor=executor, progress=progress)
+            size = export_text(place / "generated", text, executor=executor, progress=progress)
+        console.rule(f"2  ingest {human(size)} of text on {budget.workers} processes")
+        started = time.perf_counter()
+        with work_progress(quiet=False) as progress:
+            ingest([str(text)], place / "train", n_features=47_236, executor=executor, progress=progress)
+        seconds = time.perf_counter() - started
+    finally:
+        executor.close()
+    console.print(dataset_line(open_dataset(place / "train")))
+    return {"ingest": f"{size / seconds / 1e6:.0f} MB/s of text, parsed, shuffled, compressed, checksummed"}
+
+
+def _train(console: Console, place: Path, options: ClusterOptions, plan: Plan) -> dict[str, str] | None:
+    """Train and evaluate on fresh workers, so that their peak memory is the fit's; None when interrupted."""
+    run, test = place / "run", place / "generated-test"
+    console.rule("4  train a multi-class SVM out of core")
+    executor, budget = open_executor(options)
+    try:
+        result = fit(
+            "mcid", place / "train", run, params={"loss": "hinge"}, passes=_PASSES, eval_data=test, eval_every=1,
+            executor=executor, memory=budget, callbacks=[fit_progress()],
+        )  # fmt: skip
+        if result.status == Status.INTERRUPTED:
+            return None
+        console.rule("5  evaluate on unseen documents")
+        evaluation = evaluate(run, test, executor=executor)
+        assert isinstance(evaluation, Evaluation)
+    finally:
+        executor.close()
+    error = {"test error": f"{100 * evaluation.error:.2f} % of {evaluation.n_rows:,} rows"}
+    return error | _facts(result, Run.open(run).events(), plan)
+
+
+def _facts(result: FitResult, events: list[dict[str, Any]], plan: Plan) -> dict[str, str]:
+    last = events[-1]
+    averaging = last.get("averaging")
+    peaks = sorted(last["worker_peaks"].values())
+    rows_per_second = sum(event["n_rows"] for event in events) / max(result.seconds, 1e-9)
+    return {
+        "training": f"{result.passes:g} passes in {result.seconds:.1f} s, {rows_per_second / 1e6:.2f} million rows/s",
+        "objective": f"{result.record['objective']:.5f}",
+        "averaging penalty": "none: one lane"
+        if averaging is None
+        else f"{averaging['penalty']:+.5f} loss on a fixed sample, after minus before",
+        "bytes read": f"{human(sum(e['bytes_read'] for e in events))} from the store, "
+        f"{human(sum(e['cached_bytes'] for e in events))} from the workers' caches",
+        "peak memory a worker": f"{human(peaks[0])} to {human(peaks[-1])}; planned {human(plan.worker_bytes)}",
+        "weights sha256": str(result.record["weights_sha256"])[:16]
+        + " (the same with any number of workers)",
+    }
+
+
+def _show(console: Console, facts: dict[str, str]) -> None:
+    table = Table(title="distls demo", show_header=False, title_style="bold")
+    for name, value in facts.items():
+        table.add_row(name, value)
+    console.print(table)

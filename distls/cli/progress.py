@@ -1,0 +1,120 @@
+"""Live progress on stderr: a bar where there is a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from distls.execution.memory_budget import human
+from distls.solvers.solver import State, Status
+from distls.training.callbacks import Callback, FitStart, LineProgress, RoundEvent, judged_text
+
+__all__ = ["BarProgress", "fit_progress", "work_progress"]
+
+Report = Callable[[int, int, str], None]
+
+
+def fit_progress() -> Callback:
+    """Return a live bar on a terminal, one line a round elsewhere."""
+    return BarProgress() if sys.stderr.isatty() else LineProgress()
+
+
+class BarProgress:
+    """A live bar: passes, running loss and error, objective, certificate, bytes read."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[passes]} passes"),
+            TextColumn("[dim]{task.fields[facts]}"),
+            TimeElapsedColumn(),
+            console=console or Console(stderr=True),
+        )
+        self._task = TaskID(0)
+        self._bytes = 0
+
+    def on_start(self, start: FitStart) -> None:
+        """Show the bar."""
+        self._bytes = 0
+        self._task = self._bar.add_task(
+            f"{start.method} {start.dataset}",
+            total=start.max_passes,
+            completed=int(start.passes),
+            passes="0",
+            facts=f"{start.n_rows:,} rows, {start.n_lanes} lanes, {start.n_slots} threads",
+        )
+        self._bar.start()
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Move the bar."""
+        record = event.record
+        self._bytes += record["bytes_read"]
+        facts = [
+            "loss not finite" if record["running_loss"] is None else f"loss {record['running_loss']:.4f}",
+        ]
+        if record.get("running_error") is not None:
+            facts.append(f"error {100 * record['running_error']:.2f} %")
+        if record.get("objective") is not None:
+            facts.append(f"objective {record['objective']:.5f}")
+            if record["certificate"]["value"] is not None:
+                facts.append(f"{record['certificate']['kind']} {record['certificate']['value']:.1e}")
+        if record.get("eval_error") is not None:
+            text = judged_text(record, "eval")
+            facts.append(text.replace("eval error", "eval"))
+        facts.append(f"read {human(self._bytes)}")
+        self._bar.update(
+            self._task, completed=record["passes"], passes=f"{record['passes']:g}", facts=", ".join(facts)
+        )
+
+    def on_end(self, status: Status, state: State) -> None:
+        """Leave the bar as it stands."""
+        self._bar.stop()
+
+
+@contextlib.contextmanager
+def work_progress(quiet: bool) -> Iterator[Report | None]:
+    """Yield a callable (done, total, what) that shows the progress of ingest, generate or predict."""
+    if quiet:
+        yield None
+        return
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=40),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+    tasks: dict[str, TaskID] = {}
+
+    def report(done: int, total: int, what: str) -> None:
+        if what not in tasks:
+            tasks[what] = bar.add_task(what, total=total)
+        bar.update(tasks[what], completed=done, total=total)
+
+    with bar:
+        yield report
+
+
+class _Lines:
+    """One line a stage, and one every ten seconds of a long one."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._last = 0.0
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        now = time.monotonic()
+        if what != self._stage or now - self._last > 10:
+            self._stage, self._last = what, now
+            print(f"{what}: {100 * done / max(total, 1):.0f} %", file=sys.stderr, flush=True)

@@ -1,0 +1,456 @@
+"""What the command line says about datasets, plans, runs and results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distls.evaluation.metrics import AnyEvaluation, LabelEvaluation, RegressionEvaluation
+from distls.execution.memory_budget import human
+from distls.memory_plan import Plan
+from distls.storage.dataset.column_shards import ColumnShards
+from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
+from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
+from distls.storage.errors import FormatError
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.model.model import LinearModel, load_model, used_rows
+from distls.training.callbacks import judged_text
+from distls.training.fitting import FitResult
+from distls.training.run_folder import Run, is_run
+
+if TYPE_CHECKING:
+    from distls.planning.cluster_plan import ClusterPlan
+
+__all__ = [
+    "cluster_plan_lines",
+    "columns_line",
+    "dataset_line",
+    "describe",
+    "evaluation_lines",
+    "plan_lines",
+    "result_lines",
+    "run_lines",
+]
+
+_SHOWN_CLASSES = 20
+_SHOWN_NAMES = 20
+_SHOWN_FEATURES = 10
+
+
+def dataset_line(dataset: Dataset) -> str:
+    """Return a dataset's size on one line."""
+    meta = dataset.meta
+    density = f", {meta.nnz / max(meta.n_rows, 1):.1f} non-zeros a row" if meta.layout == "csr" else ""
+    what = "labels" if meta.target == "multilabel" else "classes"
+    kind = (
+        f"{len(meta.classes)} {what}" if meta.classes else {"none": "no labels"}.get(meta.target, meta.target)
+    )
+    return (
+        f"{dataset.path}: {meta.n_rows:,} rows x {meta.n_features:,} features{density}, {kind}, "
+        f"{len(dataset)} partitions, {human(int(dataset.stored_bytes.sum()))} stored"
+    )
+
+
+def columns_line(shards: ColumnShards) -> str:
+    """Return how many column shards a dataset has, and their sizes, on one line."""
+    return (
+        f"{shards.path}: {len(shards)} column shards of at most {human(int(shards.decoded_bytes.max(initial=0)))}, "
+        f"{human(int(shards.stored_bytes.sum()))} stored"
+    )
+
+
+def describe(path: str | Place) -> dict[str, Any]:
+    """Return what ``info --json`` prints of a dataset, a run or a model.
+
+    Raises
+    ------
+    FormatError
+        The path is none of these.
+    """
+    path = place_of(path)
+    if is_run(path):
+        with making_sense(str(path)):
+            return _describe_run(Run.open(path))
+    if not path.exists():
+        raise FormatError(f"{path}: no such data set, run or model")
+    if is_dataset(path) or not (path / "bundle.json").exists():
+        try:
+            return _describe_dataset(open_dataset(path))
+        except FormatError as error:
+            if not is_dataset(path) and "version" not in str(error):
+                raise FormatError(f"{path}: not a data set, run or model of distls") from None
+            raise
+    return _describe_model(load_model(path))
+
+
+def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
+    meta = dataset.meta.to_json()
+    first = ("n_rows", "n_features", "nnz", "classes")
+    return {
+        "kind": "dataset",
+        **{name: meta[name] for name in first},
+        "partitions": len(dataset),
+        "fingerprint": dataset.fingerprint,
+        "stored_bytes": int(dataset.stored_bytes.sum()),
+        "decoded_bytes": int(dataset.decoded_bytes.sum()),
+        **_columns(dataset),
+        **_names(dataset),
+        **{name: value for name, value in meta.items() if name not in first},
+    }
+
+
+def _columns(dataset: Dataset) -> dict[str, Any]:
+    """Return what the column shards are, where there are some."""
+    shards = dataset.columns
+    if shards is None:
+        return {}
+    return {
+        "columns": {
+            "shards": len(shards),
+            "shard_size": shards.shard_size,
+            "stored_bytes": int(shards.stored_bytes.sum()),
+            "decoded_bytes": int(shards.decoded_bytes.sum()),
+            "codec": shards.codec,
+            "digest": shards.digest,
+        }
+    }
+
+
+def _names(dataset: Dataset) -> dict[str, Any]:
+    """Return how many features have names, and the first of them, where they have."""
+    names = dataset.feature_names()
+    return {} if names is None else {"feature_names": {"count": len(names), "first": names[:_SHOWN_NAMES]}}
+
+
+def _describe_run(run: Run) -> dict[str, Any]:
+    config, status = run.config, run.status
+    params = status.get("selected") or config["grid"][0]
+    return {
+        "kind": "run",
+        "method": config["method"],
+        "params": params,
+        "status": status["status"],
+        "passes": status["passes"],
+        "seconds": status["seconds"],
+        "objective": status.get("objective"),
+        "certificate": status.get("certificate") or {"kind": "none", "value": None},
+        "dataset": config["dataset"],
+        "dataset_fingerprint": config["dataset_fingerprint"],
+        "weights_sha256": status.get("weights_sha256"),
+        "seed": config["seed"],
+        **_used_features(run),
+        **{
+            name: status[name]
+            for name in (
+                "eval_error",
+                "eval_mse",
+                "select_error",
+                "select_mse",
+                "averaging",
+                "children",
+                "notes",
+            )
+            if name in status
+        },
+    }
+
+
+def _describe_model(model: LinearModel) -> dict[str, Any]:
+    return {
+        "kind": "model",
+        "method": model.method,
+        "loss": model.loss,
+        "params": model.params,
+        "target": model.target,
+        "n_features": model.n_features,
+        "classes": model.classes,
+        "dtype": model.weights.dtype.name,
+        "transforms": model.transforms,
+        "source": model.source,
+        "dataset_fingerprint": model.dataset_fingerprint,
+        "weights_sha256": model.sha256,
+        **_top_features(model),
+    }
+
+
+def _used_features(run: Run) -> dict[str, Any]:
+    """Return what the run's model uses, where it has published one."""
+    return _top_features(load_model(run.path)) if (run.path / "model").is_dir() else {}
+
+
+def _top_features(model: LinearModel) -> dict[str, Any]:
+    """Return how many features a linear model uses, and of the first classes those with the largest weights."""
+    if model.recipe:
+        return {}
+    names = unpack_names(model.features, "the model") if set(NAME_ARRAYS) <= set(model.features) else None
+    if names is not None and len(names) != model.n_features:
+        raise FormatError(
+            f"the model: {len(names)} names of {model.n_features} features; not written by distls"
+        )
+    top = {}
+    for k, label in enumerate(model.classes[:_SHOWN_CLASSES]):
+        weights = model.weights[:, k]
+        best = np.argsort(-weights, kind="stable")[:_SHOWN_FEATURES]
+        top[str(label)] = [
+            [int(j) if names is None else names[j], float(weights[j])] for j in best if weights[j] > 0
+        ]
+    return {"non_zero_rows": len(used_rows(model.weights)), "top_features": top}
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """Return a plan as lines."""
+    parts = ", ".join(f"{name} {human(size)}" for name, size in plan.worker_parts.items() if size)
+    lines = [
+        f"memory a worker    {human(plan.worker_bytes)} of {human(plan.worker_limit)}: {parts}",
+        f"memory, driver     {human(plan.driver_bytes)}",
+        f"cached             {100 * plan.cached_fraction:.0f} % of the data in the workers' memory",
+        f"bytes a pass       {human(plan.bytes_per_pass)}, in {plan.rounds_per_pass} rounds of {plan.lanes} lanes",
+        f"network a round    {human(plan.network_bytes_per_round)}",
+    ]
+    if plan.passes is not None:
+        lines.append(f"passes             {plan.passes:g} at most")
+    if plan.seconds_per_pass is not None:
+        total = "" if plan.passes is None else f", {plan.passes * plan.seconds_per_pass:.1f} s in all"
+        lines.append(
+            f"seconds a pass     {plan.seconds_per_pass:.2f} from the store (probe of one partition){total}"
+        )
+    return lines
+
+
+def cluster_plan_lines(made: ClusterPlan) -> list[str]:
+    """Return a plan for a cluster that need not be there as lines."""
+    cluster, moved, seconds = made.cluster, made.round_bytes, made.plan.seconds_per_pass
+    parts = ", ".join(f"{name} {value:.3g}" for name, value in made.round_parts.items())
+    total = "" if made.round_seconds is None else f"{made.round_seconds:.3g} s: "
+    lines = [
+        f"cluster            {cluster.workers} workers of {cluster.threads} threads, "
+        f"{cluster.bandwidth / 125e6:g} Gbit/s, {1e3 * cluster.latency:g} ms",
+        f"data               {made.n_rows:,} rows, {made.partitions:,} blocks",
+        *plan_lines(replace(made.plan, seconds_per_pass=None)),
+        f"memory, scheduler  {human(made.scheduler_bytes)}",
+        f"a round moves      {human(moved['sent'])} from the driver, {human(moved['fetched'])} among workers, "
+        f"{human(moved['returned'])} to the driver; reads {human(moved['read'])}",
+        f"a round takes      {total}{parts}",
+    ]
+    if seconds is not None:
+        every = made.plan.passes
+        whole = "" if every is None else f", {every * seconds:.4g} s in all"
+        lines.append(f"seconds a pass     {seconds:.4g}{whole}")
+    if made.limited_by is not None:
+        advice = "" if made.advice is None else f"; {made.advice}"
+        lines.append(f"limited by         {made.limited_by}{advice}")
+    return lines
+
+
+def result_lines(result: FitResult) -> list[str]:
+    """Return how a fit ended as lines."""
+    record = result.record
+    lines = [f"{result.status}: {result.passes:g} passes, {result.seconds:.1f} s of training"]
+    if result.selected is not None:
+        chosen = ", ".join(f"{name}={value}" for name, value in result.selected.items() if value is not None)
+        if record.get("select_error") is None:
+            lines.append(f"the last of the path is published, {chosen}")
+        else:
+            result_text = judged_text(record, "select").removeprefix("select ")
+            lines.append(f"selected {chosen}, {result_text} on the selection data")
+    if record.get("objective") is not None:
+        lines.append(f"objective {record['objective']:.6f}{_certificate_text(record)}")
+    if record.get("eval_error") is not None:
+        lines.append(judged_text(record, "eval"))
+    if record.get("averaging"):
+        lines.append(averaging_text(record["averaging"]))
+    lines += [f"note: {text}" for text in record.get("notes", [])]
+    if result.run is not None:
+        lines.append(f"model in {result.run}")
+    return lines
+
+
+def _certificate_text(record: dict[str, Any]) -> str:
+    certificate = record["certificate"]
+    if certificate["value"] is None:
+        return ""
+    if certificate["kind"] == "gradient_norm":
+        return f", gradient norm {certificate['value']:.2e} (not a bound)"
+    return f", at most {certificate['value']:.2e} above the optimum ({certificate['kind']})"
+
+
+def averaging_text(averaging: dict[str, float]) -> str:
+    """Return what the last averaging of lanes cost, as a line."""
+    return (
+        f"averaging lanes: loss on a fixed sample {averaging['loss_before']:.5f} before, "
+        f"{averaging['loss_after']:.5f} after; relative spread {averaging['spread']:.3f}"
+    )
+
+
+def evaluation_lines(evaluation: AnyEvaluation) -> list[str]:
+    """Return an evaluation as lines: totals, then classes, labels or outputs."""
+    if isinstance(evaluation, RegressionEvaluation):
+        return _regression_lines(evaluation)
+    lines = [f"{evaluation.n_rows:,} rows, error {100 * evaluation.error:.2f} %"]
+    if isinstance(evaluation, LabelEvaluation):
+        lines[0] += f", hamming loss {evaluation.hamming_loss:.4f}"
+    if evaluation.log_loss is not None:
+        lines[0] += f", log loss {evaluation.log_loss:.4f}"
+    if isinstance(evaluation, LabelEvaluation):
+        lines.append("an error is a row whose predicted set of labels is not exactly its own")
+        lines.append(f"F1 {evaluation.micro_f1:.4f} micro, {evaluation.macro_f1:.4f} macro")
+    if evaluation.unknown:
+        lines.append(f"{evaluation.unknown:,} rows have labels the model does not know, counted as errors")
+    what = "label" if isinstance(evaluation, LabelEvaluation) else "class"
+    return lines + _class_lines(evaluation.per_class(), what)
+
+
+def _regression_lines(evaluation: RegressionEvaluation) -> list[str]:
+    outputs = list(zip(evaluation.mse_by_output.tolist(), evaluation.r2_by_output, strict=True))
+    lines = [f"{evaluation.n_rows:,} rows, mse {evaluation.mse:.6g}, r2 {_r2_text(evaluation.r2)}"]
+    if len(outputs) == 1:
+        return lines
+    lines.append(f"{'output':>12} {'mse':>12} {'r2':>8}")
+    lines += [
+        f"{i:>12} {mse:>12.6g} {_r2_text(r2):>8}" for i, (mse, r2) in enumerate(outputs[:_SHOWN_CLASSES])
+    ]
+    if len(outputs) > _SHOWN_CLASSES:
+        lines.append(f"... and {len(outputs) - _SHOWN_CLASSES} more outputs; --json has them all")
+    return lines
+
+
+def _r2_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _class_lines(table: list[dict[str, Any]], what: str) -> list[str]:
+    width = max([12, *(len(str(row["class"])) for row in table[:_SHOWN_CLASSES])])
+    lines = [f"{what:>{width}} {'rows':>9} {'recall':>8} {'precision':>10}"]
+    for row in table[:_SHOWN_CLASSES]:
+        recall, precision = (
+            f"{100 * v:.1f} %" if v is not None else "-" for v in (row["recall"], row["precision"])
+        )
+        lines.append(f"{row['class']!s:>{width}} {row['n_rows']:>9,} {recall:>8} {precision:>10}")
+    if len(table) > _SHOWN_CLASSES:
+        plural = {"class": "classes"}.get(what, f"{what}s")
+        lines.append(f"... and {len(table) - _SHOWN_CLASSES} more {plural}; --json has them all")
+    return lines
+
+
+def run_lines(path: str | Place) -> list[str]:
+    """Return a run's story as lines: what, each round, how it ended.
+
+    Raises
+    ------
+    FormatError
+        The path is not a run.
+    """
+    run = Run.open(place_of(path))
+    with making_sense(str(path)):
+        return _story(run)
+
+
+def _story(run: Run) -> list[str]:
+    config, status = run.config, run.status
+    lines = [f"{config['method']} on {config['dataset']}, seed {config['seed']}"]
+    children = status.get("children", [])
+    path = config["grid"][0].get("alpha") == "path"
+    if path and children and all("non_zero_rows" in child for child in children):
+        lines += _sparse_table(children)
+    elif len(config["grid"]) > 1:
+        lines += [_child_line(child) for child in children]
+    else:
+        lines.append(", ".join(f"{k}={v}" for k, v in config["grid"][0].items() if v is not None))
+    events = run.events()
+    if events:
+        lines += ["", *_event_table(events), ""]
+        lines += _totals(events)
+    lines.append(
+        f"status {status['status']} after {status['passes']:g} passes, {status['seconds']:.1f} s of training"
+    )
+    if status.get("objective") is not None:
+        lines.append(f"objective {status['objective']:.6f}{_certificate_text(status)}")
+    return lines + [f"note: {text}" for text in status.get("notes", [])]
+
+
+_BAR = 40  # columns of text
+
+
+def _sparse_table(children: list[dict[str, Any]]) -> list[str]:
+    """Return children with sparse models as a table, and their accuracy against their non-zero rows as a plot."""
+    most = max(child["non_zero_rows"] for child in children)
+    judged = [_error_of(child) for child in children]
+    lines = [f"{'alpha':>10} {'passes':>7} {'objective':>10} {'non-zero rows':>14} {'accuracy %':>11}"]
+    for child, error in zip(children, judged, strict=True):
+        objective = "-" if child.get("objective") is None else f"{child['objective']:.6f}"
+        accuracy = "-" if error is None else f"{100 * (1 - error):.2f}"
+        lines.append(
+            f"{child['params']['alpha']:>10.3g} {child['passes']:>7.4g} {objective:>10} "
+            f"{child['non_zero_rows']:>14,} {accuracy:>11}"
+        )
+    if None in judged or not most:
+        return lines
+    lines += ["", f"{'non-zero rows':>14}  accuracy %"]
+    for child, error in sorted(zip(children, judged, strict=True), key=lambda each: each[0]["non_zero_rows"]):
+        bar = "#" * round(_BAR * (1 - (error or 0.0)))
+        lines.append(f"{child['non_zero_rows']:>14,}  {bar:<{_BAR}} {100 * (1 - (error or 0.0)):.2f}")
+    return lines
+
+
+def _error_of(child: dict[str, Any]) -> float | None:
+    """Return a child's error on the evaluation data, else on the selection data."""
+    error: float | None = child.get("eval_error", child.get("error"))
+    return error
+
+
+def _child_line(child: dict[str, Any]) -> str:
+    params = ", ".join(
+        f"{name}={child['params'][name]}" for name in ("loss", "alpha") if name in child["params"]
+    )
+    given = {f"select_{name}": child[name] for name in ("error", "mse") if name in child}
+    error = "diverged" if child["error"] is None else judged_text(given, "select").removeprefix("select ")
+    return f"  {params}: {error} ({child['status']})"
+
+
+def _event_table(events: list[dict[str, Any]]) -> list[str]:
+    cells = _NUMBER_CELLS if any("running_error" not in event for event in events) else _CELLS
+    rows = [" ".join([*(title.rjust(_width(form)) for title, _, form in cells), f"{'read':>9}"])]
+    for event in events:
+        shown = [_cell(event.get(name), form) for _, name, form in cells]
+        rows.append(" ".join([*shown, f"{human(event['bytes_read']):>9}"]))
+    return rows
+
+
+# Title, field of the event, and how it is written.
+_FIRST_CELLS = (
+    ("round", "round", "{:>6}"),
+    ("passes", "passes", "{:>7.2f}"),
+    ("seconds", "seconds", "{:>8.1f}"),
+    ("loss", "running_loss", "{:>9.5f}"),
+)
+_OBJECTIVE_CELL = ("objective", "objective", "{:>10.6f}")
+_CELLS = (
+    *_FIRST_CELLS,
+    ("error %", "running_error", "{:>8.2%}"),
+    ("eval %", "eval_error", "{:>7.2%}"),
+    _OBJECTIVE_CELL,
+)
+_NUMBER_CELLS = (*_FIRST_CELLS, ("eval mse", "eval_mse", "{:>11.5g}"), _OBJECTIVE_CELL)
+
+
+def _width(form: str) -> int:
+    return int(form.split(">")[1].split(".")[0].rstrip("}"))
+
+
+def _cell(value: Any, form: str) -> str:
+    text = "-" if value is None else form.format(value).replace("%", "")
+    return text.rjust(_width(form))
+
+
+def _totals(events: list[dict[str, Any]]) -> list[str]:
+    read = sum(event["bytes_read"] for event in events)
+    cached = sum(event["cached_bytes"] for event in events)
+    peaks = events[-1].get("worker_peaks", {})
+    lines = [f"read {human(read)} from the store, {human(cached)} came from the workers' caches"]
+    lines += [f"peak memory of worker {name}: {human(peak)}" for name, peak in sorted(peaks.items())]
+    if events[-1].get("averaging"):
+        lines.append(averaging_text(events[-1]["averaging"]))
+    return lines

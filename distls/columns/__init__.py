@@ -1,0 +1,1 @@
+"""Column shards: the transposition as the driver sees it."""

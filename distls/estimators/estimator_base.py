@@ -1,0 +1,330 @@
+"""What the scikit-learn-style estimators share: rows in, `fit`, rows scored; arrays, dask arrays or datasets."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from distls.evaluation.evaluate import check_scorable, readout_of, reference
+from distls.execution.executor import Executor
+from distls.methods.registry import method_named
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.model.model import LinearModel, save_model
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.training.fitting import FitResult, fit
+from distls.workers.losses.registry import probabilities
+from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
+from distls.workers.prediction.predictor import score_pieces
+
+__all__ = ["DIVERGED", "DatasetClassifier", "DatasetEstimator", "LinearCoefficients", "rows_of"]
+
+DIVERGED = "the weights are no longer finite; try a larger alpha or t0, or scale the data"
+
+
+class DatasetEstimator(BaseEstimator):
+    """An estimator whose constructor has parameters of the method `_method`, by their names there."""
+
+    _method: ClassVar[str]
+    _columns: ClassVar[bool] = False  # whether the method works on column shards
+    _model: LinearModel | None
+
+    def __sklearn_tags__(self) -> Any:
+        """Declare that sparse input is welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
+        """Return the parameters of the method; `labels` are the classes of data that hold codes."""
+        chosen = method_named(self._method)
+        given = {p.name: getattr(self, p.name) for p in chosen.parameters if hasattr(self, p.name)}
+        resolved = chosen.resolve(given)
+        if resolved.get("loss", "") is None:
+            raise ParameterError("loss=None: an estimator needs one, such as 'log' or 'hinge'")
+        return resolved
+
+    def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
+        """Fit; with the limits that the estimator has, from the last weights where it starts warm."""
+        tol = getattr(self, "tol", None)
+        # a list would be several settings
+        given = {
+            name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
+        }
+        with tempfile.TemporaryDirectory(prefix="distls-init-") as folder:
+            if getattr(self, "warm_start", False) and hasattr(self, "model_"):
+                save_model(Path(folder) / "init", self.model_)
+                given["init"] = str(Path(folder) / "init")
+            return fit(
+                self._method, dataset, params=given, passes=getattr(self, "passes", None), tol=tol,
+                seed=self._seed, eval_every=None if tol is not None else 0, executor=self._executor(),
+            )  # fmt: skip
+
+    @property
+    def _seed(self) -> int:
+        return getattr(self, "random_state", 0)
+
+    def _ingest(self, X: Any, path: Path, y: Any, sample_weight: Any, **options: Any) -> Dataset:
+        """Write rows as a dataset."""
+        from distls.ingestion import ingest
+
+        shuffle = getattr(self, "shuffle", True)
+        ingest(
+            X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
+            **options,
+        )  # fmt: skip
+        return open_dataset(path)
+
+    def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:
+        result = self._run(dataset, self._params(labels))
+        if result.model is None:
+            raise ParameterError(DIVERGED)
+        self._keep(result.model)
+        self.n_features_in_ = dataset.meta.n_features
+        self.n_iter_ = result.passes
+        self.status_ = str(result.status)
+
+    def _keep(self, model: LinearModel) -> None:
+        self._model = model
+
+    @property
+    def model_(self) -> LinearModel:
+        """The trained model."""
+        model: LinearModel | None = getattr(self, "_model", None)
+        if model is None:
+            raise AttributeError(f"this {type(self).__name__} is not fitted")
+        return model
+
+    def _executor(self) -> Executor | None:
+        executor: Executor | None = getattr(self, "executor", None)
+        if executor is not None:
+            return executor
+        from distls.execution import current_dask_executor
+
+        return current_dask_executor()
+
+    def _lazily(self, method: str, X: Any, dtype: np.dtype[Any], n_columns: int | None) -> Any:
+        """Return what a method makes of each chunk of a dask array, with so many columns or with none."""
+        check_is_fitted(self, "model_")
+        X = X.to_dask_array() if hasattr(X, "to_dask_array") else X
+        if X.shape[1] != self.n_features_in_:
+            name = type(self).__name__
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
+            )
+        X = X.rechunk({1: -1})
+        shape = (0,) if n_columns is None else (0, n_columns)
+        axes = {"drop_axis": 1} if n_columns is None else {"chunks": (X.chunks[0], shape[1:])}
+        empty = np.empty(shape, dtype)
+        return X.map_blocks(partial(_apply, self._alone(), method, empty), dtype=dtype, meta=empty, **axes)
+
+    def _alone(self) -> Self:
+        """Return a copy that can be sent to workers: a cluster's client does not travel."""
+        alone: Any = copy.copy(self)
+        alone.executor = None
+        return alone
+
+    def _scores(self, X: Any) -> NDArray[Any]:
+        check_is_fitted(self, "model_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
+        pieces = [values for _, values in score_pieces(readout_of(self.model_), rows_of(X))]
+        return np.concatenate(pieces)
+
+    @property
+    def _score_dtype(self) -> np.dtype[Any]:
+        check_is_fitted(self, "model_")
+        calibrated = "calibration" in self.model_.recipe
+        return np.dtype(np.float64) if calibrated else self.model_.weights.dtype
+
+    def _predicted(self, dataset: Dataset) -> Iterator[Predicted]:
+        """Yield what is predicted for the partitions of a dataset."""
+        from distls.execution.serial import SerialExecutor
+
+        check_is_fitted(self, "model_")
+        model = self.model_
+        check_scorable(
+            dataset,
+            n_features=model.n_features,
+            transforms_digest=model.transforms_digest,
+            transforms=model.transforms,
+            features=model.features,
+            model_name="the model",
+        )
+        job = PredictJob(reference(dataset), model.scored_as, 1, False, model.target)
+        executor = self._executor() or SerialExecutor()
+        return executor.map(partial(predict_block, job), range(len(dataset)), shared=readout_of(model))
+
+
+def _has_probabilities(estimator: Any) -> bool:
+    return estimator._check_probabilities()
+
+
+class DatasetClassifier(ClassifierMixin, DatasetEstimator):
+    """A classifier: one class a row.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done by `fit`.
+    status_ : str
+        How `fit` ended: CONVERGED, MAX_PASSES, ...
+    model_ : LinearModel
+    """
+
+    classes_: NDArray[Any]
+
+    def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
+            The chunks of a dask array are computed one at a time and stored in a temporary dataset.
+        y : array or dask array of shape (n_rows,)
+            Not given with a dataset, which has its own labels.
+        sample_weight : array of shape (n_rows,), optional
+            Not given with a dataset.
+
+        Returns
+        -------
+        self
+        """
+        if isinstance(X, (str, Path, Dataset)):
+            if y is not None or sample_weight is not None:
+                raise ParameterError(
+                    "a data set has its own labels and weights; do not pass y or sample_weight"
+                )
+            return self._fit_dataset(X if isinstance(X, Dataset) else open_dataset(X))
+        if hasattr(X, "__dask_graph__"):
+            return self._fit_lazy(X, y, sample_weight)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from"
+            )
+        with tempfile.TemporaryDirectory(prefix="distls-fit-") as folder:
+            dataset = self._ingest(X, Path(folder) / "data", codes, sample_weight, dtype=X.dtype.name)
+            return self._fit_dataset(dataset, labels=classes)
+
+    def _fit_lazy(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Train on dask arrays."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        dtype = "float64" if getattr(X, "dtype", None) == np.float64 else "float32"
+        with tempfile.TemporaryDirectory(prefix="distls-fit-") as folder:
+            path = Path(folder) / "data"
+            self._fit_dataset(self._ingest(X, path, y, sample_weight, target="class", dtype=dtype))
+        numbers = getattr(y, "dtype", np.dtype(object)).kind in "fiub"
+        self.classes_ = self.classes_.astype(y.dtype if numbers else self.classes_.dtype)
+        return self
+
+    def _fit_dataset(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> Self:
+        if dataset.meta.target in ("multilabel", "continuous"):
+            raise MismatchError(
+                f"{dataset.path} has {dataset.meta.target} targets; {type(self).__name__} predicts one class a row: "
+                "use `distls.fit`"
+            )
+        self._fitted(dataset, labels)
+        self.classes_ = np.array(dataset.meta.classes) if labels is None else labels
+        return self
+
+    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
+        """Return the parameters of the method, with class weights in terms of the codes of an in-memory dataset."""
+        params = super()._params(None)
+        given = params.get("class_weight")
+        if labels is None or not isinstance(given, dict):
+            return params
+        weights = getattr(self, "class_weight")  # noqa: B009
+        strange = [label for label in weights if label not in labels]
+        if strange:
+            raise ParameterError(f"class_weight: {strange[0]!r} is not a class of y")
+        coded = {str(code): weights.get(label, 1.0) for code, label in enumerate(labels.tolist())}
+        return {**params, "class_weight": coded}
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Return the scores, shape (n_rows, n_classes), or (n_rows,) for two classes as scikit-learn has it.
+
+        Of a dask array, as a dask array.
+        """
+        if hasattr(X, "__dask_graph__"):
+            columns = len(self.classes_) if len(self.classes_) > 2 else None
+            return self._lazily("decision_function", X, self._score_dtype, columns)
+        values = self._scores(X)
+        return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of each row, shape (n_rows,).
+
+        Parameters
+        ----------
+        X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
+            The classes of a dask array are a dask array, computed chunk by chunk when it is.
+        """
+        if hasattr(X, "__dask_graph__"):
+            return self._lazily("predict", X, self.classes_.dtype, None)
+        if isinstance(X, (str, Path, Dataset)):
+            blocks = self._predicted(X if isinstance(X, Dataset) else open_dataset(X))
+            codes = [block.codes[:, 0] for block in blocks]
+            return self.classes_[np.concatenate(codes)] if codes else self.classes_[:0]
+        codes = self._scores(X).argmax(axis=1)
+        return self.classes_[codes]
+
+    def _check_probabilities(self) -> bool:
+        """Tell that there are class probabilities; else raise a ParameterError that says why not."""
+        return True
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Return class probabilities, shape (n_rows, n_classes); only where the loss gives them."""
+        check_is_fitted(self, "model_")
+        if hasattr(X, "__dask_graph__"):
+            return self._lazily("predict_proba", X, np.dtype(np.float64), len(self.classes_))
+        return probabilities(self.model_.scored_as, self._scores(X).astype(np.float64))
+
+
+class LinearCoefficients:
+    """The weights of a plain linear model, as scikit-learn shows them; beside `DatasetEstimator`."""
+
+    @property
+    def coef_(self) -> NDArray[Any]:
+        """Weights in scikit-learn's orientation, shape (n_outputs, n_features)."""
+        return _model_of(self).weights.T
+
+    @property
+    def intercept_(self) -> NDArray[Any]:
+        """Intercept, shape (n_outputs,)."""
+        return _model_of(self).intercept
+
+
+def _model_of(estimator: Any) -> LinearModel:
+    check_is_fitted(estimator, "model_")
+    model: LinearModel = estimator.model_
+    return model
+
+
+def _apply(estimator: Any, method: str, empty: NDArray[Any], X: Any) -> NDArray[Any]:
+    """Apply a method to a chunk; scikit-learn's checks refuse one without rows."""
+    return getattr(estimator, method)(X) if X.shape[0] else empty
+
+
+def rows_of(X: Any) -> Rows:
+    """Return rows of an array or a CSR matrix as workers read them."""
+    if not sp.issparse(X):
+        return DenseRows(np.ascontiguousarray(X))
+    return CsrRows(X.indptr.astype(np.int64), X.indices.astype(index_dtype(X.shape[1])), X.data)

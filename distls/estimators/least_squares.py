@@ -1,0 +1,300 @@
+"""Scikit-learn-style estimators of the least-squares methods: thin faces of `fit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
+from distls.execution.executor import Executor
+from distls.storage.errors import ParameterError
+
+__all__ = [
+    "CalibratedLeastSquaresClassifier",
+    "GeneralizedLeastSquaresClassifier",
+    "StagewiseClassifier",
+]
+
+
+class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
+    """Linear classifier by steps in the metric of the second moments (Algorithm 1 of least squares revisited).
+
+    Objective and scaling: see `distls.problem`.
+
+    Parameters
+    ----------
+    link : {"softmax", "logit", "identity"}
+        Multi-class logistic, one logistic loss a class, or the squared loss of the indicators of classes.
+    alpha : float or "path"
+        L2 strength, the papers' lambda; "path": of many, the best in cross-validation.
+    folds : int or None
+        Of ``alpha="path"``.
+    alphas : str or None
+        Of ``alpha="path"``, such as "1:0.1:0.01".
+    lipschitz : {"adaptive", "sharp", "paper"}, float or None
+        The paper's L.
+    accelerate : {"none", "nesterov"} or None
+    fit_intercept : bool
+    class_weight : dict of label -> weight, "balanced" or None
+    lanes : int or None
+        Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
+    dtype : {"float32", "float64"}
+        Of weights and of products of rows.
+    passes : float
+        Reads of the data, at most.
+    tol : float or None
+        Stop when the certificate is at most this.
+    warm_start : bool
+        Start from the weights of the last fit.
+    random_state : int
+        Of the order in which rows are stored, which folds depend on.
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    coef_ : array of shape (n_classes, n_features)
+    intercept_ : array of shape (n_classes,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done.
+    status_ : str
+        How `fit` ended: CONVERGED, MAX_PASSES, ...
+    """
+
+    _method = "gls"
+
+    def __init__(
+        self,
+        link: str = "softmax",
+        *,
+        alpha: Any = 1e-5,
+        folds: int | None = None,
+        alphas: str | None = None,
+        lipschitz: Any = None,
+        accelerate: str | None = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        lanes: int | None = None,
+        dtype: str = "float64",
+        passes: float = 100,
+        tol: float | None = None,
+        warm_start: bool = False,
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.link = link
+        self.alpha = alpha
+        self.folds = folds
+        self.alphas = alphas
+        self.lipschitz = lipschitz
+        self.accelerate = accelerate
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.lanes = lanes
+        self.dtype = dtype
+        self.passes = passes
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.executor = executor
+
+    def _check_probabilities(self) -> bool:
+        if self.link == "identity":
+            raise ParameterError("link='identity' has no probabilities; use link='softmax'")
+        return True
+
+
+class CalibratedLeastSquaresClassifier(DatasetClassifier):
+    """Calibrated least squares (Algorithm 2 of least squares revisited).
+
+    Each round fits the residuals by the rows, then the classes by powers of the predictions, and projects the
+    outcome onto the probability simplex: scores are probabilities.
+
+    Parameters
+    ----------
+    basis : int, str or sequence of int
+        Powers of the predictions: how many, or which ones, as ``"1+2+3"`` or ``(1, 2, 3)``.
+    rounds : int
+        At most; two reads of the data each.
+    alpha : float
+        Ridge on each round's weights: 1/2 mean |r - W'x - b|^2 + alpha/2 |W|^2.
+    features : {"none", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"}
+        Of a row: its own, or generated ones.
+    block_size, pca, bandwidth, degree, image, mask_side, pool, rectify, threshold, contrast, expand
+        Of generated features; see ``distls methods cls``.
+    fit_intercept : bool
+    class_weight : dict of label -> weight, "balanced" or None
+    lanes : int or None
+        Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
+    dtype : {"float32", "float64"}
+        Of features, products and weights.
+    random_state : int
+        Of generated features.
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done.
+    status_ : str
+        CONVERGED where rounds change nothing any more, or MAX_PASSES.
+    """
+
+    _method = "cls"
+
+    def __init__(
+        self,
+        basis: Any = 3,
+        *,
+        rounds: int = 20,
+        alpha: float = 1e-4,
+        features: str = "none",
+        block_size: int | None = None,
+        pca: int | None = None,
+        bandwidth: Any = None,
+        degree: int | None = None,
+        image: str | None = None,
+        mask_side: int | None = None,
+        pool: int | None = None,
+        rectify: str | None = None,
+        threshold: float | None = None,
+        contrast: bool | None = None,
+        expand: int | None = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        lanes: int | None = None,
+        dtype: str = "float64",
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.basis = basis
+        self.rounds = rounds
+        self.alpha = alpha
+        self.features = features
+        self.block_size = block_size
+        self.pca = pca
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.image = image
+        self.mask_side = mask_side
+        self.pool = pool
+        self.rectify = rectify
+        self.threshold = threshold
+        self.contrast = contrast
+        self.expand = expand
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.lanes = lanes
+        self.dtype = dtype
+        self.random_state = random_state
+        self.executor = executor
+
+
+class StagewiseClassifier(DatasetClassifier):
+    """Blocks of features fitted to residuals one after the other (Algorithm 3 of least squares revisited).
+
+    Parameters
+    ----------
+    inner : {"linear", "calibrated", "logistic"}
+        How a block is fitted.
+    stages : int or None
+        None: one pass over the original features, or 16 blocks of random ones.
+    block_size : int
+        Features of a block, the paper's p.
+    features : {"original", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"}
+    order, pca, bandwidth, degree, image, mask_side, pool, rectify, threshold, contrast, expand
+        Of the features; see ``distls methods stagewise``.
+    alpha : float
+        Ridge on each block's weights, in mean form.
+    inner_rounds : int or None
+        Reads of a logistic stage.
+    accelerate : bool or None
+        Nesterov steps in a logistic stage.
+    models : int or None
+        Models averaged, of random features each.
+    fit_intercept : bool
+    class_weight : dict of label -> weight, "balanced" or None
+    lanes : int or None
+        Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
+    dtype : {"float32", "float64"}
+        Of features, products and weights.
+    random_state : int
+        Of random features.
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done.
+    status_ : str
+        How `fit` ended.
+    """
+
+    _method = "stagewise"
+
+    def __init__(
+        self,
+        inner: str = "linear",
+        *,
+        stages: int | None = None,
+        block_size: int = 1024,
+        features: str = "original",
+        order: str | None = None,
+        pca: int | None = None,
+        bandwidth: Any = None,
+        degree: int | None = None,
+        image: str | None = None,
+        mask_side: int | None = None,
+        pool: int | None = None,
+        rectify: str | None = None,
+        threshold: float | None = None,
+        contrast: bool | None = None,
+        expand: int | None = None,
+        alpha: float = 1e-3,
+        inner_rounds: int | None = None,
+        accelerate: bool | None = None,
+        models: int | None = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        lanes: int | None = None,
+        dtype: str = "float32",
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.inner = inner
+        self.stages = stages
+        self.block_size = block_size
+        self.features = features
+        self.order = order
+        self.pca = pca
+        self.bandwidth = bandwidth
+        self.degree = degree
+        self.image = image
+        self.mask_side = mask_side
+        self.pool = pool
+        self.rectify = rectify
+        self.threshold = threshold
+        self.contrast = contrast
+        self.expand = expand
+        self.alpha = alpha
+        self.inner_rounds = inner_rounds
+        self.accelerate = accelerate
+        self.models = models
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.lanes = lanes
+        self.dtype = dtype
+        self.random_state = random_state
+        self.executor = executor
+
+    def _check_probabilities(self) -> bool:
+        if self.inner != "logistic":
+            raise ParameterError(f"inner={self.inner!r} has no probabilities; use inner='logistic'")
+        return True

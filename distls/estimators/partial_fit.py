@@ -1,0 +1,137 @@
+"""What estimators with `partial_fit` share: a stream of rows, and the model as it stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_sample_weight
+
+from distls.estimators.estimator_base import DIVERGED, DatasetEstimator, rows_of
+from distls.methods.registry import METHODS
+from distls.problem import loss_of
+from distls.solvers.stochastic.partial_fit import Stream, facts_of
+from distls.storage.dataset.metadata import TargetKind
+from distls.storage.errors import ParameterError
+from distls.storage.model.model import LinearModel
+from distls.storage.rows import Partition
+from distls.training.configuration import solver_type
+
+__all__ = ["StreamingEstimator"]
+
+
+class StreamingEstimator(DatasetEstimator):
+    """An estimator of a stochastic method, which can also learn from blocks of rows as they come."""
+
+    def _keep(self, model: LinearModel) -> None:
+        super()._keep(model)
+        self._stream: Stream | None = None
+
+    def _learn(
+        self,
+        X: Any,
+        targets: NDArray[Any],
+        sample_weight: ArrayLike | None,
+        params: dict[str, Any],
+        classes: list[Any] | None = None,
+    ) -> None:
+        """Learn from a block of checked rows.
+
+        Parameters
+        ----------
+        targets : int32 array of shape (n_rows,), codes of classes, or float64 array of shape (n_rows, n_outputs)
+        params : dict
+            Of the method, resolved.
+        classes : list of int or None
+            All codes; None where targets are numbers.
+        """
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, X, dtype=np.float32, ensure_non_negative=True)
+        part = Partition(_stored_rows(X), targets, weight)
+        self._check_streamable(params)
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is None:
+            stream = self._begin(part, params, classes)
+        changed = [name for name, value in params.items() if stream.params[name] != value]
+        if changed:
+            raise ParameterError(f"{changed[0]} was changed after the first call of partial_fit")
+        if not np.isfinite(stream.learn(part)):
+            raise ParameterError(DIVERGED)
+        self._stream = stream
+        self._model: LinearModel | None = None
+
+    def _check_streamable(self, params: dict[str, Any]) -> None:
+        if params["lanes"] not in (None, 1):
+            raise ParameterError(f"lanes={params['lanes']}: partial_fit works in one lane")
+        if params.get("center") == "global":
+            raise ParameterError(
+                "center='global' needs all rows at once; use center='running' with partial_fit"
+            )
+
+    def _begin(self, first: Partition, params: dict[str, Any], classes: list[Any] | None) -> Stream:
+        """Return a stream that starts from zeros, or from the weights of `fit`."""
+        fitted: LinearModel | None = getattr(self, "_model", None)
+        start = None if fitted is None else (fitted.weights, fitted.intercept.astype(np.float64))
+        target: TargetKind = "continuous" if classes is None else "class"
+        n_outputs = first.y.shape[1] if classes is None else len(classes)
+        facts = facts_of(first.x, loss_of(params), target, params, self.n_features_in_, n_outputs)
+        recipe = solver_type(METHODS[self._method]).recipe_of(facts, params, 1, warm=start is not None)
+        by_code = params["class_weight"]
+        weights = None if by_code is None else np.array([by_code[str(code)] for code in classes or []])
+        self._template = _template(self._method, params, classes or [], fitted, target)
+        return Stream.begin(recipe, params, (facts.n_features, facts.n_outputs), weights, start)
+
+    @property
+    def model_(self) -> LinearModel:
+        """The trained model; after `partial_fit` it is put together when first asked for."""
+        model: LinearModel | None = getattr(self, "_model", None)
+        if model is None:
+            weights = self._learned.weights()
+            if not np.isfinite(weights.coefficients).all():
+                raise ParameterError(DIVERGED)
+            intercept = weights.intercept.astype(weights.coefficients.dtype)
+            model = self._model = replace(self._template, weights=weights.coefficients, intercept=intercept)
+        return model
+
+    @property
+    def t_(self) -> int:
+        """Updates done by `partial_fit`."""
+        return self._learned.updates
+
+    @property
+    def _learned(self) -> Stream:
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is None:
+            raise AttributeError(f"this {type(self).__name__} has learned nothing by partial_fit")
+        return stream
+
+    def _alone(self) -> Self:
+        alone = super()._alone()
+        alone._stream = None  # only learning needs it
+        return alone
+
+
+def _template(
+    method: str, params: dict[str, Any], classes: list[Any], fitted: LinearModel | None, target: TargetKind
+) -> LinearModel:
+    """Return the model of a stream but for its weights; it inherits what `fit` knew of the data."""
+    none = np.empty((0, len(classes)))
+    if fitted is not None:
+        return replace(fitted, weights=none, intercept=none, params=params, dataset_fingerprint="")
+    return LinearModel(
+        weights=none, intercept=none, classes=classes, method=method, loss=loss_of(params),
+        params=params, transforms=[], transforms_digest="", dataset_fingerprint="", target=target,
+    )  # fmt: skip
+
+
+def _stored_rows(X: Any) -> Any:
+    """Return rows as a dataset would hold them: sparse ones sorted, without repeats and zeros."""
+    if sp.issparse(X):
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+    return rows_of(X)

@@ -1,0 +1,128 @@
+"""Scikit-learn-style estimator of sparse multi-class models: a thin face of `fit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
+from distls.execution.executor import Executor
+from distls.problem import loss_of
+from distls.storage.errors import ParameterError
+from distls.storage.model.model import used_rows
+from distls.workers.losses.registry import LOG_LOSSES
+
+__all__ = ["SparseMulticlassClassifier"]
+
+
+class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
+    """Direct multi-class model that uses few features, by block coordinate descent (the paper's Algorithms 1-3).
+
+    Objective and scaling: see `distls.problem`; penalties: see `distls.workers.penalties.registry`.
+    A dataset given to `fit` must have column shards.
+
+    Parameters
+    ----------
+    loss : {"squared_hinge", "multitask_squared_hinge", "log"} or full loss name
+    penalty : {"l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"}
+        With "l1l2" and "l1linf" all weights of a feature become zero together.
+    alpha : float
+        Strength of the penalty, the paper's lambda.
+    l1_ratio : float or None
+        Share of l1 in "elasticnet" and "sparse-group"; None: one half.
+    step : {"line-search", "constant"}
+    active_sweeps : int
+        Sweeps in each round over the columns that have weights alone.
+    tau : float
+        Ends the fit when the violation of the optimality conditions is so much of the first round's.
+    violation : {"sum", "max"}
+        Over blocks.
+    debias : float or None
+        Strength of an l2 penalty with which the features that have weights are fitted anew at the end; None: not.
+    fit_intercept : bool
+    class_weight : dict of label -> weight, "balanced" or None
+    lanes : int or None
+        Chains of column shards worked in parallel; the result depends on it, never on the number of workers.
+    dtype : {"float64", "float32"}
+        Of weights and of scores of the training rows.
+    passes : float
+        Reads of the data, at most.
+    tol : float or None
+        Stop when the certificate, a duality gap, is at most this.
+    warm_start : bool
+        Start from the weights of the last fit.
+    random_state : int
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    coef_ : array of shape (n_classes, n_features)
+    intercept_ : array of shape (n_classes,)
+    used_features_ : int64 array
+        The features that have weights, increasing.
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done.
+    status_ : str
+        How `fit` ended: CONVERGED, MAX_PASSES, ...
+    """
+
+    _method = "bcd"
+    _columns = True
+
+    def __init__(
+        self,
+        loss: str = "squared_hinge",
+        *,
+        penalty: str = "l1l2",
+        alpha: float = 1e-4,
+        l1_ratio: float | None = None,
+        step: str = "line-search",
+        active_sweeps: int = 5,
+        tau: float = 1e-3,
+        violation: str = "sum",
+        debias: float | None = None,
+        fit_intercept: bool = False,
+        class_weight: Any = None,
+        lanes: int | None = None,
+        dtype: str = "float64",
+        passes: float = 200,
+        tol: float | None = None,
+        warm_start: bool = False,
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.loss = loss
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.step = step
+        self.active_sweeps = active_sweeps
+        self.tau = tau
+        self.violation = violation
+        self.debias = debias
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.lanes = lanes
+        self.dtype = dtype
+        self.passes = passes
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.executor = executor
+
+    @property
+    def used_features_(self) -> NDArray[np.int64]:
+        """The features that have weights, increasing."""
+        check_is_fitted(self, "model_")
+        return used_rows(self.model_.weights)
+
+    def _check_probabilities(self) -> bool:
+        if loss_of(super()._params(None)) not in LOG_LOSSES:
+            raise ParameterError(f"loss={self.loss!r} has no probabilities; use loss='log'")
+        return True

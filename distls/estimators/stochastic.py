@@ -1,0 +1,455 @@
+"""Scikit-learn-style classifiers of the stochastic methods: thin faces of `fit`, and of its streams."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
+from distls.estimators.partial_fit import StreamingEstimator
+from distls.execution.executor import Executor
+from distls.problem import loss_of
+from distls.storage.errors import ParameterError
+from distls.workers.losses.registry import LOG_LOSSES
+
+__all__ = [
+    "AdalineClassifier",
+    "MCIDClassifier",
+    "SGDQNClassifier",
+    "StochasticClassifier",
+    "StreamingClassifier",
+]
+
+
+class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassifier):
+    """A classifier of a stochastic method, which can also learn from blocks of rows as they come."""
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from a block of rows, once and in the given order, and go on from there at the next call.
+
+        One lane, whose bits do not depend on how the rows are cut into blocks (with ``batch_size=r``: at multiples
+        of r). They are those of ``fit`` with ``passes=1, lanes=1, shuffle=False`` on the same rows, or on a dataset
+        whose partitions are the blocks: always with ``average="none"`` or ``"all"``; with ``"tail"`` when the number
+        of updates is a power of two, since the last half of a stream cannot be known before its end (between
+        them the model is the mean of the last half of the updates at the least, three quarters at the most).
+        Weights of rows and classes count as given, where `fit` scales them to a mean of one.
+
+        `passes`, `tol`, `shuffle`, `warm_start`, `random_state` and `executor` are for `fit`. After `fit`, learning
+        goes on from its weights with the start time of a warm start.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_rows, n_features)
+        y : array of shape (n_rows,)
+        classes : array of shape (n_classes,), optional
+            All labels there will ever be; needed at the first call unless the estimator is fitted.
+        sample_weight : array of shape (n_rows,), optional
+
+        Returns
+        -------
+        self
+        """
+        fresh = not hasattr(self, "classes_")
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], reset=fresh
+        )  # fmt: skip
+        labels = self._expected_classes(classes)
+        if getattr(self, "class_weight", None) == "balanced":
+            raise ParameterError(
+                "class_weight='balanced' needs all rows at once; give weights to partial_fit"
+            )
+        self._learn(X, _codes(y, labels), sample_weight, self._params(labels), list(range(len(labels))))
+        self.classes_ = labels
+        return self
+
+    def _expected_classes(self, classes: ArrayLike | None) -> NDArray[Any]:
+        known = getattr(self, "classes_", None)
+        if classes is None and known is None:
+            raise ValueError("classes must be passed on the first call to partial_fit")
+        labels = np.asarray(known) if classes is None else np.unique(np.asarray(classes))
+        if known is not None and not np.array_equal(labels, known):
+            raise ValueError(f"classes are {labels.tolist()}, at the first call they were {known.tolist()}")
+        if len(labels) < 2:
+            raise ValueError("classes has one class only; at least two are needed to learn from")
+        return labels
+
+    def _check_probabilities(self) -> bool:
+        if loss_of(super()._params(None)) not in LOG_LOSSES:
+            loss = getattr(self, "loss", "squared")
+            remedy = "; use loss='log'" if hasattr(self, "loss") else ""
+            raise ParameterError(f"loss={loss!r} has no probabilities{remedy}")
+        return True
+
+
+class MCIDClassifier(StreamingClassifier):
+    """Stochastic multi-class logistic regression, SVM or perceptron (MCID, Algorithms 1-4).
+
+    Objective and scaling: see `distls.problem`.
+
+    Parameters
+    ----------
+    loss : {"log", "hinge", "perceptron"} or full loss name
+    alpha : float
+        L2 strength, the paper's lambda.
+    batch_size : int
+        Rows a step, the paper's r.
+    average : {"tail", "all", "none"}
+        Which iterates the model is the mean of.
+    fit_intercept : bool
+    class_weight : dict of label -> weight, "balanced" or None
+    lanes : int or None
+        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
+    shuffle : bool
+        Visit rows in a random order; else in the given one.
+    dtype : {"float32", "float64"}
+        Of the weights.
+    t0 : float or None
+        Added to t in the step.
+    passes : float
+        Reads of the data.
+    tol : float or None
+        Stop when the certificate is at most this.
+    warm_start : bool
+        Start from the weights of the last fit.
+    random_state : int
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    coef_ : array of shape (n_classes, n_features)
+    intercept_ : array of shape (n_classes,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done by `fit`.
+    status_ : str
+        How `fit` ended: CONVERGED, MAX_PASSES, ...
+    t_ : int
+        Updates done by `partial_fit`.
+    """
+
+    _method = "mcid"
+
+    def __init__(
+        self,
+        loss: str = "log",
+        *,
+        alpha: float = 1e-5,
+        batch_size: int = 1,
+        average: str = "tail",
+        fit_intercept: bool = False,
+        class_weight: Any = None,
+        lanes: int | None = None,
+        shuffle: bool = True,
+        dtype: str = "float32",
+        t0: float | None = None,
+        passes: float = 10,
+        tol: float | None = None,
+        warm_start: bool = False,
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.batch_size = batch_size
+        self.average = average
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.lanes = lanes
+        self.shuffle = shuffle
+        self.dtype = dtype
+        self.t0 = t0
+        self.passes = passes
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.executor = executor
+
+
+class StochasticClassifier(StreamingClassifier):
+    """Stochastic gradients for any loss, with steps that adapt to each feature: the method `sgd`.
+
+    One or a few passes do where others need ten; there is nothing to tune as a rule. Objective: see `distls.problem`.
+
+    Parameters
+    ----------
+    loss : {"log", "hinge", "perceptron", "ovr_log", "ovr_hinge", "ovr_squared_hinge", "squared"}
+    schedule : {"adaptive", "inverse", "constant", "sqrt", "two-phase"}
+        Of steps.
+    eta0 : float or None
+        Size of steps; None: where adaptive sqrt(n_classes)/2 (hinge: 1/4 or more) times the cube root of lanes, else
+        tried by `fit`.
+    alpha : float
+        L2 strength, 0 or more.
+    batch_size : int
+        Rows a step, of schedules that do not adapt.
+    average : {"none", "all", "tail"}
+        Which iterates the model is the mean of, for schedules that do not adapt.
+    fit_intercept : bool
+    class_weight : dict of label -> weight, "balanced" or None
+    lanes : int or None
+        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
+    shuffle : bool
+        Visit rows in a random order; else in the given one.
+    dtype : {"float32", "float64"}
+        Of the weights.
+    passes : float
+        Reads of the data.
+    tol : float or None
+        Stop when the certificate is at most this.
+    warm_start : bool
+        Start from the weights of the last fit.
+    random_state : int
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    coef_ : array of shape (n_classes, n_features)
+    intercept_ : array of shape (n_classes,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done by `fit`.
+    status_ : str
+        How `fit` ended: CONVERGED, MAX_PASSES, ...
+    t_ : int
+        Updates done by `partial_fit`.
+    """
+
+    _method = "sgd"
+
+    def __init__(
+        self,
+        loss: str = "log",
+        *,
+        schedule: str = "adaptive",
+        eta0: float | None = None,
+        alpha: float = 0.0,
+        batch_size: int = 1,
+        average: str = "none",
+        fit_intercept: bool = False,
+        class_weight: Any = None,
+        lanes: int | None = None,
+        shuffle: bool = True,
+        dtype: str = "float32",
+        passes: float = 10,
+        tol: float | None = None,
+        warm_start: bool = False,
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.loss = loss
+        self.schedule = schedule
+        self.eta0 = eta0
+        self.alpha = alpha
+        self.batch_size = batch_size
+        self.average = average
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.lanes = lanes
+        self.shuffle = shuffle
+        self.dtype = dtype
+        self.passes = passes
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.executor = executor
+
+
+class SGDQNClassifier(StreamingClassifier):
+    """Linear SVM or one-versus-rest logistic regression by SGD-QN: stochastic gradients in a diagonal metric.
+
+    Objective: see `distls.problem`; two classes are one binary problem.
+
+    Parameters
+    ----------
+    loss : {"squared_hinge", "hinge", "log"}
+    alpha : float
+        L2 strength, the paper's lambda.
+    diagonal : {"gauss-newton", "secant", "paper"}
+        Of the metric.
+    skip : int or None
+        Rows between dense parts.
+    t0 : float or None
+        Added to t in the step; None: tried by `fit`, safe in `partial_fit`.
+    fit_intercept : bool
+    class_weight : dict of label -> weight, "balanced" or None
+    lanes : int or None
+        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
+    shuffle : bool
+        Visit rows in a random order; else in the given one.
+    dtype : {"float32", "float64"}
+        Of the weights.
+    passes : float
+        Reads of the data.
+    tol : float or None
+        Stop when the certificate is at most this.
+    warm_start : bool
+        Start from the weights of the last fit.
+    random_state : int
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    coef_ : array of shape (n_classes, n_features)
+    intercept_ : array of shape (n_classes,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done by `fit`.
+    status_ : str
+        How `fit` ended: CONVERGED, MAX_PASSES, ...
+    t_ : int
+        Updates done by `partial_fit`.
+    """
+
+    _method = "sgdqn"
+
+    def __init__(
+        self,
+        loss: str = "squared_hinge",
+        *,
+        alpha: float = 1e-5,
+        diagonal: str = "gauss-newton",
+        skip: int | None = None,
+        t0: float | None = None,
+        fit_intercept: bool = False,
+        class_weight: Any = None,
+        lanes: int | None = None,
+        shuffle: bool = True,
+        dtype: str = "float32",
+        passes: float = 10,
+        tol: float | None = None,
+        warm_start: bool = False,
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.diagonal = diagonal
+        self.skip = skip
+        self.t0 = t0
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.lanes = lanes
+        self.shuffle = shuffle
+        self.dtype = dtype
+        self.passes = passes
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.executor = executor
+
+
+class AdalineClassifier(StreamingClassifier):
+    """Least-squares classification by stochastic gradients that pass through the mean point (C-Adaline).
+
+    With ``constrained=False`` it is Adaline. Objective: see `distls.problem`; targets are indicators of classes.
+
+    Parameters
+    ----------
+    constrained : bool
+        Project on the models that pass through the mean point, after each step.
+    schedule : {"constant", "inverse", "sqrt", "two-phase"} or None
+        Of steps; None: sqrt, or constant where not constrained.
+    eta0 : float or None
+        Size of steps; None: tried by `fit`, safe in `partial_fit`.
+    switch : float or None
+        Of two-phase: a lane's rows before the second phase.
+    center : {"running", "global"}
+        The mean point: of the rows so far, or of all rows (`fit` only).
+    alpha : float
+        L2 strength, 0 or more.
+    fit_intercept : bool
+    class_weight : dict of label -> weight, "balanced" or None
+    lanes : int or None
+        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
+    shuffle : bool
+        Visit rows in a random order; else in the given one.
+    dtype : {"float32", "float64"}
+        Of the weights.
+    passes : float
+        Reads of the data.
+    tol : float or None
+        Stop when the certificate is at most this.
+    warm_start : bool
+        Start from the weights of the last fit.
+    random_state : int
+    executor : Executor or None
+        Where to run; None uses the current Dask client if there is one, else this process.
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    coef_ : array of shape (n_classes, n_features)
+    intercept_ : array of shape (n_classes,)
+    n_features_in_ : int
+    n_iter_ : float
+        Passes done by `fit`.
+    status_ : str
+        How `fit` ended: CONVERGED, MAX_PASSES, ...
+    t_ : int
+        Updates done by `partial_fit`.
+    """
+
+    def __init__(
+        self,
+        constrained: bool = True,
+        *,
+        schedule: str | None = None,
+        eta0: float | None = None,
+        switch: float | None = None,
+        center: str = "running",
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        lanes: int | None = None,
+        shuffle: bool = True,
+        dtype: str = "float32",
+        passes: float = 10,
+        tol: float | None = None,
+        warm_start: bool = False,
+        random_state: int = 0,
+        executor: Executor | None = None,
+    ) -> None:
+        self.constrained = constrained
+        self.schedule = schedule
+        self.eta0 = eta0
+        self.switch = switch
+        self.center = center
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.lanes = lanes
+        self.shuffle = shuffle
+        self.dtype = dtype
+        self.passes = passes
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.executor = executor
+
+    @property
+    def _method(self) -> str:  # type: ignore[override]
+        """The method that `constrained` stands for."""
+        return "c-adaline" if self.constrained else "adaline"
+
+
+def _codes(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int32]:
+    """Return the place of each label in the sorted `labels`."""
+    check_classification_targets(y)
+    codes = np.minimum(np.searchsorted(labels, y), len(labels) - 1)
+    strange = labels[codes] != y
+    if np.any(strange):
+        first = y[strange][:1].tolist()[0]
+        raise ValueError(f"y has the label {first!r}, which is not among the {len(labels)} classes")
+    return codes.astype(np.int32)

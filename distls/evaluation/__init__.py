@@ -1,0 +1,1 @@
+"""Evaluation of models: scores, exact objective, certificate, metrics."""

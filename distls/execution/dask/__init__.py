@@ -1,0 +1,1 @@
+"""Tasks on Dask clusters: local, remote and standing ones."""

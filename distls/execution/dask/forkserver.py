@@ -1,0 +1,146 @@
+"""The process that the workers of a local cluster are forked from; started before Dask is imported, so without it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver, resource_tracker
+from types import FrameType
+from typing import Protocol, TypeVar
+
+__all__ = ["SINGLE_THREADED", "interrupts_held", "start_fork_server", "started"]
+
+Made = TypeVar("Made", bound="Closable")
+
+SINGLE_THREADED = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+}
+
+_PRELOAD = "distls.workers.forkserver_preload"
+_JOIN_SECONDS = 10
+_PATIENCE_SECONDS = 10.0
+
+# Handlers of this module that are in place.
+_HOLDING: list[Callable[[int, FrameType | None], None]] = []
+
+
+def start_fork_server() -> None:
+    """Have one process import what every worker needs, a second's work; workers are then forked from it.
+
+    It has one thread. This process imports the same meanwhile, since it will need most of it. A server that runs
+    already, or that cannot import these modules, serves as well: its workers import them themselves.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["distributed", _PRELOAD])
+    # the server knows nothing of this process's sys.path, and would look into the current folder first
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    # this process says it
+    warned = ",".join(
+        filter(
+            None,
+            [os.environ.get("PYTHONWARNINGS"), "ignore::UserWarning:distls.workers.compilation.kernel_cache"],
+        )
+    )
+    changed = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": warned}
+    with interrupts_held(), _environment(SINGLE_THREADED | changed):
+        forkserver.ensure_running()
+    if _PRELOAD not in sys.modules:
+        thread = threading.Thread(target=_preload, daemon=True)
+        thread.start()
+        # it must not be cut off in the midst of a library, nor wait for ever for an import that was interrupted
+        atexit.register(thread.join, _JOIN_SECONDS)
+
+
+def _preload() -> None:
+    # what cannot be imported is reported by whoever needs it
+    with contextlib.suppress(Exception):
+        importlib.import_module(_PRELOAD)
+
+
+class Closable(Protocol):
+    """What is started and closed."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+def started(start: Callable[[], Made]) -> Made:
+    """Return what `start` starts; an interrupt meanwhile is raised when it is started, and closed again."""
+    with contextlib.ExitStack() as undo:
+        with interrupts_held():
+            made = start()
+            undo.callback(made.close)
+        undo.pop_all()
+    return made
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Start threads and processes that Ctrl-C and SIGHUP do not reach: they are the driver's to handle, when all run.
+
+    They inherit the mask of the thread that starts them, and so does a worker that is started anew later.
+    """
+    with _handlers_held():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        try:
+            # it lifts the mask of Ctrl-C in the thread that starts it
+            resource_tracker.ensure_running()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _handlers_held() -> Iterator[None]:
+    """Call this process's own handlers of signals at the end: other threads may have taken them.
+
+    Who asks again after a while is heard at once: what is started may hang.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ()
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    held = {n: handler for n, handler in handlers.items() if callable(handler) and handler not in _HOLDING}
+    came: list[tuple[int, float]] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        came.append((number, time.monotonic()))
+        if came[-1][1] - came[0][1] >= _PATIENCE_SECONDS:
+            held[signal.Signals(number)](number, frame)
+
+    _HOLDING.append(hold)
+    for number in held:
+        signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        _HOLDING.remove(hold)
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0][0])
+
+
+@contextlib.contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,170 @@
+"""Running clusters: the one that is active in this process, and others to connect to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+
+import dask
+from distributed import Client, get_client
+from distributed.security import Security
+
+from distls.execution.dask.connection import Connection, PlainClient
+from distls.execution.dask.executor import DaskExecutor, report_defects, set_log_level, watch_loop
+from distls.execution.dask.tls import Certificates, why_refused
+from distls.storage.errors import ParameterError, WorkerError
+
+__all__ = ["connect", "of_current_client", "security_of"]
+
+_CONNECT_SECONDS = 20
+_REACH_SECONDS = 3
+_ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
+
+
+def of_current_client() -> DaskExecutor | None:
+    """Return an executor on the client that is active in this process, which stays open; or None."""
+    try:
+        return DaskExecutor(Connection(get_client()), owns_client=False)
+    except ValueError:
+        return None
+
+
+def connect(
+    address: str,
+    *,
+    certificates: Certificates | None = None,
+    min_workers: int = 1,
+    log_level: int = logging.CRITICAL,
+) -> DaskExecutor:
+    """Connect to a running scheduler.
+
+    Parameters
+    ----------
+    address : str
+    certificates : Certificates, optional
+        Connect with TLS or not at all, to the workers too; default as Dask's own configuration says.
+    min_workers : int
+        So many must be there.
+    log_level : int
+        See `distls.execution.dask.executor.start_local`.
+
+    Raises
+    ------
+    ParameterError
+        `address` is not one, or does not go with `certificates`.
+    WorkerError
+        It cannot be reached within 20 s, has no workers, or runs other versions of the libraries.
+    """
+    if not _ADDRESS.fullmatch(address):
+        raise ParameterError(f"--scheduler {address}: expected an address like tcp://host:8786")
+    set_log_level(log_level)
+    address = _encrypted(address, certificates)
+    security = None if certificates is None else security_of(certificates)
+    try:
+        client = _client(address, security)
+    except (OSError, TimeoutError, ValueError) as error:
+        scheme = "" if "://" in address else f"{dask.config.get('distributed.comm.default-scheme')}://"
+        why = why_refused(scheme + address, certificates)
+        raise WorkerError(
+            f"no Dask scheduler at {address}: {why or f'{error}; is it running, is the address right?'}"
+        ) from None
+    try:
+        client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
+        connection = Connection(client, reopen=lambda: _client(address, security), check=_welcome)
+        connection.threads()
+    except TimeoutError:
+        client.close()
+        raise WorkerError(
+            f"the scheduler at {address} has no workers; start some with `dask worker {address}`"
+        ) from None
+    except WorkerError:
+        client.close()
+        raise
+    return DaskExecutor(connection)
+
+
+def _client(address: str, security: Security | None) -> Client:
+    client = PlainClient(address, timeout=_CONNECT_SECONDS, security=security, set_as_default=False)
+    watch_loop(client, report_defects)
+    return client
+
+
+def security_of(certificates: Certificates) -> Security:
+    """Return Dask's form of `certificates`, the same for every role, with nothing that is not encrypted."""
+    roles = ("client", "scheduler", "worker")
+    return Security(
+        require_encryption=True,
+        tls_ca_file=str(certificates.ca),
+        **{f"tls_{role}_cert": str(certificates.cert) for role in roles},
+        **{f"tls_{role}_key": str(certificates.key) for role in roles},
+    )
+
+
+def _encrypted(address: str, certificates: Certificates | None) -> str:
+    """Return `address` as it is connected to; refuse one that does not go with `certificates`."""
+    if certificates is None:
+        if address.startswith("tls:"):
+            _check_configuration(address)
+        return address
+    if "://" not in address:
+        return f"tls://{address}"
+    if not address.startswith("tls://"):
+        raise ParameterError(
+            f"--scheduler {address}: not encrypted, and --tls-ca, --tls-cert and --tls-key ask for encryption; "
+            "use an address of tls://"
+        )
+    return address
+
+
+def _check_configuration(address: str) -> None:
+    """Refuse to use TLS where Dask's own configuration has no certificates for it."""
+    try:
+        context = Security().get_connection_args("client").get("ssl_context")
+    except OSError as error:
+        raise ParameterError(
+            f"--scheduler {address}: the TLS files of Dask's configuration cannot be used: {error}"
+        ) from None
+    if context is None:
+        raise ParameterError(
+            f"--scheduler {address}: TLS needs certificates: give --tls-ca, --tls-cert and --tls-key, or name "
+            "them in Dask's configuration"
+        )
+
+
+def _welcome(client: Client, workers: list[str]) -> None:
+    """Check workers that have come, and find out at the first how weights and results travel."""
+    _check_versions(client, workers)
+    if client.direct_to_workers is None:
+        # or Dask would have the scheduler relay them, all of them
+        client.direct_to_workers = client.sync(_reaches, client, workers[0])
+
+
+async def _reaches(client: Client, worker: str) -> bool:
+    """Tell whether a worker answers this process, which may stand outside the workers' network."""
+    try:
+        await asyncio.wait_for(client.rpc(worker).identity(), _REACH_SECONDS)
+    except (OSError, TimeoutError):
+        return False
+    return True
+
+
+def _check_versions(client: Client, workers: list[str]) -> None:
+    """Refuse workers whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
+    mine = _versions()
+    for worker, theirs in client.run(_versions, workers=workers).items():
+        differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
+        if differing:
+            text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())
+            raise WorkerError(f"worker {worker} runs other versions: {text}; install the same ones")
+
+
+def _versions() -> dict[str, str]:
+    import platform
+    from importlib.metadata import version
+
+    names = ("distributed", "numpy", "numba", "zarr", "distls")
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        **{name: version(name) for name in names},
+    }

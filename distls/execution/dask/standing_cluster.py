@@ -1,0 +1,166 @@
+"""A cluster on this machine that outlives the commands which use it: `distls cluster`."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from distributed import LocalCluster
+from distributed.core import Status
+from distributed.security import Security
+
+from distls.execution.dask.executor import PatientNanny, local_cluster, set_log_level, started_as_suits
+from distls.execution.dask.remote_cluster import security_of
+from distls.execution.dask.tls import Certificates, private_files
+from distls.execution.memory_budget import MemoryBudget
+from distls.storage.errors import ParameterError, WorkerError
+
+__all__ = ["StandingCluster", "start_standing", "temporary_certificates"]
+
+_POLL_SECONDS = 0.2
+_CLOSE_SECONDS = 10
+
+
+class StandingCluster:
+    """A scheduler and workers, started and to be closed."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def address(self) -> str:
+        """Where the scheduler listens."""
+        return str(self._cluster.scheduler_address)
+
+    def wait(self) -> None:
+        """Return when a client has shut the cluster down."""
+        while self._cluster.scheduler.status == Status.running:
+            time.sleep(_POLL_SECONDS)
+
+    def close(self) -> None:
+        """End the workers and the scheduler; an interrupt cuts it short."""
+        for nanny in self._cluster.workers.values():
+            nanny.restarts = False
+        with contextlib.suppress(KeyboardInterrupt, Exception):
+            self._cluster.close(timeout=_CLOSE_SECONDS)
+        # or Dask would wait once more when the process ends
+        self._cluster.shutdown_on_close = False
+
+
+class _InwardNanny(PatientNanny):
+    """Starts workers whose pages of figures, unlike their work, are on loopback only."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options | {"dashboard_address": "127.0.0.1:0", "dashboard": False})
+
+
+def start_standing(
+    budget: MemoryBudget,
+    *,
+    host: str,
+    port: int,
+    certificates: Certificates | None = None,
+    anyone: bool = False,
+    log_level: int = logging.CRITICAL,
+) -> StandingCluster:
+    """Start a scheduler and workers on this machine, their dashboards on loopback.
+
+    Parameters
+    ----------
+    budget : MemoryBudget
+        Number, threads and memory of the workers.
+    host : str
+        Name or address of this machine at which they listen.
+    port : int
+        Of the scheduler; 0 for any.
+    certificates : Certificates, optional
+        Let only holders of a certificate of this authority connect; default as Dask's own configuration says.
+    anyone : bool
+        Listen for other machines without TLS.
+    log_level : int
+        See `distls.execution.dask.executor.start_local`.
+
+    Raises
+    ------
+    ParameterError
+        `host` is not of this machine, or open to other machines and neither encrypted nor `anyone`.
+    WorkerError
+        The port is taken, or the cluster does not start for another reason.
+    """
+    security = Security() if certificates is None else security_of(certificates)
+    _check_host(host, encrypted=security.require_encryption, anyone=anyone)
+    set_log_level(log_level)
+
+    def start() -> StandingCluster:
+        made = local_cluster(
+            budget.workers,
+            budget.threads,
+            budget.worker_limit,
+            log_level=log_level,
+            host=f"[{host}]" if ":" in host else host,
+            scheduler_port=port,
+            security=security,
+            worker_class=_InwardNanny,
+        )
+        return StandingCluster(made)
+
+    try:
+        return started_as_suits(start)
+    except (OSError, RuntimeError) as error:
+        raise WorkerError(f"no cluster on {host}, port {port}: {_first_cause(error)}") from None
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _check_host(host: str, *, encrypted: bool, anyone: bool) -> None:
+    if not _is_loopback(host):
+        if not encrypted and not anyone:
+            raise ParameterError(
+                f"--host {host}: who reaches it could run programs as this user; add --tls or certificates, or "
+                "--allow-anyone on a network that is nobody else's"
+            )
+    elif anyone:
+        raise ParameterError(f"--allow-anyone: nobody else reaches {host}; drop it")
+    if anyone and encrypted:
+        raise ParameterError("--allow-anyone: TLS lets holders of a certificate in only; drop one of the two")
+
+
+def _is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches what listens at `host`."""
+    try:
+        # an empty name would be all addresses
+        found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ParameterError(f"--host {host}: not a name or address ({error.strerror})") from None
+    return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found)
+
+
+@contextlib.contextmanager
+def temporary_certificates(folder: Path | None) -> Iterator[Certificates]:
+    """Yield a certificate that is its own authority, new and removed at the end; see `private_files`.
+
+    Raises
+    ------
+    ParameterError
+        The package that makes certificates is not installed, or the folder cannot be used.
+    """
+    try:
+        made = Security.temporary()
+    except ImportError:
+        raise ParameterError(
+            "--tls needs the package cryptography to make a certificate: pip install 'distls[tls]', or give "
+            "--tls-ca, --tls-cert and --tls-key"
+        ) from None
+    contents = {"ca.pem": made.tls_ca_file, "cert.pem": made.tls_client_cert, "key.pem": made.tls_client_key}
+    with private_files(folder, contents) as paths:
+        yield Certificates(*paths.values())

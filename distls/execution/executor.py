@@ -1,0 +1,82 @@
+"""What a solver may ask of the machines it runs on. One conformance suite tests every implementation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from distls.workers.rounds.reduction_tree import ReductionTree
+
+__all__ = ["Executor", "Group", "group_items", "move_groups", "run_group"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Node = tuple[int, int, Any]
+Group = tuple[int, int, str]
+
+
+class Executor(Protocol):
+    """Runs module-level functions over items. Results never depend on how many workers there are."""
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at once."""
+        ...
+
+    def map(
+        self, function: Callable[[Any, Item], Result], items: Sequence[Item], *, shared: Any = None
+    ) -> Iterator[Result]:
+        """Run ``function(shared, item)`` for each item; yield results in item order, few in flight at a time."""
+        ...
+
+    def reduce(
+        self,
+        function: Callable[[Any, Item], Result],
+        items: Sequence[Item],
+        *,
+        merge: Callable[[Result, Result], Result],
+        shared: Any = None,
+    ) -> Result:
+        """Run ``function(shared, item)`` for each item and merge the results in the fixed tree.
+
+        `shared` may be large (weights): it is sent once a worker, not once an item. Neighbouring items may
+        share a task; every item's result enters the tree exactly once, or the call fails.
+        """
+        ...
+
+    def each_worker(self, function: Callable[[Item], Result], item: Item) -> dict[str, Result]:
+        """Run the short ``function(item)`` once in every worker process; results by worker name."""
+        ...
+
+    def close(self) -> None:
+        """Release workers that this executor started."""
+        ...
+
+
+def group_items(n_items: int, places: Sequence[str]) -> list[Group]:
+    """Cut items into neighbouring groups, one a place, as equal as possible: (start, stop, place)."""
+    n_groups = min(n_items, len(places))
+    bounds = [n_items * g // n_groups for g in range(n_groups + 1)]
+    return [(a, b, place) for a, b, place in zip(bounds, bounds[1:], places, strict=False)]
+
+
+def move_groups(groups: Sequence[Group], places: Sequence[str]) -> list[Group]:
+    """Give groups to other places by turns."""
+    turns = itertools.cycle(places)
+    return [(start, stop, next(turns)) for start, stop, _ in groups]
+
+
+def run_group(
+    function: Callable[[Any, Item], Result],
+    shared: Any,
+    items: Sequence[Item],
+    start: int,
+    n_items: int,
+    merge: Callable[[Result, Result], Result],
+) -> list[Node]:
+    """Run the neighbouring items `start`, `start + 1`, ... of `n_items` and merge them as far as the tree allows."""
+    tree: ReductionTree[Result] = ReductionTree(n_items, merge)
+    for offset, item in enumerate(items):
+        tree.add(0, start + offset, function(shared, item))
+    return tree.nodes()

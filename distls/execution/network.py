@@ -1,0 +1,77 @@
+"""What crosses the network in a reduction, as `DaskExecutor.reduce` does it.
+
+The driver puts the shared value on one worker, from where the others that have a task fetch it; what is small goes
+with each task. Each task returns its lanes' results, merged as far as the fixed tree allows, to the driver, which
+merges the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distls.execution.executor import group_items, run_group
+
+__all__ = ["SMALL", "Traffic", "traffic_of"]
+
+# Bytes of a shared value that travels with each task.
+SMALL = 2**16
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of the arrays that cross the network in one reduction; the messages around them are not counted.
+
+    Attributes
+    ----------
+    tasks : int
+    sent : int
+        From the driver: the shared value once, or with each task where it is small.
+    fetched : int
+        From worker to worker.
+    fetches : int
+        Workers that fetch it.
+    results : int
+        Merged results that reach the driver.
+    returned : int
+        Their bytes.
+    """
+
+    tasks: int
+    sent: int
+    fetched: int
+    fetches: int
+    results: int
+    returned: int
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return self.sent + self.fetched + self.returned
+
+
+def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int, threads: int) -> Traffic:
+    """Return what one reduction of `lanes` results moves on workers that all have as many threads.
+
+    Parameters
+    ----------
+    shared_bytes, result_bytes : int
+        Of the value that every lane starts from, and of what one lane returns; merging does not make it larger.
+    """
+    groups = group_items(lanes, [""] * (workers * threads))
+    results = sum(_nodes(start, stop, lanes) for start, stop, _ in groups)
+    small = shared_bytes <= SMALL
+    fetches = 0 if small else min(workers, len(groups)) - 1
+    return Traffic(
+        tasks=len(groups),
+        sent=shared_bytes * (len(groups) if small else 1),
+        fetched=fetches * shared_bytes,
+        fetches=fetches,
+        results=results,
+        returned=results * result_bytes,
+    )
+
+
+def _nodes(start: int, stop: int, n_items: int) -> int:
+    """Return how many results are left of neighbouring lanes when they are merged as far as the tree allows."""
+    items = range(start, stop)
+    return len(run_group(lambda _shared, _item: None, None, items, start, n_items, lambda _a, _b: None))

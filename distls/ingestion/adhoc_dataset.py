@@ -1,0 +1,123 @@
+"""Source files where a dataset is expected: ingested like the data of a model into a folder that is removed after."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
+from distls.storage.errors import ParameterError, StorageError
+from distls.storage.filesystem.atomic import describe_os_error, remove_tree
+from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.storage.model.model import LinearModel
+
+__all__ = ["Notify", "Scorable", "are_sources", "check_source_options", "opened_like", "pass_on"]
+
+Scorable = str | Place | Dataset | Sequence[str | Place]
+Notify = Callable[[str], None]
+
+# Folders that hold data of other programs.
+_SOURCE_FOLDERS = (".zarr",)
+
+
+def are_sources(data: Scorable) -> bool:
+    """Tell whether `data` are files to ingest, not a dataset."""
+    if isinstance(data, Dataset):
+        return False
+    if not isinstance(data, (str, Path, StorePath)):
+        return len(data) != 1 or are_sources(data[0])
+    path = place_of(data)
+    return path.is_file() or (path.suffix in _SOURCE_FOLDERS and path.is_dir() and not is_dataset(path))
+
+
+def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
+    """Refuse options that say how source files are read where there are none.
+
+    Parameters
+    ----------
+    given : mapping of name -> whether it was given
+
+    Raises
+    ------
+    ParameterError
+    """
+    name = next((name for name, was_given in given.items() if was_given), None)
+    if name and not are_sources(data):
+        raise ParameterError(f"{name} is for source files; a data set says itself what is in it")
+
+
+@contextlib.contextmanager
+def opened_like(
+    model: LinearModel, data: Scorable, *, name: str, beside: Place, **options: Any
+) -> Iterator[tuple[Dataset, tuple[str, ...]]]:
+    """Open a dataset, or make one of source files, in their order, for as long as the context lasts.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Gives recipe, classes, width and fitted transforms.
+    data : Dataset, its path, or paths of source files
+    name : str
+        What messages call the model.
+    beside : Place
+        The temporary dataset gets this name and an ending ``.partial``: workers must reach it.
+    **options
+        Of `distls.ingest`.
+
+    Yields
+    ------
+    dataset : Dataset
+    notices : tuple of str
+        What the ingest says of the source files; for `pass_on`.
+
+    Raises
+    ------
+    BadInputError, MismatchError, ParameterError, StorageError
+        As `distls.ingest`.
+    """
+    if isinstance(data, Dataset):
+        yield data, ()
+    elif not are_sources(data):
+        (path,) = [data] if isinstance(data, (str, Path, StorePath)) else data
+        yield open_dataset(path), ()
+    else:
+        beside = beside.resolve()
+        temporary = beside.with_name(f"{beside.name}.{uuid.uuid4().hex[:8]}.partial")
+        try:
+            notices = _ingest(data, temporary, model, name, options)
+            yield open_dataset(temporary), notices
+        finally:
+            remove_tree(temporary)
+
+
+def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
+    """Give notices to `notify`; without it they become UserWarnings of the line that called our caller."""
+    for notice in notices:
+        if notify is None:
+            warnings.warn(notice, UserWarning, stacklevel=3)
+        else:
+            notify(notice)
+
+
+def _ingest(
+    data: Scorable, temporary: Place, model: LinearModel, name: str, options: dict[str, Any]
+) -> tuple[str, ...]:
+    # most fits and scores have no use for the machinery of ingest
+    from distls.ingestion import ingest
+    from distls.ingestion.like import like_model
+
+    if model.target == "multilabel" and not options.get("unlabelled"):
+        options = {**options, "multilabel": True}
+    try:
+        report = ingest(data, temporary, like=like_model(model, name), shuffle=False, **options)
+    except StorageError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        doing = f"the sources could not be ingested into {temporary}"
+        remedy = f"make room there, or ingest them elsewhere with --like {name}"
+        raise describe_os_error(error.__cause__, doing, remedy) from None
+    return report.notices

@@ -1,0 +1,1 @@
+"""What the driver knows of each input format: recognition, options, plan."""

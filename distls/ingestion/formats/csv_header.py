@@ -1,0 +1,171 @@
+"""What the start of separated text shows: the separator, whether the first line names the columns, the columns."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distls.ingestion.options import IngestOptions
+from distls.storage.errors import BadInputError, ParameterError
+from distls.workers.ingestion.formats.table_columns import is_number, is_word
+
+__all__ = ["Head", "looks_like_table", "read_head"]
+
+# In the order in which they are preferred where several would do.
+_SEPARATORS = (",", "\t", ";", "|")
+_SHOWN = {"\t": "tab", " ": "space"}
+_WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
+_SAMPLED_LINES = 500
+
+
+@dataclass(frozen=True)
+class Head:
+    """The start of a file.
+
+    Attributes
+    ----------
+    separator : str
+    headed : bool
+        The first line names the columns.
+    certain : bool
+        No other reading of the first line is plausible.
+    columns : tuple of str
+        The names; without a header, the positions from 0.
+    rows : list of list of str
+        The first rows.
+    """
+
+    separator: str
+    headed: bool
+    certain: bool
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+
+    @property
+    def words(self) -> set[str]:
+        """The columns that have something else than numbers in these rows."""
+        return {
+            name
+            for c, name in enumerate(self.columns)
+            if any(c < len(row) and is_word(row[c]) for row in self.rows)
+        }
+
+
+def looks_like_table(start: bytes) -> bool:
+    """Tell whether lines have equally many fields, and numbers among them."""
+    lines = _lines(start)
+    if len(lines) < 2 or "\0" in lines[0]:
+        return False
+    for separator in _SEPARATORS:
+        rows = _split(lines, separator)
+        widths = {len(row) for row in rows}
+        if len(widths) == 1 and widths != {1}:
+            return any(all(is_number(row[c]) for row in rows[1:]) for c in range(len(rows[0])))
+    return False
+
+
+def _lines(start: bytes) -> list[str]:
+    """Return the first whole lines with content; characters that are not UTF-8 become surrogates."""
+    text = start.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    lines = text.split("\n", _SAMPLED_LINES)
+    if len(lines) > 1:
+        lines.pop()  # it may go on, or is the rest
+    return [line.replace("\r", " ") for line in lines if line.strip()]
+
+
+def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
+    """Split lines into fields, each line for itself."""
+    readers = (csv.reader([line], delimiter=separator, skipinitialspace=separator != " ") for line in lines)
+    try:
+        return [[field.strip() for field in next(reader, [""])] for reader in readers]
+    except csv.Error:
+        return [[line] for line in lines]
+
+
+def read_head(start: bytes, path: str, options: IngestOptions, known: Sequence[str] = ()) -> Head:
+    """Look at the start of a file.
+
+    Parameters
+    ----------
+    start : bytes
+    path : str
+        For errors.
+    known : sequence of str
+        Names of columns that the file should have; with all of them, a first line is a header.
+
+    Raises
+    ------
+    BadInputError
+        It is not text, no separator is found, or two columns have one name.
+    ParameterError
+        The separator that was asked for cannot be one.
+    """
+    lines = _lines(start)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (lines and "\0" in lines[0]):
+        raise BadInputError(f"{path}: not UTF-8 text; convert it first")
+    if not lines:
+        raise BadInputError(f"{path}: no rows")
+    separator = _separator(lines, path, options)
+    rows = _split(lines, separator)
+    headed, certain = _is_headed(rows, options, known)
+    columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
+    return Head(separator, headed, certain, columns, rows[1:] if headed else rows)
+
+
+def _separator(lines: Sequence[str], path: str, options: IngestOptions) -> str:
+    if options.separator is not None:
+        return checked_separator(options.separator)
+    widths = {separator: [len(row) for row in _split(lines, separator)] for separator in _SEPARATORS}
+    possible = [separator for separator in _SEPARATORS if widths[separator][0] > 1]
+    if not possible:
+        shown = lines[0][:40].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        raise BadInputError(
+            f'{path}: no comma, tab, semicolon or bar in its first line ("{shown}"); '
+            "name its separator with --separator"
+        )
+    # of those with which all lines agree, or else most, the one that gives most columns
+    return max(possible, key=lambda s: (widths[s].count(widths[s][0]), widths[s][0]))
+
+
+def checked_separator(text: str) -> str:
+    """Return a separator as one character.
+
+    Raises
+    ------
+    ParameterError
+        It is not one, or could be part of a number or a quoted field.
+    """
+    separator = _WRITTEN.get(text, text)
+    if len(separator) != 1 or not separator.isascii() or separator.isalnum() or separator in '"+-.\r\n':
+        raise ParameterError(
+            f"separator must be one character that is no letter, digit, quote, sign or point, not {text!r}"
+        )
+    return separator
+
+
+def _is_headed(rows: list[list[str]], options: IngestOptions, known: Sequence[str]) -> tuple[bool, bool]:
+    """Return whether the first line names columns, and whether that is certain."""
+    if options.header is not None:
+        return options.header == "yes", True
+    first, others = rows[0], rows[1:]
+    if known and set(known) <= set(first):
+        return True, True
+    if not all(map(is_word, first)) or len(set(first)) < len(first):
+        return False, True
+    columns = range(len(first))
+    if any(any(is_number(row[c]) for row in others if c < len(row)) for c in columns):
+        return True, True
+    # words everywhere: values of a category come again, names do not
+    return not any(any(row[c] == first[c] for row in others if c < len(row)) for c in columns), False
+
+
+def _names(fields: list[str], path: str) -> tuple[str, ...]:
+    """Return the names of columns; one without a name has its position."""
+    names = tuple(field or str(c) for c, field in enumerate(fields))
+    for c, name in enumerate(names):
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; convert the file first")
+        if name in names[:c]:
+            raise BadInputError(f'{path}: two columns are named "{name}"; rename one of them')
+    return names

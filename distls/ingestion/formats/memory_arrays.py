@@ -1,0 +1,153 @@
+"""Arrays in memory, and dask arrays, as the sources of an ingest."""
+
+from __future__ import annotations
+
+import zlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.ingestion import plan as source_plans
+from distls.ingestion.options import IngestOptions
+from distls.ingestion.plan import SourcePlan, refuse_foreign_options, refuse_text_options, text_options
+from distls.storage.errors import BadInputError, ParameterError
+from distls.workers.ingestion.formats.arrays import ArrayHeader, ComputedItem, MemoryItem
+from distls.workers.ingestion.formats.svmlight import TextOptions
+
+if TYPE_CHECKING:
+    from distls.ingestion.formats.dask_arrays import RowChunks
+
+__all__ = ["plan_arrays"]
+
+_CHUNK_BYTES = 2**27
+
+
+def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> SourcePlan:
+    """Check arrays in memory and cut them into items.
+
+    Raises
+    ------
+    BadInputError
+        Shapes do not match, or the arrays do not hold real numbers.
+    """
+    refuse_text_options(options)
+    refuse_foreign_options(options, "arrays in memory")
+    if options.format != "auto" or options.labels is not None:
+        raise ParameterError("format and labels are for files; arrays in memory were given")
+    if hasattr(x, "__dask_graph__"):
+        return _plan_chunks(x, y, sample_weight, options)
+    from scipy.sparse import csr_array, issparse  # slow to import, and files do not need it
+
+    sparse = issparse(x)
+    x = csr_array(x) if sparse else np.asarray(x)
+    if x.ndim != 2 or x.dtype.kind not in "fiub":
+        raise BadInputError(
+            f"X: an array of shape {x.shape} and type {x.dtype}; rows of real numbers are needed"
+        )
+    y = _row_values("y", y, x.shape[0])
+    weight = _row_values("sample_weight", sample_weight, x.shape[0])
+    _check_labelled(y, options)
+    step = _memory_step(x, sparse)
+    ranges = [(start, min(start + step, x.shape[0])) for start in range(0, x.shape[0], step)]
+    n_bytes = (12 * x.nnz if sparse else 4 * x.size) + 8 * x.shape[0]
+    return SourcePlan(
+        "memory",
+        (),
+        tuple(MemoryItem(n, x, y, weight, start, stop) for n, (start, stop) in enumerate(ranges)),
+        tuple((stop - start) * max(n_bytes // max(x.shape[0], 1), 1) for start, stop in ranges),
+        (ArrayHeader(x.shape[0], x.shape[1], sparse),),
+        labelled=y is not None,
+        weighted=weight is not None,
+        estimate=float(n_bytes),
+        text=TextOptions(**text_options(options)),
+        identity=[_memory_identity(x, y, weight)],
+    )
+
+
+def _check_labelled(y: Any, options: IngestOptions) -> None:
+    if y is None and not options.unlabelled:
+        raise BadInputError("y: no labels; give them, or unlabelled=True")
+
+
+def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> SourcePlan:
+    """Make an item of each chunk of rows of a dask array."""
+    from distls.ingestion.formats.dask_arrays import RowChunks  # loads Dask, which is there with a dask array
+
+    _check_labelled(y, options)
+    chunks = RowChunks(x, y, sample_weight)
+    rows = chunks.rows
+    starts = [0] * len(chunks) if rows is None else np.cumsum([0, *rows[:-1]]).tolist()
+    items = tuple(
+        ComputedItem(n, "X" if rows else f"X, chunk {n}", start, partial(_computed, chunks, n))
+        for n, start in enumerate(starts)
+    )
+    row_bytes = chunks.n_features * (8 if options.float64 else 4)
+    # sparse or unknown chunks are hardly larger than Dask advises
+    estimate = min(sum(rows or [2**31]) * row_bytes, len(chunks) * _CHUNK_BYTES)
+    return SourcePlan(
+        "memory",
+        (),
+        items,
+        tuple(rows or [1] * len(chunks)),
+        (ArrayHeader(-1, chunks.n_features, chunks.sparse),),
+        labelled=y is not None,
+        weighted=sample_weight is not None,
+        estimate=float(estimate),
+        text=TextOptions(**text_options(options)),
+        identity=[{"path": "dask arrays", "chunks": len(chunks), "names": chunks.names}],
+    )
+
+
+def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
+    """Compute and check one chunk."""
+    from scipy.sparse import csr_array
+
+    x, y, weight = chunks.compute(number)
+    if hasattr(x, "tocsr") != chunks.sparse:
+        raise BadInputError(
+            f"X, chunk {number}: a {type(x).__name__}, but its meta is a {type(chunks.x._meta).__name__}; "
+            "declare it, as in map_blocks(..., meta=scipy.sparse.csr_matrix((0, 0)))"
+        )
+    x = csr_array(x.tocsr()) if chunks.sparse else np.asarray(x)
+    try:
+        return x, _row_values("y", y, x.shape[0]), _row_values("sample_weight", weight, x.shape[0])
+    except BadInputError as error:
+        raise BadInputError(f"X, chunk {number}: {error}") from None
+
+
+def _row_values(name: str, values: Any, n_rows: int) -> Any:
+    if values is None:
+        return None
+    values = np.asarray(values)
+    if len(values) != n_rows or values.ndim not in ((1, 2) if name == "y" else (1,)):
+        raise BadInputError(f"{name}: shape {values.shape} does not go with the {n_rows} rows of X")
+    if name == "y" and _are_words(values):
+        if values.ndim > 1:
+            raise BadInputError(f"y: words have one column, these have shape {values.shape}")
+        return values.astype(str)
+    if values.dtype.kind not in "fiub":
+        wanted = "real numbers or words" if name == "y" else "real numbers"
+        raise BadInputError(f"{name}: values of type {values.dtype}; {wanted} are needed")
+    return values
+
+
+def _are_words(values: NDArray[Any]) -> bool:
+    return values.dtype.kind in "UT" or (
+        values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat)
+    )
+
+
+def _memory_step(x: Any, sparse: bool) -> int:
+    row_bytes = 8 * x.nnz // max(x.shape[0], 1) if sparse else 4 * x.shape[1]
+    return max(1, source_plans.RANGE_BYTES // max(row_bytes, 16))
+
+
+def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
+    parts = [x] if isinstance(x, np.ndarray) else [x.indptr, x.indices, x.data]
+    crc = 0
+    for array in (*parts, y, weight):
+        if array is not None:
+            crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", crc)
+    return {"path": "arrays in memory", "size": int(x.shape[0]), "crc32": crc}

@@ -1,0 +1,142 @@
+"""Fit the transforms of an ingest on its training rows, or take them over from other data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.ingestion.like import Like
+from distls.storage.errors import BadInputError, MismatchError
+from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, column_counts, column_moments
+from distls.workers.ingestion.column_moments import merge_moments, scale_of
+from distls.workers.ingestion.transforms import FITTED, idf_weights, needs_counts, needs_moments
+
+__all__ = ["FittedTransforms", "Mapped", "fit_transforms", "take_over_transforms"]
+
+Recipe = tuple[dict[str, Any], ...]
+Items = list[PartitionItem]
+# ``mapped(function, spec, groups)``: runs function(spec, group) for each group, in order
+Mapped = Callable[[Callable[[AssemblySpec, Items], Any], AssemblySpec, list[Items]], Iterator[Any]]
+
+# Partitions whose statistics one task adds up; part of the result's bits, so not a matter of the cluster.
+_FITTED_TOGETHER = 8
+
+
+@dataclass(frozen=True)
+class FittedTransforms:
+    """Transforms, ready to be applied.
+
+    Attributes
+    ----------
+    recipe : tuple of dict
+        A min_count step also tells how many columns there were and are kept.
+    features : dict of name -> array
+        What goes with the dataset; the fitted arrays are in the staging area too.
+    share : float
+        The fraction of the values of the source that min_count leaves.
+    """
+
+    recipe: Recipe
+    features: dict[str, NDArray[Any]]
+    share: float = 1.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Arrays that the workers need."""
+        return tuple(name for name in FITTED if name in self.features)
+
+
+def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
+    """Return the transforms of `like`, stored where the workers find them.
+
+    Raises
+    ------
+    MismatchError
+        Rows are sparse, and `like` has centred dense ones.
+    """
+    fitted = FittedTransforms(tuple(like.meta.transforms), like.features())
+    if "mean" in fitted.features and not spec.layout.dense:
+        raise MismatchError(
+            f"{like.path} has dense rows, centred by standardize; sparse rows cannot be centred"
+        )
+    return _stored(spec, fitted)
+
+
+def fit_transforms(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
+    """Fit the transforms of `spec` on the training rows, each on what those before it make of them.
+
+    Raises
+    ------
+    BadInputError
+        min_count keeps no column, or a variance is beyond float64.
+    """
+    fitted = FittedTransforms(spec.transforms, {})
+    if needs_counts(spec.transforms):
+        fitted = _with_counts(spec, training, mapped)
+    if needs_moments(spec.transforms):
+        fitted = _with_moments(spec, fitted, training, mapped)
+    return fitted
+
+
+def _groups(training: Items) -> list[Items]:
+    return [training[i : i + _FITTED_TOGETHER] for i in range(0, len(training), _FITTED_TOGETHER)]
+
+
+def _with_counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
+    counts, n_rows = _counts(spec, training, mapped)
+    recipe, share = spec.transforms, 1.0
+    features: dict[str, NDArray[Any]] = {}
+    if recipe[0]["name"] == "min_count":
+        kept = _kept(recipe[0]["count"], counts, spec)
+        share = float(len(kept) / len(counts) if spec.layout.dense else counts[kept].sum() / counts.sum())
+        recipe = ({**recipe[0], "columns": len(counts), "kept": len(kept)}, *recipe[1:])
+        features["kept"], counts = kept, counts[kept]
+    if any(step["name"] == "idf" for step in recipe):
+        features["idf"] = idf_weights(counts, n_rows)
+    return _stored(spec, FittedTransforms(recipe, features, share))
+
+
+def _kept(least: int, counts: NDArray[np.int64], spec: AssemblySpec) -> NDArray[np.int64]:
+    kept = np.flatnonzero(counts >= least).astype(np.int64)
+    if not len(kept):
+        raise BadInputError(
+            f"{spec.roots[0]}: no feature has a value in {least} rows, {counts.max()} at most; lower min_count"
+        )
+    return kept
+
+
+def _counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> tuple[NDArray[np.int64], int]:
+    """Return the non-zeros of each column and the rows, from an earlier attempt if there was one."""
+    if not spec.staging.has_array("counts"):
+        counts = np.zeros(spec.n_columns + 1, dtype=np.int64)
+        for group_counts, group_rows in mapped(column_counts, spec, _groups(training)):
+            counts[:-1] += group_counts
+            counts[-1] += group_rows
+        spec.staging.write_array("counts", counts)
+    counts = np.array(spec.staging.read_array("counts"))
+    return counts[:-1], int(counts[-1])
+
+
+def _with_moments(
+    spec: AssemblySpec, fitted: FittedTransforms, training: Items, mapped: Mapped
+) -> FittedTransforms:
+    if not spec.staging.has_array("std"):
+        place = next(n for n, step in enumerate(fitted.recipe) if step["name"] == "standardize")
+        before = replace(spec, transforms=fitted.recipe[:place], fitted=fitted.names)
+        moments = reduce(merge_moments, mapped(column_moments, before, _groups(training)))
+        spec.staging.write_array("mean", moments.mean)
+        spec.staging.write_array("std", scale_of(moments))
+    names = ("mean", "std") if spec.layout.dense else ("std",)
+    own = {name: np.array(spec.staging.read_array(name)) for name in names}
+    return replace(fitted, features={**fitted.features, **own})
+
+
+def _stored(spec: AssemblySpec, fitted: FittedTransforms) -> FittedTransforms:
+    for name in fitted.names:
+        spec.staging.write_array(name, fitted.features[name])
+    return fitted

@@ -1,0 +1,252 @@
+"""What a job will cost, from metadata alone: memory of a worker and of the driver, bytes, network.
+
+A worker's memory is::
+
+    base                       interpreter, libraries, compiled kernels
+    + threads * 2 * partition  one being worked on, one being read (decoded and encoded bytes)
+    + weights                  the received copy, and the results of the lanes a task holds
+    + sample                   rows on which averaging is judged
+    + rows                     what tasks hold of every row, such as scores for coordinate descent
+    + work                     what a task makes of a piece of its rows
+    + cache                    decoded partitions kept between rounds: all that the limit leaves
+
+What cannot fit with no cache at all is refused before anything is read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MIB, MemoryBudget, human
+from distls.execution.network import traffic_of
+from distls.storage.dataset.column_shards import ColumnShards
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import MemoryPlanError, WorkerError
+from distls.storage.filesystem.paths import Place
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.worker_checks import trouble_with
+
+__all__ = ["OfRows", "Plan", "check_workers", "make_plan"]
+
+# Measured (benchmarks/scale.py): a worker with all libraries and the kernels loaded from the disk cache.
+BASE_BYTES = 210 * MIB
+# What compiling the kernels adds, and keeps, in a process that finds no disk cache.
+COMPILE_BYTES = 100 * MIB
+# Buffers are a little larger than what they hold; the allocator rounds.
+SLACK = 1.05
+# The part of a limit that is planned for; Dask kills a worker at the limit itself.
+SAFE_FRACTION = 0.92
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job will cost.
+
+    Attributes
+    ----------
+    worker_bytes : int
+        Peak resident bytes of one worker, cache included.
+    worker_parts : dict of name -> bytes
+        What that sum is made of.
+    worker_limit : int
+    cache_bytes : int
+        Of each worker, for decoded partitions.
+    cached_fraction : float
+        Share of the data that the workers' caches hold together.
+    driver_bytes : int
+    bytes_per_pass : int
+        Stored bytes.
+    passes : float or None
+        As asked.
+    rounds_per_pass, lanes : int
+    network_bytes_per_round : int
+        Between driver and workers, both ways, and among workers.
+    shared_bytes, result_bytes : int
+        What every lane of a round starts from, and what one lane returns, at most.
+    reductions : int
+        Times that a round sends and returns as much, at most.
+    seconds_per_pass : float or None
+        From a probe, where one was made; from the store, nothing cached.
+    """
+
+    worker_bytes: int
+    worker_parts: dict[str, int]
+    worker_limit: int
+    cache_bytes: int
+    cached_fraction: float
+    driver_bytes: int
+    bytes_per_pass: int
+    passes: float | None
+    rounds_per_pass: int
+    lanes: int
+    network_bytes_per_round: int
+    shared_bytes: int = 0
+    result_bytes: int = 0
+    reductions: int = 1
+    seconds_per_pass: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class OfRows:
+    """What a method that works by columns needs besides: the columns, and something of every row.
+
+    Attributes
+    ----------
+    columns : ColumnShards
+    thread_bytes, worker_bytes : int
+        Of one row, in each thread and once in each worker.
+    reads : int
+        Of the partitions, in a pass over the columns.
+    exchanged_bytes : int
+        Of one row: what a round writes into RUN/state and reads from there.
+    """
+
+    columns: ColumnShards
+    thread_bytes: int
+    worker_bytes: int
+    reads: int
+    exchanged_bytes: int
+
+
+def make_plan(
+    dataset: Dataset,
+    *,
+    weight_bytes: int,
+    result_copies: float,
+    lanes: int,
+    rounds_per_pass: int,
+    sample_bytes: int,
+    driver_copies: float,
+    budget: MemoryBudget,
+    work_bytes: int = 0,
+    passes: float | None = None,
+    of_rows: OfRows | None = None,
+    exchanged: tuple[int, int] | None = None,
+    reductions: int = 1,
+) -> Plan:
+    """Plan a job.
+
+    Parameters
+    ----------
+    weight_bytes : int
+        Of one copy of the weights.
+    result_copies : float
+        Weight-sized arrays in one lane's result.
+    driver_copies : float
+        Weight-sized arrays that the driver's state holds.
+    work_bytes : int
+        Of a task at work, beside partitions and results.
+    of_rows : OfRows, optional
+        Of a method that works by columns.
+    exchanged : (int, int), optional
+        Bytes of the arrays that a round sends, and that a lane returns, where they are known better than from
+        `weight_bytes` and `result_copies`.
+    reductions : int
+        Of a round.
+
+    Raises
+    ------
+    MemoryPlanError
+        A worker needs more than its limit even without a cache.
+    """
+    tasks = min(lanes, budget.workers * budget.threads)
+    lanes_per_task = -(-lanes // tasks)
+    # a task holds the lane at work and the unmerged results on its side of the tree, then one being sent
+    live = min(lanes_per_task.bit_length(), lanes_per_task) + 1
+    every: list[Dataset | ColumnShards] = [dataset] if of_rows is None else [dataset, of_rows.columns]
+    largest = [
+        max(int(sizes.max(initial=0)) for sizes in kind)
+        for kind in ([each.decoded_bytes for each in every], [each.stored_bytes for each in every])
+    ]
+    stored = [int(each.stored_bytes.sum()) for each in every]
+    parts = {
+        "base": BASE_BYTES + COMPILE_BYTES * budget.compiles,
+        "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
+        # the received copy, the one of the round before that is still being released, and one in transit
+        "weights": int(weight_bytes * (3 + budget.threads * live * result_copies)),
+        "sample": sample_bytes,
+        "work": work_bytes * budget.threads,
+    }
+    if of_rows is not None:
+        row_bytes = of_rows.thread_bytes * budget.threads + of_rows.worker_bytes
+        parts["rows"] = dataset.meta.n_rows * row_bytes
+    needed = sum(parts.values())
+    limit = budget.worker_limit
+    room = int(limit * SAFE_FRACTION) - needed
+    if room < 0:
+        raise MemoryPlanError(_refusal(needed, parts, limit, dataset, budget))
+    shared_bytes, result_bytes = exchanged or (weight_bytes, int(weight_bytes * result_copies))
+    traffic = traffic_of(
+        shared_bytes, result_bytes, lanes=lanes, workers=budget.workers, threads=budget.threads
+    )
+    decoded = sum(int(each.decoded_bytes.sum()) for each in every)
+    held = min(decoded, int(room / SLACK), decoded if budget.cache_limit is None else budget.cache_limit)
+    parts["cache"] = int(held * SLACK)
+    return Plan(
+        worker_bytes=sum(parts.values()),
+        worker_parts=parts,
+        worker_limit=limit,
+        cache_bytes=held,
+        cached_fraction=min(1.0, held * budget.workers / max(decoded, 1)),
+        driver_bytes=int(
+            BASE_BYTES + COMPILE_BYTES + weight_bytes * (driver_copies + (tasks + 1) * result_copies)
+        ),
+        bytes_per_pass=stored[0] if of_rows is None else stored[1] + of_rows.reads * stored[0],
+        passes=passes,
+        rounds_per_pass=rounds_per_pass,
+        lanes=lanes,
+        network_bytes_per_round=reductions * traffic.total
+        + (0 if of_rows is None else of_rows.exchanged_bytes * dataset.meta.n_rows),
+        shared_bytes=shared_bytes,
+        result_bytes=result_bytes,
+        reductions=reductions,
+    )
+
+
+def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, budget: MemoryBudget) -> str:
+    made_of = ", ".join(f"{name} {human(size)}" for name, size in parts.items() if size)
+    # in whole MiB, upwards: what is named here must be accepted
+    remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB"]
+    if budget.threads > 1:
+        remedies.append("use --threads-per-worker 1 with more workers")
+    if parts["partitions"] > parts["base"]:
+        remedies.append("ingest again with a smaller --partition-size")
+    if parts.get("rows", 0) > parts["base"] // 4:
+        free = int(limit * SAFE_FRACTION) - (needed - parts["rows"])
+        rows = free * dataset.meta.n_rows // parts["rows"]
+        if rows > 0:
+            remedies.append(f"train on {rows} rows, which would fit")
+    return (
+        f"{dataset.path}: a worker needs {human(needed)} ({made_of}) but may use {human(int(limit * SAFE_FRACTION))} "
+        f"of its {human(limit)}; {', or '.join(remedies)}"
+    )
+
+
+def check_workers(
+    executor: Executor, dataset: Dataset, run: Place | None, *, columns: ColumnShards | None = None
+) -> None:
+    """Have every worker open the dataset, compare the fingerprint and write to the run folder.
+
+    Parameters
+    ----------
+    columns : ColumnShards, optional
+        Of the dataset, to be found as well.
+
+    Raises
+    ------
+    WorkerError
+        One cannot; the message names it and the path.
+    """
+    digest = "" if columns is None else columns.digest
+    data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, columns=digest)
+    job = data, None if run is None else str(run.resolve())
+    for worker, trouble in executor.each_worker(trouble_with, job).items():
+        if trouble:
+            raise WorkerError(f"worker {worker}: {trouble}")

@@ -1,0 +1,305 @@
+"""What a fit would cost on a cluster that is not there, on data larger than there are: the model of docs/scale.md.
+
+A round is so many reductions, each of which sends, returns, merges and schedules, one after the other, and between
+them every thread works through its lanes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.execution.network import Traffic, traffic_of
+from distls.memory_plan import Plan
+from distls.methods.registry import Method, method_named
+from distls.planning.extrapolation import resized
+from distls.planning.fit_plan import fewest, one_thread_seconds, planned
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.filesystem.paths import Place
+from distls.training.configuration import complete
+
+__all__ = [
+    "Cluster",
+    "ClusterPlan",
+    "parse_bandwidth",
+    "parse_seconds",
+    "parse_shape",
+    "plan_cluster",
+]
+
+# What the parameter `lanes` accepts.
+MOST_LANES = 4096
+# A worker serves a value to so many others at once; more ask again, and find more holders by then (Dask's own).
+_SERVED_AT_ONCE = 50
+# Messages that one task costs, one after the other: from driver to worker through the scheduler, and back.
+_HOPS = 4
+
+# Measured: see docs/scale.md.
+TASK_SECONDS = 2e-3
+LANE_SECONDS = 2e-4
+MERGE_RATE = 1e9
+SCHEDULER_BYTES = 150 * MIB
+SCHEDULER_WORKER_BYTES = MIB
+SCHEDULER_TASK_BYTES = 2**15
+
+_ADVICE = {
+    "store": "every worker reads its share over its own link: workers with more cache, or more of them",
+    "send": "the weights reach the workers one after the other: a faster network, or longer rounds",
+    "return": "all results reach the driver over one link: a faster network for it, fewer lanes, or longer rounds",
+    "merge": "the driver merges all results: fewer lanes, or longer rounds",
+    "schedule": "each task costs the scheduler two milliseconds: fewer lanes, or longer rounds",
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Machines with one worker each, all alike, the driver's among them.
+
+    Attributes
+    ----------
+    workers, threads : int
+        Threads are of each worker.
+    bandwidth : float
+        Bytes a second of each machine's link, each way.
+    latency : float
+        Seconds from one to another.
+    """
+
+    workers: int
+    threads: int
+    bandwidth: float
+    latency: float
+
+    @property
+    def slots(self) -> int:
+        """Threads of all."""
+        return self.workers * self.threads
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What a fit would cost there.
+
+    Attributes
+    ----------
+    plan : Plan
+        Memory and bytes; `seconds_per_pass` is of this cluster.
+    cluster : Cluster
+    n_rows, partitions : int
+        Of the data, column shards where the method works on these.
+    round_bytes : dict of name -> bytes
+        "sent" by the driver, "fetched" among workers, "returned" to the driver, and "read" from the store.
+    round_parts : dict of name -> seconds
+        "work" (reading, or what the store's link takes where that is more, decoding, kernels), "send", "return",
+        "merge", "schedule"; "work" only where a rate is known.
+    round_seconds : float or None
+        Their sum.
+    scheduler_bytes : int
+        Peak of the scheduler.
+    limited_by : str or None
+        The largest of the parts; "lanes" where work is, and threads are idle; "store" where work is reading.
+    advice : str or None
+        What to do about it.
+    """
+
+    plan: Plan
+    cluster: Cluster
+    n_rows: int
+    partitions: int
+    round_bytes: dict[str, int]
+    round_parts: dict[str, float]
+    round_seconds: float | None
+    scheduler_bytes: int
+    limited_by: str | None
+    advice: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan and what is said of the cluster as JSON values, side by side."""
+        values = asdict(self)
+        return {**self.plan.to_json(), **{name: value for name, value in values.items() if name != "plan"}}
+
+
+def plan_cluster(
+    method: str,
+    dataset: str | Place,
+    params: Mapping[str, Any] | None = None,
+    *,
+    cluster: Cluster,
+    memory_limit: int,
+    stored_bytes: int | None = None,
+    rate: float | None = None,
+    probe: bool = True,
+    seed: int = 0,
+    passes: float | None = None,
+) -> ClusterPlan:
+    """Plan a fit on a cluster that need not be there.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes a worker.
+    stored_bytes : int, optional
+        Plan as if the data set were as large, with rows like its own.
+    rate : float, optional
+        Stored bytes that one thread reads, decodes and learns from in a second; else the probe of one partition
+        in this process tells, if `probe`.
+
+    Raises
+    ------
+    MemoryPlanError
+        It cannot fit; the message has the numbers and the remedy.
+    """
+    given, chosen = open_dataset(dataset), method_named(method)
+    data = given if stored_bytes is None else resized(given, stored_bytes)
+    resolved = complete(chosen, params or {}, data)
+    budget = MemoryBudget(memory_limit, cluster.workers, cluster.threads, compiles=True)
+    solver = planned(chosen, data, resolved, seed, budget)
+    plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
+    if rate is None and probe:
+        # lanes are of the large data
+        small = planned(
+            chosen, given, {**resolved, **_default_lanes(chosen)}, seed, MemoryBudget(memory_limit)
+        )
+        rate = small.plan.bytes_per_pass / one_thread_seconds(small, given, seed)
+    n_blocks = len(data.columns) if chosen.name == "bcd" and data.columns is not None else len(data)
+    return _predict(plan, chosen, cluster, (data.meta.n_rows, n_blocks), rate)
+
+
+def _default_lanes(method: Method) -> dict[str, Any]:
+    """Return the default of the parameter, where the method has it."""
+    return {p.name: p.default for p in method.parameters if p.name == "lanes"}
+
+
+def _predict(
+    plan: Plan, method: Method, cluster: Cluster, size: tuple[int, int], rate: float | None
+) -> ClusterPlan:
+    """Return the plan with the seconds of a round on data of so many rows and blocks."""
+    traffic = traffic_of(
+        plan.shared_bytes,
+        plan.result_bytes,
+        lanes=plan.lanes,
+        workers=cluster.workers,
+        threads=cluster.threads,
+    )
+    parts, limit = _exchange(plan, cluster, traffic), None
+    if rate is not None:
+        computing, reading = _work(plan, cluster, traffic, rate)
+        parts = {"work": max(computing, reading), **parts}
+        limit = max(parts, key=lambda name: parts[name])
+        if limit == "work" and reading > computing:
+            limit = "store"
+        elif limit == "work" and plan.lanes < cluster.slots:
+            limit = "lanes"
+    total = sum(parts.values()) if rate is not None else None
+    moved = {"sent": traffic.sent, "fetched": traffic.fetched, "returned": traffic.returned}
+    return ClusterPlan(
+        plan=replace(plan, seconds_per_pass=None if total is None else total * plan.rounds_per_pass),
+        cluster=cluster,
+        n_rows=size[0],
+        partitions=size[1],
+        round_bytes={
+            **{name: plan.reductions * n_bytes for name, n_bytes in moved.items()},
+            "read": _read_bytes(plan),
+        },
+        round_parts=parts,
+        round_seconds=total,
+        scheduler_bytes=SCHEDULER_BYTES
+        + cluster.workers * SCHEDULER_WORKER_BYTES
+        + traffic.tasks * SCHEDULER_TASK_BYTES,
+        limited_by=limit,
+        advice=_advice(limit, plan, method, cluster, size[1]),
+    )
+
+
+def _read_bytes(plan: Plan) -> int:
+    return plan.bytes_per_pass // plan.rounds_per_pass
+
+
+def _work(plan: Plan, cluster: Cluster, traffic: Traffic, rate: float) -> tuple[float, float]:
+    """Return how long the threads work in a round, and how long the busiest worker's link takes to read."""
+    a_task = -(-plan.lanes // traffic.tasks) / plan.lanes * _read_bytes(plan)
+    return a_task / rate, a_task * -(-traffic.tasks // cluster.workers) / cluster.bandwidth
+
+
+def _exchange(plan: Plan, cluster: Cluster, traffic: Traffic) -> dict[str, float]:
+    """Return the seconds of a round's reductions but for the work."""
+    sent = traffic.sent / cluster.bandwidth + _fetch_seconds(plan.shared_bytes, traffic.fetches, cluster)
+    one = {
+        "send": sent,
+        "return": traffic.returned / cluster.bandwidth,
+        "merge": (traffic.results - 1) * plan.result_bytes / MERGE_RATE,
+        "schedule": traffic.tasks * TASK_SECONDS + plan.lanes * LANE_SECONDS + _HOPS * cluster.latency,
+    }
+    return {name: plan.reductions * seconds for name, seconds in one.items()}
+
+
+def _fetch_seconds(size: int, fetches: int, cluster: Cluster) -> float:
+    """Return how long a value takes from one worker to `fetches` others, who serve it too as soon as they hold it."""
+    holders, left, seconds = 1, fetches, 0.0
+    while left > 0:
+        each = min(-(-left // holders), _SERVED_AT_ONCE)
+        seconds += each * size / cluster.bandwidth + 2 * cluster.latency
+        left -= holders * each
+        holders += holders * each
+    return seconds
+
+
+def _advice(limit: str | None, plan: Plan, method: Method, cluster: Cluster, n_blocks: int) -> str | None:
+    """Return what would make a round shorter; of idle threads, how they would get something to do."""
+    if limit != "lanes":
+        return _ADVICE.get(limit or "")
+    idle = f"{cluster.slots - plan.lanes} of {cluster.slots} threads are idle"
+    if _default_lanes(method) in ({}, {"lanes": 1}):
+        return f"{idle}: {method.name} runs in one lane"
+    best = min(cluster.slots, n_blocks, MOST_LANES)
+    if best > plan.lanes:
+        return f"{idle}: -p lanes={best} gives them work (and other weights: lanes are part of the problem)"
+    if best == MOST_LANES:
+        return f"{idle}: there are {MOST_LANES} lanes at most"
+    return f"{idle}: there are only {n_blocks} blocks, smaller ones would make more lanes"
+
+
+def parse_shape(text: str) -> tuple[int, int]:
+    """Parse workers and their threads, written like ``100x8``.
+
+    Raises
+    ------
+    ValueError
+        It is not two whole numbers from 1 to a million.
+    """
+    found = re.fullmatch(r"(\d{1,6})x(\d{1,4})", text.strip().lower())
+    if not found or not (int(found[1]) and int(found[2])):
+        raise ValueError(f"{text!r} is not a cluster; write workers and threads of each like 100x8")
+    return int(found[1]), int(found[2])
+
+
+def parse_bandwidth(text: str) -> float:
+    """Parse bits a second, written like ``10Gbit``; return bytes a second.
+
+    Raises
+    ------
+    ValueError
+        It is not a positive rate.
+    """
+    return _scaled(text, {"kbit": 125.0, "mbit": 125e3, "gbit": 125e6}, "bandwidth; write it like 10Gbit")
+
+
+def parse_seconds(text: str) -> float:
+    """Parse a time, written like ``1ms``.
+
+    Raises
+    ------
+    ValueError
+        It is not a positive time.
+    """
+    return _scaled(text, {"us": 1e-6, "ms": 1e-3, "s": 1.0}, "time; write it like 1ms")
+
+
+def _scaled(text: str, units: Mapping[str, float], what: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.strip().lower())
+    if not found or found[2] not in units or not float(found[1]):
+        raise ValueError(f"{text!r} is not a {what}")
+    return float(found[1]) * units[found[2]]

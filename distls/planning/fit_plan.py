@@ -1,0 +1,92 @@
+"""`plan`: the memory plan of a fit, and its seconds from timing one partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from distls.execution import ClusterOptions, open_executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.memory_plan import Plan
+from distls.methods.registry import Method, method_named
+from distls.problem import Problem
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.filesystem.paths import Place
+from distls.training.configuration import complete, make_solver
+from distls.workers.runtime.rng import Purpose, rng
+
+__all__ = ["fewest", "one_thread_seconds", "plan_fit", "planned"]
+
+
+def plan_fit(
+    method: str,
+    dataset: str | Place,
+    params: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    passes: float | None = None,
+    cluster: ClusterOptions | None = None,
+    probe: bool = True,
+) -> Plan:
+    """Plan a fit without starting it.
+
+    Parameters
+    ----------
+    probe : bool
+        Read one partition and train on it in this process, to estimate the seconds of a pass.
+
+    Raises
+    ------
+    MemoryPlanError
+        It cannot fit; the message has the numbers and the remedy.
+    """
+    data = open_dataset(dataset)
+    chosen = method_named(method)
+    budget = _budget(cluster or ClusterOptions())
+    solver = planned(chosen, data, complete(chosen, params or {}, data), seed, budget)
+    plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
+    if not probe:
+        return plan
+    slots = min(budget.workers * budget.threads, len(solver.lanes))
+    return replace(plan, seconds_per_pass=one_thread_seconds(solver, data, seed) / slots)
+
+
+def planned(method: Method, data: Dataset, params: dict[str, Any], seed: int, budget: MemoryBudget) -> Any:
+    """Return the solver of a fit that is not started: it has a plan.
+
+    Raises
+    ------
+    MemoryPlanError
+        The fit cannot fit.
+    """
+    problem = Problem.of(data, params, seed, method.targets)
+    return make_solver(method, problem, params, slots=budget.workers * budget.threads, memory=budget)
+
+
+def one_thread_seconds(solver: Any, data: Dataset, seed: int) -> float:
+    """Return how long a pass takes in one thread, from reading one partition and training on it in this process."""
+    block = int(rng(seed, Purpose.PROBE).integers(len(data)))
+    task = partial(solver.probe, block)
+    task()  # compiles the kernels, warms the file cache
+    started = time.perf_counter()
+    task()
+    seconds = time.perf_counter() - started
+    return seconds / float(data.decoded_bytes[block] / data.decoded_bytes.sum())
+
+
+def fewest(asked: float | None, own: float | None) -> float | None:
+    """Return the passes that end a fit: those asked for, or where the method ends by itself."""
+    given = [passes for passes in (asked, own) if passes is not None]
+    return min(given, default=None)
+
+
+def _budget(options: ClusterOptions) -> MemoryBudget:
+    """Return the memory of the workers: as asked, or what a running cluster says."""
+    if options.scheduler is None:
+        return options.budget()
+    executor, budget = open_executor(options)
+    executor.close()
+    return budget

@@ -1,0 +1,1 @@
+"""Predictions of a model, written for every row of a data set."""

@@ -1,0 +1,219 @@
+"""`predict`: classes, sets of labels or numbers of every row, streamed partition by partition."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distls.evaluation.evaluate import check_scorable, readout_of, reference
+from distls.execution.executor import Executor
+from distls.execution.serial import SerialExecutor
+from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
+from distls.metadata_check import check_model
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import DistlsError, MismatchError, ParameterError, StorageError
+from distls.storage.filesystem.atomic import describe_os_error, text_file
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.model.model import PROBABLE, LinearModel, load_model
+from distls.storage.model.predictions import PredictionArrays
+from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
+
+__all__ = ["predict"]
+
+
+def predict(
+    model: str | Place | LinearModel,
+    dataset: Scorable,
+    out: str | Place,
+    *,
+    top: int = 1,
+    proba: bool = False,
+    labelled: bool = False,
+    format: str = "auto",
+    executor: Executor | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+    notify: Notify | None = None,
+) -> int:
+    """Write the predictions of a model; no (n_rows, n_classes) array is ever held.
+
+    Parameters
+    ----------
+    model : run path, model path or LinearModel
+    dataset : path or Dataset, or paths of source files
+        Labels are not needed. Source files are ingested first like the data of the model, into a folder beside
+        `out` that is removed after.
+    out : path
+        ``.csv``: row, label, score, and label_2, score_2, ... with `top`. ``.zarr``: arrays ``label`` (codes into
+        the attribute ``classes``) and ``score``, both of shape (n_rows, top). A model of sets of labels adds the
+        sets: a column ``labels``, separated by commas, or a group ``labels``. One of numbers gives ``prediction``
+        instead: columns prediction, prediction_2, ..., or an array of shape (n_rows, n_outputs).
+    top : int
+        How many of the best classes, or labels, a row gets.
+    proba : bool
+        Probabilities instead of scores.
+    labelled : bool
+        The source files have labels, which are read and not used.
+    format : str
+        Of the source files; see `distls.ingest`.
+    executor : Executor, optional
+    progress : callable, optional
+    notify : callable, optional
+        Called with each notice about source files, one line of text. Default: they become a UserWarning each.
+
+    Returns
+    -------
+    n_rows : int
+
+    Raises
+    ------
+    ParameterError, MismatchError, StorageError
+        Before any partition is read.
+    BadInputError
+        A source file cannot be read as asked.
+    """
+    name = "the model" if isinstance(model, LinearModel) else str(model)
+    fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
+    target = place_of(out)
+    _check_asked(fitted, name, target, top, proba)
+    check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
+    options = {"unlabelled": not labelled, "format": format, "executor": executor, "progress": progress}
+    with opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
+        check_scorable(
+            data,
+            n_features=fitted.n_features,
+            transforms_digest=fitted.transforms_digest,
+            transforms=fitted.transforms,
+            features=fitted.features,
+            model_name=name,
+        )
+        pass_on(notices, notify)
+        _write(fitted, data, target, top, proba, executor or SerialExecutor(), progress)
+        return data.meta.n_rows
+
+
+def _write(
+    fitted: LinearModel,
+    data: Dataset,
+    target: Place,
+    top: int,
+    proba: bool,
+    executor: Executor,
+    progress: Callable[[int, int, str], None] | None,
+) -> None:
+    job = PredictJob(reference(data), fitted.scored_as, top, proba, fitted.target)
+    readout = readout_of(fitted)
+    blocks = executor.map(partial(predict_block, job), range(len(data)), shared=readout)
+    counted = _counted(blocks, len(data), progress)
+    try:
+        if target.suffix == ".csv":
+            _write_csv(target, counted, fitted, _header(fitted, top, proba))
+        else:
+            _write_zarr(target, counted, fitted, data.meta.n_rows, top)
+    except OSError as error:
+        if isinstance(error, DistlsError):
+            raise
+        remedy = "nothing was written under that name; make room and predict again"
+        raise describe_os_error(error, f"cannot write {target}", remedy) from None
+
+
+def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: bool) -> None:
+    if out.suffix not in (".csv", ".zarr"):
+        raise ParameterError(f"{out}: predictions are written as .csv or .zarr; choose one of these endings")
+    if isinstance(out, Path) and not out.parent.is_dir():
+        raise StorageError(f"{out}: there is no folder {out.parent}; make it first")
+    if out.exists():
+        raise MismatchError(f"{out} exists already; remove it or choose another name")
+    if model.target == "continuous" and (top != 1 or proba):
+        asked = "--proba" if proba else f"--top {top}"
+        raise ParameterError(f"{asked}: {name} predicts numbers, all of which are written; leave it out")
+    if not 1 <= top <= model.n_outputs:
+        what = "labels" if model.target == "multilabel" else "classes"
+        raise ParameterError(f"--top {top}: the model has {len(model.classes)} {what}")
+    if proba and not model.has_probabilities:
+        raise ParameterError(
+            f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; "
+            f"train with {'ovr_log' if model.target == 'multilabel' else ' or '.join(PROBABLE) + ' (loss=log)'}"
+        )
+
+
+def _counted(
+    blocks: Iterator[Predicted], total: int, progress: Callable[[int, int, str], None] | None
+) -> Iterator[Predicted]:
+    for done, block in enumerate(blocks, 1):
+        if progress:
+            progress(done, total, "predicting")
+        yield block
+
+
+def _header(model: LinearModel, top: int, proba: bool) -> list[str]:
+    if model.target == "continuous":
+        return ["row", "prediction", *(f"prediction_{i}" for i in range(2, model.n_outputs + 1))]
+    sets = ["labels"] if model.target == "multilabel" else []
+    header = ["row", *sets, "label", "probability" if proba else "score"]
+    return header + [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", header[-1])]
+
+
+def _write_csv(target: Place, blocks: Iterator[Predicted], model: LinearModel, header: list[str]) -> None:
+    columns_of = _number_columns if model.target == "continuous" else _LabelColumns(model.classes)
+    with text_file(target) as file:
+        writer, row = csv.writer(file), 0
+        writer.writerow(header)
+        for block in blocks:
+            n_rows = len(block.scores)
+            writer.writerows(zip(range(row, row + n_rows), *columns_of(block), strict=True))
+            row += n_rows
+
+
+def _number_columns(block: Predicted) -> list[Any]:
+    """Return the numbers of each output, as short as they can be read back."""
+    return [map(str, column) for column in block.scores.T]
+
+
+class _LabelColumns:
+    """Makes the columns of a block: the sets of labels where there are any, then the best labels and their scores."""
+
+    def __init__(self, classes: list[Any]) -> None:
+        self._names = np.array([str(label) for label in classes], dtype=object)
+        # a label with a comma is quoted, as in a file of one line
+        self._quoted = [_csv_field(name) for name in self._names]
+
+    def __call__(self, block: Predicted) -> list[Any]:
+        labels = self._names[block.codes]
+        columns: list[Any] = [] if block.indptr is None else [self._sets(block)]
+        for place in range(labels.shape[1]):
+            columns += [labels[:, place], [f"{score:.7g}" for score in block.scores[:, place]]]
+        return columns
+
+    def _sets(self, block: Predicted) -> list[str]:
+        assert block.indptr is not None
+        assert block.labels is not None
+        codes, bounds = block.labels.tolist(), block.indptr.tolist()
+        return [
+            ",".join([self._quoted[code] for code in codes[first:last]])
+            for first, last in itertools.pairwise(bounds)
+        ]
+
+
+def _csv_field(text: str) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="").writerow([text])
+    return buffer.getvalue()
+
+
+def _write_zarr(
+    target: Place, blocks: Iterator[Predicted], model: LinearModel, n_rows: int, top: int
+) -> None:
+    width = model.n_outputs if model.target == "continuous" else top
+    dtype = model.weights.dtype
+    with PredictionArrays(target, n_rows, width, model.classes, dtype, model.target) as arrays:
+        for block in blocks:
+            if block.indptr is not None and block.labels is not None:
+                arrays.append_sets(block.indptr, block.labels)
+            arrays.append(*([block.scores] if model.target == "continuous" else [block.codes, block.scores]))

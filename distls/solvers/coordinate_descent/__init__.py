@@ -1,0 +1,1 @@
+"""Solvers of sparse models: block coordinate descent and proximal gradient."""

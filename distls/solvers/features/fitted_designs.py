@@ -1,0 +1,121 @@
+"""Generated features of a fit: the state that holds them, and the choice of a method that has one block of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from distls.execution.executor import Executor
+from distls.methods.registry import BLOCK_SIZE
+from distls.problem import Problem
+from distls.solvers.block_reads import BlockReader
+from distls.solvers.features import generators
+from distls.solvers.solver import State
+from distls.storage.errors import ParameterError
+from distls.workers.features.design import Design, design_of, recipe_of
+
+__all__ = ["DesignState", "OneBlock"]
+
+_PREFIX = "design_"
+
+
+@dataclass
+class DesignState(State):
+    """Base of the states of methods that generate features.
+
+    Attributes
+    ----------
+    recipe, arrays : dicts
+        Of the features: `distls.workers.features.design.recipe_of`. Empty before they are known, and for
+        the rows themselves.
+    """
+
+    recipe: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """See `State.split`; the arrays of the features are arrays of their own."""
+        scalars, arrays = super().split()
+        own = {f"{_PREFIX}{name}": array for name, array in scalars.pop("arrays").items()}
+        return scalars, arrays | own
+
+    @classmethod
+    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """See `State.join`."""
+        own = {name: array for name, array in arrays.items() if name.startswith(_PREFIX)}
+        others = {name: array for name, array in arrays.items() if name not in own}
+        inside = {name.removeprefix(_PREFIX): array for name, array in own.items()}
+        return super().join(scalars | {"arrays": inside}, others)
+
+    @property
+    def design(self) -> Design:
+        """The design of stage 0."""
+        return design_of(self.recipe, self.arrays)[0] if self.recipe else Design()
+
+    def with_design(self, design: Design) -> Self:
+        """Return the state with features of this design."""
+        recipe, arrays = recipe_of(design, 1)
+        return replace(self, recipe=recipe, arrays=arrays)
+
+
+class OneBlock:
+    """The features of a method that has one block of them: the row itself (``features=none``), or generated ones.
+
+    Parameters
+    ----------
+    params : mapping
+        ``features``, ``block_size`` and the parameters of `distls.solvers.features.generators`.
+    problem : Problem
+
+    Raises
+    ------
+    ParameterError
+        A parameter is not used by the chosen features, or does not suit the data.
+    """
+
+    def __init__(self, params: Mapping[str, Any], problem: Problem) -> None:
+        self._problem, self._n_features = problem, problem.shape[0]
+        self.generated = params["features"] != "none"
+        size = params["block_size"]
+        if size is not None and not self.generated:
+            raise ParameterError(
+                f"block_size={size}: used with generated features only; leave it out, or ask for features=fourier"
+            )
+        self._params = {**params, "block_size": size or BLOCK_SIZE, "stages": 1}
+        if self.generated:
+            generators.check_features(self._params, self._n_features)
+        else:
+            generators.check_used(self._params)
+
+    @property
+    def width(self) -> int:
+        """Features of the block."""
+        return int(self._params["block_size"]) if self.generated else self._n_features
+
+    @property
+    def reads(self) -> float:
+        """Reads of all rows before the first round."""
+        return float(self._params["pca"] is not None)
+
+    @property
+    def preparation_bytes(self) -> int:
+        """Result of a lane before the first round."""
+        return generators.preparation_bytes(self._params, self._n_features) if self.generated else 0
+
+    @property
+    def work_bytes(self) -> int:
+        """What a task needs for the features of pieces of rows."""
+        return generators.work_bytes(self._params, self._problem) if self.generated else 0
+
+    def fitted(self, reader: BlockReader, executor: Executor) -> Design:
+        """Fit what generated features need: principal components, bandwidth, masks."""
+        return generators.design_for(self._params, reader, executor, self._problem.seed)
+
+    def probe(self) -> Design:
+        """Return a design that costs what the fitted one does, without a look at the data."""
+        if not self.generated:
+            return Design()
+        return generators.probe_design(self._params, self._n_features, self._problem.seed)

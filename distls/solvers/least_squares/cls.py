@@ -1,0 +1,367 @@
+"""Calibrated least squares (Algorithm 2 of least squares revisited): residual fits and calibrations in turns.
+
+A round makes two reads of the data (`distls.workers.least_squares.calibrated_task`).
+The first sums ``X^T (y - yhat)``, from which the
+residual fit W_t, b_t comes (Eq. 18); in a process's first round also the Gram matrix, which is factorised once. The
+second adds that fit to the predictions kept for every row and sums the products of their basis G, from which the
+calibration comes (Eq. 19). One read does not do: G needs all of W_t, which needs all rows. The features may be
+generated from the rows; they are made anew in each read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import add
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.problem import Problem
+from distls.solvers.block_reads import BlockReader
+from distls.solvers.features.fitted_designs import DesignState, OneBlock
+from distls.solvers.least_squares.curvature import Metric, assemble
+from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.warm_start import check_initial
+from distls.storage.errors import DistlsError, ParameterError
+from distls.storage.model.model import LinearModel
+from distls.storage.rows import index_dtype
+from distls.workers.features.design import PIECE_ROWS, Design
+from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments
+from distls.workers.least_squares.calibrated_task import (
+    CalibratedJob,
+    FittedRound,
+    calibration_lane,
+    rebuild_lane,
+    residual_lane,
+)
+from distls.workers.least_squares.multi_point_task import warm_up_products
+from distls.workers.linear_algebra.gram import gram_work_bytes
+from distls.workers.linear_algebra.packed_triangle import packed_size
+from distls.workers.prediction.predictor import PIECE_BYTES
+from distls.workers.rounds.lanes import Lane
+from distls.workers.runtime.process import single_threaded_blas
+from distls.workers.stochastic.lane_task import KernelTypes
+
+__all__ = ["Cls", "ClsState"]
+
+# Eigenvalues of the basis G below this part of the largest are left out of the calibration: rounding errors in their
+# directions, in which predictions of the training rows hardly differ, would be seen in those of other rows.
+_KNOWN_WELL = 1e-10
+# What rounding may do to the mean squared error, relative to that of predicting nothing: targets and predictions
+# lie between 0 and 1, so rounding enters as an absolute error, of the type that products are made in.
+_ROUNDING = {"float32": 1e-6, "float64": 1e-12}
+
+
+@dataclass
+class ClsState(DesignState):
+    """Everything a round starts from, but for the predictions, which can be made anew from it.
+
+    Attributes
+    ----------
+    fits : array of shape (n_rounds, m, n_outputs)
+        The residual fits W_t, on m features: the row's own, or generated ones.
+    intercepts : float64 array of shape (n_rounds, n_outputs)
+    calibrations : float64 array of shape (n_rounds, n_powers * n_outputs, n_outputs)
+    first, before, last : float or None
+        Half the mean squared error: of predicting nothing, before the last round, and after its residual fit (None
+        where that is not finite).
+    fixed : bool
+        Whether rounds do not change the error any more.
+    """
+
+    fits: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0, 0)))
+    intercepts: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    calibrations: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0)))
+    first: float | None = None
+    before: float | None = None
+    last: float | None = None
+    fixed: bool = False
+
+
+class Cls:
+    """The solver of calibrated least squares.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its `alpha` is the ridge on every residual fit: 1/2 mean ||r - W x - b||^2 + alpha/2 ||W||_F^2.
+    params : dict
+        All parameters of the method, resolved.
+    slots : int
+        Worker threads, for the plan only.
+    memory : MemoryBudget, optional
+    initial : LinearModel, optional
+        Its weights are the fit of the first round; what follows calibrates and mends them.
+    state : str or None
+        Folder of the predictions; None: for the plan only.
+
+    Raises
+    ------
+    ParameterError
+        A parameter is not used by the features, or does not suit the data.
+    MemoryPlanError
+        The job cannot fit.
+    """
+
+    state_type = ClsState
+
+    def __init__(
+        self,
+        problem: Problem,
+        params: dict[str, Any],
+        *,
+        slots: int = 1,
+        memory: MemoryBudget | None = None,
+        initial: LinearModel | None = None,
+        state: str | None = None,
+    ) -> None:
+        self.problem, self.params = problem, params
+        self._initial = initial
+        self.powers = tuple(int(power) for power in params["basis"].split("+"))
+        self.onto = "cube" if problem.target == "multilabel" else "simplex"
+        self._folder = state
+        self._block = OneBlock(params, problem)
+        if initial is not None:
+            self._check_initial(initial)
+        self._reader = self._planned(memory or MemoryBudget(workers=slots))
+        reads = 2.0 * params["rounds"] + self._block.reads
+        self.plan = replace(self._reader.plan, passes=reads)
+        self.data, self.lanes = self._reader.data, self._reader.lanes
+        self._metric: Metric | None = None
+
+    def _check_initial(self, initial: LinearModel) -> None:
+        if self._block.generated:
+            raise ParameterError(
+                f"init={self.params['init']}: not with generated features; leave one of them out"
+            )
+        check_initial(initial, self.problem, self.params["init"])
+
+    def _planned(self, memory: MemoryBudget) -> BlockReader:
+        d, k = self._block.width, self.problem.shape[1]
+        m, itemsize = len(self.powers) * k, self.problem.dtype.itemsize
+        a_round, prepared = d * k * itemsize + (m + 1) * k * 8, self._block.preparation_bytes
+        return BlockReader(
+            self.problem,
+            lanes=self.params["lanes"],
+            # of the two reads' sums the larger; one is merged while the next lane makes its own
+            block_bytes=max(*(8 * (packed_size(size) + size * (k + 1)) for size in (d, m)), prepared),
+            # evaluation and rebuilding need all rounds
+            weight_bytes=a_round * self.params["rounds"],
+            work_bytes=self._work_bytes(),
+            # Sigma, its scaled copy, factor and what factorising needs; what the features need
+            driver_bytes=a_round * self.params["rounds"]
+            + max(4 * 8 * max((d + 1) ** 2, m * m), 6 * prepared)
+            + self._block.work_bytes,
+            memory=memory,
+        )
+
+    def _work_bytes(self) -> int:
+        """Return what a task needs besides sums and weights."""
+        d, k = self._block.width, self.problem.shape[1]
+        dtype, most_rows = self.problem.dtype, int(self.problem.dataset.table.rows.max(initial=0))
+        # the predictions of a partition, and its scores when it is evaluated
+        rows = 2 * most_rows * k * 8
+        # of a piece of rows: a copy of them, basis and its powers, predictions, slopes and their squares
+        piece = PIECE_ROWS * (d * dtype.itemsize + (3 * len(self.powers) + 4) * k * 8)
+        return rows + piece + PIECE_BYTES + gram_work_bytes(d + k + 1, dtype) + self._block.work_bytes
+
+    def prepare(self, executor: Executor) -> None:
+        """Have the kernels compiled here, then loaded by every worker."""
+        meta = self.problem.dataset.meta
+        indices = index_dtype(meta.n_features).name
+        types = KernelTypes(meta.layout, meta.dtype, indices, self.problem.dtype.name, self.problem.loss)
+        warm_up_products(types)
+        executor.each_worker(warm_up_products, types)
+
+    def init(self) -> ClsState:
+        """Return the state without rounds: all predictions are zero."""
+        k = self.problem.shape[1]
+        return ClsState(
+            fits=np.empty((0, self._block.width, k), self.problem.dtype),
+            intercepts=np.empty((0, k)),
+            calibrations=np.empty((0, len(self.powers) * k, k)),
+        )
+
+    def step(self, state: ClsState, executor: Executor) -> tuple[ClsState, RoundReport]:
+        """Do one round of Algorithm 2."""
+        if self._block.generated and not state.recipe:
+            state = self._prepared(state, executor)
+        job = self._job(state.design, state.round, with_gram=self._metric is None)
+        before = state.calibrations[-1] if state.round else None
+        rebuild = partial(self._rebuild, state, executor)
+        residuals = self._reader.reduce(executor, partial(residual_lane, job), before, rebuild=rebuild)
+        loss = _mean_loss(residuals)
+        self._check_fall(state.round, "calibration", state.last, loss, state.first)
+        fit = self._fit(residuals.folds[0], state)
+        start = FittedRound(fit, before)
+        fitted = self._reader.reduce(executor, partial(calibration_lane, job), start, rebuild=rebuild)
+        first = loss if state.first is None else state.first
+        given = self._starts_from_model(state)
+        if not given:
+            self._check_fall(state.round + 1, "residual fit", loss, _mean_loss(fitted), first)
+        following = replace(
+            state,
+            round=state.round + 1,
+            passes=state.passes + 2.0,
+            fits=np.concatenate([state.fits, fit.weights[None]]),
+            intercepts=np.concatenate([state.intercepts, fit.intercept[None]]),
+            calibrations=np.concatenate([state.calibrations, self._calibrate(fitted.folds[0])[None]]),
+            first=first,
+            before=None if given else loss,
+            last=_mean_loss(fitted) if np.isfinite(_mean_loss(fitted)) else None,
+            fixed=state.before is not None and state.before - loss <= self._rounding * first,
+        )
+        return following, self._report(residuals, fitted)
+
+    def _prepared(self, state: ClsState, executor: Executor) -> ClsState:
+        """Fit what the features need: principal components, bandwidth, masks."""
+        design = self._block.fitted(self._reader, executor)
+        return replace(state.with_design(design), passes=state.passes + self._block.reads)
+
+    @property
+    def _rounding(self) -> float:
+        return _ROUNDING[self.problem.dtype.name]
+
+    def _job(self, design: Design, version: int, *, with_gram: bool) -> CalibratedJob:
+        block = BlockJob(
+            data=self.data,
+            loss=self.problem.loss,
+            design=design,
+            n_outputs=self.problem.shape[1],
+            dtype=self.problem.dtype.name,
+            class_weight=self._reader.class_weight,
+            with_gram=with_gram,
+            state=self._folder,
+            version=version,
+        )
+        return CalibratedJob(block, self.powers, self.onto)
+
+    def probe(self, block: int) -> None:
+        """Do the first read of one partition in this process and forget it: what `plan` times."""
+        job = self._job(self._block.probe(), 0, with_gram=True)
+        data = replace(job.block.data, cache_bytes=0, prefetch=False)
+        residual_lane(replace(job, block=replace(job.block, data=data)), None, Lane(0, (block,)))
+
+    def _starts_from_model(self, state: ClsState) -> bool:
+        return self._initial is not None and not state.round
+
+    def _fit(self, sums: Moments, state: ClsState) -> Block:
+        """Return the ridge regression of the residuals on the features (Eq. 18), or the initial model."""
+        intercept, design = self.problem.fit_intercept, state.design
+        with single_threaded_blas():
+            if self._metric is None:
+                sigma = assemble(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
+                eps = float(np.finfo(self.problem.dtype).eps)
+                self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept, eps=eps)
+            slopes = [sums.slopes[None]] if intercept else []
+            if self._initial is not None and self._starts_from_model(state):
+                weights = self._initial.weights.astype(self.problem.dtype)
+                return Block(design, weights, self._initial.intercept.astype(np.float64))
+            gradients = np.concatenate([*slopes, sums.cross]) / sums.weight_sum
+            fit = -self._metric.steps(gradients, 1.0)
+        constant = fit[0] if intercept else np.zeros(fit.shape[1])
+        weights = np.ascontiguousarray(fit[int(intercept) :]).astype(self.problem.dtype)
+        return Block(design, weights, constant)
+
+    def _calibrate(self, sums: Moments) -> NDArray[np.float64]:
+        """Return the least-squares fit of the targets on the basis G (Eq. 19).
+
+        As the identity, which G contains, plus the fit of what it leaves: where G is nearly singular (the predictions
+        of a row sum to one) directions are left out of that, and the error still cannot rise.
+        """
+        gram = assemble(sums.gram, sums.sums, sums.weight_sum, intercept=False)
+        with single_threaded_blas():
+            correction = -_solve_in_span(gram, sums.cross / sums.weight_sum)
+        first, k = self.powers.index(1), correction.shape[1]
+        correction[first * k : (first + 1) * k] += np.eye(k)
+        return correction
+
+    def _check_fall(
+        self, number: int, what: str, before: float | None, after: float, first: float | None
+    ) -> None:
+        """Assert that a step has not raised the squared error of the training rows beyond rounding.
+
+        Raises
+        ------
+        DistlsError
+            It has.
+        """
+        if before is None or first is None or not after > before + self._rounding * first:
+            return
+        remedy = "try a larger alpha" + (" or dtype=float64" if self.problem.dtype == np.float32 else "")
+        raise DistlsError(
+            f"cls: the {what} of round {number} raised half the mean squared error from {before:.12g} to "
+            f"{after:.12g}, which only rounding can do; {remedy}"
+        )
+
+    def _rebuild(self, state: ClsState, executor: Executor) -> None:
+        """Make the predictions anew where they are lost."""
+        lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
+        job = self._job(state.design, state.round, with_gram=False)
+        executor.reduce(partial(rebuild_lane, job), lanes, merge=add, shared=_rounds(state))
+
+    def _report(self, residuals: BlockSums, fitted: BlockSums) -> RoundReport:
+        """Return what both reads cost; loss and error are those of the predictions before the round."""
+        report, other = self._reader.report(residuals), self._reader.report(fitted)
+        names = ("n_rows", "bytes_read", "cached_bytes", "kernel_seconds", "wait_seconds")
+        sums = {name: getattr(report, name) + getattr(other, name) for name in names}
+        seconds = {
+            worker: report.worker_seconds.get(worker, 0.0) + other.worker_seconds.get(worker, 0.0)
+            for worker in {**report.worker_seconds, **other.worker_seconds}
+        }
+        peaks = {**report.worker_peaks, **other.worker_peaks}
+        return replace(report, **sums, worker_seconds=seconds, worker_peaks=peaks)
+
+    def status(self, state: ClsState) -> Status:
+        """Tell whether all rounds are done, or change nothing any more."""
+        if state.round and state.last is None:
+            return Status.DIVERGED
+        if state.fixed:
+            return Status.CONVERGED
+        return Status.MAX_PASSES if state.round >= self.params["rounds"] else Status.RUNNING
+
+    def weights(self, state: ClsState) -> Weights:
+        """Return what replays all rounds: the residual fits side by side, and the calibrations."""
+        d, k = self.problem.shape
+        recipe: dict[str, Any] = {
+            "n_features": d,
+            "calibration": {"powers": list(self.powers), "onto": self.onto},
+        }
+        arrays: dict[str, NDArray[Any]] = {"calibration": state.calibrations}
+        if state.recipe:
+            recipe["features"] = state.recipe
+            arrays |= state.arrays
+        fits = state.fits if state.round else np.empty((0, d, k), self.problem.dtype)
+        side_by_side = np.ascontiguousarray(fits.transpose(1, 0, 2)).reshape(fits.shape[1], state.round * k)
+        return Weights(side_by_side, state.intercepts.reshape(-1), recipe, arrays)
+
+
+def _solve_in_span(gram: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``gram^-1 @ right`` in the span of the eigenvectors that are known well, at unit diagonal."""
+    scale = np.sqrt(np.diag(gram))
+    scale[scale == 0.0] = 1.0
+    values, vectors = linalg.eigh(gram / scale / scale[:, None], check_finite=False)
+    kept = values > _KNOWN_WELL * values[-1]
+    inner = vectors[:, kept].T @ (right / scale[:, None])
+    return np.asarray((vectors[:, kept] @ (inner / values[kept][:, None])) / scale[:, None])
+
+
+def _mean_loss(sums: BlockSums) -> float:
+    return sums.folds[0].loss_sum / sums.folds[0].weight_sum
+
+
+def _rounds(state: ClsState) -> list[FittedRound]:
+    """Return all rounds, each with the calibration of the one before it."""
+    design = state.design
+    earlier: Sequence[NDArray[np.float64] | None] = [None, *state.calibrations]
+    fits = zip(state.fits, state.intercepts, strict=True)
+    return [
+        FittedRound(Block(design, weights, intercept), earlier[number])
+        for number, (weights, intercept) in enumerate(fits)
+    ]

@@ -1,0 +1,125 @@
+"""What gls refuses, and what it plans, before anything is read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from distls.execution.memory_budget import MemoryBudget
+from distls.problem import Problem
+from distls.solvers.block_reads import BlockReader
+from distls.solvers.least_squares.ridge_path import grid_size
+from distls.storage.errors import MemoryPlanError, ParameterError
+from distls.workers.features.design import PIECE_ROWS
+from distls.workers.least_squares.multi_point_task import SCORES
+from distls.workers.least_squares.ridge_task import held_out_bytes
+from distls.workers.linear_algebra.gram import gram_work_bytes
+from distls.workers.linear_algebra.packed_triangle import packed_size
+
+__all__ = ["check_combination", "may_need_basis", "planned_reader"]
+
+# With alpha above this share of the mean square norm of the rows another basis is never needed.
+_WELL_CONDITIONED = 1e-6
+
+
+def may_need_basis(mean_square_norm: float, alpha: float) -> bool:
+    """Tell, from metadata alone, whether alpha is too small to keep the metric well-conditioned."""
+    return alpha <= _WELL_CONDITIONED * mean_square_norm
+
+
+def check_combination(problem: Problem, params: dict[str, Any]) -> None:
+    """Refuse parameters that would have no effect.
+
+    Raises
+    ------
+    ParameterError
+    """
+    if problem.loss == "squared":
+        for name in ("lipschitz", "accelerate", "init"):
+            if params[name] is not None:
+                raise ParameterError(
+                    f"gls: {name}={params[name]}: link=identity is solved in closed form and has no use for it; "
+                    "drop it"
+                )
+    if params["alpha"] != "path":
+        for name in ("folds", "alphas"):
+            if params[name] is not None:
+                raise ParameterError(
+                    f"gls: {name}={params[name]} is of alpha=path; give that too, or drop it"
+                )
+
+
+_PROPOSED_SIZES = (8192, 4096, 2048, 1024, 512, 256)
+
+
+def planned_reader(problem: Problem, params: dict[str, Any], folds: int, memory: MemoryBudget) -> BlockReader:
+    """Return the reader; where it does not fit, say what would: less of a path, or a block size of `stagewise`."""
+    n_features, lanes = problem.shape[0], params["lanes"]
+    alphas = grid_size(params["alphas"]) if params["alpha"] == "path" else 0
+    try:
+        return _reader(problem, lanes, _Sizes(n_features, folds, alphas), memory)
+    except MemoryPlanError as error:
+        if alphas and _fits(problem, lanes, _Sizes(n_features, 1, 0), memory):
+            raise MemoryPlanError(
+                f"{error}, or try fewer alphas or folds: -p alphas=1:0.1:0.01 -p folds=2"
+            ) from None
+        for size in (size for size in _PROPOSED_SIZES if size < n_features):
+            if _fits(problem, lanes, _Sizes(size, 1, 0), memory):
+                raise MemoryPlanError(
+                    f"{error}, or fit blocks of features: `distls fit stagewise` with -p block_size={size}"
+                ) from None
+        raise
+
+
+class _Sizes(NamedTuple):
+    """Of a fit: features, folds (1 without a path) and alphas (0 without)."""
+
+    width: int
+    folds: int
+    alphas: int
+
+
+def _fits(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBudget) -> bool:
+    try:
+        _reader(problem, lanes, sizes, memory)
+    except MemoryPlanError:
+        return False
+    return True
+
+
+def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBudget) -> BlockReader:
+    closed, k, size = problem.loss == "squared", problem.shape[1], problem.dtype.itemsize
+    m = sizes.width + problem.fit_intercept
+    gram, half, sums = 8 * m * m, 8 * packed_size(m), 8 * m * k
+    in_another = bool(sizes.alphas) or may_need_basis(problem.dataset.meta.mean_square_norm, problem.alpha)
+    # Gram matrices of every fold at one read, or weights of every fold and alpha at each
+    grams = sizes.folds if closed else 1
+    fits = 1 if closed or not sizes.alphas else sizes.folds * sizes.alphas
+    rows = PIECE_ROWS * m * (size + 16 * in_another)
+    work = grams * gram_work_bytes(m, problem.dtype) + 2 * gram * in_another
+    if closed and sizes.alphas:
+        # what is sent then is less than what is held while reading
+        work = max(work, held_out_bytes(m, sizes.alphas * k))
+    return BlockReader(
+        problem,
+        lanes=lanes,
+        block_bytes=max(grams * (half + 2 * sums), 2 * fits * sums),
+        weight_bytes=2 * fits * sums,
+        # a basis is sent in one round only
+        work_bytes=work + rows + _piece_bytes(problem, fits),
+        # Sigma, its factor, and the copies they are made from; the points of the state
+        driver_bytes=(3 * bool(sizes.alphas) + 4) * gram + closed * sizes.folds * half + 14 * fits * sums,
+        memory=memory,
+    )
+
+
+def _piece_bytes(problem: Problem, fits: int) -> int:
+    """Return what scores and slopes take, of a piece of dense rows or of a partition of sparse ones."""
+    dataset, k = problem.dataset, problem.shape[1]
+    n_rows = int(dataset.table.rows.max(initial=0))
+    # values of another type than asked for are copied
+    copied = 2 * (dataset.meta.dtype != problem.dtype.name) * int(dataset.decoded_bytes.max(initial=0))
+    if fits > 1:
+        return 4 * 8 * min(2 * fits * k * n_rows, max(SCORES, 2 * fits * k * PIECE_ROWS)) + copied
+    if dataset.meta.layout == "dense":
+        return 8 * k * (n_rows + 8 * min(n_rows, PIECE_ROWS))
+    return 8 * k * 9 * n_rows + copied

@@ -1,0 +1,387 @@
+"""Stagewise regression (Algorithm 3 of least squares revisited): residuals fitted by one block of features a stage.
+
+The predictions of every row are kept in RUN/state. A round reads the data once: it adds the block of the stage
+before to the predictions, making its features anew, and sums the statistics of the block at hand. What is kept can
+be lost at any time, because the state has the weights of all stages and replays them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.problem import Problem
+from distls.solvers.block_reads import BlockReader
+from distls.solvers.features import generators
+from distls.solvers.least_squares import curvature
+from distls.solvers.least_squares.curvature import Metric
+from distls.solvers.least_squares.stagewise_state import (
+    StagewiseState,
+    append_block,
+    assemble,
+    base_of,
+    block_of,
+)
+from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.warm_start import check_initial
+from distls.storage.errors import ParameterError
+from distls.storage.model.model import LinearModel
+from distls.workers.features.design import Design
+from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments, block_lane
+from distls.workers.least_squares.replay_task import ReplayJob, replay_lane
+from distls.workers.linear_algebra.gram import gram_work_bytes
+from distls.workers.linear_algebra.packed_triangle import packed_size
+from distls.workers.rounds.lanes import Lane
+from distls.workers.runtime.process import single_threaded_blas
+
+__all__ = ["Stagewise", "with_defaults"]
+
+Array = NDArray[np.float64]
+
+# Orders of the original features, and what the generator of blocks calls them.
+ORDERS = {
+    "random": "columns",
+    "replacement": "columns-replaced",
+    "frequency": "frequency",
+    "gradient": generators.GRADIENT,
+}
+_INNER_ROUNDS = 50
+_RANDOM_STAGES = 16
+# The Lipschitz constant of the softmax; that of the identity is 1.
+_SOFTMAX = 0.5
+
+
+def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
+    """Return all parameters, those that were left open decided, in the words of `distls.solvers.features.generators`.
+
+    Raises
+    ------
+    ParameterError
+        One was given that the setting does not use.
+    """
+    original = params["features"] == "original"
+    logistic = params["inner"] == "logistic"
+    _refuse(params, "order", "features=original", used=original)
+    _refuse(params, "models", "random features", used=not original)
+    _refuse(params, "inner_rounds", "inner=logistic", used=logistic)
+    _refuse(params, "accelerate", "inner=logistic", used=logistic)
+    chosen = dict(params)
+    chosen["features"] = ORDERS[params["order"] or "random"] if original else params["features"]
+    chosen["inner_rounds"] = (params["inner_rounds"] or _INNER_ROUNDS) if logistic else 1
+    chosen["models"] = params["models"] or 1
+    per_pass = generators.stages_per_pass(chosen, n_features)
+    chosen["stages"] = params["stages"] or (per_pass if original else _RANDOM_STAGES)
+    return chosen
+
+
+def _refuse(params: dict[str, Any], name: str, only: str, *, used: bool) -> None:
+    if params[name] is not None and not used:
+        raise ParameterError(f"{name}={params[name]}: used with {only} only; leave it out")
+
+
+class Stagewise:
+    """The stagewise solver.
+
+    Parameters
+    ----------
+    problem : Problem
+    params : dict
+        All parameters of the method, resolved.
+    slots : int
+        Worker threads, for the plan only.
+    memory : MemoryBudget, optional
+    initial : LinearModel, optional
+        The first stage fits what this model has left; its weights are part of the model.
+    state : str, optional
+        Folder of the predictions; without one there is a plan, but no training.
+
+    Raises
+    ------
+    ParameterError
+        A parameter is not used by the setting, or does not suit the data.
+    MemoryPlanError
+        The job cannot fit.
+    """
+
+    state_type = StagewiseState
+
+    def __init__(
+        self,
+        problem: Problem,
+        params: dict[str, Any],
+        *,
+        slots: int = 1,
+        memory: MemoryBudget | None = None,
+        initial: LinearModel | None = None,
+        state: str | None = None,
+    ) -> None:
+        n_features, self._k = problem.shape
+        self.problem = problem
+        self.params = with_defaults(params, n_features)
+        generators.check_features(self.params, n_features)
+        self._kept = state
+        self._initial = initial
+        if initial is not None:
+            check_initial(initial, problem, params["init"])
+        self._calibrated = params["inner"] == "calibrated"
+        self._logistic = params["inner"] == "logistic"
+        self._lipschitz = _SOFTMAX if self._logistic else 1.0
+        self._per_pass = generators.stages_per_pass(self.params, n_features)
+        self._stages = self.params["stages"] * self.params["models"]
+        self._ordered = params["features"] == "original" and params["order"] != "replacement"
+        self._metric: tuple[int, Metric] | None = None
+        self.reader = self._reader(memory or MemoryBudget(workers=slots))
+        self.plan = replace(self.reader.plan, passes=self._passes())
+        self.data, self.lanes = self.reader.data, self.reader.lanes
+
+    def _reader(self, memory: MemoryBudget) -> BlockReader:
+        n_features, k = self.problem.shape
+        size = self.problem.dtype.itemsize
+        width = generators.block_width(self.params, n_features)
+        m = width + self._calibrated * k
+        base = n_features * k * (self._initial is not None)
+        model = self._stages * width * k + base
+        ranks = self._ordered and self.params["features"] == generators.GRADIENT
+        rows = int(self.problem.dataset.table.rows.max(initial=0))
+        return BlockReader(
+            self.problem,
+            lanes=self.params["lanes"],
+            # the Gram matrix and the products with the slopes, or those of all columns
+            block_bytes=max(
+                8 * (packed_size(m) + m * (k + 1)),
+                8 * n_features * k * ranks,
+                generators.preparation_bytes(self.params, n_features),
+            ),
+            weight_bytes=8 * ((2 * m + 2) * k + base),
+            # a product of pieces before it is added, predictions before and after, slopes; blocks that are replayed
+            work_bytes=generators.work_bytes(self.params, self.problem)
+            + gram_work_bytes(m + k + 1, self.problem.dtype)
+            + rows * k * (3 * size + 16)
+            + model * size,
+            # weights of all stages, here and in the model; Sigma, its scaled form, its factor; what features need
+            driver_bytes=4 * model * size
+            + (3 + self._logistic) * 8 * m * m
+            + 6 * generators.preparation_bytes(self.params, n_features)
+            + generators.work_bytes(self.params, self.problem),
+            memory=memory,
+        )
+
+    def _passes(self) -> float:
+        """Return the reads of the whole fit."""
+        orders = -(-self._stages // self._per_pass) if self.params["features"] == generators.GRADIENT else 0
+        once = (self.params["pca"] is not None) + (self.params["features"] == "frequency")
+        return float(self._stages * self.params["inner_rounds"] + orders + once)
+
+    def prepare(self, executor: Executor) -> None:
+        """Nothing is needed before the first round: kernels are compiled by the first task that calls them."""
+
+    def init(self) -> StagewiseState:
+        """Return the state without any block but the initial model."""
+        k, dtype = self._k, self.problem.dtype
+        state = StagewiseState(
+            coefficients=np.empty((0, k), dtype),
+            intercepts=np.empty((0, k)),
+            calibrations=np.empty((0, k, k) if self._calibrated else (0, 0, 0), dtype),
+        )
+        if self._initial is None:
+            return state
+        weights, intercept = self._initial.weights.astype(dtype), self._initial.intercept.astype(np.float64)
+        return replace(state, base=weights, base_intercept=intercept)
+
+    def step(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
+        """Do one round: order the features anew, or fit a block, or take one step of a logistic block."""
+        if not state.recipe:
+            state = self._prepared(state, executor)
+        stage_starts = state.inner == 0
+        if stage_starts and self._ordered and state.orders * self._per_pass <= state.stage:
+            if self.params["features"] == generators.GRADIENT:
+                return self._rank(state, executor)
+            state = self._reordered(state, executor)
+        return self._descend(state, executor) if self._logistic else self._fit(state, executor)
+
+    def _prepared(self, state: StagewiseState, executor: Executor) -> StagewiseState:
+        """Fit what the features need: principal components, bandwidth, masks."""
+        design = generators.design_for(self.params, self.reader, executor, self.problem.seed)
+        reads = float(self.params["pca"] is not None)
+        return replace(state.with_design(design), passes=state.passes + reads)
+
+    def _reordered(self, state: StagewiseState, executor: Executor) -> StagewiseState:
+        if self.params["features"] == "frequency" and state.orders:
+            return replace(state, orders=state.orders + 1)
+        order = generators.column_order(self.params, self.reader, executor, self.problem.seed, state.orders)
+        reads = float(self.params["features"] == "frequency")
+        return replace(state, order=order, orders=state.orders + 1, passes=state.passes + reads)
+
+    def _rank(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
+        """Order the original features by the gradient at the predictions so far."""
+        result = self._read(state, executor, Design(n_features=self.problem.shape[0]), with_gram=False)
+        order = generators.gradient_order(result.folds[0].cross)
+        return self._reported(self._after(state, order=order, orders=state.orders + 1), result)
+
+    def _fit(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
+        """Fit the residuals by one block: least squares, with the predictions as columns where calibrated."""
+        design = generators.design_at(state.design, state.stage, state.order)
+        beside = self._calibrated and (state.has_base or not self._starts_model(state))
+        result = self._read(state, executor, design, with_predictions=beside)
+        sums = result.folds[0]
+        with single_threaded_blas():
+            own = self._new_metric(self._sigma(sums))
+            steps = own.steps(self._gradient(sums), self._lipschitz)
+        return self._reported(self._appended(self._noted(state, own), design, -steps), result)
+
+    def _descend(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
+        """Take one step of Algorithm 1 on one block, the predictions so far being an offset of the margins."""
+        design = generators.design_at(state.design, state.stage, state.order)
+        first = state.inner == 0
+        current = None if first else self._block(design, state.point)
+        result = self._read(state, executor, design, current, with_gram=first)
+        sums = result.folds[0]
+        gradient = self._gradient(sums)
+        point = np.zeros_like(gradient) if first else state.point
+        gradient[int(self.problem.fit_intercept) :] += (
+            self.problem.alpha * point[int(self.problem.fit_intercept) :]
+        )
+        sigma = self._sigma(sums) if first else state.sigma
+        with single_threaded_blas():
+            own = self._metric_of(state.stage, sigma)
+            state = self._noted(state, own) if first else state
+            iterate = point - own.steps(gradient, self._lipschitz)
+        if state.inner + 1 == self.params["inner_rounds"]:
+            return self._reported(self._appended(state, design, iterate), result)
+        accelerated = self.params["accelerate"] == "nesterov"
+        momentum = state.inner / (state.inner + 3.0) if accelerated else 0.0
+        before = point if first else state.iterate
+        following = self._after(
+            state,
+            inner=state.inner + 1,
+            sigma=sigma,
+            iterate=iterate,
+            point=iterate + momentum * (iterate - before),
+        )
+        return self._reported(following, result)
+
+    def _noted(self, state: StagewiseState, own: Metric) -> StagewiseState:
+        """Return the state with one more singular block counted, if this one is."""
+        return replace(state, singular=state.singular + (own.rank < own.size))
+
+    def _reported(self, state: StagewiseState, result: BlockSums) -> tuple[StagewiseState, RoundReport]:
+        report = self.reader.report(result)
+        report.details = {"stages": state.stage, "inner": state.inner}
+        if state.singular:
+            report.notes = [
+                f"{state.singular} block(s) had a singular Sigma: directions in which their features do not vary were "
+                "left out; alpha above 0 leaves none out"
+            ]
+        return state, report
+
+    def _read(
+        self,
+        state: StagewiseState,
+        executor: Executor,
+        design: Design,
+        current: Block | None = None,
+        **options: bool,
+    ) -> BlockSums:
+        """Read the data once, after the newest block was added to the predictions if it was not yet."""
+        behind = state.version < state.blocks
+        afresh = behind and self._starts_model(state)
+        job = self._job(design, version=state.version, afresh=afresh, **options)
+        fitted = base_of(state) if afresh else [block_of(state, state.stage - 1)] if behind else []
+        added = fitted[0] if fitted else None
+        rebuild = partial(self._rebuild, state, executor)
+        return self.reader.read(executor, job, added, current, rebuild=rebuild)
+
+    def _job(self, design: Design, **options: Any) -> BlockJob:
+        return BlockJob(
+            data=self.data,
+            loss=self.problem.loss,
+            design=design,
+            n_outputs=self._k,
+            dtype=self.problem.dtype.name,
+            class_weight=self.reader.class_weight,
+            state=self._kept,
+            joint=True,
+            **options,
+        )
+
+    def _rebuild(self, state: StagewiseState, executor: Executor) -> None:
+        """Make the predictions of `state.version` anew where they are lost."""
+        assert self._kept is not None
+        stages = state.version - state.has_base
+        first = stages // self.params["stages"] * self.params["stages"]
+        fitted = [*base_of(state), *(block_of(state, stage) for stage in range(first, stages))]
+        job = ReplayJob(self.data, self._k, self.problem.dtype.name, self._kept, state.version)
+        lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
+        executor.reduce(partial(replay_lane, job), lanes, merge=_add, shared=fitted)
+
+    def _starts_model(self, state: StagewiseState) -> bool:
+        return state.stage % self.params["stages"] == 0
+
+    def _sigma(self, sums: Moments) -> Array:
+        return curvature.assemble(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
+
+    def _gradient(self, sums: Moments) -> Array:
+        """Return the mean slopes times the features, shape (m, k), the intercept's in front."""
+        parts = [sums.slopes[None]] * self.problem.fit_intercept + [sums.cross]
+        return np.concatenate(parts) / sums.weight_sum
+
+    def _new_metric(self, sigma: Array) -> Metric:
+        eps = float(np.finfo(self.problem.dtype).eps)
+        return Metric.scaled(sigma, self.problem.alpha, intercept=self.problem.fit_intercept, eps=eps)
+
+    def _metric_of(self, stage: int, sigma: Array) -> Metric:
+        """Return the metric of a stage under way, factorised once."""
+        if self._metric is None or self._metric[0] != stage:
+            self._metric = stage, self._new_metric(sigma.copy())
+        return self._metric[1]
+
+    def _block(self, design: Design, values: Array) -> Block:
+        """Return weights and intercept of a block of features."""
+        if not self.problem.fit_intercept:
+            return Block(design, values, np.zeros(self._k))
+        return Block(design, values[1:], values[0])
+
+    def _appended(self, state: StagewiseState, design: Design, values: Array) -> StagewiseState:
+        block = self._block(design, values)
+        width = design.width(self.problem.shape[0])
+        return append_block(self._after(state), design, width, block.weights, block.intercept)
+
+    def _after(self, state: StagewiseState, **changes: Any) -> StagewiseState:
+        """Return the state after one round, which has brought the predictions up to date."""
+        return replace(
+            state, round=state.round + 1, passes=state.passes + 1.0, version=state.blocks, **changes
+        )
+
+    def probe(self, block: int) -> None:
+        """Work through one partition in this process as a round does, and forget it: what `plan` times."""
+        n_features, k = self.problem.shape
+        design = generators.probe_design(self.params, n_features, self.problem.seed)
+        job = replace(self._job(design, with_predictions=self._calibrated), state=None)
+        job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False))
+        weights = np.zeros((design.width(n_features) + self._calibrated * k, k))
+        before = Block(design, weights, np.zeros(k))
+        with single_threaded_blas():
+            block_lane(job, (before, None), Lane(0, (block,)))
+
+    def status(self, state: StagewiseState) -> Status:
+        """Tell whether all stages are done, and whether the newest weights are finite."""
+        newest = int(state.widths[-1]) if state.stage else 0
+        values = state.coefficients[len(state.coefficients) - newest :], state.intercepts[-1:], state.point
+        if not all(np.isfinite(array).all() for array in values):
+            return Status.DIVERGED
+        return Status.CONVERGED if state.stage >= self._stages else Status.RUNNING
+
+    def weights(self, state: StagewiseState) -> Weights:
+        """Return the model of what is fitted so far."""
+        with single_threaded_blas():
+            return assemble(state, self.problem.shape[0], self.params["stages"])
+
+
+def _add(left: int, right: int) -> int:
+    return left + right

@@ -1,0 +1,198 @@
+"""What stagewise regression has fitted so far: its state, its blocks one by one, and the model that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.solvers.features.fitted_designs import DesignState
+from distls.solvers.features.generators import design_at
+from distls.solvers.solver import Weights
+from distls.workers.features.design import Design, recipe_of
+from distls.workers.least_squares.block_task import Block
+
+__all__ = ["StagewiseState", "append_block", "assemble", "base_of", "block_of"]
+
+Array = NDArray[np.float64]
+
+
+def _nothing() -> Any:
+    return np.empty((0, 0))
+
+
+def _no_columns() -> NDArray[np.int64]:
+    return np.empty(0, np.int64)
+
+
+@dataclass
+class StagewiseState(DesignState):
+    """Everything a round starts from, but for the predictions in RUN/state, which follow from it.
+
+    Attributes
+    ----------
+    stage : int
+        Blocks fitted.
+    version : int
+        Of the kept predictions: those after so many blocks, the initial model being one.
+    base : array of shape (n_features, k) or (0, 0)
+        Weights of the initial model, where there is one: every model's predictions start from its own.
+    base_intercept : float64 array of shape (k,)
+    orders : int
+        Orders made of the original features, one a pass over them.
+    order : int64 array of shape (n_features,)
+        The newest of them.
+    widths : int64 array of shape (stage,)
+        Features of each block.
+    columns : int64 array of shape (sum of widths,)
+        Original features of all blocks; empty for random ones.
+    coefficients : array of shape (sum of widths, k)
+        Weights of all blocks, in the order of their stages.
+    intercepts : float64 array of shape (stage, k)
+    calibrations : array of shape (stage, k, k)
+        Weights on the predictions before each block; (0, k, k) without calibration.
+    singular : int
+        Blocks whose Sigma was singular.
+    inner : int
+        Rounds done of the stage under way, where a stage takes several; the arrays that follow are its own.
+    sigma : float64 array of shape (m, m)
+        As `distls.solvers.least_squares.curvature.assemble` returns it: with an intercept, the
+        constant column is the first.
+    iterate : float64 array of shape (m, k)
+        Weights, the intercept in front where there is one.
+    point : float64 array of shape (m, k)
+        Where the next gradient is taken.
+    """
+
+    stage: int = 0
+    version: int = 0
+    base: NDArray[Any] = field(default_factory=_nothing)
+    base_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    orders: int = 0
+    order: NDArray[np.int64] = field(default_factory=_no_columns)
+    widths: NDArray[np.int64] = field(default_factory=_no_columns)
+    columns: NDArray[np.int64] = field(default_factory=_no_columns)
+    coefficients: NDArray[Any] = field(default_factory=_nothing)
+    intercepts: NDArray[np.float64] = field(default_factory=_nothing)
+    calibrations: NDArray[Any] = field(default_factory=_nothing)
+    singular: int = 0
+    inner: int = 0
+    sigma: NDArray[np.float64] = field(default_factory=_nothing)
+    iterate: NDArray[np.float64] = field(default_factory=_nothing)
+    point: NDArray[np.float64] = field(default_factory=_nothing)
+
+    @property
+    def design(self) -> Design:
+        """The design of stage 0, from which those of all stages follow."""
+        if self.recipe["kind"] != "columns":
+            return super().design
+        return Design(**{name: self.recipe[name] for name in ("kind", "size", "seed", "n_features")})
+
+    @property
+    def has_base(self) -> bool:
+        """Whether there is an initial model."""
+        return len(self.base) > 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks fitted, and the initial model."""
+        return self.stage + self.has_base
+
+
+def base_of(state: StagewiseState) -> list[Block]:
+    """Return the initial model as a block, if there is one."""
+    return [Block(Design(), state.base, state.base_intercept)] if state.has_base else []
+
+
+def block_of(state: StagewiseState, stage: int) -> Block:
+    """Return the block that was fitted in a stage: weights on its features, then on the predictions before it."""
+    first = int(state.widths[:stage].sum())
+    rows = slice(first, first + int(state.widths[stage]))
+    if len(state.columns):
+        design = replace(state.design, stage=stage, size=rows.stop - rows.start, columns=state.columns[rows])
+    else:
+        design = design_at(state.design, stage, _no_columns())
+    parts = [state.coefficients[rows], *state.calibrations[stage : stage + 1]]
+    return Block(design, np.concatenate(parts), state.intercepts[stage])
+
+
+def append_block(
+    state: StagewiseState, design: Design, width: int, weights: Array, intercept: Array
+) -> StagewiseState:
+    """Return the state after one more stage.
+
+    Parameters
+    ----------
+    width : int
+        Features of the block.
+    weights : float64 array of shape (width, k) or (width + k, k)
+        What is below the features are weights on the predictions before the block.
+    intercept : float64 array of shape (k,)
+    """
+    k = len(intercept)
+    weights = weights.astype(state.coefficients.dtype)
+    calibrations = state.calibrations
+    if calibrations.shape[1:] == (k, k):
+        own = weights[width:] if len(weights) > width else np.zeros((k, k), weights.dtype)
+        calibrations = np.concatenate([calibrations, own[None]])
+    columns = state.columns if design.columns is None else np.append(state.columns, design.columns)
+    return replace(
+        state,
+        stage=state.stage + 1,
+        widths=np.append(state.widths, width),
+        columns=columns,
+        coefficients=np.concatenate([state.coefficients, weights[:width]]),
+        intercepts=np.concatenate([state.intercepts, intercept[None]]),
+        calibrations=calibrations,
+        inner=0,
+        sigma=np.empty((0, 0)),
+        iterate=np.empty((0, 0)),
+        point=np.empty((0, 0)),
+    )
+
+
+def assemble(state: StagewiseState, n_features: int, per_model: int) -> Weights:
+    """Return the model of all complete models' blocks, or of the only one's that is under way, and of the initial one.
+
+    Calibrations are multiplied out: ``V_t = W_t (I + C_t+1) ... (I + C_T)`` makes scores linear in all features.
+
+    Parameters
+    ----------
+    per_model : int
+        Stages of a model; scores are the mean over models.
+    """
+    n_stages = max(state.stage // per_model * per_model, min(state.stage, per_model))
+    n_models = max(1, n_stages // per_model)
+    ends = np.cumsum(state.widths)[:n_stages]
+    total = np.empty((int(ends[-1]) if n_stages else 0, state.coefficients.shape[1]))
+    intercept, base = np.zeros(total.shape[1]), np.zeros(state.base.shape)
+    for stage in reversed(range(n_stages)):
+        if (stage + 1) % per_model == 0 or stage == n_stages - 1:
+            later = np.eye(total.shape[1])
+        rows = slice(int(ends[stage] - state.widths[stage]), int(ends[stage]))
+        total[rows] = state.coefficients[rows].astype(np.float64) @ later
+        intercept += state.intercepts[stage] @ later
+        if len(state.calibrations):
+            later = later + state.calibrations[stage].astype(np.float64) @ later
+        if state.has_base and stage % per_model == 0:
+            base += state.base @ later
+            intercept += state.base_intercept @ later
+    if not n_stages and state.has_base:
+        base, intercept = state.base.astype(np.float64), state.base_intercept
+    return _weights(state, total / n_models, intercept / n_models, base / n_models, n_features)
+
+
+def _weights(state: StagewiseState, total: Array, intercept: Array, base: Array, n_features: int) -> Weights:
+    """Return a plain model where all weights are those of original features, else the recipe of the blocks."""
+    dtype = state.coefficients.dtype
+    if len(state.columns) or not len(total):
+        plain = base if state.has_base else np.zeros((n_features, total.shape[1]))
+        np.add.at(plain, state.columns[: len(total)], total)
+        return Weights(plain.astype(dtype), intercept)
+    features, arrays = recipe_of(state.design, len(total) // int(state.widths[0]))
+    recipe: dict[str, Any] = {"n_features": n_features, "features": features}
+    if state.has_base:
+        recipe["rows"], total = True, np.concatenate([base, total])
+    return Weights(total.astype(dtype), intercept, recipe, arrays)

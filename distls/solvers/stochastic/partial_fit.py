@@ -1,0 +1,158 @@
+"""The stochastic methods on a stream: one lane over rows as they come, in the order given, without a data set.
+
+The same kernels in the same order as a fit with ``lanes=1, shuffle=False``, so the same bits wherever a fit does
+not need to know the whole stream beforehand: see `Stream`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.solvers.solver import Weights
+from distls.solvers.stochastic.step_choice import Facts, Recipe
+from distls.storage.rows import CsrRows, Partition, Rows, n_rows_of
+from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.stochastic.updates import Learner, SgdLearner, Update
+
+__all__ = ["Stream", "facts_of"]
+
+
+@dataclass
+class Stream:
+    """Everything the next row needs; plain arrays and numbers.
+
+    Cutting the stream into blocks changes no bit (with batches of r rows: cutting at multiples of r). The model is
+    that of a fit over the same rows as one partition or several: of ``average`` `none` and `all` always; of `tail`
+    when the number of updates is a power of two. Windows of `tail` end there, because where the last half starts
+    cannot be known before the end; in between the model is the mean of the last half of all updates at the
+    least, and of the last three quarters at the most. Row weights count as given: a fit scales them to mean one.
+    Where a fit tries steps on a tenth of its rows, a stream takes a safe one for its first block.
+
+    Attributes
+    ----------
+    params : dict
+        All parameters of the method, resolved.
+    update : Update
+    learner : Learner
+    class_weight : float64 array of shape (n_outputs,) or None
+    before, before_b : float64 arrays
+        Sum of the iterates of the last window that is closed.
+    before_steps : float
+    """
+
+    params: dict[str, Any]
+    update: Update
+    learner: Learner
+    class_weight: NDArray[np.float64] | None
+    before: NDArray[np.float64]
+    before_b: NDArray[np.float64]
+    before_steps: float = 0.0
+
+    @classmethod
+    def begin(
+        cls,
+        recipe: Recipe,
+        params: dict[str, Any],
+        shape: tuple[int, int],
+        class_weight: NDArray[np.float64] | None = None,
+        initial: tuple[NDArray[Any], NDArray[np.float64]] | None = None,
+    ) -> Self:
+        """Return the stream before its first row.
+
+        Parameters
+        ----------
+        recipe : Recipe
+            Of one lane, and of the first block, whose numbers decide steps that are not given.
+        shape : (n_features, n_outputs)
+        class_weight : float64 array of shape (n_outputs,), optional
+        initial : (weights, intercept), optional
+            Trained ones to start from, instead of zeros.
+        """
+        update = recipe.first
+        arrays = update.zeros(shape, params["dtype"])
+        if initial is not None:
+            update.start_from(*initial, arrays)
+        none = np.zeros((0, arrays[0].shape[1]))
+        return cls(
+            params, update, update.begin(arrays, 0.0, 0.0), class_weight, none, np.zeros(none.shape[1])
+        )
+
+    @property
+    def updates(self) -> int:
+        """Updates done so far: rows, or batches of them."""
+        return int(self.learner.time)
+
+    def learn(self, part: Partition) -> float:
+        """Learn from a block of rows, in their order; return the sum of their losses, each before its own update."""
+        weight, order = row_weights(part, self.class_weight), np.arange(n_rows_of(part.x))
+        size, first, loss_sum = self.params.get("batch_size", 1), 0, 0.0
+        while first < len(order):
+            rows = order[first : first + min(self._updates_left() * size, len(order))]
+            loss, _ = self.learner.learn(part.x, part.y, weight, rows)
+            loss_sum, first = loss_sum + loss, first + len(rows)
+            if not self._updates_left():
+                self._close_window()
+        return loss_sum
+
+    def _updates_left(self) -> int:
+        """Updates until the window closes: of `tail`, at 1, 2, 4, 8, ..."""
+        if self.params.get("average") != "tail":
+            return 2**62
+        assert isinstance(self.learner, SgdLearner)
+        return int(max(2.0 * self.learner.tail_from, 1.0) - self.learner.time)
+
+    def _close_window(self) -> None:
+        assert isinstance(self.learner, SgdLearner)
+        self.before_steps = self.learner.window_steps
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, mean_b = self.learner.window()
+            self.before, self.before_b = _times(mean, self.before_steps), mean_b * self.before_steps
+        self.learner.new_window()
+
+    def weights(self) -> Weights:
+        """Return the model as it stands, finite or not."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Weights(*self._weights())
+
+    def _weights(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        steps = self.learner.window_steps if isinstance(self.learner, SgdLearner) else 0.0
+        if not steps and not self.before_steps:
+            return self.update.model(self.learner.peek())
+        total, total_b = self.before, self.before_b
+        if steps:
+            assert isinstance(self.learner, SgdLearner)
+            mean, mean_b = self.learner.window()
+            total = _times(mean, steps) if not self.before_steps else _times(mean, steps) + total
+            total_b = mean_b * steps + total_b
+        steps += self.before_steps
+        return self.update.model(((total / steps).astype(self.params["dtype"]), total_b / steps))
+
+
+def facts_of(
+    first: Rows, loss: str, target: str, params: dict[str, Any], n_features: int, n_outputs: int
+) -> Facts:
+    """Return the facts of a stream from its first block."""
+    values = first.data if isinstance(first, CsrRows) else first.values
+    n_rows = n_rows_of(first)
+    square = float(np.square(values, dtype=np.float64).sum()) / max(n_rows, 1)
+    nnz = int(np.count_nonzero(values))
+    return Facts(
+        loss,
+        target,
+        params["alpha"],
+        params["fit_intercept"],
+        n_outputs,
+        n_features,
+        n_rows,
+        max(nnz, 1),
+        square,
+    )
+
+
+def _times(mean: NDArray[Any], steps: float) -> NDArray[np.float64]:
+    """Return ``0 + steps * mean`` in float64: as a fit adds it to an empty window, without negative zeros."""
+    return mean.astype(np.float64) * steps + 0.0

@@ -1,0 +1,52 @@
+"""The model that a fit starts from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.problem import Problem
+from distls.storage.errors import MismatchError
+from distls.storage.model.model import LinearModel
+
+__all__ = ["check_initial", "initial_weights"]
+
+
+def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
+    """Refuse a model that cannot be started from.
+
+    Raises
+    ------
+    MismatchError
+    """
+    meta = problem.dataset.meta
+    if initial.recipe:
+        raise MismatchError(
+            f"init={given}: a model of {initial.method}, which is not plainly linear in the rows"
+        )
+    shape = initial.n_features, len(initial.intercept)
+    if shape != problem.shape or list(initial.classes) != list(meta.classes):
+        raise MismatchError(
+            f"init={given}: a model of {shape[0]} features and {shape[1]} outputs; "
+            f"{problem.dataset.path} has {problem.shape[0]} and {problem.shape[1]}, or other labels"
+        )
+
+
+def initial_weights(initial: LinearModel, problem: Problem) -> NDArray[Any]:
+    """Return the weights to start from, shape (n_features, k); of a ranking without the threshold of the model.
+
+    The loss of a ranking does not change when the same is added to a row of weights. That is chosen so that the
+    penalty of the row is least, or its l2 norm where the penalty is mixed.
+    """
+    weights = initial.weights
+    if not problem.ranks:
+        return weights
+    if problem.penalty == "l1":
+        middle = np.median(weights, axis=1)
+    elif problem.penalty == "l1linf":
+        middle = 0.5 * (weights.max(axis=1) + weights.min(axis=1))
+    else:
+        middle = weights.mean(axis=1)
+    return np.asarray(weights - middle[:, None])

@@ -1,0 +1,1 @@
+"""Synthetic data sets: `distls generate` and its export."""

@@ -1,0 +1,155 @@
+"""`generate`: seeded synthetic datasets of the papers' shapes, written partition by partition in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from distls.columns.sharding import add_columns
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.execution.serial import SerialExecutor
+from distls.storage.dataset.dataset import Dataset, publish
+from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.dataset.partitions import PartitionRecord, choose_codecs, write_partition
+from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.storage.filesystem.atomic import describe_os_error
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.rows import DenseRows, Partition
+from distls.workers.synthetic.generators import KINDS, Kind, generate_rows, kind_named
+
+__all__ = ["generate"]
+
+DEFAULT_PARTITION_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class _Job:
+    root: str
+    kind: str
+    seed: int
+    part: str
+    n_rows: int
+    partition_rows: int
+    codecs: dict[str, str]
+
+
+def _write(job: _Job, shared: None, index: int) -> PartitionRecord:
+    start = index * job.partition_rows
+    x, y = generate_rows(job.kind, job.seed, job.part, start, min(start + job.partition_rows, job.n_rows))
+    kind = KINDS[job.kind]
+    return write_partition(
+        place_of(job.root), index, Partition(x, y), kind.n_features, kind.n_classes, job.codecs
+    )
+
+
+def _partition_rows(kind: Kind, partition_bytes: int) -> int:
+    """Return the rows of a partition: whole generator blocks where they fit, else an even share of one."""
+    row_bytes = 4 * kind.n_features + 4 if kind.layout == "dense" else 6 * kind.row_nnz + 12
+    rows, block = max(1, partition_bytes // row_bytes), kind.block_rows
+    return rows // block * block if rows >= block else -(-block // -(-block // rows))
+
+
+def generate(
+    kind: str,
+    dataset: str | Place,
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    partition_size: int = DEFAULT_PARTITION_BYTES,
+    compress: str = "auto",
+    columns: bool = False,
+    executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> tuple[Dataset, Dataset]:
+    """Write a synthetic training set and its test set, DATASET and DATASET-test; docs/synthetic.md says what of.
+
+    Parameters
+    ----------
+    kind : str
+        See `distls.workers.synthetic.generators.KINDS`.
+    dataset : path
+    rows : int, optional
+        Training rows; default the paper's. Fewer rows are a prefix of more. The test set is always the paper's.
+    seed : int
+        The same seed gives the same bits.
+    partition_size : int
+        Decoded bytes of a partition, about.
+    compress : {"auto", "zstd", "lz4", "none"}
+    columns : bool
+        Add column shards to the training set, as `add_columns` does.
+    executor : Executor, optional
+    memory : MemoryBudget, optional
+        Of a worker, for `columns`.
+    progress : callable, optional
+        Called with (partitions done, partitions in all, what).
+
+    Returns
+    -------
+    train, test : Dataset
+
+    Raises
+    ------
+    ParameterError, MismatchError, StorageError
+    """
+    made = kind_named(kind)
+    n_rows = made.n_train if rows is None else rows
+    if n_rows < 1:
+        raise ParameterError(f"--rows {n_rows}: at least one row is needed")
+    root = place_of(dataset)
+    targets = [(root, "train", n_rows), (root.with_name(f"{root.name}-test"), "test", made.n_test)]
+    for path, _, _ in targets:
+        if path.exists():
+            raise MismatchError(f"{path} exists already; remove it or choose another name")
+    try:
+        train, test = (
+            _generate_part(made, path, seed, part, count, partition_size, compress, executor, progress)
+            for path, part, count in targets
+        )
+    except OSError as error:
+        if isinstance(error, DistlsError):
+            raise
+        remedy = f"{root} is incomplete: make room, remove it and generate again"
+        raise describe_os_error(error, f"cannot write {root}", remedy) from None
+    if columns:
+        train = add_columns(root, executor=executor, memory=memory, progress=progress)
+    return train, test
+
+
+def _generate_part(
+    kind: Kind,
+    root: Place,
+    seed: int,
+    part: str,
+    n_rows: int,
+    partition_size: int,
+    compress: str,
+    executor: Executor | None,
+    progress: Callable[[int, int, str], None] | None,
+) -> Dataset:
+    root.mkdir(parents=True)
+    trial = Partition(*generate_rows(kind.name, seed, part, 0, min(n_rows, kind.block_rows)))
+    partition_rows = _partition_rows(kind, partition_size)
+    codecs = choose_codecs(trial, compress)
+    job = _Job(str(root.resolve()), kind.name, seed, part, n_rows, partition_rows, codecs)
+    indices = range(-(-n_rows // partition_rows))
+    records = []
+    for record in (executor or SerialExecutor()).map(partial(_write, job), indices):
+        records.append(record)
+        if progress:
+            progress(len(records), len(indices), f"generating {root.name}")
+    meta = DatasetMeta(
+        n_rows=n_rows,
+        n_features=kind.n_features,
+        nnz=0,
+        layout="dense" if isinstance(trial.x, DenseRows) else "csr",
+        dtype="float32",
+        target="class" if kind.n_classes else "continuous",
+        classes=list(range(kind.n_classes)),
+        n_targets=0 if kind.n_classes else 1,
+        source={"format": "generated", "kind": kind.name, "part": part, "seed": seed},
+        codecs=codecs,
+    )
+    return publish(root, meta, records, {})

@@ -1,0 +1,74 @@
+"""A sparse dataset as text, for other programs: what the demonstration ingests and the benchmarks feed to rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from distls.evaluation.evaluate import reference
+from distls.execution.executor import Executor
+from distls.execution.serial import SerialExecutor
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import DistlsError, MismatchError
+from distls.storage.filesystem.atomic import describe_os_error
+from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.workers.synthetic.text_export_task import ExportJob, export_block
+
+__all__ = ["export_text"]
+
+
+def export_text(
+    dataset: str | Place | Dataset,
+    out: str | Place,
+    *,
+    style: str = "svmlight",
+    executor: Executor | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> int:
+    """Write a sparse dataset with whole-number classes as text; values are rounded to 7 decimals.
+
+    Parameters
+    ----------
+    dataset : path or Dataset
+    out : path
+    style : {"svmlight", "vw"}
+        One-based svmlight with the labels as they are, or Vowpal Wabbit lines with labels 1, 2, ...
+    executor : Executor, optional
+    progress : callable, optional
+
+    Returns
+    -------
+    n_bytes : int
+
+    Raises
+    ------
+    MismatchError
+        The data are dense, or have no class labels that are whole numbers of at least 0.
+    StorageError
+        `out` cannot be written.
+    """
+    data = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
+    meta = data.meta
+    codes = [label for label in meta.classes if isinstance(label, int) and label >= 0]
+    if meta.layout != "csr" or meta.target != "class" or len(codes) != len(meta.classes):
+        raise MismatchError(
+            f"{data.path}: only sparse data with classes that are whole numbers can be written as text"
+        )
+    labels = codes if style == "svmlight" else range(1, len(codes) + 1)
+    job = ExportJob(
+        reference(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |"
+    )
+    texts = (executor or SerialExecutor()).map(partial(export_block, job), range(len(data)))
+    size, target = 0, place_of(out)
+    try:
+        with target.upload() if isinstance(target, StorePath) else target.open("wb") as file:
+            for done, text in enumerate(texts, 1):
+                size += file.write(text)
+                if progress:
+                    progress(done, len(data), f"writing {target.name}")
+    except OSError as error:
+        if isinstance(error, DistlsError):
+            raise
+        remedy = "remove it, make room and write it again"
+        raise describe_os_error(error, f"cannot write {out}", remedy) from None
+    return size

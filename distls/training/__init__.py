@@ -1,0 +1,1 @@
+"""A fit from request to run folder."""

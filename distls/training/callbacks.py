@@ -1,0 +1,202 @@
+"""What watches a fit: callbacks on event objects. Solvers never print."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TextIO
+
+from distls.solvers.solver import State, Status
+from distls.training.run_folder import Run
+
+__all__ = ["Callback", "Checkpointer", "EventLog", "FitStart", "History", "LineProgress", "RoundEvent"]
+
+
+@dataclass(frozen=True)
+class FitStart:
+    """A fit begins or resumes.
+
+    Attributes
+    ----------
+    method, loss, dataset : str
+    n_rows, n_lanes, n_slots : int
+    max_passes : float or None
+    passes : float
+        Already done, when resuming.
+    """
+
+    method: str
+    loss: str
+    dataset: str
+    n_rows: int
+    n_lanes: int
+    n_slots: int
+    max_passes: float | None
+    passes: float
+
+
+@dataclass(frozen=True)
+class RoundEvent:
+    """A round ended.
+
+    Attributes
+    ----------
+    record : dict
+        Its line in ``events.jsonl``.
+    state : State
+    progress : dict
+        What the loop must remember over a resume.
+    """
+
+    record: dict[str, Any]
+    state: State
+    progress: dict[str, Any]
+
+
+class Callback(Protocol):
+    """Hooks of a fit, called on the driver, in order."""
+
+    def on_start(self, start: FitStart) -> None:
+        """Before the first round."""
+        ...
+
+    def on_round(self, event: RoundEvent) -> None:
+        """After each round."""
+        ...
+
+    def on_end(self, status: Status, state: State) -> None:
+        """After the last round, however the fit ended; RUNNING when an error ended it."""
+        ...
+
+
+class _Quiet:
+    """Base with empty hooks."""
+
+    def on_start(self, start: FitStart) -> None:
+        """Ignore the start."""
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Ignore the round."""
+
+    def on_end(self, status: Status, state: State) -> None:
+        """Ignore the end."""
+
+
+@dataclass
+class History(_Quiet):
+    """Keeps every round's record."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Keep the record."""
+        self.records.append(event.record)
+
+
+class EventLog(_Quiet):
+    """Appends every round's record to the run's ``events.jsonl``."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Append the record."""
+        self._run.append_event(event.record)
+
+    def on_end(self, status: Status, state: State) -> None:
+        """Keep what an object store does not have yet."""
+        self._run.flush_events()
+
+
+class Checkpointer(_Quiet):
+    """Saves the state every `seconds`, and when a fit is interrupted.
+
+    Parameters
+    ----------
+    run : Run
+    seconds : float
+        0 saves every round.
+    """
+
+    def __init__(self, run: Run, seconds: float = 30.0) -> None:
+        self._run, self._seconds = run, seconds
+        self._last = time.monotonic()
+        self._extra: dict[str, Any] = {}
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Save when it is time."""
+        self._extra = {"progress": event.progress}
+        if time.monotonic() - self._last >= self._seconds:
+            self.save(event.state)
+
+    def on_end(self, status: Status, state: State) -> None:
+        """Save what an interrupt would lose."""
+        if status == Status.INTERRUPTED and state.round:
+            self.save(state)
+
+    def save(self, state: State) -> None:
+        """Write a checkpoint now."""
+        self._run.save_checkpoint(state, self._extra)
+        self._last = time.monotonic()
+
+
+class LineProgress(_Quiet):
+    """One line a round, for logs and pipes."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+
+    def on_start(self, start: FitStart) -> None:
+        """Say what is about to be done."""
+        limit = "" if start.max_passes is None else f", passes {start.max_passes:g} at most"
+        idle = "; with fewer lanes than threads some idle" if start.n_lanes < start.n_slots else ""
+        print(
+            f"{start.method} ({start.loss}): {start.n_rows:,} rows of {start.dataset}, lanes {start.n_lanes}, "
+            f"worker threads {start.n_slots}{limit}{idle}",
+            file=self._stream,
+        )
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Print the round."""
+        print(describe_round(event.record), file=self._stream, flush=True)
+
+
+def describe_round(record: dict[str, Any]) -> str:
+    """Return one round's record as a line."""
+    wrong = record.get("running_error")
+    error = "" if wrong is None else f" error {100 * wrong:.2f} %"
+    parts = [
+        f"round {record['round']}",
+        f"{record['passes']:.2f} passes",
+        f"{record['seconds']:.1f} s",
+        f"running loss {_number(record['running_loss'])}{error}",
+    ]
+    if "objective" in record:
+        certificate = record["certificate"]
+        parts.append(
+            f"objective {record['objective']:.6f}"
+            if record["objective"] is not None
+            else "objective not finite"
+        )
+        if certificate["value"] is not None:
+            parts.append(f"{certificate['kind']} {certificate['value']:.2e}")
+    if "eval_error" in record:
+        parts.append(judged_text(record, "eval"))
+    parts.append(f"read {record['bytes_read'] / 2**20:,.0f} MiB")
+    return ", ".join(parts)
+
+
+def judged_text(record: dict[str, Any], name: str) -> str:
+    """Return the result on the evaluation ("eval") or selection ("select") data: an error, or the mse of numbers."""
+    if f"{name}_mse" in record:
+        return f"{name} mse {_significant(record[f'{name}_mse'])}"
+    return f"{name} error {100 * record[f'{name}_error']:.2f} %"
+
+
+def _significant(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.5g}"
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.5f}"

@@ -1,0 +1,417 @@
+"""`fit` and `resume`: from a method's name and a dataset to a published model."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from distls.evaluation.evaluate import Evaluator
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.execution.serial import SerialExecutor
+from distls.memory_plan import check_workers
+from distls.methods.registry import Method, method_named
+from distls.problem import Problem
+from distls.solvers.checkpoint_check import check_state
+from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
+from distls.solvers.solver import Status, Weights
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import DistlsError
+from distls.storage.filesystem.atomic import describe_os_error
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.safe_read import refuse_links
+from distls.storage.model.model import LinearModel, load_model, save_model, used_rows
+from distls.training.callbacks import Callback, Checkpointer, EventLog, FitStart
+from distls.training.configuration import check_setting, configure, make_solver, open_expected, settled
+from distls.training.regularization_path import following, is_path, settings_of_path
+from distls.training.run_folder import Run
+
+__all__ = ["FitResult", "fit", "resume"]
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a fit returns.
+
+    Attributes
+    ----------
+    status : Status
+    model : LinearModel or None
+        None when the fit was interrupted or diverged.
+    run : Place or None
+        None when no run folder was asked for.
+    passes, seconds : float
+    record : dict
+        The last round's record.
+    selected : dict or None
+        With select: the parameters that won.
+    """
+
+    status: Status
+    model: LinearModel | None
+    run: Place | None
+    passes: float
+    seconds: float
+    record: dict[str, Any]
+    selected: dict[str, Any] | None = None
+
+
+def fit(
+    method: str,
+    dataset: str | Place | Dataset,
+    run: str | Place | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    passes: float | None = None,
+    tol: float | None = None,
+    max_seconds: float | None = None,
+    eval_data: str | Place | Dataset | None = None,
+    eval_every: float | None = None,
+    patience: int | None = None,
+    select: str | Place | Dataset | None = None,
+    seed: int = 0,
+    executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0,
+) -> FitResult:
+    """Train a model.
+
+    Parameters
+    ----------
+    method : str
+        See ``distls methods``.
+    dataset : path or Dataset
+    run : path, optional
+        Folder to keep configuration, events, checkpoints and model in; a temporary one by default.
+    params : mapping, optional
+        Parameters of the method. With `select`, lists of values are tried in all combinations.
+    passes : float, optional
+        Limit of reads of the data for updates; default 10 when no other limit is given.
+    tol : float, optional
+        Stop when the certificate (see docs/notation.md) is at most this.
+    max_seconds : float, optional
+        Of training, evaluation not counted.
+    eval_data : path or Dataset, optional
+        Scored every `eval_every` passes and at the end.
+    eval_every : float, optional
+        Passes between evaluations of the objective, the certificate and `eval_data`; 0 for none at all. Default:
+        only at the end, or every pass when `tol` or `patience` need it.
+    patience : int, optional
+        Stop after so many evaluations without a lower error on `eval_data`, and publish the best.
+    select : path or Dataset, optional
+        Chooses among several settings by the error on this data.
+    seed : int
+    executor : Executor, optional
+        Default: this process.
+    memory : MemoryBudget, optional
+        A worker's memory, refused when the job cannot fit, and the share kept for decoded partitions.
+    callbacks : sequence of Callback
+    checkpoint_seconds : float
+        Seconds between checkpoints.
+
+    Returns
+    -------
+    FitResult
+
+    Raises
+    ------
+    ParameterError, MismatchError, FormatError, MemoryPlanError
+        Before any partition is read.
+    StorageError
+        The run cannot be written any more; `resume` continues it.
+    """
+    config = configure(
+        method,
+        dataset,
+        params=params,
+        passes=passes,
+        tol=tol,
+        max_seconds=max_seconds,
+        eval_data=eval_data,
+        eval_every=eval_every,
+        patience=patience,
+        select=select,
+        seed=seed,
+    )
+    runner = executor or SerialExecutor()
+    for setting in config["grid"]:
+        check_setting(config, setting, slots=runner.slots, memory=memory)
+    with _RunFolder(run, config) as folder:
+        return _execute(folder, config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds)
+
+
+def resume(
+    run: str | Place,
+    *,
+    executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0,
+) -> FitResult:
+    """Continue a run that was interrupted or killed; the weights are those of an undisturbed run.
+
+    Raises
+    ------
+    FormatError
+        `run` is not a run.
+    MismatchError
+        The dataset is not the one the run was started with.
+    """
+    folder = Run.open(place_of(run))
+    refuse_links(folder.path)
+    return _execute(
+        folder, settled(folder), executor or SerialExecutor(), memory, callbacks, checkpoint_seconds
+    )
+
+
+class _RunFolder:
+    """The run folder asked for, or a temporary one that is removed at the end."""
+
+    def __init__(self, path: str | Place | None, config: dict[str, Any]) -> None:
+        self._temporary = None if path is not None else tempfile.mkdtemp(prefix="distls-run-")
+        self._path = place_of(path if path is not None else f"{self._temporary}/run")
+        self._config = config
+
+    def __enter__(self) -> Run:
+        return Run.create(self._path, self._config)
+
+    def __exit__(self, *error: object) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _execute(
+    run: Run,
+    config: dict[str, Any],
+    executor: Executor,
+    memory: MemoryBudget | None,
+    callbacks: Sequence[Callback],
+    checkpoint_seconds: float,
+) -> FitResult:
+    data = open_expected(config)
+    options = _Options(executor, memory, tuple(callbacks), checkpoint_seconds)
+    try:
+        with run.held():
+            for path in (config["dataset"], config["eval"], config["select"]):
+                if path is not None:
+                    check_workers(executor, open_dataset(path), run.path)
+            return _train_all(run, config, data, options)
+    except OSError as error:
+        if isinstance(error, DistlsError):
+            raise
+        remedy = f"when that is mended, `distls resume {run.path}` continues"
+        raise describe_os_error(error, f"{run.path}: the fit stopped", remedy) from None
+
+
+@dataclass(frozen=True)
+class _Options:
+    executor: Executor
+    memory: MemoryBudget | None
+    callbacks: tuple[Callback, ...]
+    checkpoint_seconds: float
+
+
+def _train_all(run: Run, config: dict[str, Any], data: Dataset, options: _Options) -> FitResult:
+    """Train what was asked for: one setting, a path of them, or several to choose among."""
+    if is_path(config):
+        points = settings_of_path(config, data, options.executor)
+        return _train_children(run, config, points, data, options, chained=True)
+    if config["select"] is None and len(config["grid"]) == 1:
+        return _train(run, config, config["grid"][0], data, options)
+    return _train_children(run, config, config["grid"], data, options)
+
+
+def _train_children(
+    run: Run,
+    config: dict[str, Any],
+    settings: Sequence[dict[str, Any]],
+    data: Dataset,
+    options: _Options,
+    *,
+    chained: bool = False,
+) -> FitResult:
+    """One child run a setting, in order; the best on the selection data, or the last, is published in the parent.
+
+    Where they are chained, each starts from the model of the one before.
+    """
+    seconds, passes = 0.0, 0.0
+    results: list[dict[str, Any]] = []
+    best: tuple[float, FitResult, dict[str, Any]] | None = None
+    before: Place | None = None
+    for number, planned in enumerate(settings):
+        path = run.path / "children" / f"{number:03d}"
+        setting = following(planned, before) if chained else planned
+        child_config = {**config, "grid": [setting], "select": None, "selected_on": config["select"]}
+        child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_config)
+        with child.held():
+            result = _train(child, child_config, setting, data, options)
+        seconds, passes = seconds + result.seconds, passes + result.passes
+        if result.status == Status.INTERRUPTED:
+            run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
+            return replace(result, run=run.path, passes=passes, seconds=seconds)
+        results.append(_told(setting, result))
+        judged = result.record.get("select_error")
+        error = math.inf if judged is None else judged
+        if result.model is not None:
+            before = path
+            if best is None or error < best[0] or config["select"] is None:
+                best = (error, result, setting)
+    if best is None:
+        run.write_status(
+            {"status": Status.DIVERGED, "passes": passes, "seconds": seconds, "children": results}
+        )
+        return FitResult(Status.DIVERGED, None, run.path, passes, seconds, {})
+    _, won, setting = best
+    assert won.model is not None
+    save_model(run.path / "model", won.model)
+    final = {**won.record, "status": won.status, "passes": passes, "seconds": seconds}
+    final |= {"selected": setting, "children": results, "weights_sha256": won.model.sha256}
+    run.write_status(final)
+    run.clear()
+    return replace(won, run=run.path, passes=passes, seconds=seconds, selected=setting)
+
+
+def _told(setting: dict[str, Any], result: FitResult) -> dict[str, Any]:
+    """Return what a parent run tells of a child."""
+    record = result.record
+    told: dict[str, Any] = {"params": setting, "status": result.status}
+    told["error"] = record.get("select_error")
+    if "select_mse" in record:
+        told["mse"] = record["select_mse"]
+    if setting.get("penalty", "l2") != "l2" and result.model is not None:
+        told["non_zero_rows"] = len(used_rows(result.model.weights))
+    shown = {name: record[name] for name in ("objective", "eval_error") if record.get(name) is not None}
+    return {**told, "passes": result.passes, **shown}
+
+
+def _train(
+    run: Run, config: dict[str, Any], params: dict[str, Any], data: Dataset, options: _Options
+) -> FitResult:
+    """Train one setting into `run`, from its newest checkpoint if it has one."""
+    status = run.status
+    if status["status"] not in (Status.RUNNING, Status.INTERRUPTED):
+        return _finished(run, status)
+    chosen = method_named(config["method"])
+    problem = Problem.of(data, params, config["seed"], chosen.targets)
+    solver = make_solver(
+        chosen, problem, params, slots=options.executor.slots, memory=options.memory, run=run.path
+    )
+    state, progress, best = _start(run, solver)
+    run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds})
+    evaluator = Evaluator(
+        problem,
+        options.executor,
+        solver.data,
+        eval_data=config["eval"],
+        select_data=config.get("selected_on"),
+    )
+    start = FitStart(
+        chosen.name, problem.loss, data.path.name, data.meta.n_rows, len(solver.lanes), options.executor.slots,
+        config["passes"], state.passes,
+    )  # fmt: skip
+    watchers = [*options.callbacks, EventLog(run), Checkpointer(run, options.checkpoint_seconds)]
+    for callback in watchers:
+        callback.on_start(start)
+    began = time.perf_counter()
+    solver.prepare(options.executor)
+    startup = time.perf_counter() - began
+    solution = solve(
+        solver,
+        state,
+        options.executor,
+        limits=_limits(config),
+        evaluate=evaluator,
+        callbacks=watchers,
+        progress=progress,
+        best_weights=best,
+        keep_best=lambda weights: save_model(run.path / "best", _model(weights, problem, params, chosen)),
+    )
+    return _conclude(run, solution, problem, params, chosen, evaluator, startup)
+
+
+def _limits(config: dict[str, Any]) -> Limits:
+    every = config["eval_every"]
+    if every is None:
+        every = 1.0 if config["tol"] is not None or config["patience"] is not None else math.inf
+    return Limits(config["passes"], config["max_seconds"], config["tol"], every, config["patience"])
+
+
+def _start(run: Run, solver: Any) -> tuple[Any, Progress, Weights | None]:
+    """Return state, progress and best weights: of the newest checkpoint, or of a fresh start."""
+    found = run.load_checkpoint(solver.state_type)
+    if found is None:
+        run.truncate_events(0)
+        return solver.init(), Progress(), None
+    state, extra = found
+    state = check_state(solver, state, str(run.checkpoints()[-1]))
+    run.truncate_events(state.round)
+    progress, best = progress_of(extra, str(run.checkpoints()[-1])), None
+    if progress.best is not None and (run.path / "best").exists():
+        model = load_model(run.path / "best")
+        alpha = model.params.get("alpha") if math.isnan(solver.problem.alpha) else None
+        best = Weights(model.weights, model.intercept.astype("float64"), model.recipe, model.arrays, alpha)
+    return state, progress, best
+
+
+def _model(weights: Weights, problem: Problem, params: dict[str, Any], method: Method) -> LinearModel:
+    meta = problem.dataset.meta
+    return LinearModel(
+        weights=weights.coefficients,
+        intercept=weights.intercept.astype(weights.coefficients.dtype),
+        classes=meta.classes,
+        method=method.name,
+        loss=problem.loss,
+        params=params if weights.alpha is None else {**params, "alpha": weights.alpha},
+        transforms=meta.transforms,
+        transforms_digest=meta.transforms_digest,
+        dataset_fingerprint=problem.dataset.fingerprint,
+        zero_based=meta.zero_based,
+        source=meta.source,
+        features=problem.dataset.features(),
+        recipe=weights.recipe,
+        arrays=weights.arrays,
+        target=problem.target,
+    )
+
+
+def _conclude(
+    run: Run,
+    solution: Solution,
+    problem: Problem,
+    params: dict[str, Any],
+    method: Method,
+    evaluator: Evaluator,
+    startup: float,
+) -> FitResult:
+    record = dict(solution.record)
+    model = None
+    if solution.status not in (Status.INTERRUPTED, Status.DIVERGED):
+        published = evaluator.published(solution.weights)
+        model = _model(published, problem, params, method)
+        record |= evaluator.selection(published)
+        save_model(run.path / "model", model)
+        record["weights_sha256"] = model.sha256
+    clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
+    run.write_status({**record, **clock, "status": solution.status})
+    if model is not None:
+        run.clear()  # only now: killed before it has a status, the run goes on from its checkpoint
+    return FitResult(
+        solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record
+    )
+
+
+def _finished(run: Run, status: dict[str, Any]) -> FitResult:
+    """Return the result of a run that has ended already; resuming it changes nothing."""
+    ended = Status(status["status"])
+    model = load_model(run.path) if ended != Status.DIVERGED else None
+    if model is not None:
+        run.clear()  # what a process that was killed just then has left
+    return FitResult(
+        ended, model, run.path, status["passes"], status["seconds"], status, status.get("selected")
+    )

@@ -1,0 +1,293 @@
+"""A RUN folder: configuration, events, checkpoints, the published model.
+
+::
+
+    RUN/lock            while a fit or resume writes here
+    RUN/config.json     what was asked, written first
+    RUN/status.json     how it stands or ended
+    RUN/events.jsonl    one line a round, append-only
+    RUN/state/          predictions of every row, while it runs; see distls.storage.temporary.row_state
+    RUN/checkpoints/    round-NNNNNN, whole or absent; the last two are kept
+    RUN/model/          published last
+    RUN/children/       with --select: one RUN a setting
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from distls.solvers.solver import State, Status
+from distls.storage.errors import DistlsError, FormatError, MismatchError
+from distls.storage.filesystem.append_log import Lines
+from distls.storage.filesystem.atomic import describe_os_error, remove_tree, subfolders, write_json
+from distls.storage.filesystem.locks import locked
+from distls.storage.filesystem.paths import Place, StorePath
+from distls.storage.filesystem.safe_read import making_sense, parse_json, read_object
+from distls.storage.model.bundle import read_bundle, write_bundle
+
+__all__ = ["Run", "is_run"]
+
+_KEPT_CHECKPOINTS = 2
+# A line a round: two million rounds, ten thousand times more than anything was fitted in.
+_LARGEST_EVENTS = 2**30
+_CHECKPOINT = re.compile(r"round-\d{6,}")
+
+
+# A file or folder that was being written, or replaced, under a temporary name.
+_HALF = re.compile(r".+\.[0-9a-f]{8}\.(partial|old)")
+
+
+def _is_half(path: Place) -> bool:
+    return _HALF.fullmatch(path.name) is not None
+
+
+def _is_left_over(path: Place) -> bool:
+    """Tell whether this is of a run that was killed before it had a configuration, and so had begun nothing."""
+    unused = path.name == "checkpoints" and not any(path.iterdir())
+    return unused or path.name == "lock" or _is_half(path)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and value >= 0
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _or_none(sound: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or sound(value)
+
+
+# What the members of config.json and status.json hold that are used before anything else can be checked.
+_CONFIG: dict[str, Callable[[Any], bool]] = {
+    "method": lambda value: isinstance(value, str),
+    "dataset": _is_path,
+    "dataset_fingerprint": lambda value: isinstance(value, str),
+    "seed": lambda value: type(value) is int and value >= 0,
+    "passes": _or_none(_is_number),
+    "tol": _or_none(_is_number),
+    "max_seconds": _or_none(_is_number),
+    "eval": _or_none(_is_path),
+    "eval_every": _or_none(_is_number),
+    "patience": _or_none(lambda value: type(value) is int),
+    "select": _or_none(_is_path),
+    "selected_on": _or_none(_is_path),
+    "grid": lambda value: (
+        isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+    ),
+}
+_STATUS: dict[str, Callable[[Any], bool]] = {
+    "status": lambda value: value in [*Status],
+    "passes": _is_number,
+    "seconds": _is_number,
+}
+
+
+def is_run(path: Place) -> bool:
+    """Tell whether `path` is a run folder."""
+    return (path / "config.json").is_file()
+
+
+class Run:
+    """One run folder.
+
+    Parameters
+    ----------
+    path : Place
+    """
+
+    def __init__(self, path: Place) -> None:
+        self.path = path
+        self._events = Lines(path / "events.jsonl", _LARGEST_EVENTS)
+
+    @classmethod
+    def create(cls, path: Place, config: dict[str, Any]) -> Run:
+        """Make a new run folder.
+
+        Raises
+        ------
+        MismatchError
+            Something is there already.
+        StorageError
+            It cannot be written.
+        """
+        cls.check_new(path)
+        made = cls(path)
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            with made.held():
+                if is_run(path):
+                    cls.check_new(path)  # another process was faster
+                write_json(path / "config.json", config)
+        except OSError as error:
+            if isinstance(error, DistlsError):
+                raise
+            raise describe_os_error(
+                error, f"cannot write the run {path}", "choose a writable place"
+            ) from None
+        return made
+
+    @staticmethod
+    def check_new(path: Place) -> None:
+        """Refuse a path at which something is already.
+
+        Raises
+        ------
+        MismatchError
+        """
+        if is_run(path):
+            raise MismatchError(
+                f"{path} is a run already; `distls resume {path}` continues it, or choose another name"
+            )
+        if path.exists() and (not path.is_dir() or not all(map(_is_left_over, path.iterdir()))):
+            raise MismatchError(f"{path} exists and is not empty; choose another name for the run")
+
+    @classmethod
+    def open(cls, path: Place) -> Run:
+        """Open an existing run folder.
+
+        Raises
+        ------
+        FormatError
+            It is not a run.
+        """
+        if not is_run(path):
+            raise FormatError(
+                f"{path}: not a run (no config.json)" if path.exists() else f"{path}: no such run"
+            )
+        return cls(path)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only process that writes this run; what a killed one left half-written is removed.
+
+        Raises
+        ------
+        StorageError
+            Another process is writing; the message names it.
+        """
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(locked(self.path / "lock", str(self.path)))
+                self._sweep()
+            except OSError as error:
+                if isinstance(error, DistlsError):
+                    raise
+                remedy = f"when that is mended, `distls resume {self.path}` continues"
+                raise describe_os_error(error, f"cannot write the run {self.path}", remedy) from None
+            yield
+
+    def _sweep(self) -> None:
+        """Remove what was being written when a process was killed."""
+        if isinstance(self.path, StorePath):
+            whole = self.checkpoints()
+            half = [path for path in subfolders(self.path / "checkpoints") if path not in whole]
+        else:
+            folders = (self.path, self.path / "checkpoints")
+            half = [path for folder in folders for path in folder.glob("*.*") if _is_half(path)]
+            half.extend(path for path in self.path.glob(".probe-*") if not _is_half(path))
+        for path in half:
+            if path.is_dir():
+                remove_tree(path)
+            else:
+                path.unlink()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What was asked."""
+        config = self._read("config.json")
+        if config.get("format_version") != 1:
+            raise FormatError(
+                f"{self.path}: config.json is of version {config.get('format_version')}, expected 1"
+            )
+        self._check("config.json", config, _CONFIG)
+        return config
+
+    def _check(self, name: str, found: dict[str, Any], wanted: dict[str, Callable[[Any], bool]]) -> None:
+        wrong = next((key for key, sound in wanted.items() if not sound(found.get(key))), None)
+        if wrong is not None:
+            raise FormatError(f"{self.path}: {name} was not written by distls ({wrong})")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """How the run stands; RUNNING until it says otherwise."""
+        if not (self.path / "status.json").exists():
+            return {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
+        status = self._read("status.json")
+        self._check("status.json", status, _STATUS)
+        return status
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            return read_object(self.path / name, self.path)
+        except FormatError:
+            raise
+        except ValueError:
+            raise FormatError(f"{self.path}: {name} cannot be read") from None
+
+    def write_status(self, status: dict[str, Any]) -> None:
+        """Replace the status."""
+        self._events.flush()
+        write_json(self.path / "status.json", status)
+
+    def append_event(self, event: dict[str, Any]) -> None:
+        """Add one line to the events."""
+        self._events.append(json.dumps(event))
+
+    def flush_events(self) -> None:
+        """Let an object store have all events."""
+        self._events.flush()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return all whole event lines; a line cut off by a crash is left out."""
+        try:
+            return [parse_json(line.encode()) for line in self._events.read()]
+        except ValueError as error:
+            raise FormatError(f"{self._events.path}: not the events of a run ({error})") from None
+
+    def truncate_events(self, last_round: int) -> None:
+        """Drop the events after `last_round`: a resumed run writes them again."""
+        events = self.events()
+        with making_sense(str(self.path / "events.jsonl")):
+            kept = [event for event in events if event["round"] <= last_round]
+        self._events.replace([json.dumps(event) for event in kept])
+
+    def save_checkpoint(self, state: State, extra: dict[str, Any]) -> None:
+        """Write the state as a checkpoint, then remove all but the last two."""
+        scalars, arrays = state.split()
+        # a checkpoint in an object store vouches for the rounds before it
+        self._events.flush()
+        write_bundle(self._checkpoint(state.round), "checkpoint", {"state": scalars, **extra}, arrays)
+        for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
+            remove_tree(old)
+
+    def _checkpoint(self, number: int) -> Place:
+        return self.path / "checkpoints" / f"round-{number:06d}"
+
+    def checkpoints(self) -> list[Place]:
+        """Return the whole checkpoints, oldest first."""
+        folder = self.path / "checkpoints"
+        found = subfolders(folder) if folder.is_dir() else []
+        rounds = sorted(int(p.name[6:]) for p in found if _CHECKPOINT.fullmatch(p.name))
+        # in an object store, one that was being written has no description yet
+        return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
+
+    def load_checkpoint(self, state_type: type[State]) -> tuple[State, dict[str, Any]] | None:
+        """Read the newest checkpoint, or None when there is none yet."""
+        found = self.checkpoints()
+        if not found:
+            return None
+        attributes, arrays = read_bundle(found[-1], "checkpoint", self.path)
+        with making_sense(str(found[-1])):
+            scalars = attributes.pop("state")
+            return state_type.join(scalars, arrays), attributes
+
+    def clear(self) -> None:
+        """Remove what a finished run needed to go on: the model says it all."""
+        for name in ("checkpoints", "state", "best"):
+            remove_tree(self.path / name)

@@ -1,0 +1,1 @@
+"""The data set on disk: metadata, row partitions, column shards, feature names."""

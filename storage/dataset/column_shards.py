@@ -1,0 +1,374 @@
+"""Column shards on disk: the group ``columns/``, one zarr group a shard, a valid AnnData `csc_matrix` when sparse.
+
+They say again by columns what the partitions say by rows, and are not part of the dataset's fingerprint. The group
+carries that fingerprint and a digest of its own; it comes to be by one rename, so it is whole or absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import (
+    BufferPool,
+    decoded_by,
+    read_array,
+    read_arrays,
+    write_array,
+    write_arrays,
+    write_group,
+)
+from distls.storage.dataset.metadata import DatasetMeta, ShardTable, digest_of
+from distls.storage.dataset.partitions import WORTHWHILE_RATIO, are_below, are_offsets
+from distls.storage.errors import (
+    CorruptDataError,
+    FormatError,
+    IncompleteError,
+    MismatchError,
+    StorageError,
+)
+from distls.storage.filesystem.atomic import (
+    atomic_directory,
+    remove_tree,
+    replace_directory,
+    subfolders,
+    write_json,
+)
+from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import read_json
+from distls.storage.rows import (
+    Columns,
+    ColumnShard,
+    CscColumns,
+    DenseColumns,
+    DenseRows,
+    Rows,
+    index_dtype,
+    n_columns_of,
+)
+
+__all__ = [
+    "COLUMNS",
+    "ColumnShards",
+    "ShardRecord",
+    "choose_codec",
+    "open_columns",
+    "publish_columns",
+    "shard_folder",
+    "write_shard",
+]
+
+COLUMNS = "columns"
+COLUMNS_VERSION = 1
+
+_ATTRIBUTE = "distls_columns"
+_SAMPLE = 2**20
+# What each member of the attribute may hold.
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    "format_version": lambda value: type(value) is int,
+    "dataset_fingerprint": lambda value: isinstance(value, str),
+    "shard_size": lambda value: type(value) is int and value > 0,
+    "codec": lambda value: value in ("none", "zstd", "lz4"),
+    "digest": lambda value: isinstance(value, str),
+}
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What the writer of a shard reports: one row of the shard table.
+
+    Attributes
+    ----------
+    index, columns, nnz : int
+    sizes, checksums : dict of array name -> int
+    """
+
+    index: int
+    columns: int
+    nnz: int
+    sizes: dict[str, int]
+    checksums: dict[str, int]
+
+
+@dataclass(frozen=True)
+class ColumnShards:
+    """The open column shards of a dataset; shards are read on demand.
+
+    Attributes
+    ----------
+    path : Place
+        Of the dataset.
+    meta : DatasetMeta
+        Of the dataset.
+    shard_size : int
+        Decoded bytes of a shard that were asked for.
+    codec : {"none", "zstd", "lz4"}
+        Of the values.
+    table : ShardTable
+    digest : str
+        Sha256 of what describes the shards, their checksums among it.
+    """
+
+    path: Place
+    meta: DatasetMeta
+    shard_size: int
+    codec: str
+    table: ShardTable
+    digest: str
+
+    def __len__(self) -> int:
+        """Return the number of shards."""
+        return len(self.table)
+
+    @cached_property
+    def first(self) -> NDArray[np.int64]:
+        """First column of each shard, and the number of columns, shape (n_shards + 1,)."""
+        return np.concatenate([self.table.first, [self.meta.n_features]]).astype(np.int64, copy=False)
+
+    @cached_property
+    def decoded_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each shard in memory, shape (n_shards,)."""
+        columns, nnz = self.table.columns, self.table.nnz
+        itemsize = np.dtype(self.meta.dtype).itemsize
+        if self.meta.layout == "dense":
+            return nnz * itemsize
+        return nnz * (itemsize + index_dtype(self.meta.n_rows).itemsize) + 8 * (columns + 1)
+
+    @cached_property
+    def stored_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each shard on disk, shape (n_shards,)."""
+        return self.table.stored_bytes
+
+    def read(self, index: int, pool: BufferPool | None = None) -> ColumnShard:
+        """Read shard `index`, verified; its arrays live in `pool` (default: fresh buffers).
+
+        Raises
+        ------
+        CorruptDataError
+            An array is missing, truncated, changed or inconsistent; the message names shard and array.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.path}: column shard {index} of {len(self)}")
+        where, table = f"{self.path}: column shard {index}", self.table
+        layout = _layout(self.meta, int(table.columns[index]), int(table.nnz[index]))
+        pool = pool or BufferPool()
+        arrays = {
+            name: read_array(
+                shard_folder(self.path / COLUMNS, index),
+                name,
+                shape,
+                dtype,
+                self.codec if name in ("data", "XT") else "none",
+                (int(table.sizes[name][index]), int(table.checksums[name][index])),
+                pool,
+                where,
+                _remedy(self.path),
+                self.path,
+            )
+            for name, (shape, dtype) in layout.items()
+        }
+        if "XT" in arrays:
+            return ColumnShard(int(table.first[index]), DenseColumns(arrays["XT"]))
+        x = CscColumns(arrays["indptr"], arrays["indices"], arrays["data"])
+        _check_structure(x, self.meta.n_rows, where, _remedy(self.path))
+        return ColumnShard(int(table.first[index]), x)
+
+
+def _remedy(root: Place) -> str:
+    return f"remove {root / COLUMNS} and run `distls columns {root}`"
+
+
+def _check_structure(x: CscColumns, n_rows: int, where: str, remedy: str) -> None:
+    """Refuse what a kernel would follow out of bounds."""
+    if not are_offsets(x.indptr, len(x.data), n_rows):
+        raise CorruptDataError(f"{where}, array indptr: column offsets are inconsistent; {remedy}")
+    if not are_below(x.indices, n_rows):
+        raise CorruptDataError(f"{where}, array indices: row numbers out of range; {remedy}")
+
+
+def shard_folder(folder: Place, index: int) -> Place:
+    """Return the group of shard `index` in the group `folder` of all."""
+    return folder / f"{index:08d}"
+
+
+def _layout(meta: DatasetMeta, columns: int, nnz: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Return array name -> (shape, dtype) of a shard."""
+    dtype = np.dtype(meta.dtype)
+    if meta.layout == "dense":
+        return {"XT": ((columns, meta.n_rows), dtype)}
+    return {
+        "data": ((nnz,), dtype),
+        "indices": ((nnz,), index_dtype(meta.n_rows)),
+        "indptr": ((columns + 1,), np.dtype(np.int64)),
+    }
+
+
+def write_shard(folder: Place, index: int, x: Columns, n_rows: int, codec: str) -> ShardRecord:
+    """Write one shard; a whole one appears under its name at once, replacing an earlier attempt.
+
+    Parameters
+    ----------
+    folder : Place
+        Group of all shards.
+    codec : {"none", "zstd", "lz4"}
+        Of the values.
+    """
+    n_columns = n_columns_of(x)
+    if isinstance(x, DenseColumns):
+        arrays, attributes = {"XT": x.values}, {}
+    else:
+        arrays = {"data": x.data, "indices": x.indices, "indptr": x.indptr}
+        attributes = {
+            "encoding-type": "csc_matrix",
+            "encoding-version": "0.1.0",
+            "shape": [n_rows, n_columns],
+        }
+    with atomic_directory(shard_folder(folder, index), sync=False) as group:
+        write_group(group, attributes)
+        written = {
+            name: write_array(group / name, array, codec if name in ("data", "XT") else "none")
+            for name, array in arrays.items()
+        }
+    return ShardRecord(
+        index=index,
+        columns=n_columns,
+        nnz=x.values.size if isinstance(x, DenseColumns) else len(x.data),
+        sizes={name: size for name, (size, _) in written.items()},
+        checksums={name: checksum for name, (_, checksum) in written.items()},
+    )
+
+
+def choose_codec(x: Rows, codec: str) -> str:
+    """Return the codec of the values by columns: that by rows, `codec`, where it shrinks them at least twofold.
+
+    Equal values of one row, as of counts that were scaled, are apart in columns.
+
+    Parameters
+    ----------
+    x : Rows
+        Some rows; the first of their values are tried.
+    """
+    if isinstance(x, DenseRows):
+        tried = x.values[: max(_SAMPLE // max(x.values.shape[1], 1), 1)].T.reshape(-1)
+    else:
+        tried = x.data[:_SAMPLE][np.argsort(x.indices[:_SAMPLE], kind="stable")]
+    return codec if codec != "none" and decoded_by(codec, tried) >= WORTHWHILE_RATIO else "none"
+
+
+def publish_columns(
+    root: Place,
+    folder: Place,
+    records: Iterable[ShardRecord],
+    *,
+    dataset_fingerprint: str,
+    shard_size: int,
+    codec: str,
+) -> None:
+    """Complete the group of shards in `folder` and make it the column shards of the dataset, in one act.
+
+    Shards that were there before are replaced.
+    """
+    ordered = sorted(records, key=lambda record: record.index)
+    if [record.index for record in ordered] != list(range(len(ordered))):
+        raise IncompleteError(f"{root}: column shards are missing; run `distls columns {root}` again")
+    for leftover in subfolders(folder):
+        if leftover.suffix == ".partial":
+            remove_tree(leftover)
+    arrays = _table_of(ordered).to_arrays()
+    write_arrays(folder / "shards", arrays)
+    attributes = {
+        "format_version": COLUMNS_VERSION,
+        "dataset_fingerprint": dataset_fingerprint,
+        "shard_size": shard_size,
+        "codec": codec,
+    }
+    attributes["digest"] = digest_of(attributes, arrays)
+    group = {"zarr_format": 3, "node_type": "group", "attributes": {_ATTRIBUTE: attributes}}
+    write_json(folder / "zarr.json", group)
+    replace_directory(folder, root / COLUMNS)
+
+
+def _table_of(records: list[ShardRecord]) -> ShardTable:
+    names = sorted(records[0].sizes) if records else []
+    return ShardTable(
+        np.array([r.columns for r in records], dtype=np.int64),
+        np.array([r.nnz for r in records], dtype=np.int64),
+        {n: np.array([r.sizes[n] for r in records], dtype=np.int64) for n in names},
+        {n: np.array([r.checksums[n] for r in records], dtype=np.uint32) for n in names},
+    )
+
+
+def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShards | None:
+    """Open the column shards of a dataset; None where there are none, or unfinished ones.
+
+    Raises
+    ------
+    FormatError
+        They are of another format version.
+    MismatchError
+        They are those of a dataset with another fingerprint.
+    CorruptDataError
+        What describes them is damaged.
+    """
+    folder = root / COLUMNS
+    try:
+        attributes = dict(read_json(folder / "zarr.json", root)["attributes"][_ATTRIBUTE])
+        _check_versions(root, attributes, fingerprint)
+        table = ShardTable.from_arrays(read_arrays(folder / "shards", root))
+        digest = attributes.pop("digest")
+        if digest != digest_of(attributes, table.to_arrays()):
+            raise ValueError("their table and its digest do not match")
+        _check_table(meta, table)
+        return ColumnShards(root, meta, attributes["shard_size"], attributes["codec"], table, digest)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not (folder / "zarr.json").exists():
+            return None
+        raise _unreadable(root, error) from None
+    except (FormatError, MismatchError, StorageError):
+        raise
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        raise _unreadable(root, error) from None
+
+
+def _unreadable(root: Place, error: Exception) -> CorruptDataError:
+    why = " ".join(str(error).split())
+    return CorruptDataError(f"{root}: the column shards cannot be read ({why}); {_remedy(root)}")
+
+
+def _check_versions(root: Place, attributes: dict[str, Any], fingerprint: str) -> None:
+    version, found = attributes.get("format_version"), attributes.get("dataset_fingerprint")
+    if version != COLUMNS_VERSION:
+        raise FormatError(
+            f"{root}: column shards of format version {version}, this distls reads version {COLUMNS_VERSION}"
+        )
+    wrong = attributes.keys() ^ _SOUND.keys() or {
+        name for name, sound in _SOUND.items() if not sound(attributes[name])
+    }
+    if wrong:
+        raise ValueError(f"members that no writer writes: {', '.join(sorted(wrong))}")
+    if found != fingerprint:
+        raise MismatchError(
+            f"{root}: its column shards are those of a data set with fingerprint {str(found)[:12]}, its own is "
+            f"{fingerprint[:12]}; run `distls columns {root}` to write them anew"
+        )
+
+
+def _check_table(meta: DatasetMeta, table: ShardTable) -> None:
+    """Refuse a shard table that does not describe the columns of `meta`."""
+    columns, nnz = ([int(n) for n in counts] for counts in (table.columns, table.nnz))
+    names = set(_layout(meta, 0, 0)) if len(table) else set()
+    sound = (
+        set(table.sizes) == names
+        and all(n > 0 for n in columns)
+        and all(n >= 0 for n in nnz)
+        and all(size.min() >= 0 for size in table.sizes.values())
+        and (sum(columns), sum(nnz)) == (meta.n_features, meta.nnz)
+        and (meta.layout == "csr" or all(n == c * meta.n_rows for c, n in zip(columns, nnz, strict=True)))
+    )
+    if not sound:
+        raise ValueError("their table does not fit the metadata")

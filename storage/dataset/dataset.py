@@ -1,0 +1,256 @@
+"""A dataset: one zarr group, written by ingest and then read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool, read_arrays, write_arrays
+from distls.storage.dataset.column_shards import ColumnShards, open_columns
+from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
+from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, fingerprint_of
+from distls.storage.dataset.partitions import PartitionRecord, check_table, decoded_bytes, read_partition
+from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
+from distls.storage.filesystem.atomic import remove_tree, write_json
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.safe_read import read_json
+from distls.storage.rows import Partition
+
+__all__ = ["STAGING", "Dataset", "is_dataset", "open_dataset", "publish", "read_features"]
+
+STAGING = ".ingest"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An open dataset: metadata only; partitions are read on demand.
+
+    Attributes
+    ----------
+    path : Place
+    meta : DatasetMeta
+    table : PartitionTable
+    fingerprint : str
+        Sha256 of metadata and partition checksums.
+    """
+
+    path: Place
+    meta: DatasetMeta
+    table: PartitionTable
+    fingerprint: str
+
+    def __len__(self) -> int:
+        """Return the number of row partitions."""
+        return len(self.table)
+
+    def read(self, index: int, pool: BufferPool | None = None) -> Partition:
+        """Read row partition `index`, verified; its arrays live in `pool` (default: fresh buffers)."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.path}: partition {index} of {len(self)}")
+        return read_partition(self.path, self.meta, self.table, index, pool or BufferPool())
+
+    @cached_property
+    def decoded_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each partition in memory, shape (n_partitions,)."""
+        return np.asarray(decoded_bytes(self.meta, self.table))
+
+    @cached_property
+    def stored_bytes(self) -> NDArray[np.int64]:
+        """Bytes of each partition on disk, shape (n_partitions,)."""
+        return self.table.stored_bytes
+
+    @cached_property
+    def first_rows(self) -> NDArray[np.int64]:
+        """Number of the first row of each partition among all rows, and of all rows, shape (n_partitions + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.table.rows)]).astype(np.int64, copy=False)
+
+    @cached_property
+    def columns(self) -> ColumnShards | None:
+        """The column shards; None where there are none, or unfinished ones.
+
+        Raises
+        ------
+        FormatError, CorruptDataError
+            They are of another format version, or their table is damaged.
+        MismatchError
+            They are those of another dataset.
+        """
+        return open_columns(self.path, self.meta, self.fingerprint)
+
+    def features(self) -> dict[str, NDArray[Any]]:
+        """Read the arrays of ``features/``: fitted transforms, column counts and the like."""
+        return read_features(self.path, self.meta.features)
+
+    def feature_names(self) -> list[str] | None:
+        """Read the names of the features; None when the source had none."""
+        named = set(NAME_ARRAYS) <= self.meta.features.keys()
+        return unpack_names(self.features(), str(self.path)) if named else None
+
+
+def is_dataset(path: Place) -> bool:
+    """Tell whether `path` holds a finished dataset (of any version)."""
+    try:
+        return "distls" in read_json(path / "zarr.json", path).get("attributes", {})
+    except StorageError:
+        raise
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def open_dataset(path: str | Place) -> Dataset:
+    """Open a dataset and check its metadata; no partition is read.
+
+    Raises
+    ------
+    FormatError
+        `path` is not a dataset, or of another format version.
+    IncompleteError
+        An ingest into `path` did not finish.
+    CorruptDataError
+        The metadata does not match its fingerprint.
+    """
+    root = place_of(path)
+    attributes = _attributes(root)
+    stored = dict(attributes)
+    recorded = stored.pop("fingerprint", None)
+    meta = DatasetMeta.from_json(stored, str(root))
+    try:
+        table = PartitionTable.from_arrays(read_arrays(root / "partitions", root))
+        fingerprint = fingerprint_of(meta, table)
+    except (FormatError, StorageError):
+        raise
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise CorruptDataError(
+            f"{root}: the partition table cannot be read ({why}); ingest the data set again"
+        ) from None
+    if fingerprint != recorded:
+        raise CorruptDataError(f"{root}: metadata and fingerprint do not match; ingest the data set again")
+    check_table(meta, table, str(root))
+    return Dataset(root, meta, table, fingerprint)
+
+
+def _attributes(root: Place) -> dict[str, Any]:
+    try:
+        return dict(read_json(root / "zarr.json", root)["attributes"]["distls"])
+    except (FormatError, StorageError):
+        raise
+    except FileNotFoundError:
+        if (root / STAGING).exists():
+            raise IncompleteError(
+                f"{root}: an ingest into it did not finish; run the same ingest again to resume it, or remove it"
+            ) from None
+        if (root / "rows").exists():
+            # a split of an ingest, which has its staged files elsewhere, or a generated data set
+            raise IncompleteError(
+                f"{root}: writing it did not finish; run the same ingest again, or remove it and generate it again"
+            ) from None
+        if root.exists():
+            raise FormatError(f"{root}: not a distls data set (no zarr.json)") from None
+        raise FormatError(f"{root}: no such data set") from None
+    except NotADirectoryError:
+        raise FormatError(f"{root}: a file, not a distls data set; ingest it first") from None
+    except PermissionError:
+        raise FormatError(f"{root}: permission denied") from None
+    except OSError as error:
+        raise FormatError(f"{root}: zarr.json cannot be read ({error.strerror})") from None
+    except (KeyError, TypeError, ValueError):
+        raise FormatError(f"{root}: not a distls data set (zarr.json has no distls metadata)") from None
+
+
+def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a dataset's ``features/`` group, verified; empty when it has none.
+
+    Raises
+    ------
+    CorruptDataError
+        An array is missing or changed, or one is there that the metadata does not list.
+    """
+    folder = root / "features"
+    try:
+        arrays = read_arrays(folder, root) if folder.exists() else {}
+    except (FormatError, StorageError):
+        raise
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise CorruptDataError(
+            f"{root}: features cannot be read ({why}); ingest the data set again"
+        ) from None
+    found = _checksums_of(arrays)
+    for name in sorted(found.keys() | checksums.keys()):
+        if found.get(name) != checksums.get(name):
+            raise CorruptDataError(
+                f"{root}: features, array {name}: its checksum does not match the metadata; ingest the data set again"
+            )
+    return arrays
+
+
+def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
+    little = ((name, a.astype(a.dtype.newbyteorder("<"), copy=False)) for name, a in arrays.items())
+    return {name: google_crc32c.value(np.ascontiguousarray(a).tobytes()) for name, a in little}
+
+
+def publish(
+    root: Place, meta: DatasetMeta, records: Iterable[PartitionRecord], features: dict[str, NDArray[Any]]
+) -> Dataset:
+    """Write the partition table, the features and, last, the metadata that makes the dataset whole.
+
+    Parameters
+    ----------
+    meta : DatasetMeta
+        Its counts (rows, nnz, labels, weights, norms) are filled in here from the records.
+    records : iterable of PartitionRecord
+        One for each partition 0, 1, ..., in any order.
+    features : dict of name -> array
+        Fitted transforms and column statistics; may be empty.
+    """
+    ordered = sorted(records, key=lambda record: record.index)
+    if [record.index for record in ordered] != list(range(len(ordered))):
+        raise IncompleteError(f"{root}: partitions are missing; run the same ingest again")
+    table = _table_of(ordered)
+    meta = replace(_with_counts(meta, ordered), features=_checksums_of(features))
+    write_arrays(root / "partitions", table.to_arrays())
+    remove_tree(root / "features")
+    if features:
+        write_arrays(root / "features", features)
+    fingerprint = fingerprint_of(meta, table)
+    attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
+    write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": attributes})
+    remove_tree(root / STAGING)
+    return Dataset(root, meta, table, fingerprint)
+
+
+def _table_of(records: list[PartitionRecord]) -> PartitionTable:
+    names = sorted(records[0].sizes) if records else []
+    return PartitionTable(
+        np.array([r.rows for r in records], dtype=np.int64),
+        np.array([r.nnz for r in records], dtype=np.int64),
+        {n: np.array([r.sizes[n] for r in records], dtype=np.int64) for n in names},
+        {n: np.array([r.checksums[n] for r in records], dtype=np.uint32) for n in names},
+    )
+
+
+def _with_counts(meta: DatasetMeta, records: list[PartitionRecord]) -> DatasetMeta:
+    n_rows = sum(r.rows for r in records)
+    return replace(
+        meta,
+        n_rows=n_rows,
+        nnz=sum(r.nnz for r in records),
+        label_counts=_column_sums([r.label_counts for r in records], len(meta.classes), int),
+        label_weights=_column_sums([r.label_weights for r in records], len(meta.classes), float),
+        weight_sum=float(sum(r.weight_sum for r in records)),
+        mean_square_norm=sum(r.square_norm for r in records) / max(n_rows, 1),
+    )
+
+
+def _column_sums(rows: list[list[Any]], width: int, kind: type) -> list[Any]:
+    totals = np.zeros(width, dtype=np.float64 if kind is float else np.int64)
+    for row in rows:
+        totals += np.asarray(row, dtype=totals.dtype)
+    return [kind(total) for total in totals]

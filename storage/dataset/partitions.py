@@ -1,0 +1,301 @@
+"""Row partitions on disk: one zarr group each, a valid AnnData `csr_matrix` when sparse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool, decoded_by, read_array, write_array, write_group
+from distls.storage.dataset.metadata import DatasetMeta, PartitionTable
+from distls.storage.errors import CorruptDataError
+from distls.storage.filesystem.atomic import atomic_directory
+from distls.storage.filesystem.paths import Place
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype, n_rows_of
+
+__all__ = [
+    "PartitionRecord",
+    "are_below",
+    "are_offsets",
+    "check_table",
+    "choose_codecs",
+    "decoded_bytes",
+    "partition_folder",
+    "read_partition",
+    "write_partition",
+]
+
+# Values of log-tf text shrink tenfold, tf-idf values hardly at all; decoding costs more than reading below this.
+WORTHWHILE_RATIO = 2.0
+_SAMPLE = 2**16
+
+# No partition has more rows or values: products of sizes below it cannot overflow.
+_MOST_ENTRIES = 2**40
+
+
+@dataclass(frozen=True)
+class PartitionRecord:
+    """What the writer of a partition reports: one row of the partition table.
+
+    Attributes
+    ----------
+    index, rows, nnz : int
+    sizes, checksums : dict of array name -> int
+    square_norm : float
+        Sum over rows of |x|^2.
+    label_counts, label_weights : list
+        Rows, and sums of sample weights, of each class (empty unless class or multi-label targets).
+    weight_sum : float
+    """
+
+    index: int
+    rows: int
+    nnz: int
+    sizes: dict[str, int]
+    checksums: dict[str, int]
+    square_norm: float
+    label_counts: list[int]
+    label_weights: list[float]
+    weight_sum: float
+
+
+def partition_folder(root: Place, index: int) -> Place:
+    """Return the group of row partition `index`."""
+    return root / "rows" / f"{index:08d}"
+
+
+def _arrays_of(partition: Partition, n_features: int) -> dict[str, NDArray[Any]]:
+    """Return the stored arrays by name, in the order they are written."""
+    x, y, weight = partition
+    arrays: dict[str, NDArray[Any]] = {}
+    if isinstance(x, DenseRows):
+        arrays["X"] = x.values
+    else:
+        arrays |= {"data": x.data, "indices": x.indices.astype(index_dtype(n_features), copy=False)}
+        arrays["indptr"] = x.indptr.astype(np.int64, copy=False)
+    if isinstance(y, CsrRows):
+        arrays["y/data"] = y.data.astype(np.float32, copy=False)
+        arrays["y/indices"] = y.indices.astype(np.uint32, copy=False)
+        arrays["y/indptr"] = y.indptr.astype(np.int64, copy=False)
+    elif y is not None:
+        arrays["y"] = y
+    if weight is not None:
+        arrays["sample_weight"] = weight.astype(np.float32, copy=False)
+    return arrays
+
+
+def choose_codecs(partition: Partition, compress: str, *, sample: bool = False) -> dict[str, str]:
+    """Return the codec of each array: `compress` for the values, raw for the rest.
+
+    ``auto`` tries zstd on this partition's values (`sample`: on the first of them, a guess) and keeps it where it
+    shrinks them at least twofold.
+    """
+    arrays = _arrays_of(partition, 1)
+    values = "data" if "data" in arrays else "X"
+    if compress == "auto":
+        tried = arrays[values].reshape(-1)[: _SAMPLE if sample else None]
+        compress = "zstd" if decoded_by("zstd", tried) >= WORTHWHILE_RATIO else "none"
+    return {name: compress if name == values else "none" for name in arrays}
+
+
+def _sparse_attributes(n_rows: int, n_columns: int) -> dict[str, Any]:
+    return {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n_rows, n_columns]}
+
+
+def write_partition(
+    root: Place, index: int, partition: Partition, n_features: int, n_classes: int, codecs: dict[str, str]
+) -> PartitionRecord:
+    """Write one partition; a whole one appears under its name at once, replacing an earlier attempt.
+
+    Parameters
+    ----------
+    root : Place
+        Folder of the dataset.
+    n_classes : int
+        Length of the class list, 0 for continuous targets and unlabelled rows.
+    """
+    n_rows = n_rows_of(partition.x)
+    sparse = isinstance(partition.x, CsrRows)
+    with atomic_directory(partition_folder(root, index), sync=False) as folder:
+        write_group(folder, _sparse_attributes(n_rows, n_features) if sparse else {})
+        if isinstance(partition.y, CsrRows):
+            write_group(folder / "y", _sparse_attributes(n_rows, n_classes))
+        written = {
+            name: write_array(folder / name, array, codecs.get(name, "none"))
+            for name, array in _arrays_of(partition, n_features).items()
+        }
+    return _record(index, partition, n_classes, written)
+
+
+def _record(
+    index: int, partition: Partition, n_classes: int, written: dict[str, tuple[int, int]]
+) -> PartitionRecord:
+    x, y, weight = partition
+    n_rows = n_rows_of(x)
+    values = x.data if isinstance(x, CsrRows) else x.values
+    counts, weights = _label_sums(y, weight, n_classes)
+    return PartitionRecord(
+        index=index,
+        rows=n_rows,
+        nnz=values.size,
+        sizes={name: size for name, (size, _) in written.items()},
+        checksums={name: checksum for name, (_, checksum) in written.items()},
+        square_norm=float(np.square(values, dtype=np.float64).sum()) if values.size else 0.0,
+        label_counts=[int(c) for c in counts],
+        label_weights=[float(w) for w in weights],
+        weight_sum=float(n_rows if weight is None else weight.sum(dtype=np.float64)),
+    )
+
+
+def _label_sums(y: Any, weight: NDArray[np.float32] | None, n_classes: int) -> tuple[Any, Any]:
+    if not n_classes:
+        return [], []
+    if isinstance(y, CsrRows):
+        codes = y.indices
+        weight = None if weight is None else np.repeat(weight, np.diff(y.indptr))
+    else:
+        codes = y
+    counts = np.bincount(codes, minlength=n_classes)
+    return counts, counts if weight is None else np.bincount(codes, weight, minlength=n_classes)
+
+
+def decoded_bytes(meta: DatasetMeta, table: PartitionTable) -> NDArray[np.int64]:
+    """Return the bytes of each partition in memory, shape (n_partitions,)."""
+    if not len(table):
+        return np.zeros(0, dtype=np.int64)
+    return sum(
+        (np.prod(shape, axis=0, dtype=np.int64) if len(shape) > 1 else shape[0]) * dtype.itemsize
+        for shape, dtype in _layout(meta, table.rows, table.nnz, table).values()
+    )
+
+
+def _layout(
+    meta: DatasetMeta, rows: Any, nnz: Any, table: PartitionTable
+) -> dict[str, tuple[Any, np.dtype[Any]]]:
+    """Return array name -> (shape, dtype) for given numbers of rows and non-zeros (numbers or arrays)."""
+    dtype = np.dtype(meta.dtype)
+    layout: dict[str, tuple[Any, np.dtype[Any]]] = {}
+    if meta.layout == "dense":
+        layout["X"] = ((rows, rows * 0 + meta.n_features), dtype)
+    else:
+        layout["data"] = ((nnz,), dtype)
+        layout["indices"] = ((nnz,), index_dtype(meta.n_features))
+        layout["indptr"] = ((rows + 1,), np.dtype(np.int64))
+    if meta.target == "class":
+        layout["y"] = ((rows,), np.dtype(np.int32))
+    elif meta.target == "continuous":
+        layout["y"] = ((rows, rows * 0 + meta.n_targets), np.dtype(np.float64))
+    elif meta.target == "multilabel":
+        n_labels = (table.sizes["y/indices"] - 4).clip(0) // 4
+        layout["y/data"] = ((n_labels,), np.dtype(np.float32))
+        layout["y/indices"] = ((n_labels,), np.dtype(np.uint32))
+        layout["y/indptr"] = ((rows + 1,), np.dtype(np.int64))
+    if meta.weighted:
+        layout["sample_weight"] = ((rows,), np.dtype(np.float32))
+    return layout
+
+
+def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
+    """Refuse a partition table that does not describe the dataset of `meta`.
+
+    Raises
+    ------
+    CorruptDataError
+    """
+    rows, nnz = ([int(n) for n in counts] for counts in (table.rows, table.nnz))
+    try:
+        names = set(_layout(meta, table.rows, table.nnz, table)) if len(table) else set()
+    except KeyError:
+        names = set()
+    sound = (
+        set(table.sizes) == names
+        and all(0 <= n <= _MOST_ENTRIES for n in rows + nnz)
+        and all(size.min() >= 0 for size in table.sizes.values())
+        and (sum(rows), sum(nnz)) == (meta.n_rows, meta.nnz)
+        and (meta.layout == "csr" or all(n == r * meta.n_features for r, n in zip(rows, nnz, strict=True)))
+    )
+    if not sound:
+        raise CorruptDataError(
+            f"{where}: the partition table does not fit the metadata; ingest the data set again"
+        )
+
+
+def read_partition(
+    root: Place, meta: DatasetMeta, table: PartitionTable, index: int, pool: BufferPool
+) -> Partition:
+    """Read, verify and decode one partition into the pool's buffers.
+
+    The arrays are valid until the pool is used again. Everything about their shapes comes from the dataset's
+    metadata; nothing in the partition's own folder but the chunks is read.
+
+    Raises
+    ------
+    CorruptDataError
+        An array is missing, truncated, changed or inconsistent; the message names partition and array.
+    """
+    folder = partition_folder(root, index)
+    where = f"{root}: partition {index}"
+    one = PartitionTable(
+        table.rows[index],
+        table.nnz[index],
+        {name: size[index] for name, size in table.sizes.items()},
+        {name: checksum[index] for name, checksum in table.checksums.items()},
+    )
+    arrays = {}
+    for name, (shape, dtype) in _layout(meta, one.rows, one.nnz, one).items():
+        expected = int(one.sizes[name]), int(one.checksums[name])
+        sizes = tuple(int(n) for n in shape)
+        codec = meta.codecs.get(name, "none")
+        arrays[name] = read_array(folder, name, sizes, dtype, codec, expected, pool, where, within=root)
+    _check_structure(arrays, meta, where)
+    return Partition(_rows_from(arrays), _targets_from(arrays), arrays.get("sample_weight"))
+
+
+def _rows_from(arrays: dict[str, NDArray[Any]]) -> Rows:
+    if "X" in arrays:
+        return DenseRows(arrays["X"])
+    return CsrRows(arrays["indptr"], arrays["indices"], arrays["data"])
+
+
+def _targets_from(arrays: dict[str, NDArray[Any]]) -> Any:
+    if "y/indptr" in arrays:
+        return CsrRows(arrays["y/indptr"], arrays["y/indices"], arrays["y/data"])
+    return arrays.get("y")
+
+
+def are_offsets(indptr: NDArray[np.int64], n_values: int, width: int) -> bool:
+    """Tell whether `indptr` cuts `n_values` into rows of at most `width`, which is the room that kernels have."""
+    if indptr[0] != 0 or indptr[-1] != n_values:
+        return False
+    # offsets that go far up and down again would overflow
+    return bool(np.all(indptr[1:] >= indptr[:-1])) and int(np.diff(indptr).max(initial=0)) <= width
+
+
+def are_below(numbers: NDArray[Any], n: int) -> bool:
+    """Tell whether all numbers are 0, ..., n - 1; costs a tenth of their checksum."""
+    info = np.iinfo(numbers.dtype)
+    if not len(numbers) or (info.min == 0 and info.max < n):
+        return True
+    return bool(numbers.max() < n and (info.min == 0 or numbers.min() >= 0))
+
+
+def _check_structure(arrays: dict[str, NDArray[Any]], meta: DatasetMeta, where: str) -> None:
+    """Refuse what a kernel would follow out of bounds: whoever made the checksums may have made up the numbers."""
+    for name, width in (("indptr", meta.n_features), ("y/indptr", len(meta.classes))):
+        if name not in arrays:
+            continue
+        if not are_offsets(arrays[name], len(arrays[name.replace("indptr", "indices")]), width):
+            raise CorruptDataError(
+                f"{where}, array {name}: row offsets are inconsistent; ingest the data set again"
+            )
+    if "indices" in arrays and not are_below(arrays["indices"], meta.n_features):
+        raise CorruptDataError(
+            f"{where}, array indices: column numbers out of range; ingest the data set again"
+        )
+    for name in {"class": ("y",), "multilabel": ("y/indices",)}.get(meta.target, ()):
+        if not are_below(arrays[name], len(meta.classes)):
+            raise CorruptDataError(
+                f"{where}, array {name}: class codes out of range; ingest the data set again"
+            )

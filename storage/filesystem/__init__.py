@@ -1,0 +1,1 @@
+"""Files and object stores: paths, atomic writes, locks, retries, reads that trust nothing."""

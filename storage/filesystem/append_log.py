@@ -1,0 +1,62 @@
+"""A text that grows by lines, such as the events of a run."""
+
+from __future__ import annotations
+
+import time
+
+from distls.storage.filesystem.atomic import write_bytes
+from distls.storage.filesystem.paths import Place, StorePath
+from distls.storage.filesystem.safe_read import read_bytes
+
+__all__ = ["Lines"]
+
+_STORE_SECONDS = 1.0
+
+
+class Lines:
+    """Lines that are appended to a file; an object of a store is written anew, once a second at most and by `flush`.
+
+    Parameters
+    ----------
+    path : Place
+        Made with the first line.
+    limit : int, optional
+        Most bytes that are read.
+    """
+
+    def __init__(self, path: Place, limit: int | None = None) -> None:
+        self.path, self._limit = path, limit
+        self._lines: list[str] | None = None
+        self._unsent, self._sent = False, 0.0
+
+    def append(self, line: str) -> None:
+        """Add one line, given without its end."""
+        if not isinstance(self.path, StorePath):
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            return
+        if self._lines is None:
+            self._lines = self.read()
+        self._lines.append(line)
+        self._unsent = True
+        if time.monotonic() - self._sent >= _STORE_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what an object store does not have yet."""
+        if self._unsent and self._lines is not None:
+            self.replace(self._lines)
+
+    def read(self) -> list[str]:
+        """Return all whole lines, without their ends; a line cut off by a crash is left out."""
+        self.flush()
+        try:
+            return read_bytes(self.path, self.path.parent, limit=self._limit).decode().split("\n")[:-1]
+        except FileNotFoundError:
+            return []
+
+    def replace(self, lines: list[str]) -> None:
+        """Let these be all lines."""
+        write_bytes(self.path, "".join(line + "\n" for line in lines).encode(), sync=False)
+        if isinstance(self.path, StorePath):
+            self._lines, self._unsent, self._sent = list(lines), False, time.monotonic()

@@ -1,0 +1,319 @@
+"""Read files that somebody else may have made: of a bounded size, regular, and inside the folder they belong to.
+
+What is refused here would else hang, fill the memory, or read and write where nobody was asked to. docs/security.md
+says what is promised. An object store has neither links nor devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import DistlsError, FormatError
+from distls.storage.filesystem.paths import Place, StorePath
+from distls.storage.filesystem.retry import read_patiently
+
+__all__ = [
+    "LARGEST_JSON",
+    "making_sense",
+    "open_regular",
+    "opened_ranges",
+    "parse_json",
+    "read_array_file",
+    "read_bytes",
+    "read_json",
+    "read_object",
+    "refuse_links",
+]
+
+# A dataset of a million classes with long names has 50 MiB of metadata.
+LARGEST_JSON = 64 * 2**20
+# Each takes 64 bytes or more once it is read: the three lists of a dataset with 2 million classes stay below.
+_MOST_VALUES = 2**23
+# Ours are four levels deep. What is deeper than a few hundred overflows the stack of who writes it again.
+_DEEPEST = 64
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# A name that opens nothing but a file: waiting for a writer of a FIFO, or owning a terminal, is no part of it.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+
+def open_regular(path: Path, within: Place | None = None) -> int:
+    """Open a regular file for reading and return its descriptor, which is the caller's to close.
+
+    Parameters
+    ----------
+    within : Path, optional
+        The folder it must be in, whatever links lead to it; default: its own. The folder itself may be a link.
+
+    Raises
+    ------
+    FormatError
+        It is a FIFO, a device or the like, or a link leads out of `within`.
+    OSError
+        It cannot be opened.
+    """
+    descriptor = os.open(path, _FLAGS)
+    try:
+        _check_regular(descriptor, path)
+        _check_inside(descriptor, path, within if isinstance(within, Path) else path.parent)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_regular(descriptor: int, path: Path) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(21, os.strerror(21), str(path))
+    if not stat.S_ISREG(mode):
+        raise FormatError(f"{path}: not a regular file; a file of distls is never a pipe, socket or device")
+
+
+def _check_inside(descriptor: int, path: Path, folder: Path) -> None:
+    """Refuse an open file that is not in `folder`: asking the open file leaves nobody time to change a link."""
+    try:
+        found = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # no /proc
+        found = os.path.realpath(path)
+    if found.startswith(_resolved(str(folder))):
+        return
+    # the link that leads to the folder may have been changed since
+    _resolved.cache_clear()
+    if not found.startswith(_resolved(str(folder))):
+        raise _leads_out(path, folder)
+
+
+@lru_cache(64)
+def _resolved(folder: str) -> str:
+    return os.path.join(os.path.realpath(folder), "")
+
+
+def _leads_out(path: Place | str, folder: Place) -> FormatError:
+    return FormatError(
+        f"{path}: a link leads out of {folder}; all its files must be inside it: copy them there"
+    )
+
+
+def refuse_links(folder: Place, within: Place | None = None) -> None:
+    """Refuse a folder that will be written to if something in it leads elsewhere, or is no file and no folder.
+
+    Parameters
+    ----------
+    within : Path, optional
+        What no link may lead out of, which `folder` itself may be a link in; default: `folder`.
+
+    Raises
+    ------
+    FormatError
+    """
+    if isinstance(folder, StorePath):
+        return  # a store has no links
+    root = os.path.join(os.path.realpath(within or folder), "")
+    if not os.path.join(os.path.realpath(folder), "").startswith(root):
+        raise _leads_out(folder, within or folder)
+    for entry in _entries(folder):
+        if entry.is_symlink():
+            if not os.path.realpath(entry.path).startswith(root):
+                raise _leads_out(entry.path, within or folder)
+        elif not entry.is_file(follow_symlinks=False):
+            raise FormatError(f"{entry.path}: not a regular file; remove it")
+
+
+def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    """Yield all below a folder but for folders; links are not followed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _entries(entry.path)
+            else:
+                yield entry
+
+
+def read_bytes(path: Place, within: Place | None = None, *, limit: int | None = None) -> bytes:
+    """Return a file's bytes.
+
+    Parameters
+    ----------
+    within : Path, optional
+        As of `open_regular`.
+    limit : int, optional
+        Most bytes that it may have.
+
+    Raises
+    ------
+    FormatError
+        It is larger, or `open_regular` refuses it.
+    OSError
+        It cannot be read.
+    """
+    if isinstance(path, StorePath):
+
+        def room(size: int) -> NDArray[np.uint8]:
+            _check_size(path, size, limit)
+            return np.empty(size, np.uint8)
+
+        return path.read_whole(room).tobytes()
+
+    def read() -> bytes:
+        with open(open_regular(path, within), "rb", buffering=0) as file:
+            _check_size(path, os.fstat(file.fileno()).st_size, limit)
+            return file.read()
+
+    return read_patiently(read, path)
+
+
+def _check_size(path: Any, size: int, limit: int | None) -> None:
+    if limit is not None and size > limit:
+        raise FormatError(
+            f"{path}: {size} bytes, more than the {limit} that such a file of distls has at most"
+        )
+
+
+def read_array_file(path: Place, within: Place | None = None) -> NDArray[np.uint8]:
+    """Return a file's bytes as an array that may be written to; raises as `read_bytes`."""
+    if isinstance(path, StorePath):
+        return path.read_whole(lambda size: np.empty(size, np.uint8))
+
+    def read() -> NDArray[np.uint8]:
+        with open(open_regular(path, within), "rb", buffering=0) as file:
+            return np.fromfile(file, np.uint8)
+
+    return read_patiently(read, path)
+
+
+@contextlib.contextmanager
+def making_sense(where: str) -> Iterator[None]:
+    """Turn what goes wrong with values of another shape than ours into one line; for code that only looks at them.
+
+    Raises
+    ------
+    FormatError
+    """
+    try:
+        yield
+    except DistlsError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise FormatError(f"{where}: not written by distls ({why})") from None
+
+
+@contextlib.contextmanager
+def opened_ranges(path: Place, within: Place) -> Iterator[Callable[[int, memoryview], int]]:
+    """Yield a function that fills memory with the bytes from a place on and returns how many there were.
+
+    Raises as `open_regular`.
+    """
+    if isinstance(path, StorePath):
+        yield lambda at, into: _copied(path.read_range(at, at + len(into)), into)
+        return
+    descriptor = open_regular(path, within)
+    try:
+        yield lambda at, into: _read_up_to(descriptor, at, into)
+    finally:
+        os.close(descriptor)
+
+
+def _copied(found: memoryview, into: memoryview) -> int:
+    into[: len(found)] = found
+    return len(found)
+
+
+def _read_up_to(descriptor: int, at: int, into: memoryview) -> int:
+    done = 0
+    while done < len(into):
+        got = os.preadv(descriptor, [into[done:]], at + done)
+        if not got:
+            break
+        done += got
+    return done
+
+
+# -- JSON ------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Place, within: Place | None = None) -> Any:
+    """Read a JSON file.
+
+    Raises
+    ------
+    FormatError
+        It is too large, or `open_regular` refuses it.
+    ValueError
+        It is no JSON, or has numbers, depths or amounts of values that no file of distls has.
+    OSError
+        It cannot be read.
+    """
+    return parse_json(read_bytes(path, within, limit=LARGEST_JSON))
+
+
+def read_object(path: Place, within: Place | None = None) -> dict[str, Any]:
+    """Read a JSON file that must hold an object; raises as `read_json`."""
+    value = read_json(path, within)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def parse_json(content: bytes) -> Any:
+    """Return the value of a JSON text: finite numbers, valid Unicode, bounded in depth and in values.
+
+    Raises
+    ------
+    ValueError
+    """
+    if content.count(b",") + content.count(b"[") + content.count(b"{") > _MOST_VALUES:
+        raise ValueError(f"more than {_MOST_VALUES} JSON values")
+    try:
+        value = json.loads(content.decode(), parse_constant=_refuse_constant, parse_float=_finite)
+    except RecursionError:
+        raise _too_deep() from None
+    _check_depth(value)
+    if _SURROGATE.search(content):
+        # half a character can neither be shown nor be a path; half a byte of a file name that is no UTF-8 can
+        json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in _members(outer) if isinstance(inner, (dict, list))]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _members(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"JSON values nested more than {_DEEPEST} deep")

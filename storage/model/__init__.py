@@ -1,0 +1,1 @@
+"""Models, checkpoints and predictions on disk."""

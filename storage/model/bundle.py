@@ -1,0 +1,184 @@
+"""Models and checkpoints on disk: named arrays as .npy files and one JSON file. Never pickle.
+
+A bundle is a folder that appears under its name at once, whole. ``bundle.json`` lists every array with its shape,
+dtype and the crc32c of its file, and ends with its own checksum; nothing else in the folder is read. In an object
+store ``bundle.json`` is written last, and names the folder that its arrays are in: there is the old bundle or the new
+one. The specification is docs/format.md.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import threading
+import tokenize
+import uuid
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from distls.storage.errors import CorruptDataError, FormatError
+from distls.storage.filesystem.atomic import (
+    atomic_directory,
+    canonical_json,
+    remove_tree,
+    subfolders,
+    write_bytes,
+    write_json,
+)
+from distls.storage.filesystem.paths import Place, StorePath
+from distls.storage.filesystem.safe_read import read_array_file, read_json
+
+__all__ = ["parse_npy", "read_bundle", "write_bundle"]
+
+_VERSION = 1
+_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
+_FOLDER = re.compile(r"arrays-[0-9a-f]{8}")
+_NUMBERS = "biufc"
+# A header is a Python literal, and the parser of CPython 3.11 fails now and then when threads call it at once
+# (SystemError: AST constructor recursion depth mismatch).
+_ONE_PARSER = threading.Lock()
+
+
+def write_bundle(
+    folder: Place, kind: str, attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]
+) -> None:
+    """Write `arrays` and `attributes` as the bundle `folder`, replacing it.
+
+    Parameters
+    ----------
+    kind : str
+        What it is, checked by the reader: "model" or "checkpoint".
+    attributes : dict
+        JSON values.
+    arrays : dict of name -> array of numbers
+    """
+    content: dict[str, Any] = {"kind": kind, "version": _VERSION, "attributes": attributes}
+    if isinstance(folder, StorePath):
+        content["folder"] = f"arrays-{uuid.uuid4().hex[:8]}"
+    with atomic_directory(folder) as temporary:
+        inside = temporary / content["folder"] if "folder" in content else temporary
+        content["arrays"] = {name: _write_array(inside, name, array) for name, array in arrays.items()}
+        write_json(temporary / "bundle.json", {**content, "crc32c": _checksum(content)})
+    if isinstance(folder, StorePath):
+        for earlier in subfolders(folder):
+            if earlier.name != content["folder"]:
+                remove_tree(earlier)
+
+
+def _checksum(content: dict[str, Any]) -> int:
+    return google_crc32c.value(canonical_json(content).encode())
+
+
+def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any]:
+    array = np.asarray(array, order="C")
+    if not _NAME.fullmatch(name) or array.dtype.kind not in _NUMBERS:
+        raise ValueError(
+            f"{name!r}, {array.dtype}: a bundle holds arrays of numbers, named by letters and digits"
+        )
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
+    payload = array.reshape(-1).view(np.uint8)
+    write_bytes(folder / f"{name}.npy", header.getvalue(), payload.data, sync=False)
+    checksum = google_crc32c.value(header.getvalue())
+    checksum = google_crc32c.extend(checksum, payload) if payload.size else checksum
+    return _describe(array, checksum)
+
+
+def _describe(array: NDArray[Any], checksum: int | None) -> dict[str, Any]:
+    return {"shape": list(array.shape), "dtype": array.dtype.str, "crc32c": checksum}
+
+
+def read_bundle(
+    folder: Place, kind: str, within: Place | None = None
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read a bundle and verify every array.
+
+    Parameters
+    ----------
+    kind : str
+        "model" or "checkpoint".
+    within : Path, optional
+        The run it belongs to, which no link may lead out of; default: `folder`.
+
+    Returns
+    -------
+    attributes : dict
+    arrays : dict of name -> array
+
+    Raises
+    ------
+    FormatError
+        No bundle of this kind and version is there.
+    CorruptDataError
+        An array is missing or does not match its description, or the description its checksum.
+    """
+    within = within or folder
+    content = _read_description(folder, kind, within)
+    try:
+        checksum = content.pop("crc32c", None)
+        found, version = content["kind"], content["version"]
+        described, attributes = dict(content["arrays"]), dict(content["attributes"])
+        inside = content.get("folder", "")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
+    if (found, version) != (kind, _VERSION):
+        raise FormatError(
+            f"{folder}: a {found} of version {version}, expected a {kind} of version {_VERSION}"
+        )
+    if checksum != _checksum(content):
+        raise CorruptDataError(f"{folder}/bundle.json: its content does not match its checksum")
+    if not isinstance(inside, str) or (inside and not _FOLDER.fullmatch(inside)):
+        raise FormatError(f"{folder}: illegal folder of arrays {inside!r}")
+    arrays = folder / inside if inside else folder
+    return attributes, {name: _read_array(arrays, name, item, within) for name, item in described.items()}
+
+
+def _read_description(folder: Place, kind: str, within: Place) -> Any:
+    try:
+        return read_json(folder / "bundle.json", within)
+    except FormatError:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"{folder}: no {kind} there (no bundle.json)") from None
+    except PermissionError:
+        raise FormatError(f"{folder}: permission denied") from None
+    except ValueError:
+        raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
+
+
+def _read_array(folder: Place, name: str, described: Any, within: Place) -> NDArray[Any]:
+    if not _NAME.fullmatch(name):
+        raise FormatError(f"{folder}: illegal array name {name!r}")
+    path = folder / f"{name}.npy"
+    try:
+        content = read_array_file(path, within)
+    except FileNotFoundError:
+        raise CorruptDataError(f"{path}: missing") from None
+    # the header is looked at only when the whole file is what was written
+    checksum = google_crc32c.value(content) if content.size else None
+    sound = isinstance(described, dict) and checksum == described.get("crc32c")
+    array = parse_npy(content) if sound else None
+    if array is None or _describe(array, checksum) != described:
+        raise CorruptDataError(f"{path}: its bytes do not match bundle.json")
+    return array
+
+
+def parse_npy(content: NDArray[np.uint8]) -> NDArray[Any] | None:
+    """Return the array in the bytes of an .npy file, sharing their memory; None unless it is one of numbers."""
+    header = io.BytesIO(content[: npy.MAGIC_LEN + 2 + 2**16].tobytes())
+    try:
+        if npy.read_magic(header) != (1, 0):
+            return None
+        with _ONE_PARSER:
+            shape, fortran, dtype = npy.read_array_header_1_0(header)
+    except (ValueError, SyntaxError, tokenize.TokenError):  # all three come from headers that are no literals
+        return None
+    payload = content[header.tell() :]
+    fits = dtype.kind in _NUMBERS and math.prod(shape) * dtype.itemsize == len(payload)
+    return payload.view(dtype).reshape(shape) if fits and not fortran else None

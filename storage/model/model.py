@@ -1,0 +1,283 @@
+"""A trained linear model and its folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from distls.storage.dataset.metadata import Label, TargetKind, is_label
+from distls.storage.errors import CorruptDataError, FormatError
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.model.bundle import read_bundle, write_bundle
+
+__all__ = [
+    "PROBABLE",
+    "WITH_PROBABILITIES",
+    "LinearModel",
+    "load_model",
+    "save_model",
+    "scored_as",
+    "used_rows",
+    "weights_sha256",
+]
+
+# Losses whose scores give probabilities; and with those of `scored_as` that are no losses.
+PROBABLE = ("softmax", "ovr_log")
+WITH_PROBABILITIES = (*PROBABLE, "simplex")
+
+_TARGETS = ("class", "multilabel", "continuous")
+
+_FEATURES = "features_"
+_ROWS = "rows"
+_MOST_FEATURES = 2**32
+_RECIPE = "recipe_"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+# What each attribute on disk may hold; those with a default may be absent.
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    "classes": lambda value: (
+        isinstance(value, list) and all(map(is_label, value)) and len(set(value)) == len(value)
+    ),
+    "method": _is_text,
+    "loss": _is_text,
+    "params": _is_object,
+    "transforms": lambda value: isinstance(value, list) and all(map(_is_object, value)),
+    "transforms_digest": _is_text,
+    "dataset_fingerprint": _is_text,
+    "zero_based": lambda value: value is None or type(value) is bool,
+    "source": _is_object,
+    "recipe": lambda value: _is_object(value) and _is_sized(value),
+}
+
+
+def _is_sized(recipe: dict[str, Any]) -> bool:
+    """Tell whether a recipe says of how many features it is, and a calibration is an object."""
+    n_features = recipe.get("n_features", 0 if not recipe else None)
+    return (
+        type(n_features) is int
+        and 0 <= n_features <= _MOST_FEATURES
+        and _is_object(recipe.get("calibration", {}))
+    )
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Scores of a row x are ``x @ weights + intercept``; the class is the highest score, ties the lowest code.
+
+    With a recipe they come from `weights` in another way, which distls.workers.prediction.predictor knows. What is
+    predicted may also be a set of labels, those whose scores are above a threshold, or the scores themselves:
+    see `target`.
+
+    Attributes
+    ----------
+    weights : float32 or float64 array of shape (n_features, n_outputs)
+    intercept : array of shape (n_outputs,), same dtype
+        Both of another shape where the recipe says so.
+    classes : list of labels, sorted as in the training data; empty where the target is continuous
+    method : str
+    loss : str
+        Full loss name.
+    params : dict
+        All parameters of the fit.
+    transforms_digest : str
+        Recipe of the training data: data to be scored must have gone through the same.
+    transforms : list of dict
+    dataset_fingerprint : str
+    zero_based : bool or None
+        Base of the feature numbers in the text that the training data came from.
+    source : dict
+        Format and recipe of that source: what else of its kind is read like it.
+    features : dict of name -> array
+        ``features/`` of the training data: what its transforms were fitted to.
+    recipe : dict
+        JSON values; empty for a plain linear model, else with ``n_features``, the width of the rows it scores.
+    arrays : dict of name -> array
+        What the recipe needs besides.
+    target : {"class", "multilabel", "continuous"}
+        What is predicted: a class, a set of labels, or a number for each output.
+    """
+
+    weights: NDArray[Any]
+    intercept: NDArray[Any]
+    classes: list[Label]
+    method: str
+    loss: str
+    params: dict[str, Any]
+    transforms: list[dict[str, Any]]
+    transforms_digest: str
+    dataset_fingerprint: str
+    zero_based: bool | None = None
+    source: dict[str, Any] = field(default_factory=dict)
+    features: dict[str, NDArray[Any]] = field(default_factory=dict)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    target: TargetKind = "class"
+
+    @property
+    def n_features(self) -> int:
+        """Width of the rows it scores."""
+        return int(self.recipe.get("n_features", len(self.weights)))
+
+    @property
+    def n_outputs(self) -> int:
+        """Classes, labels or numbers that it predicts."""
+        return len(self.classes) or len(self.intercept)
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the scores give probabilities: their softmax, or their sigmoids (of classes divided by their sum)."""
+        return self.scored_as in WITH_PROBABILITIES
+
+    @property
+    def scored_as(self) -> str:
+        """What workers score rows as: the loss, or "simplex" where scores are probabilities already."""
+        return scored_as(self.loss, self.recipe)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the weights, and of the recipe's arrays by name; see `weights_sha256`."""
+        return weights_sha256(
+            self.weights, self.intercept, *(self.arrays[name] for name in sorted(self.arrays))
+        )
+
+
+def used_rows(weights: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the rows of weights that are not all zero, increasing; -0.0 is not zero here."""
+    bits = weights.view(f"u{weights.itemsize}")
+    return np.flatnonzero(bits.any(axis=1))
+
+
+def scored_as(loss: str, recipe: Mapping[str, Any]) -> str:
+    """Return "simplex" for a recipe whose scores are probabilities, else the loss."""
+    calibrated = recipe.get("calibration", {}).get("onto") == "simplex"
+    return "simplex" if calibrated else loss
+
+
+def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDArray[Any]) -> str:
+    """Sha256 of the little-endian C-order bytes of the weights, the intercept in the same dtype, then the others."""
+    little = weights.dtype.newbyteorder("<")
+    digest = hashlib.sha256(np.ascontiguousarray(weights, dtype=little).tobytes())
+    digest.update(np.ascontiguousarray(intercept, dtype=little).tobytes())
+    for array in others:
+        digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()
+
+
+def save_model(folder: Place, model: LinearModel) -> None:
+    """Write a model; it appears whole or not at all."""
+    attributes: dict[str, Any] = {
+        "classes": model.classes,
+        "method": model.method,
+        "loss": model.loss,
+        "params": model.params,
+        "transforms": model.transforms,
+        "transforms_digest": model.transforms_digest,
+        "dataset_fingerprint": model.dataset_fingerprint,
+        "zero_based": model.zero_based,
+        "source": model.source,
+        "recipe": model.recipe,
+        "target": model.target,
+        "weights_sha256": model.sha256,
+    }
+    features = {f"{_FEATURES}{name}": array for name, array in model.features.items()}
+    others = {f"{_RECIPE}{name}": array for name, array in model.arrays.items()}
+    weights = {"weights": model.weights}
+    if not model.recipe and model.weights.ndim == 2:
+        rows = used_rows(model.weights)
+        if len(rows) <= len(model.weights) // 2:
+            weights = {"weights": model.weights[rows], _ROWS: rows}
+            attributes["n_features"] = len(model.weights)
+    write_bundle(folder, "model", attributes, {**weights, "intercept": model.intercept, **features, **others})
+
+
+def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: Any) -> NDArray[Any]:
+    """Return the weights of all features where only rows of them are stored."""
+    weights, rows = arrays["weights"], arrays.get(_ROWS)
+    if rows is None:
+        return weights
+    sound = rows.dtype == np.int64 and weights.ndim == 2 and rows.shape == weights.shape[:1]
+    ends = np.concatenate([[-1], rows, [n_features]]) if sound and isinstance(n_features, int) else None
+    if ends is None or not 0 <= n_features <= _MOST_FEATURES or not bool(np.all(np.diff(ends) > 0)):
+        raise FormatError(f"{folder}: its rows of weights are not rows of {n_features} features")
+    n_bytes, free = n_features * weights.shape[1] * weights.itemsize, psutil.virtual_memory().available
+    if n_bytes > free:
+        # few bytes on disk say how many zeros there are
+        raise FormatError(
+            f"{folder}: weights of {n_features} features take {n_bytes} bytes, more than the {free} that are free"
+        )
+    full = np.zeros((n_features, weights.shape[1]), weights.dtype)
+    full[rows] = weights
+    return full
+
+
+def load_model(path: str | Place) -> LinearModel:
+    """Load the model of a run, or a model folder.
+
+    Raises
+    ------
+    FormatError
+        There is no model at `path`.
+    CorruptDataError
+        Its arrays do not match their checksums.
+    """
+    root = place_of(path)
+    folder = root / "model" if (root / "model").is_dir() else root
+    if not root.exists():
+        raise FormatError(f"{root}: no such run or model")
+    if not root.is_dir():
+        raise FormatError(f"{root}: a file, not a run or model")
+    if folder == root and (root / "config.json").exists():
+        raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
+    attributes, arrays = read_bundle(folder, "model", root)
+    wrong = [name for name in sorted(_SOUND.keys() & attributes.keys()) if not _SOUND[name](attributes[name])]
+    if wrong:
+        raise FormatError(f"{folder}: {wrong[0]} is not that of a model written by distls")
+    recorded = attributes.pop("weights_sha256", None)
+    features, others = (
+        {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+        for start in (_FEATURES, _RECIPE)
+    )
+    try:
+        model = LinearModel(
+            weights=_all_rows(folder, arrays, attributes.pop("n_features", None)),
+            intercept=arrays["intercept"],
+            features=features,
+            arrays=others,
+            **attributes,
+        )
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{folder}: incomplete model ({error})") from None
+    _check_whole(model, folder)
+    if recorded != model.sha256:
+        raise CorruptDataError(f"{folder}: its weights do not match their recorded weights_sha256")
+    return model
+
+
+def _check_whole(model: LinearModel, folder: Place) -> None:
+    """Refuse a model whose parts do not fit together."""
+    weights, intercept = model.weights, model.intercept
+    if model.target not in _TARGETS:
+        raise FormatError(f"{folder}: its target is {model.target!r}, expected {', '.join(_TARGETS)}")
+    if bool(model.classes) == (model.target == "continuous"):
+        raise FormatError(f"{folder}: a model of {model.target} targets with {len(model.classes)} classes")
+    fits = bool(model.recipe) or model.n_outputs == len(intercept)
+    if weights.ndim != 2 or intercept.shape != weights.shape[1:] or not fits:
+        raise FormatError(f"{folder}: weights, intercept and classes have different sizes")
+    if weights.dtype not in (np.float32, np.float64) or intercept.dtype != weights.dtype:
+        raise FormatError(
+            f"{folder}: weights of {weights.dtype}, intercept of {intercept.dtype}; not a model of distls"
+        )

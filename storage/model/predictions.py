@@ -1,0 +1,113 @@
+"""Predictions as zarr arrays: appended block by block, named only when whole."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from distls.storage.dataset.metadata import Label, TargetKind
+from distls.storage.filesystem.atomic import replace_directory
+from distls.storage.filesystem.paths import Place
+
+__all__ = ["PredictionArrays"]
+
+_CHUNK_ROWS = 65_536
+
+
+class PredictionArrays:
+    """A zarr group of predictions.
+
+    By the kind of target it holds for
+
+    * classes: arrays ``label`` (codes into the attribute ``classes``) and ``score``, both of shape (n_rows, width);
+    * sets of labels: these, and a group ``labels``, a valid AnnData `csr_matrix` whose row i has a 1 for each label;
+    * numbers: an array ``prediction`` of shape (n_rows, width).
+
+    Parameters
+    ----------
+    target : Place
+        Appears when the context ends without error. What an object store is to get is put together on this machine's
+        disk, in its folder for temporary files.
+    n_rows, width : int
+    classes : list of labels
+    dtype : of the scores or numbers
+    kind : {"class", "multilabel", "continuous"}
+    """
+
+    def __init__(
+        self,
+        target: Place,
+        n_rows: int,
+        width: int,
+        classes: list[Label],
+        dtype: np.dtype[Any],
+        kind: TargetKind = "class",
+    ) -> None:
+        self._target = target
+        name = f"{target.name}.{uuid.uuid4().hex[:8]}.partial"
+        local = isinstance(target, Path)
+        self._temporary = target.with_name(name) if local else Path(tempfile.gettempdir()) / name
+        self._row = 0
+        attributes = {} if kind == "continuous" else {"classes": classes}
+        group = zarr.create_group(str(self._temporary), attributes=attributes)
+        names = {"prediction": dtype} if kind == "continuous" else {"label": np.int32, "score": dtype}
+        shape, chunks = (n_rows, width), (max(1, min(n_rows, _CHUNK_ROWS)), width)
+        self._arrays = [
+            group.create_array(name, shape=shape, chunks=chunks, dtype=each) for name, each in names.items()
+        ]
+        self._sets = _Sets(group, n_rows, len(classes)) if kind == "multilabel" else None
+
+    def append(self, *values: NDArray[Any]) -> None:
+        """Write the next rows: codes and scores, or numbers."""
+        rows = slice(self._row, self._row + len(values[0]))
+        for array, block in zip(self._arrays, values, strict=True):
+            array[rows] = block
+        self._row = rows.stop
+
+    def append_sets(self, indptr: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
+        """Write the sets of labels of the next rows."""
+        assert self._sets is not None
+        self._sets.append(indptr, labels)
+
+    def __enter__(self) -> PredictionArrays:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            replace_directory(self._temporary, self._target)
+        else:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+class _Sets:
+    """The group ``labels``: how many there will be is not known before the end."""
+
+    def __init__(self, group: Any, n_rows: int, n_labels: int) -> None:
+        attributes = {
+            "encoding-type": "csr_matrix",
+            "encoding-version": "0.1.0",
+            "shape": [n_rows, n_labels],
+        }
+        sets = group.create_group("labels", attributes=attributes)
+        chunks = (_CHUNK_ROWS,)
+        self._indptr = sets.create_array("indptr", shape=(n_rows + 1,), chunks=chunks, dtype=np.int64)
+        self._indices = sets.create_array("indices", shape=(0,), chunks=chunks, dtype=np.int64)
+        self._data = sets.create_array("data", shape=(0,), chunks=chunks, dtype=np.float32)
+        self._row, self._size = 0, 0
+
+    def append(self, indptr: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
+        self._indptr[self._row : self._row + len(indptr)] = indptr + self._size
+        self._indices.append(labels.astype(np.int64))
+        self._data.append(np.ones(len(labels), np.float32))
+        self._row += len(indptr) - 1
+        self._size += len(labels)

@@ -1,0 +1,1 @@
+"""Stores written by other programs, read block by block."""

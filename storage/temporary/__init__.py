@@ -1,0 +1,1 @@
+"""What an ingest, a transposition or a fit keeps on disk until it ends."""

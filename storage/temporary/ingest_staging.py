@@ -1,0 +1,278 @@
+"""The temporary files of an ingest, under DATASET/.ingest: the plan, staged chunks, finished partitions.
+
+A chunk file holds the rows of one piece of a source, grouped into buckets, so that a partition can be put together
+from one range of every chunk. Every file appears whole under its name or not at all; a chunk is finished when its
+JSON sidecar exists, and a resumed ingest keeps what is finished. Layout of a chunk file, little-endian::
+
+    "distlsC1"  n_buckets (uint64)  table (uint32, n_buckets + 1 rows of 3)  words (uint32)
+
+The table gives the rows, words and values before each bucket. What the words mean is the workers' business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.dataset.dataset import STAGING
+from distls.storage.errors import CorruptDataError, DistlsError, FormatError
+from distls.storage.filesystem.atomic import (
+    canonical_json,
+    describe_os_error,
+    remove_tree,
+    write_bytes,
+    write_json,
+)
+from distls.storage.filesystem.paths import Place, StorePath
+from distls.storage.filesystem.safe_read import open_regular, opened_ranges, read_json, read_object
+
+__all__ = ["Segment", "StagingArea"]
+
+_MAGIC = b"distlsC1"
+_HEADER_BYTES = 16
+_ENTRY_BYTES = 12
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of buckets of one chunk.
+
+    Attributes
+    ----------
+    chunk : str
+    start, stop : int
+        Buckets start, start + 1, ..., stop - 1.
+    """
+
+    chunk: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class StagingArea:
+    """The staged files of the dataset at `dataset`; small, sent with every task."""
+
+    dataset: Place
+
+    @property
+    def folder(self) -> Place:
+        """DATASET/.ingest."""
+        return self.dataset / STAGING
+
+    def create(self) -> None:
+        """Make the folders."""
+        for name in ("chunks", "items", "partitions"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def remove(self) -> None:
+        """Delete every staged file."""
+        remove_tree(self.folder)
+
+    def write_document(self, name: str, value: Any) -> None:
+        """Store the JSON document `name` (the plan, the schema), synced."""
+        write_json(self.folder / f"{name}.json", value)
+
+    def read_document(self, name: str) -> Any | None:
+        """Return the JSON document `name`, or None when there is none."""
+        try:
+            return read_json(self.folder / f"{name}.json", self.dataset)
+        except FileNotFoundError:
+            return None
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turn what the operating system refuses into a StorageError that says how to go on."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, DistlsError):
+                raise
+            remedy = (
+                f"the output is incomplete: run the same ingest again to resume it, or remove {self.dataset}"
+            )
+            raise describe_os_error(error, f"{self.dataset}: the ingest stopped", remedy) from error
+
+    def has_array(self, name: str) -> bool:
+        """Tell whether `write_array` has stored this array."""
+        return (self.folder / f"{name}.npy").exists()
+
+    def write_array(self, name: str, array: NDArray[Any]) -> None:
+        """Store an array that every task reads (fitted transforms, the allotment of a split)."""
+        path = self.folder / f"{name}.npy"
+        if isinstance(path, StorePath):
+            content = io.BytesIO()
+            np.save(content, array, allow_pickle=False)
+            path.write_parts(content.getbuffer())
+            return
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+        with temporary.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        temporary.replace(path)
+
+    def read_array(self, name: str) -> NDArray[Any]:
+        """Return an array stored by `write_array`, memory-mapped where it is a file."""
+        path = self.folder / f"{name}.npy"
+        try:
+            if isinstance(path, StorePath):
+                return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+            os.close(open_regular(path, self.dataset))
+            return np.lib.format.open_memmap(path, mode="r")
+        except (EOFError, ValueError) as error:
+            raise CorruptDataError(
+                f"{path}: not an array ({error}); remove the unfinished data set and ingest it again"
+            ) from None
+
+    # -- chunks ------------------------------------------------------------------------------------------
+
+    def write_chunk(
+        self, name: str, table: NDArray[np.uint32], words: NDArray[np.uint32], facts: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Write a chunk and then its sidecar.
+
+        Parameters
+        ----------
+        table : uint32 array of shape (n_buckets + 1, 3)
+        words : uint32 array of shape (n_words,)
+        facts : dict
+            What later stages need to know without opening the chunk.
+
+        Returns
+        -------
+        dict
+            `facts` with ``name`` and ``bytes``, as `finished_chunk` will return them.
+        """
+        path = self._chunk_path(name)
+        header = _MAGIC + (len(table) - 1).to_bytes(8, "little")
+        write_bytes(path, header, _bytes_of(table), _bytes_of(words), sync=False)
+        facts = {**facts, "name": name, "bytes": _HEADER_BYTES + table.nbytes + words.nbytes}
+        write_bytes(path.with_suffix(".json"), canonical_json(facts).encode(), sync=False)
+        return facts
+
+    def finished_chunk(self, name: str) -> dict[str, Any] | None:
+        """Return the facts of a finished chunk; None when it must be made (again)."""
+        path = self._chunk_path(name)
+        try:
+            facts = read_object(path.with_suffix(".json"), self.dataset)
+            return facts if path.stat().st_size == facts["bytes"] else None
+        except FormatError:
+            raise
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            return None
+
+    def write_item(self, number: int, summary: dict[str, Any]) -> None:
+        """Note that all chunks of item `number` are finished."""
+        path = self.folder / "items" / f"{number:06d}.json"
+        write_bytes(path, canonical_json(summary).encode(), sync=False)
+
+    def read_item(self, number: int) -> dict[str, Any] | None:
+        """Return what `write_item` stored if the chunks it lists are all there, else None."""
+        try:
+            summary = read_object(self.folder / "items" / f"{number:06d}.json", self.dataset)
+            whole = all(self._chunk_path(c["name"]).stat().st_size == c["bytes"] for c in summary["chunks"])
+            return summary if whole else None
+        except FormatError:
+            raise
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            return None
+
+    def read_table(self, name: str) -> NDArray[np.uint32]:
+        """Return a chunk's table, shape (n_buckets + 1, 3)."""
+        path = self._chunk_path(name)
+        with opened_ranges(path, self.dataset) as read:
+            n_buckets = _read_header(_part(read, 0, _HEADER_BYTES), str(path))
+            n_bytes = (n_buckets + 1) * _ENTRY_BYTES
+            if n_bytes > path.stat().st_size:
+                raise _foreign(path)
+            return np.frombuffer(_part(read, _HEADER_BYTES, n_bytes), dtype="<u4").reshape(-1, 3)
+
+    def read_segments(
+        self, segments: Sequence[Segment], n_words: int, pool: BufferPool
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Read segments one after the other into the pool's buffer ``segments``.
+
+        Parameters
+        ----------
+        n_words : int
+            Words of all of them.
+
+        Returns
+        -------
+        words : uint32 array of shape (n_words,)
+        rows : int64 array of shape (n_segments,)
+            Rows of each segment.
+        """
+        words = pool.take("segments", 4 * n_words).view("<u4")
+        rows = np.empty(len(segments), dtype=np.int64)
+        done = 0
+        for i, segment in enumerate(segments):
+            rows[i], size = self._read_segment(segment, words[done:])
+            done += size
+        if done != n_words:
+            raise CorruptDataError(
+                f"{self.folder}: {done} words where {n_words} were staged; remove {self.dataset}"
+            )
+        return words, rows
+
+    def _read_segment(self, segment: Segment, into: NDArray[np.uint32]) -> tuple[int, int]:
+        """Read one segment to the start of `into`; return its rows and words."""
+        # partitions x chunks of these: three reads and no file object each
+        with opened_ranges(self._chunk_path(segment.chunk), self.dataset) as read:
+            n_buckets = _read_header(_part(read, 0, _HEADER_BYTES), segment.chunk)
+            entries_at = _HEADER_BYTES + segment.start * _ENTRY_BYTES
+            entries = _part(read, entries_at, (segment.stop - segment.start + 1) * _ENTRY_BYTES)
+            table = np.frombuffer(entries, dtype="<u4")
+            first, size = int(table[1]), int(table[-2]) - int(table[1])
+            words_at = _HEADER_BYTES + (n_buckets + 1) * _ENTRY_BYTES + 4 * first
+            if size <= len(into) and size and read(words_at, into[:size].data.cast("B")) < 4 * size:
+                raise CorruptDataError(
+                    f"staged chunk {segment.chunk} was cut short; remove the unfinished data set"
+                )
+            return int(table[-3]) - int(table[0]), size
+
+    def _chunk_path(self, name: str) -> Place:
+        return self.folder / "chunks" / f"{name}.bin"
+
+    # -- finished partitions -----------------------------------------------------------------------------
+
+    def write_record(self, part: str, index: int, record: dict[str, Any]) -> None:
+        """Note that partition `index` of the dataset `part` is written."""
+        text = canonical_json(record).encode()
+        write_bytes(self.folder / "partitions" / f"{part}-{index:08d}.json", text, sync=False)
+
+    def read_record(self, part: str, index: int) -> dict[str, Any] | None:
+        """Return what `write_record` stored, or None."""
+        try:
+            return read_object(self.folder / "partitions" / f"{part}-{index:08d}.json", self.dataset)
+        except FormatError:
+            raise
+        except (FileNotFoundError, ValueError):
+            return None
+
+
+def _bytes_of(array: NDArray[np.uint32]) -> memoryview:
+    return np.ascontiguousarray(array, dtype="<u4").data.cast("B") if array.size else memoryview(b"")
+
+
+def _part(read: Callable[[int, memoryview], int], at: int, size: int) -> bytes:
+    found = bytearray(size)
+    return bytes(found[: read(at, memoryview(found))])
+
+
+def _foreign(path: Place | str) -> CorruptDataError:
+    return CorruptDataError(f"{path}: not a staged chunk; remove the unfinished data set and ingest it again")
+
+
+def _read_header(header: bytes, path: str) -> int:
+    if len(header) != _HEADER_BYTES or header[:8] != _MAGIC:
+        raise _foreign(path)
+    return int.from_bytes(header[8:], "little")

@@ -1,0 +1,96 @@
+"""What a solver keeps for each row (predictions, residuals), in RUN/state: a file a partition and version.
+
+A version is what a round has written; the one before it stays until the next round, so that a round can be done
+again. Files are replaced whole, carry a checksum and are not synced: a solver can make them anew from its weights.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import StateLostError
+from distls.storage.filesystem.atomic import write_bytes
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.safe_read import read_array_file
+from distls.storage.model.bundle import parse_npy
+
+__all__ = ["RowState"]
+
+_KEPT_VERSIONS = 2
+_CHECKSUM_BYTES = 4
+
+
+class RowState:
+    """The folder RUN/state, as a worker sees it.
+
+    Parameters
+    ----------
+    folder : path
+        Made when the first array is written.
+    """
+
+    def __init__(self, folder: str | Place) -> None:
+        self.folder = place_of(folder)
+
+    def _path(self, index: int, version: int) -> Place:
+        return self.folder / f"{index:08d}-{version:06d}.npy"
+
+    def write(self, index: int, version: int, array: NDArray[Any]) -> None:
+        """Keep the array of partition `index` as `version`, and forget all but the version before it.
+
+        Needs no memory beside a C-ordered array.
+        """
+        array = np.ascontiguousarray(array)
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+        body = array.reshape(-1).view(np.uint8)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        checksum = _extended(google_crc32c.value(header.getvalue()), body).to_bytes(_CHECKSUM_BYTES, "little")
+        write_bytes(self._path(index, version), header.getvalue(), body.data, checksum, sync=False)
+        self._path(index, version - _KEPT_VERSIONS).unlink(missing_ok=True)
+
+    def read(
+        self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None
+    ) -> NDArray[Any]:
+        """Return the array of partition `index` that was kept as `version`, the reader's own to change.
+
+        Parameters
+        ----------
+        shape, dtype : optional
+            What it must have: kernels trust them, and the run may be somebody else's.
+
+        Raises
+        ------
+        StateLostError
+            It is not there, or not as it was written.
+        """
+        path = self._path(index, version)
+        try:
+            content = read_array_file(path, self.folder)
+        except FileNotFoundError:
+            raise StateLostError(f"{path}: missing") from None
+        payload, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+        sound = _extended(0, payload).to_bytes(_CHECKSUM_BYTES, "little") == checksum.tobytes()
+        array = parse_npy(payload) if sound else None
+        if array is None:
+            raise StateLostError(f"{path}: its bytes do not match its checksum")
+        if (shape is not None and array.shape != shape) or (dtype is not None and array.dtype != dtype):
+            raise StateLostError(f"{path}: {array.dtype} of shape {array.shape} where others are expected")
+        return array
+
+    def holds(self, index: int, version: int) -> bool:
+        """Tell whether the array of partition `index` is there as it was written."""
+        try:
+            self.read(index, version)
+        except StateLostError:
+            return False
+        return True
+
+
+def _extended(checksum: int, content: NDArray[np.uint8]) -> int:
+    return google_crc32c.extend(checksum, content) if content.size else checksum

@@ -1,0 +1,164 @@
+"""The temporary files of a transposition, under DATASET/.columns: plan, groups of rows, finished shards.
+
+Every file appears whole under its name or not at all, and the same command goes on with what is there. The file of
+a group holds arrays one after the other, little-endian; what they are is the workers' business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import CorruptDataError, DistlsError, FormatError
+from distls.storage.filesystem.atomic import (
+    canonical_json,
+    describe_os_error,
+    remove_tree,
+    write_bytes,
+    write_json,
+)
+from distls.storage.filesystem.locks import DATASET_LOCK, locked
+from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import opened_ranges, read_object
+
+__all__ = ["SpillArea"]
+
+_FOLDER = ".columns"
+
+
+@dataclass(frozen=True)
+class SpillArea:
+    """The temporary files beside the partitions of the dataset at `dataset`."""
+
+    dataset: Place
+
+    @property
+    def folder(self) -> Place:
+        """DATASET/.columns."""
+        return self.dataset / _FOLDER
+
+    @property
+    def shards(self) -> Place:
+        """The group of finished shards, to be published as a whole."""
+        return self.folder / "columns"
+
+    def create(self) -> None:
+        """Make the folders."""
+        for name in ("columns", "groups", "records"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def remove(self) -> None:
+        """Delete everything."""
+        remove_tree(self.folder)
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Store the plan, synced."""
+        write_json(self.folder / "plan.json", plan)
+
+    def read_plan(self) -> dict[str, Any] | None:
+        """Return the stored plan, or None."""
+        return _document(self.folder / "plan.json", self.dataset)
+
+    def end(self) -> None:
+        """Forget the plan: after the rename that follows, the rest is of no use."""
+        (self.folder / "plan.json").unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete what is left of a transposition that was killed between its last two acts."""
+        if self.folder.exists():
+            with contextlib.suppress(OSError), self.held():
+                if self.read_plan() is None:
+                    self.remove()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only process that writes the dataset.
+
+        Raises
+        ------
+        StorageError
+            Another one does; the message names it.
+        """
+        with locked(self.dataset / DATASET_LOCK, str(self.dataset)):
+            yield
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turn what the operating system refuses into a StorageError that says how to go on."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, DistlsError):
+                raise
+            doing = f"{self.dataset}: its column shards are incomplete"
+            remedy = f"run `distls columns {self.dataset}` to go on, or remove {self.folder}"
+            raise describe_os_error(error, doing, remedy) from error
+
+    # -- groups of rows ----------------------------------------------------------------------------------
+
+    def _group(self, number: int) -> Place:
+        return self.folder / "groups" / f"{number:08d}.bin"
+
+    def group_bytes(self, number: int) -> int:
+        """Return the size of a finished group's file; -1 when there is none."""
+        try:
+            return self._group(number).stat().st_size
+        except FileNotFoundError:
+            return -1
+
+    def write_group(self, number: int, *arrays: NDArray[Any]) -> None:
+        """Write the arrays of a group."""
+        write_bytes(self._group(number), *map(_little, arrays), sync=False)
+
+    @contextlib.contextmanager
+    def open_group(self, number: int) -> Iterator[Callable[[int, NDArray[Any]], None]]:
+        """Yield a function that fills an array from so many bytes on in the group's file.
+
+        Raises
+        ------
+        CorruptDataError
+            The file ends before the array is full.
+        """
+        with opened_ranges(self._group(number), self.dataset) as read:
+            yield lambda at, into: self._fill(read, at, into)
+
+    def _fill(self, read: Callable[[int, memoryview], int], at: int, into: NDArray[Any]) -> None:
+        view = into.reshape(-1).view(np.uint8).data
+        if read(at, view) < len(view):
+            raise self.damaged()
+
+    def damaged(self) -> CorruptDataError:
+        """Return the error of temporary files that were changed."""
+        return CorruptDataError(f"{self.folder}: damaged; remove it and run `distls columns {self.dataset}`")
+
+    # -- finished shards ---------------------------------------------------------------------------------
+
+    def _record(self, index: int) -> Place:
+        return self.folder / "records" / f"{index:08d}.json"
+
+    def write_record(self, index: int, record: dict[str, Any]) -> None:
+        """Note that shard `index` is written."""
+        write_bytes(self._record(index), canonical_json(record).encode(), sync=False)
+
+    def read_record(self, index: int) -> dict[str, Any] | None:
+        """Return what `write_record` stored, or None."""
+        return _document(self._record(index), self.dataset)
+
+
+def _document(path: Place, dataset: Place) -> dict[str, Any] | None:
+    try:
+        return read_object(path, dataset)
+    except FormatError:
+        raise
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _little(array: NDArray[Any]) -> memoryview:
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return little.reshape(-1).view(np.uint8).data

@@ -1,0 +1,200 @@
+"""What people read: data sets, plans, evaluations, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls.cli.report import dataset_line, describe, evaluation_lines, plan_lines, result_lines, run_lines
+from distls.evaluation.evaluate import Evaluation
+from distls.memory_plan import Plan
+from distls.solvers.solver import Status
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import FormatError
+from distls.training.fitting import FitResult, fit
+from distls.training.run_folder import Run
+
+
+@pytest.mark.parametrize(
+    ("layout", "options", "text"),
+    [
+        (
+            "csr",
+            {},
+            "16 rows x 37 features, {nnz:.1f} non-zeros a row, 3 classes, 3 partitions, {stored} stored",
+        ),
+        ("dense", {}, "16 rows x 37 features, 3 classes, 3 partitions, {stored} stored"),
+        ("dense", {"target": "none"}, "16 rows x 37 features, no labels, 3 partitions, {stored} stored"),
+        (
+            "dense",
+            {"target": "continuous"},
+            "16 rows x 37 features, continuous, 3 partitions, {stored} stored",
+        ),
+    ],
+)
+def test_a_dataset_on_one_line(
+    small_csr: Callable[..., Any], small_dense: Callable[..., Any], layout: str, options: Any, text: str
+) -> None:
+    data = (small_csr if layout == "csr" else small_dense)(**options).dataset
+    stored = int(data.stored_bytes.sum())
+    size = f"{stored} B" if stored < 1024 else f"{stored / 1024:.0f} KiB"
+    assert dataset_line(data) == f"{data.path}: " + text.format(nnz=data.meta.nnz / 16, stored=size)
+
+
+PLAN = Plan(
+    worker_bytes=300 * 2**20, worker_parts={"base": 200 * 2**20, "sample": 0, "cache": 100 * 2**20},
+    worker_limit=2**30, cache_bytes=95 * 2**20, cached_fraction=0.5, driver_bytes=250 * 2**20,
+    bytes_per_pass=190 * 2**20, passes=4.0, rounds_per_pass=2, lanes=8, network_bytes_per_round=2048,
+    seconds_per_pass=1.5,
+)  # fmt: skip
+
+
+def test_lines_of_a_plan() -> None:
+    assert plan_lines(PLAN) == [
+        "memory a worker    300 MiB of 1.0 GiB: base 200 MiB, cache 100 MiB",
+        "memory, driver     250 MiB",
+        "cached             50 % of the data in the workers' memory",
+        "bytes a pass       190 MiB, in 2 rounds of 8 lanes",
+        "network a round    2 KiB",
+        "passes             4 at most",
+        "seconds a pass     1.50 from the store (probe of one partition), 6.0 s in all",
+    ]
+    bare = plan_lines(Plan(**{**PLAN.to_json(), "passes": None, "seconds_per_pass": None}))
+    assert bare == plan_lines(PLAN)[:5]
+
+
+def test_lines_of_an_evaluation() -> None:
+    pairs = np.array([[0, 0, 3], [0, 1, 1], [2, 1, 2]], dtype=np.int64)
+    made = Evaluation(6, 0.5, 0.25, 2, ["a", "b", "new"], ["a", "b"], pairs)
+    assert evaluation_lines(made) == [
+        "6 rows, error 50.00 %, log loss 0.2500",
+        "2 rows have labels the model does not know, counted as errors",
+        "       class      rows   recall  precision",
+        "           a         4   75.0 %    100.0 %",
+        "           b         0        -      0.0 %",
+        "         new         2    0.0 %          -",
+    ]
+
+
+def test_many_classes_are_cut() -> None:
+    pairs = np.array([[i, i, 1] for i in range(23)], dtype=np.int64)
+    lines = evaluation_lines(Evaluation(23, 0.0, None, 0, list(range(23)), list(range(23)), pairs))
+    assert lines[0] == "23 rows, error 0.00 %"
+    assert lines[-2].split()[0] == "19"
+    assert lines[-1] == "... and 3 more classes; --json has them all"
+    assert len(lines) == 23
+
+
+def test_lines_of_a_result() -> None:
+    record = {
+        "objective": 0.5, "certificate": {"kind": "duality_gap", "value": 0.01}, "eval_error": 0.25,
+        "select_error": 0.125, "averaging": {"loss_before": 1.0, "loss_after": 0.5, "penalty": -0.5, "spread": 0.1},
+    }  # fmt: skip
+    result = FitResult(Status.CONVERGED, None, Path("RUN"), 2.5, 1.25, record, {"alpha": 0.1, "lanes": None})
+    assert result_lines(result) == [
+        "CONVERGED: 2.5 passes, 1.2 s of training",
+        "selected alpha=0.1, error 12.50 % on the selection data",
+        "objective 0.500000, at most 1.00e-02 above the optimum (duality_gap)",
+        "eval error 25.00 %",
+        "averaging lanes: loss on a fixed sample 1.00000 before, 0.50000 after; relative spread 0.100",
+        "model in RUN",
+    ]
+    record["certificate"] = {"kind": "gradient_norm", "value": 0.01}
+    assert result_lines(result)[2] == "objective 0.500000, gradient norm 1.00e-02 (not a bound)"
+    record["certificate"] = {"kind": "none", "value": None}
+    assert result_lines(result)[2] == "objective 0.500000"
+    assert result_lines(FitResult(Status.MAX_PASSES, None, None, 1.0, 0.0, {})) == [
+        "MAX_PASSES: 1 passes, 0.0 s of training"
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("d") / "train", *labelled_rows(300, 30, 3))
+
+
+def test_the_story_of_a_run(data: Dataset, tmp_path: Path) -> None:
+    fit("mcid", data, tmp_path / "run", params={"alpha": 1e-2}, passes=3, eval_data=data, eval_every=2)
+    lines = run_lines(tmp_path / "run")
+    assert lines[0] == f"mcid on {data.path.resolve()}, seed 0"
+    assert lines[1].startswith("loss=softmax, alpha=0.01, batch_size=1, ")
+    table = lines[3:7]
+    assert table[0].split() == [
+        "round",
+        "passes",
+        "seconds",
+        "loss",
+        "error",
+        "%",
+        "eval",
+        "%",
+        "objective",
+        "read",
+    ]
+    assert {len(line) for line in table} == {len(table[0])}, "columns stand under each other"
+    assert [row.split()[0] for row in table[1:]] == ["1", "2", "3"]
+    assert [row.split()[5] == "-" for row in table[1:]] == [True, False, False]
+    event = Run.open(tmp_path / "run").events()[2]
+    assert table[3].split()[4:7] == [
+        f"{100 * event['running_error']:.2f}", f"{100 * event['eval_error']:.2f}", f"{event['objective']:.6f}"
+    ]  # fmt: skip
+    assert lines[8].startswith("read ")
+    assert any(line.startswith("peak memory of worker ") for line in lines)
+    assert lines[-2].startswith("status MAX_PASSES after 3 passes, ")
+    assert lines[-1].startswith("objective ")
+
+
+def test_the_story_of_a_selection(data: Dataset, tmp_path: Path) -> None:
+    fit("mcid", data, tmp_path / "run", params={"alpha": [1e-2, 1e-3]}, passes=1, select=data)
+    lines = run_lines(tmp_path / "run")
+    assert [line.split(": ")[0] for line in lines[1:3]] == [
+        f"  loss=softmax, alpha={a}" for a in (0.01, 0.001)
+    ]
+    assert all(line.endswith(" % (MAX_PASSES)") for line in lines[1:3])
+    run = Run.open(tmp_path / "run")
+    status = run.status
+    status["children"][0] |= {"error": None, "status": "DIVERGED"}
+    run.write_status(status)
+    assert run_lines(tmp_path / "run")[1] == "  loss=softmax, alpha=0.01: diverged (DIVERGED)"
+
+
+def test_the_story_of_a_run_that_has_only_begun(data: Dataset, tmp_path: Path) -> None:
+    fit("mcid", data, tmp_path / "run", passes=1)
+    config = Run.open(tmp_path / "run").config
+    begun = Run.create(tmp_path / "begun", config)
+    assert run_lines(begun.path)[-1] == "status RUNNING after 0 passes, 0.0 s of training"
+    described = describe(begun.path)
+    assert (described["status"], described["objective"], described["weights_sha256"]) == (
+        "RUNNING",
+        None,
+        None,
+    )
+    assert described["certificate"] == {"kind": "none", "value": None}
+
+
+def test_a_diverged_round_is_shown(data: Dataset, tmp_path: Path) -> None:
+    fit("mcid", data, tmp_path / "run", passes=1)
+    run = Run.open(tmp_path / "run")
+    event = run.events()[0]
+    run.append_event({**event, "round": 2, "running_loss": None, "objective": None})
+    row = run_lines(tmp_path / "run")[5].split()
+    assert (row[0], row[3]) == ("2", "-")
+
+
+def test_what_is_nothing_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "zarr.json").write_text('{"attributes": {}}')
+    for path, why in (
+        ("none", "no such data set, run or model"),
+        ("folder", "not a data set, run or model of distls"),
+        ("zarr.json", "not a data set, run or model of distls"),
+        (".", "not a data set, run or model of distls"),
+    ):
+        with pytest.raises(FormatError) as caught:
+            describe(tmp_path / path)
+        assert str(caught.value) == f"{tmp_path / path}: {why}"

@@ -1,0 +1,206 @@
+"""The estimators of the least-squares methods: scikit-learn's checks, the same bits as `fit`, what each one has."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import labelled_rows, write_dataset
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from distls import (
+    CalibratedLeastSquaresClassifier,
+    GeneralizedLeastSquaresClassifier,
+    StagewiseClassifier,
+    fit,
+    ingest,
+)
+from distls.methods.registry import METHODS
+from distls.storage.errors import ParameterError
+
+ALL = [GeneralizedLeastSquaresClassifier, CalibratedLeastSquaresClassifier, StagewiseClassifier]
+# Constructor arguments that belong to `fit`, and a parameter that an estimator fills itself.
+OF_FIT = {"passes", "tol", "warm_start", "random_state", "executor"}
+OWN = {"init"}
+
+
+_EXTRAPOLATED = (
+    "weights of 1000 and 0.0001 leave rows of one class; elsewhere cubes of the predictions go anywhere"
+)
+
+
+def _expected_failures(estimator: Any) -> dict[str, str]:
+    cubic = isinstance(estimator, CalibratedLeastSquaresClassifier) and estimator.basis == 3
+    return {"check_class_weight_classifiers": _EXTRAPOLATED} if cubic else {}
+
+
+@parametrize_with_checks(
+    [
+        GeneralizedLeastSquaresClassifier(passes=20),
+        GeneralizedLeastSquaresClassifier("identity", alpha=1e-2),
+        CalibratedLeastSquaresClassifier(rounds=5),
+        CalibratedLeastSquaresClassifier(1, rounds=5),
+        StagewiseClassifier(dtype="float64"),
+    ],
+    expected_failed_checks=_expected_failures,
+)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[sp.csr_matrix, np.ndarray]:
+    return labelled_rows(300, 20, 4)
+
+
+NAMES = np.array(["ant", "bee", "cat", "dog"])
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
+    given = inspect.signature(estimator).parameters
+    parameters = {p.name: p for p in METHODS[estimator._method].parameters}
+    assert set(given) - OF_FIT == set(parameters) - OWN
+    resolved = METHODS[estimator._method].resolve(
+        {name: value.default for name, value in given.items() if name in parameters}
+    )
+    assert resolved == {name: parameter.default for name, parameter in parameters.items()}
+
+
+@pytest.mark.parametrize("estimator", ALL)
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_same_bits_as_fit(estimator: Any, layout: str, tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    x = x if layout == "csr" else x.toarray()
+    weight = np.arange(len(y)) % 3 + 0.5
+    ingest(x, tmp_path / "d", y=y, sample_weight=weight)
+    limit = {"passes": 4} if "passes" in estimator().get_params() else {}
+    model = fit(estimator._method, tmp_path / "d", params={"class_weight": "balanced"}, **limit).model
+    assert model is not None
+    made = estimator(class_weight="balanced", **limit)
+    in_memory = clone(made).fit(x, NAMES[y], sample_weight=weight)
+    stored = clone(made).fit(tmp_path / "d")
+    assert model.sha256 == in_memory.model_.sha256 == stored.model_.sha256
+    assert in_memory.classes_.tolist() == NAMES.tolist()
+    assert (stored.n_features_in_, stored.status_) == (20, in_memory.status_)
+    assert np.array_equal(NAMES[stored.predict(tmp_path / "d")], in_memory.predict(tmp_path / "d"))
+    assert in_memory.score(x, NAMES[y]) > 0.6
+    again = pickle.loads(pickle.dumps(in_memory))
+    assert np.array_equal(again.decision_function(x), in_memory.decision_function(x))
+
+
+@pytest.mark.parametrize("estimator", ALL)
+def test_dask_arrays(estimator: Any, rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows[0].toarray(), rows[1]
+    lazy = da.from_array(x, chunks=(90, 10))
+    with dask.config.set(scheduler="synchronous"):
+        fitted = estimator().fit(lazy, da.from_array(y, chunks=90))
+        predicted, scores = fitted.predict(lazy), fitted.decision_function(lazy)
+        assert np.array_equal(predicted.compute(), fitted.predict(x))
+        assert (scores.shape, scores.dtype) == ((300, 4), fitted.decision_function(x).dtype)
+        np.testing.assert_allclose(scores.compute(), fitted.decision_function(x), atol=1e-6)
+
+
+def test_only_plain_linear_models_have_coefficients(rows: tuple[Any, np.ndarray]) -> None:
+    linear = GeneralizedLeastSquaresClassifier(passes=3).fit(*rows)
+    assert np.array_equal(linear.coef_, linear.model_.weights.T)
+    assert np.array_equal(linear.intercept_, linear.model_.intercept)
+    np.testing.assert_allclose(
+        linear.decision_function(rows[0]), rows[0] @ linear.coef_.T + linear.intercept_, atol=1e-6
+    )
+    assert not hasattr(CalibratedLeastSquaresClassifier(rounds=1).fit(*rows), "coef_")
+    for name in ("coef_", "intercept_"):
+        with pytest.raises(NotFittedError):
+            getattr(GeneralizedLeastSquaresClassifier(), name)
+
+
+def test_calibrated_probabilities_are_the_scores(rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    fitted = CalibratedLeastSquaresClassifier(rounds=3).fit(x, y)
+    proba = fitted.predict_proba(x)
+    assert np.array_equal(proba, fitted.decision_function(x))
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-14)
+    assert proba.min() == 0.0
+    assert np.array_equal(fitted.classes_[proba.argmax(axis=1)], fitted.predict(x))
+    two = CalibratedLeastSquaresClassifier(rounds=3).fit(x, y > 1)
+    assert np.array_equal(two.decision_function(x), np.diff(two.predict_proba(x)).ravel())
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (
+            GeneralizedLeastSquaresClassifier("identity"),
+            "link='identity' has no probabilities; use link='softmax'",
+        ),
+        (StagewiseClassifier(), "inner='linear' has no probabilities; use inner='logistic'"),
+    ],
+)
+def test_no_probabilities(made: Any, message: str) -> None:
+    assert not hasattr(made, "predict_proba")
+    with pytest.raises(AttributeError) as caught:
+        _ = made.predict_proba
+    assert isinstance(caught.value.__cause__, ParameterError)
+    assert str(caught.value.__cause__) == message
+
+
+@pytest.mark.parametrize("basis", [2, "1+2", (1, 2), [1, 2]])
+def test_ways_to_give_a_basis(basis: Any, rows: tuple[Any, np.ndarray]) -> None:
+    fitted = CalibratedLeastSquaresClassifier(basis, rounds=2).fit(*rows)
+    assert fitted.model_.recipe["calibration"] == {"powers": [1, 2], "onto": "simplex"}
+    assert fitted.get_params()["basis"] == basis
+
+
+def test_class_weights_are_of_the_callers_labels(rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    tilted = CalibratedLeastSquaresClassifier(rounds=2, class_weight={"bee": 30.0}).fit(x, NAMES[y])
+    weighted = CalibratedLeastSquaresClassifier(rounds=2)
+    weighted.fit(x, NAMES[y], sample_weight=np.where(y == 1, 30.0, 1.0))
+    np.testing.assert_allclose(tilted.predict_proba(x), weighted.predict_proba(x), atol=1e-6)
+    with pytest.raises(ParameterError, match="class_weight: 'wasp' is not a class of y"):
+        CalibratedLeastSquaresClassifier(class_weight={"wasp": 2}).fit(x, NAMES[y])
+
+
+def test_a_dataset_has_its_own_labels(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:
+    data = write_dataset(tmp_path / "d", *rows)
+    with pytest.raises(ParameterError, match="a data set has its own labels and weights"):
+        CalibratedLeastSquaresClassifier().fit(data, rows[1])
+
+
+def test_a_warm_start_goes_on(rows: tuple[Any, np.ndarray]) -> None:
+    warm = GeneralizedLeastSquaresClassifier(passes=3, warm_start=True).fit(*rows)
+    first = warm.model_.sha256
+    assert first == GeneralizedLeastSquaresClassifier(passes=3).fit(*rows).model_.sha256
+    assert warm.fit(*rows).model_.sha256 != first
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (CalibratedLeastSquaresClassifier(alpha=-1.0), "cls: alpha=-1.0: expected a number from 0 to inf"),
+        (CalibratedLeastSquaresClassifier(rounds=0), "cls: rounds=0: expected a whole number of at least 1"),
+        (GeneralizedLeastSquaresClassifier(passes=0), "passes=0: must be greater than 0 and finite"),
+    ],
+)
+def test_parameters_out_of_range(made: Any, message: str, rows: tuple[Any, np.ndarray]) -> None:
+    with pytest.raises(ParameterError) as caught:
+        made.fit(*rows)
+    assert str(caught.value) == message
+    assert not hasattr(made, "model_")
+
+
+def test_nothing_is_left_in_the_temporary_folder(
+    rows: tuple[Any, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    CalibratedLeastSquaresClassifier(rounds=2).fit(*rows)
+    assert list(tmp_path.iterdir()) == []

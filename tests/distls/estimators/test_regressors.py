@@ -1,0 +1,97 @@
+"""The regressor: scikit-learn's checks, agreement with Ridge, arrays of every kind, what is refused."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import labelled_rows, write_dataset
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from target_helpers import rows_with_numbers
+
+from distls import GeneralizedLeastSquaresRegressor, fit, ingest
+from distls.methods.registry import METHODS
+from distls.storage.errors import MismatchError, ParameterError
+
+N, D = 150, 5
+
+
+@parametrize_with_checks([GeneralizedLeastSquaresRegressor()])
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_the_constructor_has_the_parameters_of_the_method() -> None:
+    given = inspect.signature(GeneralizedLeastSquaresRegressor).parameters
+    others = {"link", "lipschitz", "accelerate", "class_weight", "init"}  # nothing for one exact solution
+    assert set(given) - {"random_state", "executor"} == {p.name for p in METHODS["gls"].parameters} - others
+    defaults = {p.name: p.default for p in METHODS["gls"].parameters}
+    assert all(given[name].default == defaults[name] for name in set(given) & set(defaults))
+
+
+@pytest.mark.parametrize("k", [None, 1, 3])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_agrees_with_ridge(k: int | None, layout: str) -> None:
+    x, y = rows_with_numbers(N, D, k or 1)
+    y = y if k else y[:, 0]
+    s = np.random.default_rng(0).integers(1, 4, N).astype(np.float64)
+    given = sp.csr_matrix(x) if layout == "csr" else x
+    mine = GeneralizedLeastSquaresRegressor(0.1).fit(given, y, sample_weight=s)
+    ridge = Ridge(alpha=0.1 * s.sum(), solver="cholesky").fit(x, y, s)
+    assert mine.coef_.shape == (ridge.coef_.shape if k != 1 else (1, D))
+    np.testing.assert_allclose(mine.coef_, ridge.coef_.reshape(mine.coef_.shape), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(mine.intercept_, ridge.intercept_, rtol=1e-8)
+    assert mine.predict(given).shape == y.shape
+    np.testing.assert_allclose(mine.predict(given), ridge.predict(x).reshape(y.shape), rtol=1e-8, atol=1e-9)
+    assert mine.score(x, y) == pytest.approx(ridge.score(x, y), abs=1e-9)
+    assert mine.n_iter_ == 1.0
+    again = pickle.loads(pickle.dumps(mine))
+    assert np.array_equal(again.predict(x), mine.predict(x))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_datasets_and_dask_arrays(tmp_path: Path, k: int) -> None:
+    x, y = rows_with_numbers(N, D, k)
+    ingest(x, tmp_path / "d", y=y, target="continuous", dtype="float64", shuffle=False)
+    stored = GeneralizedLeastSquaresRegressor(0.1).fit(tmp_path / "d")
+    model = fit("gls", tmp_path / "d", params={"link": "identity", "alpha": 0.1}).model
+    assert model is not None
+    assert stored.model_.sha256 == model.sha256
+    expected = stored.predict(x)
+    assert expected.shape == ((N,) if k == 1 else (N, 2))
+    assert np.array_equal(stored.predict(tmp_path / "d"), expected)
+    with dask.config.set(scheduler="synchronous"):
+        lazy = da.from_array(x, chunks=(40, 3))
+        made = GeneralizedLeastSquaresRegressor(0.1).fit(lazy, da.from_array(y[:, 0], chunks=40))
+        predicted, several = made.predict(lazy), stored.predict(lazy)
+        assert (predicted.shape, several.shape) == ((N,), expected.shape)
+        np.testing.assert_allclose(several.compute(), expected, rtol=1e-12)
+        np.testing.assert_allclose(predicted.compute(), expected.reshape(N, k)[:, 0], rtol=1e-7)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "classes", *labelled_rows(30, D, 2))
+    with pytest.raises(MismatchError) as caught:
+        GeneralizedLeastSquaresRegressor().fit(data)
+    assert str(caught.value) == (
+        f"{data.path} has class targets; a regressor needs continuous ones, as ingest makes them with "
+        "--target continuous"
+    )
+    with pytest.raises(ParameterError) as refused:
+        GeneralizedLeastSquaresRegressor().fit(data, np.zeros(30))
+    assert str(refused.value) == "a data set has its own targets and weights; do not pass y or sample_weight"
+    lazy = da.zeros((4, 2))
+    with pytest.raises(ValueError, match=r"^GeneralizedLeastSquaresRegressor requires y to be passed, but"):
+        GeneralizedLeastSquaresRegressor().fit(lazy)
+    for name in ("coef_", "intercept_"):
+        with pytest.raises(NotFittedError):
+            getattr(GeneralizedLeastSquaresRegressor(), name)

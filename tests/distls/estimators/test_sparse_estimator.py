@@ -1,0 +1,78 @@
+"""SparseMulticlassClassifier: scikit-learn's checks, and agreement with `fit` and with scikit-learn."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import labelled_rows, write_dataset
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from distls import SparseMulticlassClassifier
+from distls.columns.sharding import add_columns
+from distls.methods.registry import METHODS
+from distls.storage.errors import MismatchError, ParameterError
+from distls.training.fitting import fit
+
+OF_FIT = {"passes", "tol", "warm_start", "random_state", "executor"}
+
+
+@parametrize_with_checks([SparseMulticlassClassifier(alpha=1e-3, fit_intercept=True)])
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_constructor_has_the_parameters_of_the_method() -> None:
+    given = inspect.signature(SparseMulticlassClassifier).parameters
+    parameters = {p.name: p for p in METHODS["bcd"].parameters}
+    assert set(parameters) - set(given) == {"init", "alphas", "active_mib"}
+    assert set(given) - OF_FIT <= set(parameters)
+    resolved = METHODS["bcd"].resolve({n: v.default for n, v in given.items() if n in parameters})
+    assert resolved == {name: p.default for name, p in parameters.items()}
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[Any, np.ndarray]:
+    return labelled_rows(300, 50, 3)
+
+
+def test_arrays_and_datasets_give_the_same(rows: Any, tmp_path: Any) -> None:
+    x, y = rows
+    made = SparseMulticlassClassifier(alpha=2e-2, lanes=1).fit(x, y)
+    assert 0 < len(made.used_features_) < 50
+    assert np.array_equal(made.used_features_, np.flatnonzero(made.coef_.any(axis=0)))
+    dataset = add_columns(write_dataset(tmp_path / "d", x, y).path)
+    stored = SparseMulticlassClassifier(alpha=2e-2, lanes=1).fit(dataset)
+    assert stored.model_.sha256 == fit("bcd", dataset, params={"alpha": 2e-2, "lanes": 1}).model.sha256
+    np.testing.assert_allclose(stored.coef_, made.coef_, atol=5e-3)
+    np.testing.assert_allclose(made.decision_function(x), x @ made.coef_.T, rtol=1e-9, atol=1e-12)
+    assert np.array_equal(made.predict(sp.csr_matrix(x)), made.predict(x.toarray()))
+
+
+def test_probabilities_of_the_log_loss_alone(rows: Any) -> None:
+    x, y = rows
+    made = SparseMulticlassClassifier("log", alpha=1e-3).fit(x, y)
+    np.testing.assert_allclose(made.predict_proba(x).sum(axis=1), 1.0)
+    assert not hasattr(SparseMulticlassClassifier().fit(x, y), "predict_proba")
+
+
+def test_warm_start_goes_on(rows: Any) -> None:
+    x, y = rows
+    made = SparseMulticlassClassifier(alpha=1e-3, passes=1, active_sweeps=0, warm_start=True).fit(x, y)
+    first = made.coef_.copy()
+    assert made.fit(x, y).status_ == "MAX_PASSES"
+    assert not np.array_equal(first, made.coef_)
+
+
+def test_what_cannot_be(rows: Any, tmp_path: Any) -> None:
+    x, y = rows
+    bare = write_dataset(tmp_path / "bare", x, y)
+    with pytest.raises(MismatchError, match="has no column shards"):
+        SparseMulticlassClassifier().fit(bare)
+    with pytest.raises(
+        ParameterError, match=r"l1_ratio=0\.3: used with penalty=elasticnet or sparse-group only"
+    ):
+        SparseMulticlassClassifier(l1_ratio=0.3).fit(x, y)

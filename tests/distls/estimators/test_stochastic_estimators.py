@@ -1,0 +1,153 @@
+"""The estimators of the stochastic methods: scikit-learn's checks, `partial_fit` as a fit, parameters."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import labelled_rows, write_dataset
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from target_helpers import write_targets
+
+from distls import AdalineClassifier, CSGDRegressor, SGDQNClassifier, StochasticClassifier, fit
+from distls.methods import registry as methods
+from distls.methods.registry import METHODS
+from distls.storage.errors import ParameterError
+
+_ITERATES = (
+    "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
+)
+_ORIGIN = "a class can win everywhere only by its intercept, which the papers and the default do not have"
+_FEW_ROWS = "fifty rows far apart and ten passes of first-order steps leave the weights away from the optimum"
+OF_FIT = {"passes", "tol", "warm_start", "random_state", "executor"}
+
+
+def _expected_failures(estimator: Any) -> dict[str, str]:
+    weights = dict.fromkeys(
+        [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")], _ITERATES
+    )
+    first_order = isinstance(estimator, AdalineClassifier)
+    reason = _FEW_ROWS if first_order else _ORIGIN
+    spared = estimator.fit_intercept and not first_order
+    return weights if spared else {**weights, "check_class_weight_classifiers": reason}
+
+
+@parametrize_with_checks(
+    [
+        StochasticClassifier(fit_intercept=True),
+        SGDQNClassifier(alpha=1e-2, fit_intercept=True),
+        AdalineClassifier(),
+        CSGDRegressor(passes=30),
+    ],
+    expected_failed_checks=_expected_failures,
+)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    "estimator", [StochasticClassifier, SGDQNClassifier, AdalineClassifier, CSGDRegressor]
+)
+def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
+    given = inspect.signature(estimator).parameters
+    method = METHODS[estimator()._method]
+    parameters = {p.name: p for p in method.parameters}
+    absent = {"init", "round_bytes", "sync_bytes", "loss", "center", "switch", "class_weight"}
+    absent |= {p.name for p in methods._ONE_BLOCK}
+    assert set(parameters) - set(given) <= absent
+    assert set(given) - OF_FIT - set(parameters) <= {"constrained"}
+    resolved = method.resolve({n: v.default for n, v in given.items() if n in parameters and n != "loss"})
+    assert resolved == {n: p.default for n, p in parameters.items()} | (
+        {"dtype": "float64"} if estimator is CSGDRegressor else {}
+    )
+
+
+MADE = [
+    (StochasticClassifier, {"eta0": 0.8}, "sgd"),
+    (StochasticClassifier, {"eta0": 0.8, "alpha": 1e-3, "fit_intercept": True, "dtype": "float64"}, "sgd"),
+    (StochasticClassifier, {"schedule": "sqrt", "eta0": 0.5, "average": "all", "alpha": 1e-3}, "sgd"),
+    (SGDQNClassifier, {"t0": 300.0, "skip": 20, "alpha": 1e-3}, "sgdqn"),
+    (SGDQNClassifier, {"t0": 900.0, "skip": 20, "alpha": 1e-3, "diagonal": "secant", "loss": "log"}, "sgdqn"),
+    (AdalineClassifier, {"eta0": 0.2}, "c-adaline"),
+    (AdalineClassifier, {"eta0": 0.2, "constrained": False}, "adaline"),
+]
+
+
+@pytest.mark.parametrize(("estimator", "params", "method"), MADE)
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_partial_fit_has_the_bits_of_a_streamed_fit(
+    tmp_path: Path, estimator: Any, params: dict[str, Any], method: str, n_classes: int
+) -> None:
+    x, y = labelled_rows(400, 30, n_classes)
+    dataset = write_dataset(tmp_path / "d", x, y)
+    given = {name: value for name, value in params.items() if name != "constrained"}
+    model = fit(method, dataset, params={**given, "lanes": 1, "shuffle": False}, passes=1).model
+    made = estimator(**params)
+    for start, stop in ((0, 7), (7, 300), (300, 400)):
+        made.partial_fit(x[start:stop], y[start:stop], classes=np.unique(y))
+        made.predict(x[:3])  # looking changes nothing
+    assert made.model_.sha256 == model.sha256
+    assert made.t_ == 400
+    assert made.score(x, y) > 0.5
+
+
+@pytest.mark.parametrize("schedule", ["two-phase", "sqrt"])
+@pytest.mark.parametrize("columns", [None, 2])
+def test_partial_fit_of_numbers(tmp_path: Path, schedule: str, columns: int | None) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((400, 10))
+    y = x @ rng.standard_normal((10, columns or 1)) + 0.3
+    dataset = write_targets(tmp_path / "d", x, y, "continuous", partition_rows=100)
+    params = {"schedule": schedule, "eta0": 0.3, "switch": 150.0, "dtype": "float64"}
+    model = fit("csgd", dataset, params={**params, "lanes": 1, "shuffle": False}, passes=1).model
+    made = CSGDRegressor(**params)
+    targets = y if columns else y[:, 0]
+    for start, stop in ((0, 7), (7, 300), (300, 400)):
+        made.partial_fit(x[start:stop], targets[start:stop])
+        assert made.predict(x[:3]).shape == targets[:3].shape
+    assert made.model_.sha256 == model.sha256
+    assert made.score(x, targets) > 0.5
+    with pytest.raises(ValueError, match="y has 3 columns, at first it had"):
+        made.partial_fit(x, np.zeros((400, 3)))
+
+
+def test_goes_on_from_a_fit_with_steps_that_are_safe() -> None:
+    x, y = labelled_rows(400, 30, 4)
+    for made in (StochasticClassifier(), SGDQNClassifier(alpha=1e-3), AdalineClassifier()):
+        made.fit(x, y)
+        before = made.score(x, y)
+        made.partial_fit(x, y)
+        assert made.score(x, y) > before - 0.05
+
+
+def test_an_estimator_needs_a_loss() -> None:
+    x, y = labelled_rows(60, 5, 2)
+    made = StochasticClassifier(None)  # type: ignore[arg-type]
+    for learn in (lambda: made.fit(x, y), lambda: made.partial_fit(x, y, classes=[0, 1])):
+        with pytest.raises(ParameterError, match="loss=None: an estimator needs one"):
+            learn()
+
+
+def test_probabilities_where_the_loss_has_them() -> None:
+    x, y = labelled_rows(200, 20, 3)
+    for made in (StochasticClassifier(), StochasticClassifier("ovr_log"), SGDQNClassifier("log")):
+        assert np.allclose(made.fit(x, y).predict_proba(x).sum(axis=1), 1.0)
+    for made in (SGDQNClassifier(), AdalineClassifier(), StochasticClassifier("hinge")):
+        assert not hasattr(made.fit(x, y), "predict_proba")
+
+
+def test_what_a_stream_cannot_do_is_refused() -> None:
+    x, y = labelled_rows(50, 20, 3)
+    with pytest.raises(ParameterError, match="center='global' needs all rows at once"):
+        AdalineClassifier(center="global").partial_fit(x, y, classes=[0, 1, 2])
+    with pytest.raises(ParameterError, match="center='global' needs all rows at once"):
+        CSGDRegressor(center="global").partial_fit(x, y)
+    with pytest.raises(ParameterError, match="lanes=4: partial_fit works in one lane"):
+        CSGDRegressor(lanes=4).partial_fit(x, y)
+    made = CSGDRegressor(eta0=0.1).partial_fit(x, y)
+    made.eta0 = 0.2
+    with pytest.raises(ParameterError, match="eta0 was changed after the first call"):
+        made.partial_fit(x, y)

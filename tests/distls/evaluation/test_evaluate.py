@@ -1,0 +1,225 @@
+"""Scores against scikit-learn's metrics, objective and certificate against NumPy, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from contract import opened
+from helpers import labelled_rows, write_dataset
+from scipy.special import log_softmax, softmax
+from sklearn import metrics
+
+from distls.evaluation.evaluate import Evaluator, certificate_kind, evaluate, reference
+from distls.execution.serial import SerialExecutor
+from distls.methods.registry import METHODS
+from distls.problem import Problem
+from distls.solvers.solver import Weights
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import MismatchError
+from distls.storage.model.model import LinearModel
+
+K, D = 6, 40
+
+
+def random_model(seed: int = 0, **changes: Any) -> LinearModel:
+    rng = np.random.default_rng(seed)
+    model = LinearModel(
+        weights=rng.standard_normal((D, K)) * 2, intercept=rng.standard_normal(K), classes=list(range(K)),
+        method="mcid", loss="softmax", params={}, transforms=[], transforms_digest="", dataset_fingerprint="",
+    )  # fmt: skip
+    return replace(model, **changes)
+
+
+def scores_of(model: LinearModel, x: Any) -> np.ndarray:
+    return np.asarray(x @ model.weights + model.intercept)
+
+
+@pytest.fixture(scope="module", params=["csr", "dense"])
+def rows(request: pytest.FixtureRequest) -> tuple[Any, np.ndarray]:
+    x, y = labelled_rows(333, D, K)
+    x = x.astype(np.float64)
+    return (x if request.param == "csr" else x.toarray()), y
+
+
+@pytest.fixture(scope="module")
+def dataset(rows: tuple[Any, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("d") / "test", *rows, n_classes=K)
+
+
+def test_agrees_with_scikit_learn(dataset: Dataset, rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    model = random_model()
+    values = scores_of(model, x)
+    predicted = values.argmax(axis=1)
+    result = evaluate(model, dataset)
+    assert result.n_rows == len(y)
+    assert result.error * len(y) == pytest.approx(np.count_nonzero(predicted != y), abs=1e-9)
+    assert result.log_loss == pytest.approx(metrics.log_loss(y, softmax(values, axis=1)), rel=1e-12)
+    table = np.zeros((K, K), int)
+    table[result.confusion[:, 0], result.confusion[:, 1]] = result.confusion[:, 2]
+    assert np.array_equal(table, metrics.confusion_matrix(y, predicted))
+    assert (result.confusion[:, 2] > 0).all()
+    by_class = result.per_class()
+    assert [row["n_rows"] for row in by_class] == np.bincount(y).tolist()
+    for name, score in (("recall", metrics.recall_score), ("precision", metrics.precision_score)):
+        assert [row[name] for row in by_class] == score(y, predicted, average=None).tolist()
+
+
+@pytest.mark.parametrize("loss", ["crammer_singer", "perceptron"])
+def test_no_log_loss_without_probabilities(dataset: Dataset, loss: str) -> None:
+    result = evaluate(random_model(loss=loss), dataset)
+    assert result.log_loss is None
+    assert result.error == evaluate(random_model(), dataset).error
+
+
+def test_same_numbers_on_any_executor(dataset: Dataset) -> None:
+    serial = evaluate(random_model(), dataset).to_json()
+    assert evaluate(random_model(), dataset, executor=opened("three threads")).to_json() == serial
+
+
+def test_labels_are_matched_by_name(tmp_path: Path) -> None:
+    x, y = labelled_rows(200, D, 3)
+    model = random_model(classes=["f", "e", "d", "c", "b", "a"])
+    result = evaluate(model, write_dataset(tmp_path / "t", x, y, classes=["a", "c", "e"]))
+    predicted = np.array(model.classes)[scores_of(model, x).argmax(axis=1)]
+    truth = np.array(["a", "c", "e"])[y]
+    assert result.error * 200 == pytest.approx(np.count_nonzero(predicted != truth), abs=1e-9)
+    expected = metrics.confusion_matrix(truth, predicted, labels=list("abcdef"))
+    for row in result.to_json()["confusion"]:
+        place = "abcdef".index(row["class"]), "abcdef".index(row["predicted"])
+        assert expected[place] == row["count"]
+        expected[place] = 0
+    assert not expected.any()
+
+
+def test_unknown_labels_are_refused_or_counted(tmp_path: Path) -> None:
+    x, y = labelled_rows(200, D, 4)
+    data = write_dataset(tmp_path / "t", x, y, classes=[0, 1, "new", "newer"])
+    model = random_model()
+    with pytest.raises(MismatchError) as caught:
+        evaluate(model, data)
+    strange = np.count_nonzero(y >= 2)
+    assert str(caught.value) == (
+        f"{tmp_path}/t has 2 classes (new, newer; {strange} rows) that are not among the 6 of the model; "
+        "--unknown-labels count counts them as errors"
+    )
+    result = evaluate(model, data, unknown_labels="count")
+    values = scores_of(model, x)
+    known = y < 2
+    wrong = np.count_nonzero(values.argmax(axis=1)[known] != y[known]) + strange
+    assert (result.unknown, result.n_rows) == (strange, 200)
+    assert result.error * 200 == pytest.approx(wrong, abs=1e-9)
+    assert result.log_loss == pytest.approx(-log_softmax(values, axis=1)[known, y[known]].mean(), rel=1e-6)
+    assert [row["recall"] for row in result.per_class()[2:]] == [0.0, 0.0]
+    assert [row["precision"] for row in result.per_class()[2:]] == [None, None]
+
+
+def test_a_class_without_rows_has_no_recall(tmp_path: Path) -> None:
+    x, y = labelled_rows(50, D, 3)
+    data = write_dataset(tmp_path / "t", x, y, n_classes=4, classes=[0, 1, 2, "never"])
+    assert evaluate(random_model(), data).per_class()[3] == {
+        "class": "never", "n_rows": 0, "recall": None, "precision": None
+    }  # fmt: skip
+
+
+def test_narrower_sparse_rows_are_zero_beyond(tmp_path: Path) -> None:
+    x, y = labelled_rows(80, 30, 3)
+    model = random_model()
+    narrow = evaluate(model, write_dataset(tmp_path / "n", x, y))
+    wide = evaluate(
+        model, write_dataset(tmp_path / "w", sp.csr_matrix((x.data, x.indices, x.indptr), (80, D)), y)
+    )
+    assert narrow.to_json() == wide.to_json()
+    with pytest.raises(MismatchError) as caught:
+        evaluate(model, write_dataset(tmp_path / "dense", x.toarray(), y), name="RUN")
+    assert str(caught.value) == (
+        f"{tmp_path}/dense has 30 features, RUN 40; ingest it with --like the training data"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"weights": np.zeros((30, K))}, "has 40 features, the model 30"),
+        ({"transforms_digest": "x", "transforms": [{"name": "idf"}]}, "has transforms none, the model idf"),
+        ({"transforms_digest": "x"}, "has transforms fitted on other data"),
+    ],
+)
+def test_rows_that_mean_something_else_are_refused(dataset: Dataset, changes: Any, why: str) -> None:
+    with pytest.raises(MismatchError) as caught:
+        evaluate(random_model(**changes), dataset)
+    assert str(caught.value) == f"{dataset.path} {why}; ingest it with --like the training data"
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [("none", "no labels"), ("continuous", "continuous targets"), ("multilabel", "multilabel targets")],
+)
+def test_only_classes_can_be_scored(small_csr: Callable[..., Any], target: str, kind: str) -> None:
+    data = small_csr(target=target, n_features=D).dataset
+    with pytest.raises(MismatchError) as caught:
+        evaluate(random_model(), data)
+    assert str(caught.value) == f"{data.path} has {kind}, the model predicts classes"
+
+
+def _params(**given: Any) -> dict[str, Any]:
+    return METHODS["mcid"].resolve({"dtype": "float64", "alpha": 0.03, **given})
+
+
+def _evaluated(data: Dataset, model: LinearModel, **given: Any) -> dict[str, Any]:
+    problem = Problem.of(data, _params(**given), 0, ("class",))
+    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
+    return evaluator(Weights(model.weights, model.intercept))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_objective_and_certificate_are_the_documented_ones(
+    tmp_path: Path, rows: tuple[Any, np.ndarray], weighted: bool, intercept: bool
+) -> None:
+    x, y = rows
+    s = np.random.default_rng(1).integers(0, 4, len(y)).astype(np.float64) if weighted else np.ones(len(y))
+    data = write_dataset(tmp_path / "t", x, y, sample_weight=s if weighted else None)
+    given = {"class_weight": {"2": 5.0}} if weighted else {}
+    model = random_model() if intercept else random_model(intercept=np.zeros(K))
+    result = _evaluated(data, model, fit_intercept=intercept, **given)
+    if weighted:
+        s = s * np.where(y == 2, 5.0, 1.0)
+    values = scores_of(model, x)
+    norm = np.square(model.weights).sum()
+    objective = -s @ log_softmax(values, axis=1)[np.arange(len(y)), y] / s.sum() + 0.015 * norm
+    assert result["objective"] == pytest.approx(objective, rel=1e-10)
+    slope = (softmax(values, axis=1) - np.eye(K)[y]) * s[:, None] / s.sum()
+    square = np.square(x.T @ slope + 0.03 * model.weights).sum()
+    if intercept:
+        expected = {"kind": "gradient_norm", "value": np.sqrt(square + np.square(slope.sum(axis=0)).sum())}
+    else:
+        expected = {"kind": "strong_convexity", "value": min(square / 0.06, objective)}
+    assert result["certificate"] == {
+        "kind": expected["kind"],
+        "value": pytest.approx(expected["value"], rel=1e-9),
+    }
+    assert result["eval_bytes_read"] == data.stored_bytes.sum()
+    assert result["eval_error"] == evaluate(model, data).error
+
+
+@pytest.mark.parametrize(
+    ("loss", "intercept", "kind"),
+    [
+        ("softmax", False, "strong_convexity"), ("softmax", True, "gradient_norm"),
+        ("crammer_singer", False, "duality_gap"), ("crammer_singer", True, "gradient_norm"),
+        ("perceptron", False, "none"), ("perceptron", True, "none"),
+    ],
+)  # fmt: skip
+def test_kinds_of_certificates(dataset: Dataset, loss: str, intercept: bool, kind: str) -> None:
+    given = {"loss": loss, "fit_intercept": intercept, "alpha": 0.1}
+    assert certificate_kind(given) == kind
+    certificate = _evaluated(dataset, random_model(loss=loss), **given)["certificate"]
+    assert certificate["kind"] == kind
+    assert (certificate["value"] is None) == (kind == "none")

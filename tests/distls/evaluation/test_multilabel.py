@@ -1,0 +1,450 @@
+"""Targets that are sets of labels: trained, evaluated, predicted; against scikit-learn, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from click.testing import CliRunner
+from contract import opened
+from helpers import labelled_rows, write_dataset
+from scipy.special import expit
+from sklearn import metrics
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from target_helpers import made_model, rows_with_labels, sets_of, write_targets
+
+import distls.workers.prediction.predictor
+from distls.cli import cli
+from distls.cli.report import dataset_line, evaluation_lines
+from distls.evaluation.evaluate import Evaluator, LabelEvaluation, evaluate, reference
+from distls.execution.serial import SerialExecutor
+from distls.methods.registry import METHODS
+from distls.prediction.predict import predict
+from distls.problem import Problem
+from distls.solvers.solver import Weights
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import DistlsError, MismatchError, ParameterError
+from distls.training.fitting import fit
+from distls.training.run_folder import Run
+from distls.workers.prediction.predict_task import sigmoids
+
+D, K, N = 6, 4, 260
+THRESHOLD = {"squared": 0.5, "ovr_log": 0.0}
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    x, y = rows_with_labels(N, D, K)
+    assert not y.any(axis=1).all()
+    assert y.all(axis=1).any()
+    return x, y
+
+
+@pytest.fixture(scope="module", params=["csr", "dense"])
+def dataset(request: Any, rows: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    x, y = rows
+    stored = sp.csr_matrix(x) if request.param == "csr" else x
+    return write_targets(tmp_path_factory.mktemp("d") / "train", stored, y, "multilabel")
+
+
+def scored(result: Any) -> LabelEvaluation:
+    assert isinstance(result, LabelEvaluation)
+    return result
+
+
+def near_model(loss: str, rows: Any, **changes: Any) -> Any:
+    """A model that is right more often than not."""
+    x, y = rows
+    ridge = Ridge(alpha=1.0).fit(x, y)
+    spread = 1.0 if loss == "squared" else 4.0
+    shift = 0.0 if loss == "squared" else -2.0
+    return replace(
+        made_model(D, K, "multilabel", loss=loss), weights=np.ascontiguousarray(spread * ridge.coef_.T),
+        intercept=spread * ridge.intercept_ + shift, **changes,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+@pytest.mark.parametrize("loss", ["squared", "ovr_log"])
+def test_agrees_with_scikit_learn(dataset: Dataset, rows: Any, loss: str) -> None:
+    x, y = rows
+    model = near_model(loss, rows)
+    scores = x @ model.weights + model.intercept
+    predicted = (scores > THRESHOLD[loss]).astype(int)
+    result = scored(evaluate(model, dataset))
+    assert (result.n_rows, result.unknown) == (N, 0)
+    assert result.error == pytest.approx(1 - metrics.accuracy_score(y, predicted), abs=1e-12)
+    assert 0.05 < result.error < 0.9
+    assert result.hamming_loss == pytest.approx(metrics.hamming_loss(y, predicted), rel=1e-12)
+    assert result.micro_f1 == pytest.approx(metrics.f1_score(y, predicted, average="micro"), rel=1e-12)
+    assert result.macro_f1 == pytest.approx(metrics.f1_score(y, predicted, average="macro"), rel=1e-12)
+    by_label = result.per_class()
+    assert [row["class"] for row in by_label] == list(range(K))
+    assert [row["n_rows"] for row in by_label] == y.sum(axis=0).tolist()
+    for name, score in (("recall", metrics.recall_score), ("precision", metrics.precision_score)):
+        assert [row[name] for row in by_label] == score(y, predicted, average=None).tolist()
+    if loss == "squared":
+        assert result.log_loss is None
+    else:
+        each = [metrics.log_loss(y[:, c], expit(scores[:, c])) for c in range(K)]
+        assert result.log_loss == pytest.approx(sum(each), rel=1e-10)
+
+
+def test_labels_are_matched_by_name_and_need_not_be_in_the_data(tmp_path: Path, rows: Any) -> None:
+    x, y = rows
+    model = near_model("squared", rows, classes=["d", "c", "b", "a"])
+    data = write_targets(tmp_path / "t", x, y[:, [3, 1]], "multilabel", classes=["a", "c"])
+    result = scored(evaluate(model, data))
+    truth = np.zeros((N, K), int)
+    truth[:, 3], truth[:, 1] = y[:, 3], y[:, 1]
+    predicted = x @ model.weights + model.intercept > 0.5
+    assert result.error == pytest.approx(1 - metrics.accuracy_score(truth, predicted), abs=1e-12)
+    assert result.hamming_loss == pytest.approx(metrics.hamming_loss(truth, predicted))
+    assert [(row["class"], row["n_rows"]) for row in result.per_class()] == [
+        ("d", 0), ("c", y[:, 1].sum()), ("b", 0), ("a", y[:, 3].sum())
+    ]  # fmt: skip
+    assert [row["recall"] is None for row in result.per_class()] == [True, False, True, False]
+
+
+def test_unknown_labels_are_refused_or_counted(tmp_path: Path, rows: Any) -> None:
+    x, y = rows
+    wide = np.column_stack([y[:, 0], y[:, 1], y[:, 2], y[:, 3], y[:, 0] & y[:, 3], np.zeros(N, int)])
+    data = write_targets(tmp_path / "t", x, wide, "multilabel", classes=[0, 1, 2, 3, "new", "never"])
+    model = near_model("ovr_log", rows)
+    with pytest.raises(MismatchError) as caught:
+        evaluate(model, data)
+    uses = int(wide[:, 4].sum())
+    assert str(caught.value) == (
+        f"{tmp_path}/t has 1 labels (new; {uses} uses) that are not among the 4 of the model; "
+        "--unknown-labels count counts them as errors"
+    )
+    result = scored(evaluate(model, data, unknown_labels="count"))
+    scores = x @ model.weights + model.intercept
+    predicted = np.column_stack([scores > 0, np.zeros((N, 2))]).astype(int)
+    known = wide[:, 4] == 0
+    assert result.unknown == uses == N - known.sum()
+    assert result.error == pytest.approx(1 - metrics.accuracy_score(wide, predicted), abs=1e-12)
+    assert result.hamming_loss == pytest.approx(metrics.hamming_loss(wide, predicted))
+    assert result.micro_f1 == pytest.approx(metrics.f1_score(wide, predicted, average="micro"))
+    assert result.macro_f1 == pytest.approx(
+        metrics.f1_score(wide, predicted, average="macro", zero_division=0.0)
+    )
+    each = [metrics.log_loss(y[known, c], expit(scores[known, c])) for c in range(K)]
+    assert result.log_loss == pytest.approx(sum(each), rel=1e-10)
+    assert result.per_class()[4:] == [
+        {"class": "new", "n_rows": uses, "recall": 0.0, "precision": None},
+        {"class": "never", "n_rows": 0, "recall": None, "precision": None},
+    ]
+
+
+def test_pieces_of_rows_add_up(dataset: Dataset, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = evaluate(near_model("squared", rows), dataset).to_json()
+    monkeypatch.setattr(distls.workers.prediction.predictor, "PIECE_BYTES", 7 * K * 8)
+    assert evaluate(near_model("squared", rows), dataset).to_json() == whole
+
+
+@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
+def test_same_numbers_on_any_executor(dataset: Dataset, rows: Any, cluster: str) -> None:
+    model = near_model("ovr_log", rows)
+    assert evaluate(model, dataset, executor=opened(cluster)).to_json() == evaluate(model, dataset).to_json()
+
+
+@pytest.mark.parametrize("link", ["identity", "logit"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_objective_and_certificate_are_the_documented_ones(
+    tmp_path: Path, rows: Any, link: str, intercept: bool
+) -> None:
+    x, y = rows
+    s = np.random.default_rng(1).integers(0, 4, N).astype(np.float64)
+    data = write_targets(tmp_path / "t", sp.csr_matrix(x), y, "multilabel", sample_weight=s)
+    params = METHODS["gls"].resolve({"link": link, "alpha": 0.05, "fit_intercept": intercept})
+    problem = Problem.of(data, params, 0, ("multilabel",))
+    assert problem.shape == (D, K)
+    model = near_model(problem.loss, rows)
+    model = model if intercept else replace(model, intercept=np.zeros(K))
+    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
+    result = evaluator(Weights(model.weights, model.intercept))
+    z = x @ model.weights + model.intercept
+    loss = 0.5 * np.square(z - y) if link == "identity" else np.logaddexp(0, np.where(y, -z, z))
+    slope = (z if link == "identity" else expit(z)) - y
+    slope *= s[:, None] / s.sum()
+    objective = s @ loss.sum(axis=1) / s.sum() + 0.025 * np.square(model.weights).sum()
+    assert result["objective"] == pytest.approx(objective, rel=1e-10)
+    square = np.square(x.T @ slope + 0.05 * model.weights).sum()
+    norm, bound = np.sqrt(square + np.square(slope.sum(axis=0)).sum()), min(square / 0.1, objective)
+    kind, value = ("gradient_norm", norm) if intercept else ("strong_convexity", bound)
+    assert result["certificate"] == {"kind": kind, "value": pytest.approx(value, rel=1e-9)}
+    assert result["eval_error"] == scored(evaluate(model, data)).error
+    assert "eval_mse" not in result
+
+
+# ---------------------------------------------------------------- prediction
+
+NAMES = ["a,b", 'say "x"', "", 7]
+
+
+def read_csv(path: Path) -> list[list[str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+@pytest.mark.parametrize(("loss", "proba"), [("squared", False), ("ovr_log", False), ("ovr_log", True)])
+@pytest.mark.parametrize("top", [1, 3])
+def test_predictions(dataset: Dataset, rows: Any, tmp_path: Path, loss: str, proba: bool, top: int) -> None:
+    x, _ = rows
+    model = near_model(loss, rows, classes=NAMES)
+    assert predict(model, dataset, tmp_path / "p.csv", top=top, proba=proba) == N
+    header, *lines = read_csv(tmp_path / "p.csv")
+    value = "probability" if proba else "score"
+    later = [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", value)]
+    assert header == ["row", "labels", "label", value, *later]
+    scores = x @ model.weights + model.intercept
+    chosen = scores > THRESHOLD[loss]
+    values = expit(scores) if proba else scores
+    codes = np.argsort(-values, axis=1, kind="stable")[:, :top]
+    best = np.take_along_axis(values, codes, axis=1)
+    names = np.array([str(name) for name in NAMES])
+    assert [line[0] for line in lines] == [str(i) for i in range(N)]
+    # a cell is itself a line of a csv file, so that labels with commas are told apart
+    found = [next(csv.reader([line[1]])) if line[1] else [] for line in lines]
+    assert found == [names[row].tolist() for row in chosen]
+    assert [line[2::2] for line in lines] == names[codes].tolist()
+    np.testing.assert_allclose(np.array([line[3::2] for line in lines], float), best, rtol=1e-6)
+    predict(model, dataset, tmp_path / "p.zarr", top=top, proba=proba)
+    group = zarr.open_group(str(tmp_path / "p.zarr"), mode="r")
+    assert group.attrs["classes"] == NAMES
+    assert np.array_equal(group["label"][:], codes)
+    np.testing.assert_allclose(group["score"][:], best, rtol=1e-10)
+    assert np.array_equal(csr_of(group["labels"]).toarray(), chosen)
+
+
+def csr_of(group: Any) -> sp.csr_matrix:
+    """The sets as scipy has them, from the arrays alone."""
+    parts = tuple(group[name][:] for name in ("data", "indices", "indptr"))
+    return sp.csr_matrix(parts, shape=tuple(group.attrs["shape"]))
+
+
+def test_the_sets_are_an_anndata_matrix(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
+    anndata = pytest.importorskip("anndata")
+    predict(near_model("squared", rows), dataset, tmp_path / "p.zarr")
+    group = zarr.open_group(str(tmp_path / "p.zarr"), mode="r")
+    read = anndata.io.read_elem(group["labels"])
+    assert np.array_equal(read.toarray(), csr_of(group["labels"]).toarray())
+
+
+def test_independent_probabilities_far_out() -> None:
+    assert sigmoids(np.array([[0.0, 800.0, -800.0]])).tolist() == [[0.5, 1.0, 0.0]]
+    assert sigmoids(np.array([[2.0]], np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top": 5}, "--top 5: the model has 4 labels"),
+        (
+            {"proba": True},
+            "--proba: the model was trained with loss squared, which has no probabilities; train with ovr_log",
+        ),
+    ],
+)
+def test_predictions_that_there_are_none_of(
+    dataset: Dataset, tmp_path: Path, options: Any, message: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        predict(made_model(D, K, "multilabel"), dataset, tmp_path / "p.csv", **options)
+    assert str(caught.value) == message
+
+
+# ---------------------------------------------------------------- training
+
+
+def test_gls_identity_is_ridge_on_indicators(dataset: Dataset, rows: Any) -> None:
+    x, y = rows
+    model = fit("gls", dataset, params={"link": "identity", "alpha": 0.05}).model
+    assert model is not None
+    assert (model.target, model.loss, model.classes) == ("multilabel", "squared", list(range(K)))
+    ridge = Ridge(alpha=0.05 * N, solver="cholesky").fit(x, y)
+    np.testing.assert_allclose(model.weights.T, ridge.coef_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(model.intercept, ridge.intercept_, rtol=1e-8, atol=1e-10)
+
+
+def test_gls_logit_is_one_logistic_regression_a_label(tmp_path: Path, rows: Any) -> None:
+    x, y = rows
+    data = write_targets(tmp_path / "t", x, y, "multilabel")
+    params = {"link": "logit", "alpha": 0.05, "fit_intercept": False}
+    result = fit("gls", data, params=params, passes=400, tol=1e-14)
+    assert result.model is not None
+    plain = LogisticRegression(C=1 / (0.05 * N), fit_intercept=False, tol=1e-10, max_iter=10_000)
+    rest = OneVsRestClassifier(plain).fit(x, y)
+    coefficients = np.vstack([each.coef_ for each in rest.estimators_])
+    np.testing.assert_allclose(result.model.weights.T, coefficients, rtol=1e-4, atol=1e-6)
+    assert scored(evaluate(result.model, data)).error == pytest.approx(1 - rest.score(x, y), abs=1e-12)
+
+
+def test_running_error_is_that_of_the_rows_just_read(dataset: Dataset, tmp_path: Path) -> None:
+    params = {"link": "logit", "alpha": 0.05}
+    fit("gls", dataset, tmp_path / "run", params=params, passes=2, eval_data=dataset, eval_every=1)
+    first, second = Run.open(tmp_path / "run").events()[:2]
+    empty = 1 - np.mean([bool(row.any()) for row in rows_with_labels(N, D, K)[1]])
+    assert first["running_error"] == pytest.approx(1 - empty)
+    assert 0 < second["running_error"] < 1
+
+
+@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
+def test_same_bits_on_any_executor(dataset: Dataset, cluster: str) -> None:
+    given: dict[str, Any] = {"params": {"link": "logit", "alpha": 0.05}, "passes": 4}
+    alone = fit("gls", dataset, **given).model
+    other = fit("gls", dataset, executor=opened(cluster), **given).model
+    assert alone is not None
+    assert other is not None
+    assert other.sha256 == alone.sha256
+
+
+def test_selection_takes_the_lowest_error(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
+    grid = {"link": "identity", "alpha": [100.0, 1e-3]}
+    result = fit("gls", dataset, tmp_path / "run", params=grid, select=dataset)
+    assert result.selected is not None
+    assert result.selected["alpha"] == 1e-3
+    errors = [child["error"] for child in Run.open(tmp_path / "run").status["children"]]
+    assert errors[1] == min(errors) < errors[0]
+    assert scored(evaluate(tmp_path / "run", dataset)).error == min(errors)
+
+
+@pytest.mark.parametrize("method", ["cls", "stagewise"])
+def test_the_other_methods_predict_sets_too(dataset: Dataset, rows: Any, tmp_path: Path, method: str) -> None:
+    if dataset.meta.layout == "csr" and method == "stagewise":
+        pytest.skip("one layout will do")
+    params = {"rounds": 3} if method == "cls" else {"inner": "linear", "block_size": 4}
+    fit(method, dataset, tmp_path / "run", params=params)
+    result = scored(evaluate(tmp_path / "run", dataset))
+    predict(tmp_path / "run", dataset, tmp_path / "p.zarr", top=K)
+    group = zarr.open_group(str(tmp_path / "p.zarr"), mode="r")
+    scores = np.empty((N, K))
+    np.put_along_axis(scores, group["label"][:], group["score"][:], axis=1)
+    predicted = csr_of(group["labels"]).toarray()
+    assert np.array_equal(predicted, scores > 0.5)
+    assert result.error == pytest.approx(1 - metrics.accuracy_score(rows[1], predicted), abs=1e-12)
+    assert result.hamming_loss < 0.3
+    if method == "cls":
+        assert scores.min() >= 0.0
+        assert scores.max() <= 1.0
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        ("gls", {}, "link=softmax: {0} has multilabel targets; they need link=identity or link=logit"),
+        (
+            "gls",
+            {"link": "logit", "class_weight": {"1": 2}},
+            "class_weight: the rows of {0} have multilabel targets, not one class each; give the rows weights at "
+            "ingest",
+        ),
+        ("mcid", {}, "{0} has multilabel targets; this method needs class targets"),
+    ],
+)
+def test_refused_before_anything_is_read(dataset: Dataset, method: str, params: Any, message: str) -> None:
+    with pytest.raises(DistlsError) as caught:
+        fit(method, dataset, params=params)
+    assert str(caught.value) == message.format(dataset.path)
+
+
+def test_rows_without_any_label(tmp_path: Path, rows: Any) -> None:
+    data = write_targets(tmp_path / "t", rows[0], np.zeros((N, 2), int), "multilabel")
+    with pytest.raises(MismatchError) as caught:
+        fit("gls", data, params={"link": "logit"})
+    assert str(caught.value) == f"no row of {tmp_path}/t has a label; at least one is needed to learn from"
+
+
+def test_other_targets_cannot_be_scored(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "classes", *labelled_rows(20, D, 2))
+    with pytest.raises(MismatchError) as caught:
+        evaluate(made_model(D, K, "multilabel"), data)
+    assert str(caught.value) == f"{data.path} has class targets, the model predicts sets of labels"
+
+
+# ---------------------------------------------------------------- what people read
+
+
+def test_lines_of_an_evaluation() -> None:
+    made = LabelEvaluation(10, 0.3, 0.75, 2, ["a", "b", "new"], np.array([[4, 5, 4], [2, 0, 0], [2, 0, 0]]))
+    assert evaluation_lines(made) == [
+        "10 rows, error 30.00 %, hamming loss 0.1667, log loss 0.7500",
+        "an error is a row whose predicted set of labels is not exactly its own",
+        "F1 0.6154 micro, 0.2963 macro",
+        "2 rows have labels the model does not know, counted as errors",
+        "       label      rows   recall  precision",
+        "           a         4  100.0 %     80.0 %",
+        "           b         2    0.0 %          -",
+        "         new         2    0.0 %          -",
+    ]
+    many = evaluation_lines(LabelEvaluation(1, 0.0, None, 0, list(range(23)), np.ones((23, 3), int)))
+    assert many[-1] == "... and 3 more labels; --json has them all"
+
+
+def test_a_dataset_on_one_line(dataset: Dataset) -> None:
+    assert ", 4 labels, 5 partitions, " in dataset_line(dataset)
+
+
+def run(*args: Any) -> str:
+    result = CliRunner().invoke(cli, [str(arg) for arg in args])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_from_text_to_predictions(tmp_path: Path) -> None:
+    x, y = rows_with_labels(150, 4, 3)
+    text, serial = tmp_path / "train.svm", ("--executor", "serial")
+    with text.open("w") as file:
+        for row, labels in zip(x.tolist(), y, strict=True):
+            values = " ".join(f"{j + 1}:{a!r}" for j, a in enumerate(row))
+            print(",".join(str(5 * c) for c in np.flatnonzero(labels)), values, file=file)
+    run("ingest", text, tmp_path / "d", "--multilabel", "--dtype", "float64", "--quiet", *serial)
+    run(
+        "fit",
+        "gls",
+        tmp_path / "d",
+        tmp_path / "run",
+        "-p",
+        "link=identity",
+        "-p",
+        "alpha=0.01",
+        "--quiet",
+        *serial,
+    )
+    predicted = Ridge(alpha=0.01 * 150).fit(x, y).predict(x) > 0.5
+    expected = 1 - metrics.accuracy_score(y, predicted)
+    assert run("evaluate", tmp_path / "run", tmp_path / "d", *serial).startswith(
+        f"150 rows, error {100 * expected:.2f} %, hamming loss {metrics.hamming_loss(y, predicted):.4f}\n"
+    )
+    found = json.loads(run("evaluate", tmp_path / "run", text, "--json", *serial))
+    assert found["error"] == pytest.approx(expected)
+    assert set(found) == {
+        "n_rows", "error", "hamming_loss", "micro_f1", "macro_f1", "log_loss", "unknown_labels", "per_class"
+    }  # fmt: skip
+    run("predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--top", 2, "--quiet", *serial)
+    header, *table = read_csv(tmp_path / "p.csv")
+    assert header == ["row", "labels", "label", "score", "label_2", "score_2"]
+    assert [line[1] for line in table] == [",".join(str(5 * c) for c in np.flatnonzero(p)) for p in predicted]
+    bare = tmp_path / "new.svm"
+    bare.write_text("\n".join(line.split(" ", 1)[1] for line in text.read_text().splitlines()) + "\n")
+    run("predict", tmp_path / "run", bare, tmp_path / "q.csv", "--top", 2, "--quiet", *serial)
+    assert (tmp_path / "q.csv").read_bytes() == (tmp_path / "p.csv").read_bytes()
+
+
+def test_sets_are_as_partitions_hold_them(rows: Any) -> None:
+    made = sets_of(rows[1])
+    assert np.array_equal(sp.csr_matrix((made.data, made.indices, made.indptr), (N, K)).toarray(), rows[1])

@@ -1,0 +1,398 @@
+"""Targets that are numbers: trained, evaluated, predicted; against scikit-learn, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from click.testing import CliRunner
+from contract import opened
+from helpers import labelled_rows, write_dataset
+from sklearn import metrics
+from sklearn.linear_model import Ridge
+from target_helpers import made_model, rows_with_numbers, write_targets
+
+import distls
+from distls.cli import cli
+from distls.cli.report import evaluation_lines, result_lines, run_lines
+from distls.evaluation.evaluate import Evaluator, RegressionEvaluation, evaluate, reference
+from distls.execution.serial import SerialExecutor
+from distls.methods.registry import METHODS
+from distls.prediction.predict import predict
+from distls.problem import Problem
+from distls.solvers.solver import Status, Weights
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
+from distls.storage.model.model import load_model, save_model
+from distls.training.callbacks import describe_round
+from distls.training.fitting import FitResult, fit
+from distls.training.run_folder import Run
+
+D, K, N = 7, 3, 260
+IDENTITY = {"link": "identity", "alpha": 0.05}
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    return rows_with_numbers(N, D, K)
+
+
+@pytest.fixture(scope="module", params=["csr", "dense"])
+def dataset(request: Any, rows: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    x, y = rows
+    stored = sp.csr_matrix(x) if request.param == "csr" else x
+    return write_targets(tmp_path_factory.mktemp("d") / "train", stored, y, "continuous")
+
+
+def scored(result: Any) -> RegressionEvaluation:
+    assert isinstance(result, RegressionEvaluation)
+    return result
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_agrees_with_scikit_learn(dataset: Dataset, rows: Any, dtype: str) -> None:
+    x, y = rows
+    made = made_model(D, K, "continuous")
+    model = replace(made, weights=made.weights.astype(dtype), intercept=made.intercept.astype(dtype))
+    predicted = x @ model.weights + model.intercept
+    result = scored(evaluate(model, dataset))
+    rtol = 1e-11 if dtype == "float64" else 1e-5
+    raw = {"multioutput": "raw_values"}
+    assert result.n_rows == N
+    assert result.mse == pytest.approx(metrics.mean_squared_error(y, predicted), rel=rtol)
+    assert result.r2 == pytest.approx(metrics.r2_score(y, predicted), rel=rtol)
+    np.testing.assert_allclose(result.mse_by_output, metrics.mean_squared_error(y, predicted, **raw), rtol)
+    np.testing.assert_allclose(result.r2_by_output, metrics.r2_score(y, predicted, **raw), rtol)
+    found = result.to_json()
+    assert set(found) == {"n_rows", "mse", "r2", "log_loss", "per_output"}
+    assert found["log_loss"] is None
+    assert [row["output"] for row in found["per_output"]] == [0, 1, 2]
+    assert found["mse"] == pytest.approx(np.mean([row["mse"] for row in found["per_output"]]))
+
+
+def test_r2_of_numbers_far_from_zero(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 2))
+    y = x[:, :1] * 1e-3 + 1e6 + 1e-4 * rng.standard_normal((200, 1))
+    model = made_model(2, 1, "continuous", weights=np.array([[1e-3], [0.0]]), intercept=np.array([1e6]))
+    found = scored(evaluate(model, write_targets(tmp_path / "t", x, y, "continuous", partition_rows=17)))
+    assert found.r2 == pytest.approx(metrics.r2_score(y, x @ model.weights + model.intercept), rel=1e-8)
+    assert 0.98 < found.r2 < 1.0
+
+
+def test_targets_that_do_not_vary_have_no_r2(tmp_path: Path) -> None:
+    x, y = rows_with_numbers(90, 2, 2)
+    y[:, 0] = 0.1
+    found = scored(
+        evaluate(made_model(2, 2, "continuous"), write_targets(tmp_path / "t", x, y, "continuous"))
+    )
+    assert found.r2_by_output[0] is None
+    assert found.r2_by_output[1] is not None
+    assert found.r2 is None
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["r2"] is None
+
+
+@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
+def test_same_numbers_on_any_executor(dataset: Dataset, cluster: str) -> None:
+    serial = evaluate(made_model(D, K, "continuous"), dataset).to_json()
+    assert evaluate(made_model(D, K, "continuous"), dataset, executor=opened(cluster)).to_json() == serial
+
+
+def evaluated(data: Dataset, model: Any, **given: Any) -> dict[str, Any]:
+    params = METHODS["gls"].resolve({**IDENTITY, "dtype": "float64", **given})
+    problem = Problem.of(data, params, 0, ("class", "multilabel", "continuous"))
+    assert problem.shape == (D, K)
+    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
+    return evaluator(Weights(model.weights, model.intercept))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_objective_and_certificate_are_the_documented_ones(
+    tmp_path: Path, rows: Any, weighted: bool, intercept: bool, layout: str
+) -> None:
+    x, y = rows
+    s = np.random.default_rng(1).integers(0, 4, N).astype(np.float64) if weighted else np.ones(N)
+    stored = (sp.csr_matrix(x) if layout == "csr" else x).astype(np.float32)
+    x = np.asarray(x.astype(np.float32), dtype=np.float64)
+    data = write_targets(tmp_path / "t", stored, y, "continuous", sample_weight=s if weighted else None)
+    model = made_model(D, K, "continuous")
+    model = model if intercept else replace(model, intercept=np.zeros(K))
+    result = evaluated(data, model, fit_intercept=intercept)
+    residual = x @ model.weights + model.intercept - y
+    norm = np.square(model.weights).sum()
+    objective = 0.5 * s @ np.square(residual).sum(axis=1) / s.sum() + 0.025 * norm
+    assert result["objective"] == pytest.approx(objective, rel=1e-11)
+    slope = residual * s[:, None] / s.sum()
+    square = np.square(x.T @ slope + 0.05 * model.weights).sum()
+    if intercept:
+        expected = {"kind": "gradient_norm", "value": np.sqrt(square + np.square(slope.sum(axis=0)).sum())}
+    else:
+        expected = {"kind": "strong_convexity", "value": min(square / 0.1, objective)}
+    found = result["certificate"]
+    assert found == {"kind": expected["kind"], "value": pytest.approx(expected["value"], rel=1e-10)}
+    mse = scored(evaluate(model, data)).mse
+    assert (result["eval_error"], result["eval_mse"], result["eval_log_loss"]) == (mse, mse, None)
+
+
+def test_the_certificate_at_the_optimum_is_zero(dataset: Dataset, rows: Any) -> None:
+    x, y = rows
+    ridge = Ridge(alpha=0.05 * N, fit_intercept=False, solver="cholesky").fit(x, y)
+    model = replace(
+        made_model(D, K, "continuous"), weights=np.ascontiguousarray(ridge.coef_.T), intercept=np.zeros(K)
+    )
+    assert evaluated(dataset, model, fit_intercept=False)["certificate"]["value"] < 1e-24
+
+
+# ---------------------------------------------------------------- prediction
+
+
+def read_csv(path: Path) -> list[list[str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_csv_has_each_number_to_the_last_digit(
+    dataset: Dataset, rows: Any, tmp_path: Path, dtype: str, k: int
+) -> None:
+    made = made_model(D, k, "continuous")
+    model = replace(made, weights=made.weights.astype(dtype), intercept=made.intercept.astype(dtype))
+    assert predict(model, dataset, tmp_path / "p.csv") == N
+    header, *lines = read_csv(tmp_path / "p.csv")
+    assert header == ["row", "prediction", "prediction_2", "prediction_3"][: k + 1]
+    assert [line[0] for line in lines] == [str(i) for i in range(N)]
+    predict(model, dataset, tmp_path / "p.zarr")
+    group = zarr.open_group(str(tmp_path / "p.zarr"), mode="r")
+    assert dict(group.attrs) == {}
+    assert [name for name, _ in group.arrays()] == ["prediction"]
+    numbers = group["prediction"][:]
+    assert numbers.dtype == dtype
+    assert np.array_equal(np.array([line[1:] for line in lines], dtype=dtype), numbers)
+    np.testing.assert_allclose(numbers, rows[0] @ model.weights + model.intercept, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("options", "asked"), [({"top": 2}, "--top 2"), ({"proba": True}, "--proba")])
+def test_there_is_nothing_to_choose_from(dataset: Dataset, tmp_path: Path, options: Any, asked: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        predict(made_model(D, K, "continuous"), dataset, tmp_path / "p.csv", **options)
+    assert str(caught.value) == f"{asked}: the model predicts numbers, all of which are written; leave it out"
+
+
+# ---------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gls_is_ridge_regression(tmp_path: Path, rows: Any, intercept: bool, weighted: bool) -> None:
+    x, y = rows
+    s = np.random.default_rng(2).integers(0, 4, N).astype(np.float64) if weighted else np.ones(N)
+    data = write_targets(tmp_path / "t", x, y, "continuous", sample_weight=s if weighted else None)
+    model = fit("gls", data, params={**IDENTITY, "fit_intercept": intercept}).model
+    assert model is not None
+    assert (model.target, model.classes, model.n_outputs) == ("continuous", [], K)
+    ridge = Ridge(alpha=0.05 * s.sum(), fit_intercept=intercept, solver="cholesky").fit(x, y, s)
+    np.testing.assert_allclose(model.weights.T, ridge.coef_, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(model.intercept, np.zeros(K) + ridge.intercept_, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
+def test_same_bits_on_any_executor(dataset: Dataset, cluster: str) -> None:
+    alone = fit("gls", dataset, params=IDENTITY).model
+    assert alone is not None
+    assert fit("gls", dataset, params=IDENTITY, executor=opened(cluster)).model.sha256 == alone.sha256  # type: ignore[union-attr]
+
+
+def test_outputs_do_not_meddle_with_each_other(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
+    both = fit("gls", dataset, params=IDENTITY).model
+    assert both is not None
+    x, y = rows
+    one = fit("gls", write_targets(tmp_path / "o", x, y[:, 1:2], "continuous"), params=IDENTITY).model
+    assert one is not None
+    np.testing.assert_allclose(both.weights[:, 1:2], one.weights, rtol=1e-9, atol=1e-12)
+
+
+def test_selection_takes_the_lowest_mse(dataset: Dataset, rows: Any, tmp_path: Path) -> None:
+    x, y = rows
+    held = write_targets(tmp_path / "held", x[:100], y[:100], "continuous")
+    grid = {"link": "identity", "alpha": [10.0, 1e-3, 1.0]}
+    result = fit("gls", dataset, tmp_path / "run", params=grid, select=held)
+    children = Run.open(tmp_path / "run").status["children"]
+    found = [child["mse"] for child in children]
+    assert found == [child["error"] for child in children]
+    assert result.selected is not None
+    assert result.selected["alpha"] == 1e-3
+    assert result.record["select_mse"] == result.record["select_error"] == min(found)
+    assert scored(evaluate(tmp_path / "run", held)).mse == min(found)
+    assert [line.split(": ")[1] for line in run_lines(tmp_path / "run")[1:4]] == [
+        f"mse {mse:.5g} (CONVERGED)" for mse in found
+    ]
+
+
+def test_what_is_read_of_a_fit(dataset: Dataset, tmp_path: Path) -> None:
+    fit("gls", dataset, tmp_path / "run", params=IDENTITY, eval_data=dataset)
+    (event,) = Run.open(tmp_path / "run").events()
+    assert "running_error" not in event
+    mse = scored(evaluate(tmp_path / "run", dataset)).mse
+    assert event["eval_mse"] == event["eval_error"] == mse
+    title, row = run_lines(tmp_path / "run")[3:5]
+    assert title.split() == ["round", "passes", "seconds", "loss", "eval", "mse", "objective", "read"]
+    assert row.split()[4] == f"{mse:.5g}"
+    assert len(title) == len(row)
+    assert f", eval mse {mse:.5g}, read " in describe_round(event)
+    assert "error" not in describe_round(event)
+    ended = FitResult(Status.CONVERGED, None, None, 1.0, 0.0, {"eval_error": 2.0, "eval_mse": 2.0})
+    assert result_lines(ended)[1] == "eval mse 2"
+    chosen = replace(ended, record={"select_error": 0.125, "select_mse": 0.125}, selected={"alpha": 0.1})
+    assert result_lines(chosen)[1] == "selected alpha=0.1, mse 0.125 on the selection data"
+
+
+def test_lines_of_an_evaluation() -> None:
+    made = RegressionEvaluation(1234, np.array([0.5, 1.5]), np.array([2.0, 0.0]))
+    assert evaluation_lines(made) == [
+        "1,234 rows, mse 1, r2 -",
+        "      output          mse       r2",
+        "           0          0.5   0.7500",
+        "           1          1.5        -",
+    ]
+    one = RegressionEvaluation(3, np.array([0.25]), np.array([0.5]))
+    assert evaluation_lines(one) == ["3 rows, mse 0.25, r2 0.5000"]
+    many = evaluation_lines(RegressionEvaluation(3, np.ones(22), np.ones(22)))
+    assert many[-1] == "... and 2 more outputs; --json has them all"
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        ("gls", {}, "link=softmax: {0} has continuous targets; they need link=identity"),
+        ("gls", {"link": "logit"}, "link=logit: {0} has continuous targets; they need link=identity"),
+        (
+            "gls",
+            {"link": "identity", "class_weight": "balanced"},
+            "class_weight: the rows of {0} have continuous targets, not one class each; give the rows weights at "
+            "ingest",
+        ),
+        ("mcid", {}, "{0} has continuous targets; this method needs class targets"),
+    ],
+)
+def test_refused_before_anything_is_read(dataset: Dataset, method: str, params: Any, message: str) -> None:
+    with pytest.raises(DistlsError) as caught:
+        fit(method, dataset, params=params)
+    assert str(caught.value) == message.format(dataset.path)
+
+
+def test_weights_that_are_all_zero(tmp_path: Path, rows: Any) -> None:
+    data = write_targets(tmp_path / "t", *rows, "continuous", sample_weight=np.zeros(N))
+    with pytest.raises(ParameterError) as caught:
+        fit("gls", data, params=IDENTITY)
+    assert str(caught.value) == "the row weights sum to zero"
+
+
+def test_other_targets_cannot_be_scored(dataset: Dataset, tmp_path: Path) -> None:
+    model = made_model(D, K, "continuous")
+    x, y = rows_with_numbers(20, D, 2)
+    two = write_targets(tmp_path / "two", x, y, "continuous")
+    classes = write_dataset(tmp_path / "classes", *labelled_rows(20, D, 2))
+    for data, why in (
+        (two, "has 2 targets a row, RUN predicts 3"),
+        (classes, "has class targets, RUN predicts numbers"),
+    ):
+        with pytest.raises(MismatchError) as caught:
+            evaluate(model, data, name="RUN")
+        assert str(caught.value) == f"{data.path} {why}"
+    with pytest.raises(MismatchError) as caught:
+        fit("gls", dataset, params=IDENTITY, eval_data=two)
+    assert str(caught.value) == f"{two.path} has 2 targets a row, {dataset.path} predicts 3"
+
+
+def test_models_say_what_they_predict(tmp_path: Path) -> None:
+    model = made_model(D, K, "continuous")
+    save_model(tmp_path / "m", model)
+    assert load_model(tmp_path / "m").target == "continuous"
+    for changes, why in (
+        ({"target": "class"}, "a model of class targets with 0 classes"),
+        ({"classes": [0, 1, 2]}, "a model of continuous targets with 3 classes"),
+        ({"target": "rank"}, "its target is 'rank', expected class, multilabel, continuous"),
+    ):
+        save_model(tmp_path / "bad", replace(model, **changes))
+        with pytest.raises(FormatError) as caught:
+            load_model(tmp_path / "bad")
+        assert str(caught.value) == f"{tmp_path}/bad: {why}"
+
+
+# ---------------------------------------------------------------- from text to predictions
+
+
+def run(*args: Any) -> str:
+    result = CliRunner().invoke(cli, [str(arg) for arg in args])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("kind", ["svm", "csv"])
+def test_from_text_to_predictions(tmp_path: Path, kind: str) -> None:
+    x, y = rows_with_numbers(150, 4, 1)
+    text = tmp_path / f"train.{kind}"
+    if kind == "svm":
+        lines = [
+            f"{v!r} " + " ".join(f"{j + 1}:{a!r}" for j, a in enumerate(row))
+            for row, (v,) in zip(x.tolist(), y.tolist(), strict=True)
+        ]
+    else:
+        lines = [
+            "a,b,c,d,price",
+            *(",".join(map(repr, [*row, v])) for row, (v,) in zip(x.tolist(), y.tolist(), strict=True)),
+        ]
+    text.write_text("\n".join(lines) + "\n")
+    serial = ("--executor", "serial")
+    column = ("--label-column", "price") if kind == "csv" else ()
+    run("ingest", text, tmp_path / "d", "--quiet", "--dtype", "float64", *serial, *column)
+    run(
+        "fit",
+        "gls",
+        tmp_path / "d",
+        tmp_path / "run",
+        "-p",
+        "link=identity",
+        "-p",
+        "alpha=0.01",
+        "--quiet",
+        *serial,
+    )
+    ridge = Ridge(alpha=0.01 * 150).fit(x, y)
+    expected = metrics.mean_squared_error(y, ridge.predict(x))
+    for data in (tmp_path / "d", text):
+        told = run("evaluate", tmp_path / "run", data, *serial)
+        r2 = metrics.r2_score(y, ridge.predict(x))
+        assert told == f"150 rows, mse {expected:.6g}, r2 {r2:.4f}\n"
+        found = json.loads(run("evaluate", tmp_path / "run", data, "--json", *serial))
+        # source files are scored as float32
+        assert found["mse"] == pytest.approx(expected, rel=1e-9 if data != text else 1e-6)
+    run("predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--quiet", *serial)
+    header, *table = read_csv(tmp_path / "p.csv")
+    assert header == ["row", "prediction"]
+    np.testing.assert_allclose([float(row[1]) for row in table], ridge.predict(x).ravel(), rtol=1e-5)
+    assert json.loads(run("info", tmp_path / "run" / "model", "--json"))["target"] == "continuous"
+
+
+def test_several_outputs_from_arrays(tmp_path: Path, rows: Any) -> None:
+    x, y = rows
+    distls.ingest(x, tmp_path / "d", y=y, target="continuous", dtype="float64", seed=3)
+    model = fit("gls", tmp_path / "d", params=IDENTITY).model
+    assert model is not None
+    np.testing.assert_allclose(model.weights.T, Ridge(alpha=0.05 * N).fit(x, y).coef_, rtol=1e-8, atol=1e-9)

@@ -1,0 +1,385 @@
+"""One conformance suite for every executor."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed import LocalCluster, Nanny, Status
+from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
+from helpers import wait_until
+
+from distls.execution.dask import executor as dask_module
+from distls.execution.dask import forkserver as forking
+from distls.execution.dask import remote_cluster as remote
+from distls.execution.dask.executor import DaskExecutor, start_local
+from distls.execution.dask.forkserver import interrupts_held
+from distls.execution.executor import Executor
+from distls.execution.serial import SerialExecutor
+from distls.storage.errors import BadInputError, WorkerError
+
+
+def _add_item(offset: int, shared: np.ndarray | None, item: int) -> float:
+    return offset + item + (0 if shared is None else float(shared.sum()))
+
+
+def _words(shared: None, item: int) -> str:
+    return str(item)
+
+
+def _join(left: str, right: str) -> str:
+    # neither associative nor commutative: shows the exact shape of the tree
+    return f"({left} {right})"
+
+
+def _refuse(shared: None, item: int) -> int:
+    if item == 3:
+        raise BadInputError("item 3 is bad")
+    return item
+
+
+def _fail(shared: None, item: int) -> int:
+    if item == 3:
+        raise OSError(28, "No space left on device", "/somewhere")
+    return item
+
+
+def _pid(item: object) -> int:
+    return os.getpid()
+
+
+def _records(executor: DaskExecutor) -> tuple[int, set[str], int, int]:
+    """Return what the scheduler holds: tasks, groups of tasks, spans and descriptions of what was submitted."""
+    return executor.client.run_on_scheduler(_records_of)
+
+
+def _records_of(dask_scheduler: Any) -> tuple[int, set[str], int, int]:
+    spans = dask_scheduler.extensions["spans"].spans.values()
+    described = sum(len(span.metadata["collections"]) for span in spans if span.metadata)
+    return len(dask_scheduler.tasks), set(dask_scheduler.task_groups), len(spans), described
+
+
+def _log_levels(names: list[str]) -> list[int]:
+    return [logging.getLogger(name).getEffectiveLevel() for name in names]
+
+
+class ExecutorSuite:
+    """What every executor must do; subclasses provide the fixture `executor`."""
+
+    @pytest.mark.parametrize("n_items", [1, 2, 3, 7, 8, 13])
+    def test_reduce_has_one_shape_whatever_the_workers(self, executor: Executor, n_items: int) -> None:
+        expected = SerialExecutor().reduce(_words, range(n_items), merge=_join)
+        assert executor.reduce(_words, range(n_items), merge=_join) == expected
+
+    def test_eight_leaves_make_a_balanced_tree(self, executor: Executor) -> None:
+        merged = executor.reduce(_words, range(8), merge=_join)
+        assert merged == "(((0 1) (2 3)) ((4 5) (6 7)))"
+
+    def test_map_keeps_the_order_of_items(self, executor: Executor) -> None:
+        items = list(range(40, 0, -1))
+        assert list(executor.map(partial(_add_item, 5), items)) == [5 + i for i in items]
+
+    def test_shared_value_reaches_every_task(self, executor: Executor) -> None:
+        shared = np.arange(10.0)
+        assert list(executor.map(partial(_add_item, 0), [1, 2, 3], shared=shared)) == [46.0, 47.0, 48.0]
+        total = executor.reduce(partial(_add_item, 0), [1, 2, 3], merge=lambda a, b: a + b, shared=shared)
+        assert total == 141.0
+
+    def test_no_items(self, executor: Executor) -> None:
+        assert list(executor.map(_words, [])) == []
+
+    @pytest.mark.parametrize(
+        ("task", "error", "text"), [(_refuse, BadInputError, "item 3"), (_fail, OSError, "space")]
+    )
+    def test_errors_of_tasks_reach_the_caller_as_they_are(
+        self, executor: Executor, task: object, error: type[Exception], text: str
+    ) -> None:
+        with pytest.raises(error, match=text):
+            list(executor.map(task, range(6)))
+        with pytest.raises(error, match=text):
+            executor.reduce(task, range(6), merge=lambda a, b: a + b)
+
+    def test_each_worker_answers_once(self, executor: Executor) -> None:
+        answers = executor.each_worker(_pid, None)
+        assert len(set(answers.values())) == len(answers) >= 1
+
+
+class TestSerial(ExecutorSuite):
+    @pytest.fixture
+    def executor(self) -> SerialExecutor:
+        return SerialExecutor()
+
+
+class _Dask(ExecutorSuite):
+    workers, threads, processes = 2, 1, True
+
+    @pytest.fixture(scope="class")
+    def executor(self, request: pytest.FixtureRequest) -> Iterator[Executor]:
+        cls = request.cls
+        made = start_local(cls.workers, cls.threads, processes=cls.processes)
+        yield made
+        made.close()
+
+    def test_nothing_is_left_on_the_scheduler_but_one_task_of_one_group(self, executor: Executor) -> None:
+        large = np.zeros(20_000)
+        executor.reduce(_words, range(8), merge=_join)
+        spans = _records(executor)[2]
+        for _ in range(3):
+            executor.reduce(_words, range(8), merge=_join)
+            executor.reduce(partial(_add_item, 0), range(8), merge=max, shared=large)
+            assert list(executor.map(_words, range(4))) == list(map(str, range(4)))
+            wait_until(lambda: _records(executor) == (1, {"distls"}, spans, 0))
+        assert len(executor.client.futures) == 1
+
+    def test_the_kept_task_is_made_anew_when_it_is_lost(self, executor: Executor) -> None:
+        executor.reduce(_words, range(8), merge=_join)
+        executor.client.cancel(executor._connection._kept, force=True)
+        wait_until(lambda: _records(executor)[0] == 0)
+        executor.reduce(_words, range(8), merge=_join)
+        wait_until(lambda: _records(executor)[:2] == (1, {"distls"}))
+
+
+class TestTwoProcesses(_Dask):
+    @pytest.mark.parametrize(("done", "idlest"), [(False, 1), (True, 0)])
+    def test_a_large_value_does_not_keep_tasks_where_it_is(
+        self, executor: Executor, done: bool, idlest: int
+    ) -> None:
+        workers = sorted(executor.client.nthreads())
+        future = SimpleNamespace(done=lambda: done)
+        assert executor._idlest([(0, future, workers[0])]) == workers[idlest]
+        shared = np.ones(2**20)
+        task = partial(_add_item, 0)
+        assert list(executor.map(task, range(9), shared=shared)) == [2**20 + i for i in range(9)]
+
+    def test_workers_write_nothing_on_the_stderr_they_share(self, executor: Executor) -> None:
+        (levels, _) = executor.each_worker(
+            _log_levels, ["asyncio", "distributed", "tornado.application"]
+        ).values()
+        assert levels == [logging.CRITICAL] * 3
+
+    def test_errors_that_nobody_asks_for_are_reported_but_for_cut_connections(
+        self, executor: Executor
+    ) -> None:
+        handler = executor.client.loop.asyncio_loop.get_exception_handler()
+        reported: list[Exception] = []
+        loop = SimpleNamespace(
+            default_exception_handler=lambda context: reported.append(context["exception"])
+        )
+        defect = ValueError("a defect")
+        for error in (CommClosedError("severed"), FutureCancelledError("key", "mislaid"), defect):
+            handler(loop, {"exception": error})
+        assert reported == [defect]
+
+
+class TestEnds:
+    """Workers that die, and clusters that are closed."""
+
+    @pytest.fixture
+    def starts(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Names of the workers that are started from now on."""
+        started: list[str] = []
+        instantiate = Nanny.instantiate
+
+        async def noted(nanny: Nanny) -> object:
+            started.append(nanny.name)
+            return await instantiate(nanny)
+
+        monkeypatch.setattr(Nanny, "instantiate", noted)
+        return started
+
+    def test_a_dead_worker_is_started_anew(self, starts: list[str]) -> None:
+        executor = start_local(1)
+        try:
+            first = _kill_worker(executor)
+            assert list(executor.map(_words, [7])) == ["7"]
+            assert set(executor.each_worker(_pid, None).values()) != {first}
+            assert len(starts) == 2
+        finally:
+            executor.close()
+
+    def test_however_long_it_is_away(self, starts: list[str]) -> None:
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}):
+            executor = start_local(1)
+            try:
+                for _ in range(2):
+                    _kill_worker(executor)
+                    assert list(executor.map(_words, [7])) == ["7"]
+                assert len(starts) == 3
+            finally:
+                executor.close()
+
+    @pytest.mark.parametrize("call", ["map", "reduce"])
+    def test_but_not_after_an_interrupt(
+        self, starts: list[str], monkeypatch: pytest.MonkeyPatch, call: str
+    ) -> None:
+        executor = start_local(1)
+
+        def interrupted(shared: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(executor, "_sent", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(executor.map(_words, [7])) if call == "map" else executor.reduce(_words, [7], merge=_join)
+        _kill_worker(executor)
+        wait_until(lambda: not executor.client.nthreads())
+        time.sleep(3 * dask_module._PAUSE_SECONDS)
+        executor.close()
+        assert len(starts) == 1
+
+    def test_an_interrupt_while_it_starts_waits_until_it_can_be_closed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[DaskExecutor] = []
+
+        def interrupted(*given: Any, **options: Any) -> LocalCluster:
+            signal.raise_signal(signal.SIGINT)
+            return LocalCluster(*given, **options)
+
+        def noted(client: Any, cluster: Any) -> DaskExecutor:
+            made.append(DaskExecutor(client, cluster))
+            return made[0]
+
+        monkeypatch.setattr(dask_module, "_PatientCluster", interrupted)
+        monkeypatch.setattr(dask_module, "DaskExecutor", noted)
+        with pytest.raises(KeyboardInterrupt):
+            start_local(1, processes=False)
+        assert made[0]._cluster.status == Status.closed
+
+    def test_an_interrupt_cuts_closing_short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        executor = start_local(1, processes=False)
+        close = executor.client.close
+
+        def interrupted(timeout: float) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(executor.client, "close", interrupted)
+        executor.close()
+        assert executor._cluster.status == Status.running
+        assert not executor._cluster.shutdown_on_close
+        close()
+        executor._cluster.close()
+
+
+def test_interrupts_are_held_and_then_handled_once() -> None:
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers]
+    try:
+        with interrupts_held():
+            with interrupts_held():
+                signal.raise_signal(signal.SIGTERM)
+                # as if another thread had taken it, which has it not blocked
+                signal.getsignal(signal.SIGINT)(signal.SIGINT, None)
+            assert came == []
+        assert came == [signal.SIGTERM]
+        signal.raise_signal(signal.SIGINT)
+        assert came == [signal.SIGTERM, signal.SIGINT]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def test_who_asks_again_after_a_while_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
+    clock = iter([0.0, 9.0, 11.0])
+    monkeypatch.setattr(forking, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    try:
+        with interrupts_held(), interrupts_held():
+            for expected in ([], [], [signal.SIGTERM]):
+                signal.raise_signal(signal.SIGTERM)
+                assert came == expected
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_other_threads_hold_nothing() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        handlers = pool.submit(_handlers_while_held).result()
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def _handlers_while_held() -> list[Any]:
+    with interrupts_held():
+        return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("tcp://127.0.0.1:9", "no Dask scheduler at {0}: "),
+        (None, "the scheduler at {0} has no workers; start some with `dask worker {0}`"),
+    ],
+)
+def test_who_does_not_answer_is_given_up_in_time(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, message: str
+) -> None:
+    assert remote._CONNECT_SECONDS <= 20, "within 30 s, start included"
+    monkeypatch.setattr(remote, "_CONNECT_SECONDS", 0.5)
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as nobody:
+        asked = address or nobody.scheduler_address
+        with pytest.raises(WorkerError) as caught:
+            remote.connect(asked)
+    assert str(caught.value).startswith(message.format(asked))
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_weights_and_results_go_straight_where_workers_can_be_reached(
+    monkeypatch: pytest.MonkeyPatch, reachable: bool
+) -> None:
+    """Or the scheduler would relay every lane's result."""
+    relayed = []
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, protocol="tcp://",
+                      host="127.0.0.1", dashboard_address=None) as cluster:  # fmt: skip
+        gather = cluster.scheduler.handlers["gather"]
+        monkeypatch.setitem(
+            cluster.scheduler.handlers, "gather", lambda **keys: relayed.append(keys) or gather(**keys)
+        )
+        if not reachable:
+            monkeypatch.setattr(remote, "_reaches", _reaches_nobody)
+        executor = remote.connect(cluster.scheduler_address)
+        total = executor.reduce(partial(_add_item, 0), range(4), merge=operator.add, shared=np.ones(20_000))
+        executor.close()
+    assert total == 6 + 4 * 20_000
+    assert bool(relayed) is not reachable
+
+
+async def _reaches_nobody(client: Any, worker: str) -> bool:
+    return False
+
+
+def test_a_worker_that_does_not_answer_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_REACH_SECONDS", 0.5)
+    with LocalCluster(n_workers=1, processes=False, protocol="tcp://",
+                      host="127.0.0.1", dashboard_address=None) as cluster:  # fmt: skip
+        executor = remote.connect(cluster.scheduler_address)
+        client = executor.client
+        (worker,) = client.nthreads()
+        assert client.sync(remote._reaches, client, worker)
+        assert not client.sync(remote._reaches, client, "tcp://127.0.0.1:9")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            assert not client.sync(remote._reaches, client, f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+        executor.close()
+
+
+def _kill_worker(executor: DaskExecutor) -> int:
+    (number,) = executor.each_worker(_pid, None).values()
+    os.kill(number, signal.SIGKILL)
+    return number
+
+
+class TestThreadsInOneProcess(_Dask):
+    workers, threads, processes = 1, 3, False

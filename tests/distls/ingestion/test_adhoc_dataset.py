@@ -1,0 +1,286 @@
+"""Models on source files: the same bits as from a dataset made like the training data."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import warnings
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+from ingest_helpers import make_documents, make_text, write_json, write_plain
+
+import distls
+import distls.ingestion.adhoc_dataset
+from distls.cli import cli, support
+from distls.execution import ClusterOptions, open_executor
+from distls.ingestion.options import FORMATS
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import BadInputError, FormatError, MismatchError, ParameterError, StorageError
+
+PARAMS = {"alpha": 1e-3, "loss": "log"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a model of raw text, test documents in several forms, and the dataset made of them."""
+    root = tmp_path_factory.mktemp("scorable")
+    write_json(root / "train.jsonl", *make_documents(300), "intent")
+    options = {"ngrams": (1, 2), "n_features": 512, "transform": "log1p,idf,l2norm"}
+    distls.ingest(root / "train.jsonl", root / "train", **options)
+    distls.fit("mcid", root / "train", root / "run", params=PARAMS, passes=3)
+    texts, labels = make_documents(80, seed=1)
+    write_json(root / "test.jsonl", texts, labels, "intent")
+    write_plain(root / "test.tsv", texts, labels)
+    (root / "docs.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    (root / "half.txt").write_text("".join(f"{text}\n" for text in texts[:40]), encoding="utf-8")
+    (root / "rest.txt").write_text("".join(f"{text}\n" for text in texts[40:]), encoding="utf-8")
+    distls.ingest(root / "test.jsonl", root / "test", like=root / "train", shuffle=False)
+    return root
+
+
+def predicted(place, out, sources, **options):
+    assert distls.predict(place / "run", sources, out, **options) == 80
+    assert not [path for path in out.parent.iterdir() if path.name.endswith(".partial")]
+    return out.read_bytes()
+
+
+def test_predictions_of_source_files_have_the_bits_of_those_of_a_dataset(place, tmp_path):
+    expected = predicted(place, tmp_path / "a.csv", place / "test", top=2, proba=True)
+    for number, (sources, options) in enumerate(
+        [
+            (place / "test.jsonl", {}),
+            (place / "test.jsonl", {"labelled": True}),
+            (place / "docs.txt", {}),
+            ([place / "half.txt", place / "rest.txt"], {}),
+            (place / "test.tsv", {"labelled": True}),
+        ]
+    ):
+        out = tmp_path / f"{number}.csv"
+        assert predicted(place, out, sources, top=2, proba=True, **options) == expected
+    distls.predict(distls.load_model(place / "run"), place / "docs.txt", tmp_path / "a.zarr")
+    distls.predict(place / "run", place / "test", tmp_path / "b.zarr")
+    one, other = (zarr.open_group(str(tmp_path / name), mode="r") for name in ("a.zarr", "b.zarr"))
+    assert np.array_equal(one["score"][...], other["score"][...])
+
+
+def test_the_command_line(place, tmp_path):
+    expected = predicted(place, tmp_path / "a.csv", place / "test")
+    halves = [str(place / "half.txt"), str(place / "rest.txt")]
+    out = tmp_path / "b.csv"
+    ran = CliRunner().invoke(cli, ["predict", str(place / "run"), *halves, str(out), "--quiet"])
+    assert (ran.exit_code, ran.output) == (0, "")
+    assert out.read_bytes() == expected
+    one, other = (
+        CliRunner().invoke(cli, ["evaluate", str(place / "run"), str(place / name), "--json"]).stdout
+        for name in ("test", "test.tsv")
+    )
+    assert json.loads(one) == json.loads(other)
+    ran = CliRunner().invoke(
+        cli, ["predict", str(place / "run"), str(place / "test"), str(tmp_path / "c.csv"), "--labelled"]
+    )
+    assert ran.exit_code == 2
+    assert "labelled is for source files" in ran.stderr
+
+
+def test_formats_are_those_of_ingest():
+    assert tuple(support.FORMATS) == FORMATS
+
+
+def test_labels_with_commas_survive_the_csv(place, tmp_path):
+    predicted(place, tmp_path / "a.csv", place / "docs.txt")
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        found = [row["label"] for row in csv.DictReader(file)]
+    assert "order, big" in found
+    assert set(found) <= set(open_dataset(place / "train").meta.classes)
+
+
+def test_evaluations_of_source_files_are_those_of_a_dataset(place, monkeypatch):
+    expected = distls.evaluate(place / "run", place / "test").to_json()
+    assert expected["error"] < 0.4
+    for source in ("test.jsonl", "test.tsv"):
+        assert distls.evaluate(place / "run", place / source).to_json() == expected
+    monkeypatch.chdir(place / "run")
+    assert distls.evaluate(".", "../test.tsv").to_json() == expected
+    model = distls.load_model(place / "run")
+    assert distls.evaluate(model, [place / "test.tsv"]).to_json() == expected
+    assert not list(place.glob("*.partial"))
+
+
+def test_workers_ingest_and_predict_the_same_bits(place, tmp_path):
+    expected = predicted(place, tmp_path / "a.csv", place / "docs.txt")
+    executor, _ = open_executor(ClusterOptions(executor="dask", workers=2))
+    try:
+        assert predicted(place, tmp_path / "b.csv", place / "docs.txt", executor=executor) == expected
+    finally:
+        executor.close()
+
+
+def test_like_a_run_is_like_its_training_data(place, tmp_path):
+    distls.ingest(place / "test.jsonl", tmp_path / "a", like=place / "run", shuffle=False)
+    distls.ingest(place / "test.jsonl", tmp_path / "b", like=place / "run" / "model", shuffle=False)
+    distls.ingest(place / "test.jsonl", tmp_path / "c", like=open_dataset(place / "train"), shuffle=False)
+    fingerprints = {open_dataset(path).fingerprint for path in (place / "test", *tmp_path.iterdir())}
+    assert len(fingerprints) == 1
+
+
+def test_models_of_svmlight_text(tmp_path):
+    (tmp_path / "a.svm").write_text("3 0:1\n" + make_text(200, base=0))
+    (tmp_path / "b.svm").write_text(make_text(50, seed=1))
+    lines = (tmp_path / "b.svm").read_text().splitlines()
+    (tmp_path / "c.txt").write_text("".join(line.split(" ", 1)[1] + "\n" for line in lines))
+    distls.ingest(tmp_path / "a.svm", tmp_path / "train", transform="idf", n_features=60)
+    distls.ingest(tmp_path / "b.svm", tmp_path / "test", like=tmp_path / "train", shuffle=False)
+    distls.fit("mcid", tmp_path / "train", tmp_path / "run", passes=1)
+    assert distls.load_model(tmp_path / "run").zero_based is True
+    for name, source, options in (
+        ("1.csv", "test", {}), ("2.csv", "b.svm", {"labelled": True}), ("3.csv", "c.txt", {"format": "svmlight"}),
+    ):  # fmt: skip
+        distls.predict(tmp_path / "run", tmp_path / source, tmp_path / name, **options)
+    one, *others = (path.read_bytes() for path in sorted(tmp_path.glob("*.csv")))
+    assert others == [one, one]
+    x, y = np.ones((4, 60)), np.array([0, 1, 2, 0])
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    found = distls.evaluate(tmp_path / "run", tmp_path / "x.npy", labels=tmp_path / "y.npy")
+    assert found.n_rows == 4
+
+
+def test_labels_the_model_does_not_know(place, tmp_path):
+    write_plain(tmp_path / "a.tsv", ["sun", "fog"], ["greeting", "surprise"])
+    with pytest.raises(MismatchError) as caught:
+        distls.evaluate(place / "run", tmp_path / "a.tsv")
+    assert "has 1 classes (surprise; 1 rows) that are not among the 3 of" in str(caught.value)
+    with pytest.warns(UserWarning, match=r"\w") as noted:
+        found = distls.evaluate(place / "run", tmp_path / "a.tsv", unknown_labels="count")
+    assert (found.n_rows, found.unknown) == (2, 1)
+    assert texts_of(noted) == [f"1 label not in {place}/run appended: surprise"]
+
+
+def texts_of(noted):
+    # of the line that called, not of one inside the package
+    assert {warning.filename for warning in noted} == {__file__}
+    return [str(warning.message) for warning in noted]
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory):
+    """A folder with a model of rows that have a qid, standardized, and two files to score, the second without any."""
+    root = tmp_path_factory.mktemp("ranked")
+    lines = make_text(120).splitlines()
+    with_qid = [line.replace(" ", f" qid:{number // 4} ", 1) for number, line in enumerate(lines)]
+    (root / "train.svm").write_text("\n".join(with_qid))
+    (root / "test.svm").write_text("\n".join(with_qid[:30]))
+    (root / "plain.svm").write_text("\n".join(lines[:30]))
+    distls.ingest(root / "train.svm", root / "train", transform="standardize")
+    distls.ingest(root / "test.svm", root / "test", like=root / "train", shuffle=False)
+    distls.fit("mcid", root / "train", root / "run", params=PARAMS, passes=1)
+    return root
+
+
+SPARSE = "standardize divides sparse rows by the deviations, without centring them"
+QIDS = "qid ignored in 30 rows"
+
+
+def test_notices_of_the_ingest_are_warnings(ranked, tmp_path):
+    with pytest.warns(UserWarning, match=r"\w") as noted:
+        distls.evaluate(ranked / "run", ranked / "test.svm")
+    assert texts_of(noted) == [QIDS, SPARSE]
+    with pytest.warns(UserWarning, match=r"\w") as noted:
+        distls.predict(
+            distls.load_model(ranked / "run"), ranked / "test.svm", tmp_path / "a.csv", labelled=True
+        )
+    assert texts_of(noted) == [QIDS, SPARSE]
+    with pytest.warns(UserWarning, match=r"\w") as noted:
+        distls.evaluate(ranked / "run", ranked / "plain.svm")
+    assert texts_of(noted) == [SPARSE]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        distls.evaluate(ranked / "run", ranked / "test")
+        taken = []
+        distls.evaluate(ranked / "run", ranked / "test.svm", notify=taken.append)
+        distls.predict(
+            ranked / "run", ranked / "test.svm", tmp_path / "b.csv", labelled=True, notify=taken.append
+        )
+        assert taken == [QIDS, SPARSE] * 2
+        with pytest.raises(UserWarning, match=QIDS):
+            distls.predict(ranked / "run", ranked / "test.svm", tmp_path / "c.csv", labelled=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
+    assert not list(ranked.glob("*.partial"))
+
+
+def test_notices_of_the_ingest_are_lines_on_stderr(ranked, tmp_path):
+    def run(*arguments):
+        ran = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+        assert (ran.exit_code, ran.exception) == (0, None)
+        return ran.stdout, ran.stderr
+
+    notes = f"note: {QIDS}\nnote: {SPARSE}\n"
+    expected, error = run("evaluate", ranked / "run", ranked / "test", "--json")
+    assert error == ""
+    assert run("evaluate", ranked / "run", ranked / "test.svm", "--json") == (expected, notes)
+    out = tmp_path / "a.csv"
+    printed, error = run("predict", ranked / "run", ranked / "test.svm", out, "--labelled")
+    lines = error.splitlines()
+    assert (printed, lines[-1]) == ("", f"30 rows predicted into {out}")
+    assert [line for line in lines if line.startswith("note: ")] == notes.splitlines()
+    quiet = ("--labelled", "--quiet")
+    assert run("predict", ranked / "run", ranked / "test.svm", tmp_path / "b.csv", *quiet) == ("", "")
+
+
+def test_a_refusal_is_one_line_without_notices(ranked, tmp_path):
+    (tmp_path / "a.svm").write_text("1 qid:1 1:1\n77 qid:1 2:1\n")
+    ran = CliRunner().invoke(cli, ["evaluate", str(ranked / "run"), str(tmp_path / "a.svm")])
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert "has 1 classes (77; 1 rows) that are not among the" in ran.stderr
+
+
+def test_refusals(place, tmp_path):
+    def refusal(error, call, *given, **options):
+        with pytest.raises(error) as caught:
+            call(place / "run", *given, **options)
+        assert not list(tmp_path.glob("*.partial"))
+        assert not list(place.glob("*.partial"))
+        return str(caught.value)
+
+    out = tmp_path / "a.csv"
+    message = "{} is for source files; a data set says itself what is in it"
+    for name, value in (("labelled", True), ("format", "text")):
+        assert refusal(
+            ParameterError, distls.predict, place / "test", out, **{name: value}
+        ) == message.format(name)
+    assert refusal(ParameterError, distls.evaluate, place / "test", labels="y.npy") == message.format(
+        "labels"
+    )
+    assert refusal(FormatError, distls.predict, place / "none", out) == f"{place}/none: no such data set"
+    (tmp_path / "bad.txt").write_bytes(b"sun\nr\xffin\n")
+    message = refusal(BadInputError, distls.predict, tmp_path / "bad.txt", out)
+    assert message == f'{tmp_path}/bad.txt:2: "r\\xffin": byte 2 of the line is not UTF-8'
+    message = refusal(BadInputError, distls.evaluate, place / "docs.txt")
+    assert message.startswith(f"{place}/docs.txt:1: ")
+    assert message.endswith("expected LABEL<TAB>DOCUMENT; documents alone are read with --unlabelled")
+    message = refusal(BadInputError, distls.predict, [place / "docs.txt", place / "none"], out)
+    assert message == f"{place}/none: no such file"
+    (tmp_path / "wide.jsonl").write_text(json.dumps({"text": "x", "label": 4}))
+    message = refusal(MismatchError, distls.evaluate, tmp_path / "wide.jsonl")
+    assert message == (
+        f'the classes of {place}/run are words, like "greeting", but these data have numbers, like 4'
+    )
+
+
+def test_a_full_disk_says_what_can_be_done(place, tmp_path, monkeypatch):
+    def full(self, name, value):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("distls.storage.temporary.ingest_staging.StagingArea.write_document", full)
+    with pytest.raises(StorageError) as caught:
+        distls.predict(place / "run", place / "docs.txt", tmp_path / "a.csv")
+    message = str(caught.value)
+    assert message.startswith(f"the sources could not be ingested into {tmp_path}/a.csv.")
+    assert message.endswith(
+        f".partial: the disk is full; make room there, or ingest them elsewhere with --like {place}/run"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,252 @@
+"""AnnData stores, written by the real library, to data sets."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse
+from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all
+
+import distls.ingestion.plan
+from distls.ingestion import ingest
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import BadInputError, MismatchError, ParameterError
+
+anndata = pytest.importorskip("anndata")
+pandas = pytest.importorskip("pandas")
+
+KINDS = ["a.h5ad", "a2.zarr", "a3.zarr"]
+TYPES = ["T cell", "B cell", "NK", "Läufer"]
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch):
+    """Several items, and several blocks in each."""
+    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 1500)
+
+
+def make(n_rows=120, n_features=30, sparse=True, seed=0):
+    random = np.random.default_rng(seed)
+    x = scipy.sparse.random(n_rows, n_features, 0.2, "csr", np.float32, random)
+    codes = random.integers(0, len(TYPES), n_rows)
+    words = [TYPES[code] for code in codes]
+    columns = {
+        "kind": pandas.Categorical(words),
+        "word": np.array(words, dtype=object),
+        "number": codes.astype(np.int64),
+        "integer": pandas.array(codes, dtype="Int64"),
+        "flag": codes > 1,
+        "fraction": codes + 0.5,
+        "grade": pandas.Categorical(codes),
+        "weight": np.linspace(0, 2, n_rows),
+    }
+    names = [f"r{k}" for k in range(n_rows)]
+    return anndata.AnnData(
+        x if sparse else x.toarray(),
+        obs=pandas.DataFrame(columns, index=names),
+        var=pandas.DataFrame(index=[f"gene {k}" for k in range(n_features)]),
+    )
+
+
+def write(path, data):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if path.suffix == ".h5ad":
+            # words stay words: anndata makes categories of them otherwise
+            data.write_h5ad(path, convert_strings_to_categoricals=False)
+        else:
+            with anndata.settings.override(zarr_write_format=int(path.stem[-1])):
+                data.write_zarr(path, convert_strings_to_categoricals=False)
+    return path
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("name", KINDS)
+def test_rows_labels_and_names_are_those_of_the_library(tmp_path, name, sparse):
+    data = make(sparse=sparse)
+    path = write(tmp_path / name, data)
+    ingest(
+        path, tmp_path / "d", label_column="kind", weight_column="weight", shuffle=False, partition_size=4000
+    )
+    found = open_dataset(tmp_path / "d")
+    x, y = read_all(tmp_path / "d")
+    assert np.array_equal(x, data.X.toarray() if sparse else data.X)
+    assert [found.meta.classes[code] for code in y] == data.obs["kind"].tolist()
+    assert found.meta.classes == sorted(TYPES)
+    assert found.feature_names() == data.var_names.tolist()
+    assert (found.meta.layout, found.meta.weighted) == ("csr" if sparse else "dense", True)
+    assert found.meta.weight_sum == pytest.approx(data.obs["weight"].sum(), rel=1e-6)
+    assert found.meta.source["format"] == "anndata"
+    if name != "a.h5ad":
+        version = 3 if (path / "zarr.json").exists() else 2
+        assert version == int(name[1])
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("column", ["word", "number", "integer", "flag", "fraction", "grade"])
+def test_labels_of_every_kind(tmp_path, name, column):
+    data = make()
+    ingest(write(tmp_path / name, data), tmp_path / "d", label_column=column, shuffle=False)
+    found, (_, y) = open_dataset(tmp_path / "d"), read_all(tmp_path / "d")
+    values = data.obs[column].tolist()
+    if column == "fraction":
+        assert found.meta.target == "continuous"
+        assert y[:, 0].tolist() == values
+    else:
+        assert [found.meta.classes[code] for code in y] == values
+
+
+def test_several_stores_and_no_labels(tmp_path):
+    one, other = make(50), make(70, seed=1)
+    paths = [write(tmp_path / "a.h5ad", one), write(tmp_path / "b3.zarr", other)]
+    ingest(paths, tmp_path / "d", unlabelled=True)
+    assert np.array_equal(read_all(tmp_path / "d")[0], np.concatenate([one.X.toarray(), other.X.toarray()]))
+
+
+def test_the_older_data_frame_format(tmp_path):
+    """Codes in obs, their categories apart, as anndata 0.7 wrote them."""
+    h5py = pytest.importorskip("h5py")
+    data = make()
+    path = write(tmp_path / "a.h5ad", data)
+    with h5py.File(path, "r+") as store:
+        codes, categories = store["obs/kind/codes"][:], store["obs/kind/categories"].asstr()[:]
+        del store["obs/kind"]
+        store["obs/kind"] = codes
+        store["obs/__categories/kind"] = categories.tolist()
+    ingest(path, tmp_path / "d", label_column="kind", shuffle=False)
+    classes = open_dataset(tmp_path / "d").meta.classes
+    assert [classes[code] for code in read_all(tmp_path / "d")[1]] == data.obs["kind"].tolist()
+
+
+# -- bits and test data ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.h5ad", "a3.zarr"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_same_bits_whatever_runs_it_and_after_a_kill(tmp_path, monkeypatch, name, sparse):
+    path = write(tmp_path / name, make(sparse=sparse))
+    options = {"label_column": "kind", "split": ["test=0.3"], "partition_size": 3000}
+    counter = Dying(10**6)
+    ingest(path, tmp_path / "d1", **options, executor=counter)
+    ingest(path, tmp_path / "d2", **options, executor=Reversed())
+    assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / "d2")
+    assert file_bytes(tmp_path / "d1-test") == file_bytes(tmp_path / "d2-test")
+    for tasks in (2, 10**6 - counter.tasks - 1):
+        with pytest.raises(Killed):
+            ingest(path, tmp_path / f"k{tasks}", **options, executor=Dying(tasks))
+        ingest(path, tmp_path / f"k{tasks}", **options)
+        assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / f"k{tasks}")
+
+
+def test_test_data_have_the_same_features(tmp_path):
+    data, test = make(), make(40, seed=3)
+    ingest(
+        write(tmp_path / "a.h5ad", data), tmp_path / "d", label_column="kind", min_count=20, transform="log1p"
+    )
+    ingest(write(tmp_path / "b.h5ad", test), tmp_path / "e", like=tmp_path / "d", shuffle=False)
+    train, found = open_dataset(tmp_path / "d"), open_dataset(tmp_path / "e")
+    kept = [
+        name for name, count in zip(data.var_names, (data.X != 0).sum(axis=0).A1, strict=True) if count >= 20
+    ]
+    assert 0 < len(kept) < 30
+    assert train.feature_names() == found.feature_names() == kept
+    assert np.allclose(read_all(tmp_path / "e")[0], np.log1p(test[:, kept].X.toarray()))
+    other = test[:, [1, 0, *range(2, 30)]].copy()
+    place = min(k for k, name in enumerate(kept) if name in ("gene 0", "gene 1"))
+    names = [
+        name if name not in ("gene 0", "gene 1") else {"gene 0": "gene 1", "gene 1": "gene 0"}[name]
+        for name in kept
+    ]
+    with pytest.raises(MismatchError) as caught:
+        ingest(write(tmp_path / "c.h5ad", other), tmp_path / "f", like=tmp_path / "d")
+    assert str(caught.value) == (
+        f'{tmp_path}/c.h5ad: feature {place} is "{names[place]}", but it is "{kept[place]}" in {tmp_path}/d'
+    )
+    with pytest.raises(MismatchError) as caught:
+        ingest(write(tmp_path / "g.h5ad", test[:, :3].copy()), tmp_path / "f", like=tmp_path / "d")
+    assert str(caught.value).endswith(f"but there are {len(kept)} in {tmp_path}/d")
+
+
+# -- what is refused -------------------------------------------------------------------------------------
+
+
+def test_refused_columns_and_values(tmp_path):
+    def refusal(kind=BadInputError, **options):
+        with pytest.raises(kind) as caught:
+            ingest(path, tmp_path / "d", **options)
+        assert not (tmp_path / "d").exists()
+        return str(caught.value)
+
+    data = make()
+    data.obs.loc["r77", "kind"] = None
+    data.obs.loc["r33", "integer"] = None
+    data.X.data[data.X.indptr[100]] = np.nan
+    path = write(tmp_path / "a.h5ad", data)
+    listed = ", ".join(f'"{name}"' for name in data.obs.columns)
+    assert refusal() == (
+        f"{path}: name the column of labels with --label-column, or give --unlabelled; there are {listed}"
+    )
+    assert (
+        refusal(ParameterError, label_column="z")
+        == f'label_column: {path} has no column "z"; it has {listed}'
+    )
+    assert refusal(label_column="kind") == f'{path}, row 77: column "kind": the row has no label'
+    assert refusal(label_column="integer") == f'{path}, row 33: column "integer": the row has no label'
+    assert refusal(label_column="number") == f"{path}, row 100: a value is not finite in float32"
+    assert refusal(label_column="number", weight_column="word") == (
+        f"{path}, row 0: the sample weight is negative or not finite"
+    )
+    report = ingest(path, tmp_path / "d", label_column="kind", on_error="skip")
+    assert (report.rows, report.skipped) == (118, 2)
+
+
+@pytest.mark.parametrize("name", ["a.h5ad", "a3.zarr"])
+def test_refused_stores(tmp_path, monkeypatch, name):
+    def refusal(path, kind=BadInputError):
+        with pytest.raises(kind) as caught:
+            ingest(path, tmp_path / "d", label_column="kind")
+        assert not (tmp_path / "d").exists()
+        return str(caught.value)
+
+    data = make()
+    data.X = data.X.tocsc()
+    path = write(tmp_path / name, data)
+    assert refusal(path) == (
+        f"{path}: X is stored as csc_matrix; rows are needed: adata.X = adata.X.tocsr(), and write it again"
+    )
+    ingest(np.ones((2, 2)), tmp_path / "mine", y=[0, 1])
+    assert refusal(tmp_path / "mine") == f"{tmp_path}/mine: a data set of distls, not a source"
+    assert refusal(tmp_path) == f"{tmp_path}: a folder; name the files in it"
+    one, two = write(tmp_path / f"1-{name}", make()), write(tmp_path / f"2-{name}", make(sparse=False))
+    with pytest.raises(BadInputError) as caught:
+        ingest([one, two], tmp_path / "d", label_column="kind")
+    assert str(caught.value) == f"{two}: X is dense, but that of {one} is sparse"
+
+
+def test_damaged_stores_are_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.h5ad", make())
+    (tmp_path / "b.h5ad").write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(BadInputError, match=r"b\.h5ad: not a readable AnnData store \("):
+        ingest(tmp_path / "b.h5ad", tmp_path / "d", label_column="kind")
+    store = write(tmp_path / "a3.zarr", make())
+    shutil.rmtree(store / "var")
+    with pytest.raises(BadInputError) as caught:
+        ingest(store, tmp_path / "d", label_column="kind")
+    assert str(caught.value) == f"{store}: no AnnData store, which has X, obs and var"
+    shutil.rmtree(store)
+    store = write(store, make())
+    shutil.rmtree(store / "X" / "data" / "c")  # zarr reads zeros
+    with pytest.raises(BadInputError) as caught:
+        ingest(store, tmp_path / "d", label_column="kind")
+    assert str(caught.value) == f"{store}: not a readable AnnData store (1 of 1 chunks of X/data are missing)"
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", label_column="kind")
+    assert str(caught.value) == f"{path}: HDF5 files are read with h5py; pip install 'distls[anndata]'"

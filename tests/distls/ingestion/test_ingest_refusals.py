@@ -1,0 +1,179 @@
+"""What ingest refuses, with the exact message."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+from ingest_helpers import Reversed, file_bytes, make_text, small_ranges  # noqa: F401
+
+import distls.ingestion.plan
+import distls.workers.ingestion.parsing.text_blocks
+from distls.ingestion import ingest
+from distls.ingestion.options import FORMATS
+from distls.storage.errors import (
+    BadInputError,
+    ParameterError,
+    StorageError,
+)
+
+pytestmark = pytest.mark.usefixtures("small_ranges")
+
+
+def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch):
+    lines = make_text(120).splitlines()
+    lines[77] = "1 5:1 3:1"
+    (tmp_path / "a.svm").write_text("\n".join(lines))
+    message = f'{tmp_path}/a.svm:78: "3:1": index 3 comes after index 5; indices must increase within a row'
+    for size in (50, 700, 10**6):
+        monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", size)
+        with pytest.raises(BadInputError) as caught:
+            ingest(tmp_path / "a.svm", tmp_path / "d", executor=Reversed())
+        assert str(caught.value) == message
+        assert not (tmp_path / "d").exists()
+    report = ingest(tmp_path / "a.svm", tmp_path / "d", on_error="skip")
+    assert (report.rows, report.skipped, report.skipped_lines) == (119, 1, (message,))
+    assert report.notices == (f"1 line skipped; the first: {message}",)
+
+
+def test_bad_lines_of_a_compressed_file_have_their_number_too(tmp_path):
+    lines = make_text(300).splitlines()
+    lines[211] = "1 5:x"
+    lines[250] = "y 5:1"
+    (tmp_path / "a.svm.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.svm.gz", tmp_path / "d")
+    first = f'{tmp_path}/a.svm.gz:212: "5:x": a value must be a decimal number'
+    assert str(caught.value) == first
+    report = ingest(tmp_path / "a.svm.gz", tmp_path / "d", on_error="skip")
+    second = f'{tmp_path}/a.svm.gz:251: "y": a label must be a decimal number'
+    assert (report.rows, report.skipped, report.skipped_lines) == (298, 2, (first, second))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_line_that_cannot_be_a_row_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, pack):
+    monkeypatch.setattr(distls.workers.ingestion.parsing.text_blocks, "MAX_LINE", 5000)
+    monkeypatch.setattr(distls.workers.ingestion.parsing.text_blocks, "_PIECE", 100)
+    (tmp_path / "a.svm").write_bytes(pack(b"1 1:1\n\n2 " + b"1" * 20_000 + b"\n"))
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "d")
+    assert str(caught.value) == f"{tmp_path}/a.svm:3: a line of more than 0 MiB: not text in lines"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("1 1:1\n1 2:1\n", {}, "{a}: every label is 1; two classes are needed at least"),
+        ("# nothing\n\n", {}, "{a}: no rows"),
+        ("x\ny\n", {"on_error": "skip"}, "{a}: no rows; all 2 lines with content were refused"),
+        ("1\n2\n", {}, "{a}: no row has a feature; give n_features if that is meant"),
+        ("1 1:1\n2 9:1\n", {"n_features": 3}, "{a}:2: index 9 does not fit into n_features=3"),
+        ("1 0:1\n2 9:1\n", {"zero_based": "no"}, '{a}:1: "0:1": index 0 in a file that was declared to count from 1'
+         " (--zero-based no)"),
+        ("1 1:1\n# c\n2 2:-1\n", {"transform": "log1p"}, "{a}:3: log1p of -1; values must be above -1"),
+        ("1 1:1\n2 2:-8\n", {"transform": "scale=4,log1p"}, "{a}:2: log1p of -2; values must be above -1"),
+        ("", {}, "{a}: the file is empty"),
+    ],
+)  # fmt: skip
+def test_refused_text(tmp_path, text, options, message):
+    (tmp_path / "a.svm").write_text(text)
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "d", **options)
+    assert str(caught.value) == message.format(a=tmp_path / "a.svm")
+    assert not (tmp_path / "d").exists()
+
+
+def test_refused_sources(tmp_path):
+    def refusal(source, **options):
+        with pytest.raises(BadInputError) as caught:
+            ingest(source, tmp_path / "d", **options)
+        assert not (tmp_path / "d").exists()
+        return str(caught.value)
+
+    (tmp_path / "a.dat").write_text("1,2,3\n4,5\n")
+    assert refusal(tmp_path / "a.dat") == (
+        f'{tmp_path}/a.dat: not recognised by its name or its start ("1,2,3"); '
+        f"name its format, one of {', '.join(FORMATS[1:])}"
+    )
+    assert refusal(tmp_path / "none.svm") == f"{tmp_path}/none.svm: no such file"
+    assert refusal(tmp_path) == f"{tmp_path}: a folder; name the files in it"
+    whole = gzip.compress(make_text().encode())
+    (tmp_path / "cut.svm.gz").write_bytes(whole[: len(whole) // 2])
+    assert refusal(tmp_path / "cut.svm.gz", format="svmlight").startswith(
+        f"{tmp_path}/cut.svm.gz: damaged or cut short gzip file ("
+    )
+    np.save(tmp_path / "x.npy", np.array([[1.0, 2], [np.nan, 1], [3, 4]]))
+    np.save(tmp_path / "y.npy", np.array([0, 1, 0]))
+    np.save(tmp_path / "short.npy", np.array([0, 1]))
+    assert refusal(tmp_path / "x.npy", labels=tmp_path / "y.npy") == (
+        f"{tmp_path}/x.npy, row 1: a value is not finite in float32"
+    )
+    assert (
+        refusal(tmp_path / "x.npy", labels=tmp_path / "short.npy")
+        == f"{tmp_path}/short.npy: 2 labels for 3 rows"
+    )
+    assert (
+        refusal(tmp_path / "x.npy")
+        == f"{tmp_path}/x.npy: no labels; give their file with --labels, or --unlabelled"
+    )
+    assert refusal(np.array([[1.0], [1e300]]), y=[0, 1]) == "X, row 1: a value is not finite in float32"
+    assert refusal(np.ones((2, 2)), y=[0, np.inf]) == "X, row 1: the label is not finite"
+    assert refusal(np.ones((2, 2)), y=[0, 1], n_features=3) == (
+        "X: 2 columns of dense rows, which n_features=3 does not widen"
+    )
+    assert refusal(np.ones((2, 2)), y=[0]) == "y: shape (1,) does not go with the 2 rows of X"
+    assert (
+        refusal(np.array([["a"]]), y=[0])
+        == "X: an array of shape (1, 1) and type <U1; rows of real numbers are needed"
+    )
+    assert (
+        refusal(-np.ones((2, 1)), y=[0, 1], transform="log1p")
+        == "X, row 0: log1p of -1; values must be above -1"
+    )
+    report = ingest(
+        tmp_path / "x.npy", tmp_path / "d", labels=tmp_path / "y.npy", on_error="skip", target="continuous"
+    )
+    assert (report.rows, report.skipped) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": ["a"]}, "a split is NAME=FRACTION with a fraction between 0 and 1, not 'a'"),
+        ({"split": ["a=1.5"]}, "a split is NAME=FRACTION with a fraction between 0 and 1, not 'a=1.5'"),
+        ({"split": ["a=.5", "b=.5"]}, "the fractions of all splits must add up to less than 1"),
+        ({"split": ["a=.2", "a=.5"]}, "two splits have the same name"),
+        ({"format": "xls"}, f"format must be one of {', '.join(FORMATS)}, not 'xls'"),
+        ({"transform": "sqrt"}, "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize"),
+        ({"unlabelled": True, "multilabel": True}, "unlabelled and multilabel exclude each other"),
+        ({"labels": "y.npy"}, "labels is for array sources; svmlight text has its own"),
+        ({"y": [1]}, "y and sample_weight go with arrays in memory; files were given"),
+        ({"split": {"a": 0.001}}, "split a=0.001 of 20 rows holds out none"),
+    ],
+)
+def test_refused_options(tmp_path, options, message):
+    (tmp_path / "a.svm").write_text(make_text(20))
+    with pytest.raises(ParameterError) as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "d", **options)
+    assert str(caught.value) == message
+    assert not (tmp_path / "d").exists()
+
+
+def test_an_existing_folder_is_not_touched(tmp_path):
+    (tmp_path / "a.svm").write_text(make_text(20))
+    ingest(tmp_path / "a.svm", tmp_path / "d")
+    before = file_bytes(tmp_path / "d")
+    with pytest.raises(StorageError) as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "d")
+    assert str(caught.value) == f"{tmp_path}/d: exists already; remove it or choose another name"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(StorageError):
+        ingest(tmp_path / "a.svm", tmp_path / "mine")
+    (tmp_path / "new-x").write_text("a file")
+    with pytest.raises(StorageError):
+        ingest(tmp_path / "a.svm", tmp_path / "new", split=["x=0.3"])
+    assert not (tmp_path / "new").exists()
+    assert file_bytes(tmp_path / "d") == before
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "x"

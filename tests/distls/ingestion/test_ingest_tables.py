@@ -1,0 +1,441 @@
+"""CSV and TSV to data sets: what a column is, names, bits, what a test set takes over, what is refused."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all, small_ranges, sorted_rows  # noqa: F401
+from table_helpers import HEADER, JOBS, OPTIONS, csv_text, expected, make_rows, write_rows
+
+import distls
+import distls.ingestion.plan
+import distls.ingestion.survey
+from distls.cli import cli
+from distls.execution import ClusterOptions, open_executor
+from distls.ingestion import ingest
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import BadInputError, MismatchError, ParameterError
+
+pytestmark = pytest.mark.usefixtures("small_ranges")
+
+# -- rows and names --------------------------------------------------------------------------------------
+
+
+def test_numbers_and_categories_become_what_scikit_learn_makes(tmp_path):
+    rows = make_rows()
+    write_rows(tmp_path / "a.csv", rows, HEADER)
+    report = ingest(tmp_path / "a.csv", tmp_path / "d", **OPTIONS, shuffle=False, partition_size=4000)
+    x, y = read_all(tmp_path / "d")
+    data = open_dataset(tmp_path / "d")
+    assert np.array_equal(x, expected(rows))
+    assert [data.meta.classes[code] for code in y] == [row[5] for row in rows]
+    assert data.meta.classes == ["g0", "g1", "g2"]
+    assert (data.meta.layout, data.meta.weighted, data.meta.weight_sum) == ("csr", True, 150.0)
+    assert data.feature_names() == ["age", *(f"job={job}" for job in sorted(JOBS)), "size"]
+    assert len(data) > 2
+    baker = next(k for k, row in enumerate(rows) if not row[2].isdigit())
+    assert report.notices == (
+        'column "job" is a category: a feature for each of 5 values',
+        f'column "job" has numbers, but "{rows[baker][2]}" ({tmp_path}/a.csv:{baker + 2}) is none: it is a category',
+    )
+
+
+def test_numbers_alone_are_dense(tmp_path):
+    numbers = np.random.default_rng(0).integers(-5, 6, (200, 7))
+    write_rows(tmp_path / "a.csv", numbers.tolist())
+    ingest(tmp_path / "a.csv", tmp_path / "d", label_column="last", shuffle=False, dtype="float64")
+    x, y = read_all(tmp_path / "d")
+    data = open_dataset(tmp_path / "d")
+    assert np.array_equal(x, numbers[:, :6])
+    assert np.array_equal(np.array(data.meta.classes)[y], numbers[:, 6])
+    assert (data.meta.layout, data.meta.dtype, data.meta.zero_based) == ("dense", "float64", None)
+    assert data.feature_names() == ["0", "1", "2", "3", "4", "5"]
+    ingest(tmp_path / "a.csv", tmp_path / "e", label_column=-7, ignore_columns=[1, "-1"], shuffle=False)
+    assert np.array_equal(read_all(tmp_path / "e")[0], numbers[:, 2:6])
+    assert open_dataset(tmp_path / "e").feature_names() == ["2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("header", [None, HEADER])
+def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch, header):
+    rows = make_rows(6)
+    text = b"\xef\xbb\xbf" + csv_text(rows, header).encode() + b"\n  \r\np,1,12,1,1,g1"
+    (tmp_path / "a.csv").write_bytes(text)
+    options = dict(zip(OPTIONS, ("group", "weight", "id") if header else (5, 4, 0), strict=True))
+    found = []
+    for size in [*range(1, 50, 4), *range(50, len(text) + 2, 11), 10**6]:
+        monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", size)
+        ingest(tmp_path / "a.csv", tmp_path / "d", **options, shuffle=False)
+        found.append((read_all(tmp_path / "d")[0].tolist(), open_dataset(tmp_path / "d").feature_names()))
+        shutil.rmtree(tmp_path / "d")
+    assert all(each == found[0] for each in found)
+    assert np.array_equal(found[0][0], expected([*rows, ["p", 1, "12", 1, 1, "g1"]]))
+
+
+@pytest.mark.parametrize(("name", "pack"), [("a.csv.gz", gzip.compress), ("a.bz2", bz2.compress)])
+def test_compressed_tables_and_several_files(tmp_path, name, pack):
+    rows = make_rows()
+    write_rows(tmp_path / name, rows[:100], HEADER, pack)
+    write_rows(tmp_path / "b.csv", rows[100:], HEADER)
+    ingest([tmp_path / name, tmp_path / "b.csv"], tmp_path / "d", **OPTIONS, shuffle=False)
+    assert np.array_equal(read_all(tmp_path / "d")[0], expected(rows))
+
+
+@pytest.mark.parametrize("separator", [",", "\t", ";", "|"])
+def test_separators_are_found_out(tmp_path, separator):
+    rows = make_rows(50)
+    name = "a.csv" if separator == "|" else "a.txt"  # a bar is Vowpal Wabbit's too
+    write_rows(tmp_path / name, rows, HEADER, delimiter=separator)
+    ingest(tmp_path / name, tmp_path / "d", **OPTIONS, shuffle=False)
+    assert np.array_equal(read_all(tmp_path / "d")[0], expected(rows))
+
+
+@pytest.mark.parametrize(("separator", "given"), [("\t", "tab"), (" ", "space"), (":", ":")])
+def test_separators_that_are_given(tmp_path, separator, given):
+    (tmp_path / "a").write_text(separator.join("12a") + "\n" + separator.join("34b") + "\n")
+    ingest(tmp_path / "a", tmp_path / "d", format="csv", separator=given, label_column=2, shuffle=False)
+    assert read_all(tmp_path / "d")[0].tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "certain"),
+    [
+        ("a,b\n1,2\n3,4\n", ["a", "b"], True),
+        ("1,2\n3,4\n", None, True),
+        ("a,2\nb,4\n", None, True),  # a number in the first line
+        ("a,a\n1,2\n", None, True),  # a name twice
+        ("x,y\nred,green\nblue,red\n", ["x", "y"], False),
+        ("red,green\nblue,green\n", None, False),  # a value that comes again
+        (",b\n1,2\n", None, True),  # an empty field is a missing value
+    ],
+)
+def test_headers_are_found_out(tmp_path, text, names, certain):
+    (tmp_path / "a.csv").write_text(text)
+    report = ingest(tmp_path / "a.csv", tmp_path / "d", unlabelled=True, categorical=(0,), na=0)
+    found = open_dataset(tmp_path / "d").meta.source["recipe"]["columns"]
+    assert found == (names or ["0", "1"])
+    taken = f"taken for {'names of columns; --header no' if names else 'a row; --header yes'} if it is not"
+    guess = f"the first line of {tmp_path}/a.csv is {taken}"
+    assert (guess in report.notices) != certain
+
+
+def test_header_as_declared(tmp_path):
+    (tmp_path / "a.csv").write_text(",7\n5,1\n6,2\n")
+    ingest(tmp_path / "a.csv", tmp_path / "d", label_column=1, header=True)
+    data = open_dataset(tmp_path / "d")
+    assert (data.meta.source["recipe"]["columns"], data.meta.n_rows) == (["0", "7"], 2)
+    (tmp_path / "b.csv").write_text("a,b\n5,1\n6,2\n")
+    ingest(tmp_path / "b.csv", tmp_path / "e", label_column=1, header="no")
+    data = open_dataset(tmp_path / "e")
+    assert (data.meta.classes, data.feature_names()) == (["1", "2", "b"], ["0=5", "0=6", "0=a"])
+
+
+def test_a_category_that_shows_late_is_collected_from_the_start(tmp_path):
+    rows = [[k % 40, k % 3] for k in range(2000)]
+    rows[1990][0] = "n/a"
+    write_rows(tmp_path / "a.csv", rows)
+    report = ingest(tmp_path / "a.csv", tmp_path / "d", label_column=1, shuffle=False)
+    names = [f"0={value}" for value in sorted([*map(str, range(40)), "n/a"])]
+    assert open_dataset(tmp_path / "d").feature_names() == names
+    x, _ = read_all(tmp_path / "d")
+    assert [names[column] for column in x.argmax(axis=1)] == [f"0={row[0]}" for row in rows]
+    assert (
+        report.notices[1]
+        == f'column "0" has numbers, but "n/a" ({tmp_path}/a.csv:1991) is none: it is a category'
+    )
+
+
+def test_declared_categories_and_replaced_values(tmp_path):
+    (tmp_path / "a.csv").write_text("code,size,y\n1,NA,a\n01,2,b\n?,3,a\n")
+    ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", categorical="code", na=-1, shuffle=False)
+    assert open_dataset(tmp_path / "d").feature_names() == ["code=-1", "code=01", "code=1", "size"]
+    assert read_all(tmp_path / "d")[0].tolist() == [[0, 0, 1, -1], [0, 1, 0, 2], [1, 0, 0, 3]]
+
+
+def test_labels_are_numbers_words_or_a_target(tmp_path):
+    def classes(text, **options):
+        (tmp_path / "a.csv").write_text(text)
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column=1, **options)
+        meta = open_dataset(tmp_path / "d").meta
+        shutil.rmtree(tmp_path / "d")
+        return meta.target, meta.classes
+
+    assert classes("1,7\n2,-3\n") == ("class", [-3, 7])
+    assert classes("1,7\n2,b\n3,7.0\n") == ("class", ["7", "b"])
+    assert classes("1,7\n2,0.5\n") == ("continuous", [])
+    assert classes("1,07\n2,7\n") == ("class", ["07", "7"])
+    assert classes("1,-1234567890123456\n2,7\n") == ("class", ["-1234567890123456", "7"])
+    assert classes("1,-0\n2,+0\n3,1e1\n") == ("class", [0, 10])
+    assert classes("1,7\n2,0.5\n", target="class") == ("class", [0.5, 7])
+
+
+# -- bits ------------------------------------------------------------------------------------------------
+
+STAGED = {**OPTIONS, "partition_size": 4000, "split": ["test=0.25"], "seed": 3}
+
+
+def test_same_bits_whatever_runs_it(tmp_path):
+    write_rows(tmp_path / "a.csv", make_rows(), HEADER)
+    ingest(tmp_path / "a.csv", tmp_path / "d1", **STAGED)
+    ingest(tmp_path / "a.csv", tmp_path / "d2", **STAGED, executor=Reversed())
+    assert file_bytes(tmp_path / "d1") == file_bytes(tmp_path / "d2")
+    assert file_bytes(tmp_path / "d1-test") == file_bytes(tmp_path / "d2-test")
+
+
+def test_worker_processes_give_the_same_bits_of_every_format(tmp_path):
+    pandas, anndata = pytest.importorskip("pandas"), pytest.importorskip("anndata")
+    pytest.importorskip("pyarrow")
+    rows = make_rows()
+    write_rows(tmp_path / "a.csv", rows, HEADER)
+    frame = pandas.DataFrame(rows, columns=HEADER)
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=50)
+    frame.index = frame["id"]
+    anndata.AnnData(expected(rows), obs=frame.drop(columns="id")).write_h5ad(tmp_path / "a.h5ad")
+    executor, _ = open_executor(ClusterOptions(executor="dask", workers=2))
+    try:
+        for name in ("a.csv", "a.parquet", "a.h5ad"):
+            options = STAGED if name != "a.h5ad" else {**STAGED, "ignore_columns": ()}
+            ingest(tmp_path / name, tmp_path / f"s-{name}", **options)
+            ingest(tmp_path / name, tmp_path / f"d-{name}", **options, executor=executor)
+            assert file_bytes(tmp_path / f"s-{name}") == file_bytes(tmp_path / f"d-{name}")
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.4, 0.6, 0.8, 0.95])
+def test_killed_at_each_stage_it_resumes_to_the_same_bits(tmp_path, share):
+    rows = make_rows()
+    rows[250][1] = "unknown"  # one more survey
+    write_rows(tmp_path / "a.csv", rows, HEADER)
+    counter = Dying(10**6)
+    ingest(tmp_path / "a.csv", tmp_path / "whole", **STAGED, executor=counter)
+    with pytest.raises(Killed):
+        ingest(
+            tmp_path / "a.csv", tmp_path / "d", **STAGED, executor=Dying(int(share * (10**6 - counter.tasks)))
+        )
+    ingest(tmp_path / "a.csv", tmp_path / "d", **STAGED)
+    assert file_bytes(tmp_path / "d") == file_bytes(tmp_path / "whole")
+
+
+# -- test data -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def training(tmp_path):
+    rows = make_rows()
+    write_rows(tmp_path / "train.csv", rows, HEADER)
+    ingest(tmp_path / "train.csv", tmp_path / "train", **OPTIONS)
+    return rows
+
+
+def test_test_data_take_columns_by_name_in_any_order(tmp_path, training):
+    order = [5, 2, 3, 1]  # without id and weight
+    rows, header = [[row[c] for c in order] for row in training[:50]], [HEADER[c] for c in order]
+    write_rows(tmp_path / "b.tsv", rows, header, delimiter="\t")
+    ingest(tmp_path / "b.tsv", tmp_path / "b", like=tmp_path / "train", shuffle=False)
+    x, y = read_all(tmp_path / "b")
+    assert np.array_equal(x, expected(training)[:50])
+    data = open_dataset(tmp_path / "b")
+    assert [data.meta.classes[code] for code in y] == [row[5] for row in training[:50]]
+    assert data.feature_names() == open_dataset(tmp_path / "train").feature_names()
+    assert not data.meta.weighted
+    # and of these data others, by place
+    write_rows(tmp_path / "c.csv", [[row[c] for c in order[1:]] for row in training[:9]])
+    ingest(tmp_path / "c.csv", tmp_path / "c", like=tmp_path / "b", unlabelled=True)
+    assert np.array_equal(read_all(tmp_path / "c")[0], expected(training)[:9])
+
+
+def test_unseen_categories_and_labels_of_test_data(tmp_path, training):
+    rows = [["q", 7, "pilot", 1, 1, "g9"], ["r", 8, "baker", 2, 1, "g1"], ["s", 9, "cook", 3, 1, "g0"]]
+    write_rows(tmp_path / "b.csv", rows, HEADER)
+    report = ingest(tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train", shuffle=False)
+    assert report.notices == (
+        f"1 label not in {tmp_path}/train appended: g9",
+        f"2 values of categories that {tmp_path}/train does not have, read as none of its; the first: "
+        f'{tmp_path}/b.csv:2: column "job": "pilot"',
+    )
+    x, y = read_all(tmp_path / "b")
+    assert x.tolist() == [[7, 0, 0, 0, 0, 0, 1], [8, 0, 0, 1, 0, 0, 2], [9, 0, 0, 0, 0, 0, 3]]
+    assert y.tolist() == [3, 1, 0]
+
+
+def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
+    def refusal(text, kind=MismatchError, **options):
+        (tmp_path / "b.csv").write_text(text)
+        with pytest.raises(kind) as caught:
+            ingest(tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train", **options)
+        assert not (tmp_path / "b").exists()
+        return str(caught.value).replace(str(tmp_path), "")
+
+    assert refusal("age,job,group\n1,a,g0\n") == '/b.csv: no column "size", which is a feature of /train'
+    assert refusal("age,job,size,new,group\n1,a,2,3,g0\n") == (
+        '/b.csv: column "new" is none of /train; --ignore-columns leaves it out'
+    )
+    assert refusal("1,2,3\n") == "/b.csv: 3 columns, but /train was made from 6"
+    assert refusal("age,job,size,group\nx,a,2,g0\n", BadInputError) == (
+        '/b.csv:2: column "age": "x": a value must be a decimal number'
+    )
+    assert refusal("age,job,size\n1,a,2\n", BadInputError) == (
+        "/b.csv: name the column of labels with --label-column, or give --unlabelled; "
+        'there are "age", "job", "size"'
+    )
+    good = "age,job,size,group\n1,a,2,g0\n"
+    assert refusal(good, ParameterError, categorical="age") == (
+        "like takes the categories of a data set; categorical is for new ones"
+    )
+    ingest(tmp_path / "b.csv", tmp_path / "na", like=tmp_path / "train", na=0)
+    with pytest.raises(MismatchError) as caught:
+        ingest(tmp_path / "b.csv", tmp_path / "c", like=tmp_path / "na", na=1)
+    assert str(caught.value) == f"na=1, but {tmp_path}/na has na=0"
+    (tmp_path / "a.svm").write_text("1 1:1\n2 2:1\n")
+    ingest(tmp_path / "a.svm", tmp_path / "svm")
+    with pytest.raises(MismatchError) as caught:
+        ingest(tmp_path / "b.csv", tmp_path / "c", like=tmp_path / "svm")
+    assert str(caught.value) == (
+        f"{tmp_path}/b.csv is a table, but {tmp_path}/svm has features of svmlight sources"
+    )
+
+
+def test_a_model_scores_and_refuses_tables(tmp_path, training):
+    distls.fit("mcid", tmp_path / "train", tmp_path / "run", params={"alpha": 1e-3, "loss": "log"}, passes=2)
+    rows = make_rows(40, seed=2)
+    write_rows(tmp_path / "b.csv", rows, HEADER)
+    ingest(tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train")
+    expected_error = distls.evaluate(tmp_path / "run", tmp_path / "b").error
+    assert distls.evaluate(tmp_path / "run", tmp_path / "b.csv").error == expected_error
+    # as many features, but others
+    write_rows(tmp_path / "c.csv", [[*row[:2], f"{row[2]}!", *row[3:]] for row in rows], HEADER)
+    ingest(tmp_path / "c.csv", tmp_path / "c", **OPTIONS)
+    with pytest.raises(MismatchError) as caught:
+        distls.evaluate(tmp_path / "run", tmp_path / "c")
+    assert str(caught.value) == (
+        f'feature 1 of {tmp_path}/c is "job=12!", but "job=12" in {tmp_path}/run; '
+        "ingest it with --like the training data"
+    )
+
+
+def test_the_command_line_takes_every_option(tmp_path):
+    write_rows(tmp_path / "a.txt", [*make_rows(30), ["q", "?", "baker", 1, 1, "g1"]], HEADER, delimiter=";")
+    options = "--label-column group --weight-column weight --ignore-columns id --categorical age --na 0"
+    options += " --separator ; --header yes --format csv --executor serial --quiet"
+    ran = CliRunner().invoke(cli, ["ingest", f"{tmp_path}/a.txt", f"{tmp_path}/d", *options.split()])
+    assert ran.exit_code == 0, ran.output
+    shown = json.loads(CliRunner().invoke(cli, ["info", f"{tmp_path}/d", "--json"]).output)
+    names = open_dataset(tmp_path / "d").feature_names()
+    assert shown["feature_names"] == {"count": len(names), "first": names[:20]}
+    assert names[0] == "age=0"
+    assert shown["source"]["recipe"]["na"] == "0"
+
+
+# -- what is refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a,b\n1,2\n", {"label_column": None},
+         '{a}: name the column of labels with --label-column, or give --unlabelled; there are "a", "b"'),
+        ("a,b,b\n1,2,3\n", {"header": "yes"}, '{a}: two columns are named "b"; rename one of them'),
+        ("a,b\n1,2\n1\n", {}, '{a}:3: "1": 1 field where there should be 2'),
+        ("a,b\n1,2\n,1\n", {},
+         '{a}:3: column "a": "": the value is missing; --na VALUE says what to read in its place'),
+        ("a,b\n1,2\ninf,1\n", {}, '{a}:3: column "a": "inf": a value must be finite'),
+        ("a,b\n1,2\n3,NA\n", {}, '{a}:3: column "b": "NA": the row has no label'),
+        ('a,b\n1,2\n"x\ny",1\n', {},
+         '{a}:3: column "a": ""x": no closing quote on the line; fields with line breaks cannot be read'),
+        ("a,b\n1,2\n\udcff,2\n", {}, '{a}:3: column "a": "\\xff": a category must be UTF-8 text'),
+        ("a,b\n1,2\n1,2\n", {}, "{a}: every label is 2; two classes are needed at least"),
+        ("a,b\n", {}, "{a}: no rows"),
+        ("\ufffe", {}, "{a}: not UTF-8 text; convert it first"),
+        ("one\ntwo\n", {}, '{a}: no comma, tab, semicolon or bar in its first line ("one"); name its separator with'
+         " --separator"),
+        ("a,b\n1,2\n-2,3\n", {"transform": "log1p"}, "{a}:3: log1p of -2; values must be above -1"),
+    ],
+)  # fmt: skip
+def test_refused_tables(tmp_path, text, options, message):
+    encoding = "utf-16-be" if text == "\ufffe" else "utf-8"
+    (tmp_path / "a.csv").write_bytes(text.encode(encoding, "surrogateescape"))
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.csv", tmp_path / "d", **{"label_column": "last", **options})
+    assert str(caught.value) == message.format(a=tmp_path / "a.csv")
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_column": "z"}, 'label_column: {a} has no column "z"; it has "a", "b", "c"'),
+        ({"label_column": 3}, 'label_column: {a} has no column "3"; it has "a", "b", "c"'),
+        ({"ignore_columns": "a,-4"}, 'ignore_columns: {a} has no column "-4"; it has "a", "b", "c"'),
+        ({"weight_column": "c"}, 'column "c" is given as label_column and as weight_column'),
+        ({"ignore_columns": "c"}, 'column "c" is given as label_column and as ignore_columns'),
+        ({"ignore_columns": "a,b"}, "{a}: no column is left for features"),
+        ({"categorical": "c"}, 'categorical: column "c" is not a feature'),
+        ({"unlabelled": True}, "unlabelled and label_column exclude each other; see ignore_columns"),
+        ({"na": "none"}, "na must be the number that missing values stand for, not 'none'"),
+        ({"separator": "ab"},
+         "separator must be one character that is no letter, digit, quote, sign or point, not 'ab'"),
+        ({"n_features": 9},
+         "n_features is not for tables of text, whose columns are the features"),
+        ({"format": "svmlight"},
+         "label_column is for sources of format text or csv or parquet or anndata, these are svmlight"),
+    ],
+)  # fmt: skip
+def test_refused_options(tmp_path, options, message):
+    (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n4,5,6\n")
+    with pytest.raises(ParameterError) as caught:
+        ingest(tmp_path / "a.csv", tmp_path / "d", **{"label_column": "c", **options})
+    assert str(caught.value) == message.format(a=tmp_path / "a.csv")
+    assert not (tmp_path / "d").exists()
+
+
+def test_files_that_do_not_go_together(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n")
+    for name, text in (("b.csv", "b,a\n1,2\n"), ("c.csv", "1,2\n3,4\n")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(BadInputError) as caught:
+            ingest([tmp_path / "a.csv", tmp_path / name], tmp_path / "d", label_column="b")
+        assert str(caught.value) == (
+            f"{tmp_path}/{name}: its first line is not like that of {tmp_path}/a.csv; one of them may be a header"
+        )
+
+
+def test_a_column_with_too_many_words_is_refused_or_declared(tmp_path, monkeypatch):
+    monkeypatch.setattr(distls.ingestion.survey, "_MOST_GUESSED", 10)
+    rows = [[f"{k}x" if k == 700 else k, k % 2] for k in range(1000)]
+    write_rows(tmp_path / "a.csv", rows, ["n", "y"])
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+    assert str(caught.value) == (
+        f'{tmp_path}/a.csv:702: column "n": "700x": not a number, and the column has more than 10 values; correct '
+        'it, or take them as categories with --categorical "n", or leave the column out with --ignore-columns "n"'
+    )
+    ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", categorical="n")
+    assert open_dataset(tmp_path / "d").meta.n_features == 1000
+    monkeypatch.setattr(distls.ingestion.survey, "_MOST_DECLARED", 99)
+    with pytest.raises(BadInputError) as caught:
+        ingest(tmp_path / "a.csv", tmp_path / "e", label_column="y", categorical="n")
+    assert str(caught.value) == 'column "n" has more than 99 values; --ignore-columns "n" leaves it out'
+
+
+def test_skipped_rows_tell_nothing_of_the_columns(tmp_path):
+    lines = ["a,job,y", *(f"{k},baker,{k % 2}" for k in range(200))]
+    lines[50] = "x,smith,1,1"
+    lines[120] = "7,cook"
+    lines[130] = ",baker,1"
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    report = ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", on_error="skip", shuffle=False)
+    data = open_dataset(tmp_path / "d")
+    assert data.feature_names() == ["a", "job=baker"]
+    assert data.meta.n_rows == 197
+    assert (report.rows, report.skipped) == (197, 3)
+    assert report.skipped_lines == (
+        f'{tmp_path}/a.csv:51: column "a": "x": a value must be a decimal number',
+        f'{tmp_path}/a.csv:121: "7,cook": 2 fields where there should be 3',
+        f'{tmp_path}/a.csv:131: column "a": "": the value is missing; --na VALUE says what to read in its place',
+    )

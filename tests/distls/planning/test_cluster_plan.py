@@ -1,0 +1,397 @@
+"""Plans for clusters that are not there: the bytes are those of a real fit, and the parts of a round add up."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from helpers import labelled_rows, write_dataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distls.cli import cli
+from distls.columns.sharding import add_columns
+from distls.execution.dask.executor import start_local
+from distls.execution.executor import group_items, run_group
+from distls.execution.memory_budget import MemoryBudget
+from distls.execution.network import SMALL, traffic_of
+from distls.methods.registry import METHODS, method_named
+from distls.planning.cluster_plan import (
+    MOST_LANES,
+    Cluster,
+    parse_bandwidth,
+    parse_seconds,
+    parse_shape,
+    plan_cluster,
+)
+from distls.planning.extrapolation import resized
+from distls.problem import Problem
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import MemoryPlanError
+from distls.synthetic.generation import generate
+from distls.training.configuration import complete, make_solver
+from distls.workers.rounds.reduction_tree import ReductionTree
+
+GIB = 2**30
+TEN_GBIT = parse_bandwidth("10Gbit")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Few rows, and column shards."""
+    path = tmp_path_factory.mktemp("small") / "train"
+    write_dataset(path, *labelled_rows(700, 40, 4))
+    add_columns(path, shard_size=2000)
+    return path
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As many features as make weights that do not travel with each task."""
+    path = tmp_path_factory.mktemp("wide") / "train"
+    generate("rcv1-4", path, rows=3000, partition_size=2**18)
+    return path
+
+
+def _solver(path: Path, method: str, params: dict[str, Any], run: Path | None, **budget: int) -> Any:
+    chosen, data = method_named(method), open_dataset(path)
+    setting = complete(chosen, params, data)
+    problem = Problem.of(data, setting, 0, chosen.targets)
+    memory = MemoryBudget(GIB, **budget)
+    return make_solver(chosen, problem, setting, slots=memory.workers, memory=memory, run=run)
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def _array_bytes(value: Any) -> int:
+    """Return the bytes of the arrays in what is pickled as Dask pickles it."""
+    buffers: list[pickle.PickleBuffer] = []
+    pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return sum(buffer.raw().nbytes for buffer in buffers)
+
+
+class Counting:
+    """Reduces in groups as on workers, and counts what would cross the network in each reduction."""
+
+    def __init__(self, workers: int, threads: int) -> None:
+        self.places = [f"worker-{w}" for _ in range(threads) for w in range(workers)]
+        self.moved: list[int] = []
+
+    @property
+    def slots(self) -> int:
+        return len(self.places)
+
+    def reduce(
+        self, function: Any, items: Sequence[Any], *, merge: Callable[[Any, Any], Any], shared: Any = None
+    ) -> Any:
+        tree: ReductionTree[Any] = ReductionTree(len(items), merge)
+        groups, sent = group_items(len(items), self.places), _array_bytes(shared)
+        busy = len({place for *_, place in groups})
+        # the others fetch it from the one that has it; small ones go with each task
+        moved = sent * (len(groups) if sent <= SMALL else busy)
+        for start, stop, _ in groups:
+            nodes = run_group(function, shared, items[start:stop], start, len(items), merge)
+            moved += _array_bytes(nodes)
+            tree.add_all(pickle.loads(pickle.dumps(nodes)))
+        self.moved.append(moved)
+        return tree.root()
+
+    def map(self, function: Any, items: Sequence[Any], *, shared: Any = None) -> Iterator[Any]:
+        return (function(shared, item) for item in items)
+
+    def each_worker(self, function: Any, item: Any) -> dict[str, Any]:
+        return {"this process": function(item)}
+
+    def close(self) -> None:
+        pass
+
+
+SHAPES = [(1, 1), (3, 1), (2, 2), (5, 3)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("mcid", {"loss": "hinge"}),
+        ("mcid", {"loss": "log", "average": "none"}),
+        ("sgd", {}),
+        ("sgdqn", {}),
+        ("csgd", {}),
+    ],
+)
+def test_bytes_of_a_round_are_those_of_a_real_one(
+    wide: Path, method: str, params: dict[str, Any], shape: tuple[int, int]
+) -> None:
+    solver = _solver(wide, method, {"lanes": 6, **params}, None, workers=shape[0], threads=shape[1])
+    counting, state = Counting(*shape), solver.init()
+    for _ in range(2):
+        state, _report = solver.step(state, counting)
+    # what a method needs once, such as the mean of all rows, is not a round's
+    assert counting.moved[-2:] == 2 * [solver.plan.network_bytes_per_round]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "spare"),
+    [
+        ("gls", {"link": "identity"}, 1.6),
+        ("gls", {"link": "softmax"}, 1.6),
+        ("gls", {"link": "softmax", "alpha": "path"}, 2.5),
+        ("stagewise", {"block_size": 16}, 2.5),
+    ],
+)
+def test_bytes_of_statistics_are_bounded(
+    small: Path, tmp_path: Path, method: str, params: dict[str, Any], spare: float
+) -> None:
+    solver = _solver(small, method, params, tmp_path, workers=3, threads=1)
+    counting, state = Counting(3, 1), solver.init()
+    for _ in range(3):
+        state, _report = solver.step(state, counting)
+    assert max(counting.moved) <= solver.plan.network_bytes_per_round <= spare * max(counting.moved)
+
+
+def _counter(least: int) -> Callable[[], int]:
+    """Return what, run in a process, has it count the bytes it sends in messages of at least `least`."""
+
+    def count() -> int:
+        from distributed.comm.tcp import TCP
+
+        if not hasattr(TCP, "bytes_counted"):
+            send = TCP.write
+
+            async def write(self: Any, *message: Any, **options: Any) -> int:
+                n_bytes: int = await send(self, *message, **options)
+                if n_bytes >= least:
+                    TCP.bytes_counted += n_bytes
+                return n_bytes
+
+            TCP.write, TCP.bytes_counted = write, 0
+        return int(TCP.bytes_counted)
+
+    return count
+
+
+def test_bytes_are_those_that_workers_and_driver_send(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed.comm.tcp import TCP
+
+    monkeypatch.setattr(TCP, "write", TCP.write)  # put back at the end
+    solver = _solver(wide, "mcid", {"loss": "hinge", "lanes": 6}, None, workers=2, threads=1)
+    executor = start_local(2)
+    try:
+        count = _counter(solver.plan.shared_bytes // 2)
+        before = count() + sum(executor.client.run(count).values())
+        state = solver.init()
+        for _ in range(3):
+            state, _report = solver.step(state, executor)
+        after = count() + sum(executor.client.run(count).values())
+    finally:
+        executor.close()
+        monkeypatch.delattr(TCP, "bytes_counted", raising=False)
+    predicted = 3 * solver.plan.network_bytes_per_round
+    # the messages around the arrays are small
+    assert predicted <= after - before <= 1.01 * predicted
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 4), st.sampled_from([100, SMALL + 1]))
+def test_traffic_adds_up(lanes: int, workers: int, threads: int, shared: int) -> None:
+    made = traffic_of(shared, 10, lanes=lanes, workers=workers, threads=threads)
+    assert made.tasks == min(lanes, workers * threads)
+    assert made.tasks <= made.results <= lanes
+    assert made.returned == 10 * made.results
+    assert made.total == made.sent + made.fetched + made.returned
+    assert made.sent + made.fetched == shared * (made.tasks if shared <= SMALL else min(workers, made.tasks))
+
+
+# ---------------------------------------------------------------- larger data
+
+
+@pytest.mark.parametrize("factor", [1, 7, 1000])
+def test_a_larger_data_set_has_rows_of_the_same_kind(small: Path, factor: int) -> None:
+    given, stored = open_dataset(small), int(open_dataset(small).stored_bytes.sum())
+    grown = resized(given, factor * stored)
+    assert grown.meta.n_rows == grown.table.rows.sum() == factor * given.meta.n_rows
+    assert grown.meta.nnz == grown.table.nnz.sum() == factor * given.meta.nnz
+    assert grown.meta.label_counts == [factor * rows for rows in given.meta.label_counts]
+    assert grown.stored_bytes.sum() == factor * stored
+    assert grown.decoded_bytes.max() <= max(16 * 2**20, given.decoded_bytes.max())
+    assert grown.columns is not None
+    assert given.columns is not None
+    assert grown.columns.table.columns.sum() == given.meta.n_features
+    assert grown.columns.table.nnz.sum() == factor * given.columns.table.nnz.sum()
+    assert len(grown.columns) >= len(given.columns)
+
+
+def test_the_plan_of_the_same_size_is_that_of_the_data(wide: Path) -> None:
+    cluster, setting = Cluster(2, 2, TEN_GBIT, 1e-3), {"loss": "hinge"}
+    stored = int(open_dataset(wide).stored_bytes.sum())
+    made = plan_cluster("mcid", wide, setting, cluster=cluster, memory_limit=GIB, probe=False)
+    grown = plan_cluster(
+        "mcid", wide, setting, cluster=cluster, memory_limit=GIB, probe=False, stored_bytes=stored
+    )
+    assert grown.plan.bytes_per_pass == made.plan.bytes_per_pass == stored
+    assert grown.n_rows == made.n_rows
+    assert made.round_seconds is made.plan.seconds_per_pass is made.limited_by is None
+    assert "work" not in made.round_parts
+
+
+# ---------------------------------------------------------------- seconds
+
+
+def _plan(path: Path, shape: str, lanes: int, **options: Any) -> Any:
+    workers, threads = parse_shape(shape)
+    setting = {"bandwidth": TEN_GBIT, "latency": 1e-3}
+    cluster = Cluster(workers, threads, **{key: options.pop(key, value) for key, value in setting.items()})
+    given = {"memory_limit": 16 * GIB, "stored_bytes": 10**12, "rate": 2e8, **options}
+    return plan_cluster("mcid", path, {"loss": "hinge", "lanes": lanes}, cluster=cluster, **given)
+
+
+def test_parts_of_a_round_add_up(wide: Path) -> None:
+    made = _plan(wide, "100x8", 800, rate=1e8)
+    assert made.round_seconds == sum(made.round_parts.values())
+    assert made.plan.seconds_per_pass == made.round_seconds * made.plan.rounds_per_pass
+    moved = made.round_bytes
+    assert moved["sent"] + moved["fetched"] + moved["returned"] == made.plan.network_bytes_per_round
+    # every thread reads one lane
+    assert made.round_parts["work"] == pytest.approx(moved["read"] / 800 / 1e8)
+    assert made.round_parts["return"] == pytest.approx(moved["returned"] / TEN_GBIT)
+    assert made.limited_by == max(made.round_parts, key=made.round_parts.get)
+
+
+def test_idle_threads_are_told_of(wide: Path) -> None:
+    made = _plan(wide, "100x8", 8)
+    assert made.limited_by == "lanes"
+    assert made.advice == (
+        "792 of 800 threads are idle: -p lanes=800 gives them work (and other weights: lanes are part of the problem)"
+    )
+    few = _plan(wide, "100x8", 13, stored_bytes=10**8, rate=1e3)
+    assert few.advice == "787 of 800 threads are idle: there are only 13 blocks, " + (
+        "smaller ones would make more lanes"
+    )
+    many = _plan(wide, "1000x8", MOST_LANES, rate=1e5)
+    assert (
+        many.advice == f"{8000 - MOST_LANES} of 8000 threads are idle: there are {MOST_LANES} lanes at most"
+    )
+
+
+def test_most_lanes_are_what_methods_accept() -> None:
+    (lanes,) = [parameter for parameter in METHODS["mcid"].parameters if parameter.name == "lanes"]
+    assert lanes.parse(MOST_LANES) == MOST_LANES
+    with pytest.raises(ValueError, match="whole number"):
+        lanes.parse(MOST_LANES + 1)
+
+
+def test_what_limits_a_round(small: Path, wide: Path) -> None:
+    assert _plan(wide, "100x1", 100, rate=1e6).limited_by == "work"
+    assert _plan(small, "100x8", 800, rate=1e12, bandwidth=1e6).limited_by == "store"
+    assert _plan(small, "1000x4", 4000, rate=1e12, bandwidth=1e12).limited_by == "schedule"
+    assert _plan(wide, "100x1", 100, rate=1e12, stored_bytes=10**9, bandwidth=1e7).limited_by == "return"
+
+
+def test_more_of_everything_takes_longer_or_less_time(wide: Path) -> None:
+    half = _plan(wide, "100x8", 800, bandwidth=TEN_GBIT / 2)
+    whole, ten = _plan(wide, "100x8", 800), _plan(wide, "100x8", 800, stored_bytes=10**13)
+    assert half.round_parts["return"] == pytest.approx(2 * whole.round_parts["return"])
+    assert half.round_seconds > whole.round_seconds
+    assert ten.plan.seconds_per_pass == pytest.approx(10 * whole.plan.seconds_per_pass, rel=0.1)
+    assert ten.plan.cached_fraction < whole.plan.cached_fraction
+
+
+def test_scores_of_every_row_that_do_not_fit_are_refused(small: Path) -> None:
+    cluster = Cluster(100, 8, TEN_GBIT, 1e-3)
+    with pytest.raises(MemoryPlanError, match=r"a worker needs .* rows .* TiB\) but may use") as refused:
+        plan_cluster("bcd", small, {}, cluster=cluster, memory_limit=32 * GIB, stored_bytes=10**12, rate=1e8)
+    assert "train on" not in str(refused.value)  # eight partitions at a time leave no room for any score
+    with pytest.raises(
+        MemoryPlanError, match=r"a worker needs .* rows .*train on [1-9]\d* rows, which would fit"
+    ):
+        plan_cluster("bcd", small, {}, cluster=cluster, memory_limit=32 * GIB, stored_bytes=10**10, rate=1e8)
+    made = plan_cluster(
+        "bcd", small, {}, cluster=cluster, memory_limit=32 * GIB, stored_bytes=10**9, rate=1e8
+    )
+    assert made.plan.reductions == 5  # scores, sweeps, sizes, scores again, active columns
+    assert made.limited_by == "lanes"
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_shape, "100x8", (100, 8)), (parse_shape, " 1X1 ", (1, 1)),
+        (parse_bandwidth, "10Gbit", 1.25e9), (parse_bandwidth, "100 mbit", 1.25e7), (parse_bandwidth, "8kbit", 1000.0),
+        (parse_seconds, "1ms", 1e-3), (parse_seconds, "0.5s", 0.5), (parse_seconds, "20us", 20e-6),
+    ],
+)  # fmt: skip
+def test_units(parse: Callable[[str], Any], text: str, value: Any) -> None:
+    assert parse(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "what"),
+    [
+        (parse_shape, "100", "cluster; write workers and threads of each like 100x8"),
+        (parse_shape, "0x8", "cluster"), (parse_shape, "8x0", "cluster"), (parse_shape, "-1x8", "cluster"),
+        (parse_bandwidth, "10", "bandwidth; write it like 10Gbit"), (parse_bandwidth, "0Gbit", "bandwidth"),
+        (parse_bandwidth, "10GB", "bandwidth"), (parse_seconds, "1", "time; write it like 1ms"),
+        (parse_seconds, "-1ms", "time"),
+    ],
+)  # fmt: skip
+def test_what_has_no_unit_is_refused(parse: Callable[[str], Any], text: str, what: str) -> None:
+    with pytest.raises(ValueError, match=f"'{text}' is not a {what}"):
+        parse(text)
+
+
+def _distls(*arguments: object) -> tuple[int, str, str]:
+    ended = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    return ended.exit_code, ended.stdout, ended.stderr
+
+
+def test_the_lines_of_a_plan(small: Path) -> None:
+    command = ("plan", "mcid", small, "--cluster", "100x8", "-p", "loss=hinge")
+    code, out, err = _distls(*command, "--bytes", "1TB", "--rate", "1MB", "-p", "lanes=400")
+    assert (code, err) == (0, "")
+    lines = {line[:19].strip(): line[19:] for line in out.splitlines()}
+    assert lines["cluster"] == "100 workers of 8 threads, 10 Gbit/s, 1 ms"
+    assert lines["memory a worker"].startswith("29.4 GiB of 32.0 GiB: base 310 MiB")
+    assert lines["a round takes"].count(",") == 4
+    assert lines["limited by"].startswith("lanes; 400 of 800 threads are idle: -p lanes=800 ")
+    assert "seconds a pass" in lines
+    probed = _distls(*command)
+    assert (probed[0], probed[2]) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--bandwidth", "1Gbit"), "--bandwidth is of --cluster; give that too, like --cluster 100x8"),
+        (("--bytes", "1TB"), "--bytes is of --cluster; give that too, like --cluster 100x8"),
+        (("--rate", "1MB"), "--rate is of --cluster; give that too, like --cluster 100x8"),
+        (
+            ("--cluster", "2x2", "--workers", "3"),
+            "--workers is not for --cluster, whose workers need not be there; leave one of them out",
+        ),
+        (
+            ("--cluster", "2x2", "--executor", "serial"),
+            "--executor is not for --cluster, whose workers need not be there; leave one of them out",
+        ),
+        (
+            ("--cluster", "2x2", "--scheduler", "tcp://h:1"),
+            "--scheduler is not for --cluster, whose workers need not be there; leave one of them out",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other(small: Path, options: tuple[str, ...], message: str) -> None:
+    assert _distls("plan", "mcid", small, *options) == (2, "", f"distls: {message}\n")
+
+
+def test_random_sizes_are_cut_evenly(small: Path) -> None:
+    grown = resized(open_dataset(small), 10**9 + 7)
+    for counts in (grown.table.rows, grown.table.nnz, grown.decoded_bytes):
+        assert np.ptp(counts) <= 16

@@ -1,0 +1,214 @@
+"""`predict`: what is in the files, that they are whole or absent, and that memory does not grow with classes."""
+
+from __future__ import annotations
+
+import csv
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from helpers import labelled_rows, write_dataset
+from scipy.special import softmax
+
+from distls.evaluation.evaluate import evaluate
+from distls.execution.serial import SerialExecutor
+from distls.prediction.predict import predict
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import MismatchError, ParameterError, StorageError
+from distls.storage.model.model import LinearModel, save_model
+from distls.workers.prediction.predict_task import top_classes
+
+CLASSES = ["a,b", 'say "x"', "é", 7, "two\nlines"]
+K, D = len(CLASSES), 30
+
+
+@pytest.fixture(scope="module")
+def model() -> LinearModel:
+    rng = np.random.default_rng(0)
+    return LinearModel(
+        weights=rng.standard_normal((D, K)).astype(np.float32), intercept=rng.standard_normal(K).astype(np.float32),
+        classes=CLASSES, method="mcid", loss="softmax", params={}, transforms=[], transforms_digest="",
+        dataset_fingerprint="",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def x() -> Any:
+    return labelled_rows(250, D, K)[0]
+
+
+@pytest.fixture(scope="module")
+def dataset(x: Any, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Three partitions, no labels."""
+    return write_dataset(tmp_path_factory.mktemp("d") / "new", x, None)
+
+
+def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    return header, rows
+
+
+def expected(model: LinearModel, x: Any, top: int, proba: bool) -> tuple[np.ndarray, np.ndarray]:
+    values = x.toarray().astype(np.float64) @ model.weights + model.intercept
+    values = softmax(values, axis=1) if proba else values
+    codes = np.argsort(-values, axis=1, kind="stable")[:, :top]
+    return codes, np.take_along_axis(values, codes, axis=1)
+
+
+@pytest.mark.parametrize("top", [1, 3, K])
+@pytest.mark.parametrize("proba", [False, True])
+def test_csv(dataset: Dataset, model: LinearModel, x: Any, tmp_path: Path, top: int, proba: bool) -> None:
+    assert predict(model, dataset, tmp_path / "p.csv", top=top, proba=proba) == 250
+    header, rows = read_csv(tmp_path / "p.csv")
+    value = "probability" if proba else "score"
+    later = [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", value)]
+    assert header == ["row", "label", value, *later]
+    codes, values = expected(model, x, top, proba)
+    assert [row[0] for row in rows] == [str(number) for number in range(250)]
+    names = np.array([str(label) for label in CLASSES])
+    assert [row[1::2] for row in rows] == names[codes].tolist()
+    np.testing.assert_allclose([[float(v) for v in row[2::2]] for row in rows], values, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("top", [1, 3])
+@pytest.mark.parametrize("proba", [False, True])
+def test_zarr(dataset: Dataset, model: LinearModel, x: Any, tmp_path: Path, top: int, proba: bool) -> None:
+    predict(model, dataset, tmp_path / "p.zarr", top=top, proba=proba)
+    group = zarr.open_group(str(tmp_path / "p.zarr"), mode="r")
+    codes, values = expected(model, x, top, proba)
+    assert group.attrs["classes"] == CLASSES
+    assert np.array_equal(group["label"][:], codes)
+    assert group["score"].dtype == np.float32
+    np.testing.assert_allclose(group["score"][:], values, rtol=2e-5, atol=1e-6)
+
+
+def test_from_a_run_with_progress(dataset: Dataset, model: LinearModel, tmp_path: Path) -> None:
+    save_model(tmp_path / "run" / "model", model)
+    calls: list[tuple[int, int, str]] = []
+    predict(tmp_path / "run", dataset.path, tmp_path / "a.csv", progress=lambda *call: calls.append(call))
+    assert calls == [(1, 3, "predicting"), (2, 3, "predicting"), (3, 3, "predicting")]
+    predict(model, dataset, tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
+@pytest.mark.parametrize("top", [1, 2, 4])
+def test_ties_go_to_the_lower_class(top: int) -> None:
+    values = np.array([[1.0, 2, 2, 0], [3, 3, 3, 3], [0, -1, 0, 1]])
+    codes, best = top_classes(values, top)
+    assert codes.tolist() == [row[:top] for row in ([1, 2, 0, 3], [0, 1, 2, 3], [3, 0, 2, 1])]
+    assert np.array_equal(best, np.take_along_axis(values, codes, axis=1))
+
+
+def test_equal_classes_tie_in_the_file(dataset: Dataset, model: LinearModel, tmp_path: Path) -> None:
+    same = replace(
+        model, weights=np.repeat(model.weights[:, :1], K, axis=1), intercept=np.zeros(K, np.float32)
+    )
+    predict(same, dataset, tmp_path / "p.csv", top=2)
+    assert {tuple(row[1::2]) for row in read_csv(tmp_path / "p.csv")[1]} == {(CLASSES[0], CLASSES[1])}
+
+
+class Failing(SerialExecutor):
+    """The third partition cannot be predicted."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def map(self, function, items, *, shared=None):  # type: ignore[no-untyped-def]
+        for item in items:
+            if item == 2:
+                raise self.error
+            yield function(shared, item)
+
+
+@pytest.mark.parametrize("ending", ["csv", "zarr"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x")])
+def test_what_fails_leaves_nothing(
+    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str, error: BaseException
+) -> None:
+    with pytest.raises(type(error)):
+        predict(model, dataset, tmp_path / f"p.{ending}", executor=Failing(error))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", ["csv", "zarr"])
+def test_a_full_disk_is_reported_and_leaves_nothing(
+    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
+) -> None:
+    full = Failing(OSError(28, "No space left on device"))
+    with pytest.raises(StorageError) as caught:
+        predict(model, dataset, tmp_path / f"p.{ending}", executor=full)
+    assert str(caught.value) == (
+        f"cannot write {tmp_path}/p.{ending}: the disk is full; nothing was written under that name; make room and "
+        "predict again"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+ENDINGS = "predictions are written as .csv or .zarr; choose one of these endings"
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "error", "message"),
+    [
+        ("p.txt", {}, ParameterError, "{0}/p.txt: " + ENDINGS),
+        ("p", {}, ParameterError, "{0}/p: " + ENDINGS),
+        ("there.csv", {}, MismatchError, "{0}/there.csv exists already; remove it or choose another name"),
+        ("no/p.csv", {}, StorageError, "{0}/no/p.csv: there is no folder {0}/no; make it first"),
+        ("no/p.zarr", {}, StorageError, "{0}/no/p.zarr: there is no folder {0}/no; make it first"),
+        ("p.csv", {"top": 6}, ParameterError, "--top 6: the model has 5 classes"),
+        ("p.csv", {"top": 0}, ParameterError, "--top 0: the model has 5 classes"),
+    ],
+)  # fmt: skip
+def test_refused_before_anything_is_read(
+    dataset: Dataset, model: LinearModel, tmp_path: Path, out: str, options: Any, error: Any, message: str
+) -> None:
+    (tmp_path / "there.csv").write_text("mine")
+    with pytest.raises(error) as caught:
+        predict(model, dataset, tmp_path / out, executor=Failing(AssertionError("read")), **options)
+    assert str(caught.value) == message.format(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["there.csv"]
+    assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+def test_no_probabilities_without_softmax(dataset: Dataset, model: LinearModel, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError) as caught:
+        predict(replace(model, loss="crammer_singer"), dataset, tmp_path / "p.csv", proba=True)
+    assert str(caught.value) == (
+        "--proba: the model was trained with loss crammer_singer, which has no probabilities; train with "
+        "softmax or ovr_log (loss=log)"
+    )
+
+
+def test_wider_rows_are_refused(model: LinearModel, tmp_path: Path) -> None:
+    wide = write_dataset(tmp_path / "w", labelled_rows(20, D + 1, K)[0], None)
+    with pytest.raises(MismatchError, match=rf"has {D + 1} features, the model {D}"):
+        predict(model, wide, tmp_path / "p.csv")
+
+
+@pytest.mark.parametrize("how", ["p.csv", "p.zarr", "evaluate"])
+def test_rows_times_classes_is_never_held(model: LinearModel, tmp_path: Path, how: str) -> None:
+    rows, k = 6000, 6000
+    x, y = labelled_rows(rows, D, 5)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=rows, classes=list(range(k)), n_classes=k)
+    many = replace(
+        model, weights=np.zeros((D, k), np.float32), intercept=np.zeros(k, np.float32), classes=list(range(k))
+    )
+
+    def work() -> object:
+        return evaluate(many, data) if how == "evaluate" else predict(many, data, tmp_path / how)
+
+    work()  # compiles
+    if how != "evaluate":
+        (tmp_path / how).rename(tmp_path / f"before-{how}")
+    tracemalloc.start()
+    try:
+        work()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < rows * k * 4 / 3, f"{peak / 2**20:.0f} MiB"

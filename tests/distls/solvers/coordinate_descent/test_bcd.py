@@ -1,0 +1,402 @@
+"""Block coordinate descent through the driver: the paper's iterates, descent, certificates, refusals, state lost."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from contract import SolverContract, StopAfter
+from helpers import labelled_rows, write_dataset
+
+from distls.columns.sharding import add_columns
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.methods.registry import method_named
+from distls.problem import Problem
+from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
+from distls.solvers.solver import Status
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError
+from distls.training.callbacks import _Quiet
+from distls.training.fitting import fit, resume
+from distls.workers.runtime.rng import Purpose, rng
+from reference import bcd
+
+LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
+PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
+
+
+def with_columns(path: Path, x, y, **options) -> Dataset:
+    """Write a dataset with about a dozen column shards."""
+    write_dataset(path, x, y, **options)
+    return add_columns(path, shard_size=2000)
+
+
+class TestContract(SolverContract):
+    method = "bcd"
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "lanes": 5, "tau": 0.0}
+    passes = 20  # active sweeps count too
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
+
+
+class TestContractOfConstantSteps(SolverContract):
+    method = "bcd"
+    params: ClassVar[dict[str, Any]] = {
+        "alpha": 1e-2,
+        "lanes": 3,
+        "step": "constant",
+        "loss": "softmax",
+        "fit_intercept": True,
+        "tau": 0.0,
+    }
+    passes = 20
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        return with_columns(tmp_path_factory.mktemp("data") / "train", np.asarray(x.todense()), y)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """300 rows, 40 features in 12 shards, 4 classes; and the same as arrays."""
+    x, y = labelled_rows(300, 40, 4)
+    return with_columns(tmp_path_factory.mktemp("small") / "train", x, y), np.asarray(x.todense(), float), y
+
+
+class Details(_Quiet):
+    """Keeps the records of all rounds."""
+
+    def __init__(self):
+        self.records = []
+
+    def on_round(self, event):
+        self.records.append(event.record)
+
+
+def fitted(dataset, passes=1000.0, **params):
+    """Fit in this process; return the result and the records of all rounds."""
+    kept = Details()
+    result = fit("bcd", dataset, params=params, passes=passes, eval_every=1, callbacks=[kept])
+    return result, kept.records
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_lane_is_the_paper_s_algorithm(small, loss):
+    dataset, x, y = small
+    p = bcd.Problem(x, y, 4, loss=loss, alpha=1e-2)
+    expected, shards = np.zeros((40, 4)), dataset.columns
+    for number in range(3):
+        order = []
+        for place in rng(0, Purpose.BLOCKS, number, 0, 0).permutation(len(shards)):
+            first, stop = shards.first[place : place + 2]
+            order += (first + rng(0, Purpose.BLOCKS, number, 0, 0, first).permutation(stop - first)).tolist()
+        expected = bcd.sweep(p, expected, order).w
+    result, records = fitted(dataset, 3, loss=loss, alpha=1e-2, lanes=1, active_sweeps=0)
+    np.testing.assert_allclose(result.model.weights, expected, atol=1e-6)
+    assert [record["passes"] for record in records] == [1.0, 2.0, 3.0]
+    assert result.record["objective"] == pytest.approx(bcd.objective(p, expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_round_of_lanes_is_the_oracle_s(small, loss):
+    dataset, x, y = small
+    p, shards = bcd.Problem(x, y, 4, loss=loss, alpha=1e-2), dataset.columns
+    problem = Problem.of(dataset, method_named("bcd").resolve({"loss": loss}), 0, ("class",))
+    solver = BlockCoordinateDescent(problem, method_named("bcd").resolve({"loss": loss, "lanes": 4}))
+    orders = []
+    for lane, blocks in enumerate(solver.lanes):
+        order = []
+        for place in rng(0, Purpose.BLOCKS, 0, lane, 0).permutation(len(blocks)):
+            first, stop = shards.first[blocks[place] : blocks[place] + 2]
+            order += (first + rng(0, Purpose.BLOCKS, 0, lane, 0, first).permutation(stop - first)).tolist()
+        orders.append(order)
+    expected, size = bcd.lanes_round(p, np.zeros((40, 4)), orders)
+    result, records = fitted(dataset, 1, loss=loss, alpha=1e-2, lanes=4, active_sweeps=0)
+    np.testing.assert_allclose(result.model.weights, expected, atol=1e-6)
+    assert records[0]["details"]["step_size"] == size
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_objective_and_gap_are_exact_and_small_at_the_end(small, loss, penalty):
+    dataset, x, y = small
+    result, records = fitted(dataset, 60, loss=loss, penalty=penalty, alpha=2e-2, lanes=3)
+    p, w = bcd.Problem(x, y, 4, loss=loss, penalty=penalty, alpha=2e-2), result.model.weights
+    assert result.record["objective"] == pytest.approx(bcd.objective(p, w), rel=1e-12)
+    certificate = result.record["certificate"]
+    assert certificate["kind"] == ("strong_convexity" if penalty == "l2" else "duality_gap")
+    best = min(record["objective"] for record in records)
+    assert all(r["certificate"]["value"] >= r["objective"] - best - 1e-12 for r in records)
+    if penalty != "l2" and loss != "softmax":
+        assert certificate["value"] == pytest.approx(bcd.gap(p, w), rel=1e-3, abs=1e-9)
+    assert certificate["value"] < 0.05 * records[0]["objective"]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 8])
+def test_every_round_descends_to_the_same_optimum(small, lanes):
+    dataset, _, _ = small
+    result, records = fitted(dataset, alpha=1e-2, lanes=lanes, tau=1e-9)
+    values = [record["objective"] for record in records]
+    assert result.status == Status.CONVERGED
+    assert (np.diff(values) <= 1e-12).all()
+    assert values[-1] == pytest.approx(1.29193763, abs=1e-8)
+    assert result.record["certificate"]["value"] < 1e-8
+
+
+def test_zeros_are_exact_after_active_sweeps(small):
+    """Steps shorter than 1 leave rows near zero; the sweeps over active columns in one lane set them to zero."""
+    dataset, _, _ = small
+    with_sweeps, records = fitted(dataset, alpha=5e-2, lanes=8, tau=1e-4)
+    assert any(record["details"]["step_size"] < 1.0 for record in records)
+    one, _ = fitted(dataset, alpha=5e-2, lanes=1, tau=1e-8)
+    zero = ~one.model.weights.any(axis=1)
+    assert 0 < zero.sum() < 40
+    np.testing.assert_array_equal(~with_sweeps.model.weights.any(axis=1), zero)
+
+
+def test_tolerance_is_that_of_the_certificate(small):
+    dataset, _, _ = small
+    result = fit("bcd", dataset, params={"alpha": 1e-2, "tau": 0.0}, tol=1e-4)
+    assert result.status == Status.CONVERGED
+    assert result.record["certificate"]["value"] <= 1e-4
+
+
+@pytest.mark.parametrize("violation", ["sum", "max"])
+def test_the_paper_s_stopping_rule(small, violation):
+    dataset, _, _ = small
+    result, records = fitted(dataset, alpha=1e-2, tau=1e-2, violation=violation, lanes=1)
+    name = "violation" if violation == "sum" else "largest_violation"
+    ratios = [record["details"][name] / records[0]["details"][name] for record in records]
+    assert result.status == Status.CONVERGED
+    assert ratios[-1] <= 1e-2 < ratios[-2]
+
+
+def test_weights_of_rows_and_classes(tmp_path):
+    """A weight of two is a row twice, whether the row's own or its class's."""
+    x, y = labelled_rows(200, 30, 3)
+    s = np.where(y == 1, 2.0, 1.0)
+    twice = np.concatenate([np.arange(200), np.flatnonzero(y == 1)])
+    plain = with_columns(tmp_path / "plain", x, y)
+    params = {"alpha": 1e-2, "lanes": 1, "tau": 1e-9}
+    results = [
+        fit("bcd", with_columns(tmp_path / "rows", x, y, sample_weight=s), params=params),
+        fit("bcd", plain, params={**params, "class_weight": {"1": 2.0}}),
+        fit("bcd", with_columns(tmp_path / "twice", x[twice], y[twice]), params=params),
+    ]
+    for result in results[1:]:
+        np.testing.assert_allclose(result.model.weights, results[0].model.weights, atol=1e-7)
+    assert np.abs(results[0].model.weights - fit("bcd", plain, params=params).model.weights).max() > 1e-3
+
+
+def test_partitions_do_not_matter(tmp_path):
+    x, y = labelled_rows(200, 30, 3)
+    models = [
+        fit(
+            "bcd", with_columns(tmp_path / str(n), x, y, partition_rows=n), params={"lanes": 1}, passes=3
+        ).model
+        for n in (200, 37)
+    ]
+    np.testing.assert_allclose(models[0].weights, models[1].weights, atol=1e-12)
+
+
+def test_the_intercept_is_optimal_and_not_penalised(small):
+    dataset, x, y = small
+    result, _ = fitted(dataset, alpha=5e-2, fit_intercept=True, tau=1e-9, lanes=2)
+    model = result.model
+    p = bcd.Problem(np.hstack([x, np.ones((300, 1))]), y, 4, alpha=0.0)
+    w = np.vstack([model.weights, model.intercept])
+    assert np.abs(bcd.gradient(p, w)[-1]).max() < 1e-6
+    assert result.record["certificate"]["kind"] == "gradient_norm"
+    assert result.record["certificate"]["value"] < 1e-6
+    assert model.intercept.any()
+
+
+def test_single_precision_comes_close(small):
+    dataset, _, _ = small
+    double, _ = fitted(dataset, alpha=1e-2, tau=1e-4)
+    single, _ = fitted(dataset, alpha=1e-2, tau=1e-4, dtype="float32")
+    assert single.model.weights.dtype == np.float32
+    assert single.record["objective"] == pytest.approx(double.record["objective"], rel=1e-5)
+
+
+def test_init_goes_on_from_a_model(small, tmp_path):
+    dataset, _, _ = small
+    fit("bcd", dataset, tmp_path / "first", params={"alpha": 1e-2}, passes=20)
+    started, records = fitted(dataset, 1, alpha=1e-2, init=str(tmp_path / "first"))
+    assert records[0]["running_loss"] < 1.2 < 3.0
+    assert started.record["objective"] < 1.3
+
+
+@pytest.mark.parametrize("lost", ["state", "state/active", "state/classes"])
+def test_what_is_kept_may_be_lost(small, tmp_path, lost):
+    """Scores follow from the weights: a run whose RUN/state is gone ends with the same bits."""
+    dataset, _, _ = small
+    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
+    whole = fit("bcd", dataset, params=params, passes=6).model.sha256
+    run = tmp_path / "run"
+    assert fit("bcd", dataset, run, params=params, passes=6, callbacks=[StopAfter(2)]).status == "INTERRUPTED"
+    shutil.rmtree(run / lost)
+    assert resume(run).model.sha256 == whole
+
+
+class _Removes(_Quiet):
+    """Empties RUN/state while the fit goes on."""
+
+    def __init__(self, state):
+        self._state = state
+
+    def on_round(self, event):
+        for path in self._state.rglob("*.npy"):
+            path.write_bytes(path.read_bytes()[:-1])
+
+
+def test_damaged_state_is_made_anew(small, tmp_path):
+    dataset, _, _ = small
+    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
+    whole = fit("bcd", dataset, params=params, passes=6).model.sha256
+    run = tmp_path / "run"
+    result = fit("bcd", dataset, run, params=params, passes=6, callbacks=[_Removes(run / "state")])
+    assert result.model.sha256 == whole
+
+
+def test_a_rise_is_an_error(small, monkeypatch):
+    dataset, _, _ = small
+    from distls.solvers.coordinate_descent import bcd as module
+
+    honest = module._Round._value
+    monkeypatch.setattr(module._Round, "_value", lambda self, *given: honest(self, *given) - 1.0)
+    with pytest.raises(DistlsError, match=r"round 1: the objective rose from 2 to "):
+        fit("bcd", dataset, params={"alpha": 100.0}, passes=2)
+
+
+def test_refusals(small, tmp_path):
+    dataset, _, _ = small
+    x, y = labelled_rows(100, 10, 3)
+    bare = write_dataset(tmp_path / "bare", x, y)
+    with pytest.raises(
+        MismatchError, match=r"bare has no column shards, .*`distls columns .*bare` adds them"
+    ):
+        fit("bcd", bare)
+    with pytest.raises(ParameterError, match="lanes=99: the data set has only 12 column shards"):
+        fit("bcd", dataset, params={"lanes": 99})
+    with pytest.raises(
+        ParameterError, match=r"l1_ratio=0\.3: used with penalty=elasticnet or sparse-group only"
+    ):
+        fit("bcd", dataset, params={"l1_ratio": 0.3})
+    with pytest.raises(ParameterError, match="bcd has no parameter 'eta0'"):
+        fit("bcd", dataset, params={"eta0": 1})
+
+
+def test_the_plan_counts_scores_and_names_rows_that_fit(small):
+    dataset, _, _ = small
+    large = replace(dataset, meta=replace(dataset.meta, n_rows=50_000_000))
+    chosen = method_named("bcd")
+    params = chosen.resolve({"dtype": "float32"})
+    problem = replace(Problem.of(dataset, params, 0, chosen.targets), dataset=large)
+    with pytest.raises(
+        MemoryPlanError, match=r"rows \d.*, or train on (\d+) rows, which would fit"
+    ) as refused:
+        BlockCoordinateDescent(problem, params, memory=MemoryBudget(800 * MIB))
+    rows = int(str(refused.value).split("train on ")[1].split()[0])
+    fitting = replace(problem, dataset=replace(dataset, meta=replace(dataset.meta, n_rows=rows)))
+    plan = BlockCoordinateDescent(fitting, params, memory=MemoryBudget(800 * MIB)).plan
+    assert plan.worker_parts["rows"] == rows * (4 * 4 + 4)
+    assert plan.network_bytes_per_round >= rows * 16 * 3
+    assert plan.worker_bytes <= 800 * MIB
+    # too little for any row
+    with pytest.raises(MemoryPlanError, match="allow at least --memory-limit") as refused:
+        BlockCoordinateDescent(problem, params, memory=MemoryBudget(200 * MIB))
+    assert "train on" not in str(refused.value)
+
+
+def test_a_refusal_says_what_active_columns_take(small, monkeypatch):
+    dataset, _, _ = small
+    chosen = method_named("bcd")
+    params = chosen.resolve({})
+    problem = Problem.of(dataset, params, 0, chosen.targets)
+    monkeypatch.setattr(BlockCoordinateDescent, "_most_active", lambda self: 600 * MIB)
+    with pytest.raises(
+        MemoryPlanError, match=r"work 600 MiB.*, or lower active_mib, which takes 600 MiB of it$"
+    ):
+        BlockCoordinateDescent(problem, params, memory=MemoryBudget(700 * MIB))
+
+
+def test_state_is_gone_when_a_run_has_ended(small, tmp_path):
+    dataset, _, _ = small
+    fit("bcd", dataset, tmp_path / "run", passes=2)
+    assert not (tmp_path / "run" / "state").exists()
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert {"violation_ratio", "non_zero_rows", "step_size"} <= events[0]["details"].keys()
+    assert open_dataset(dataset.path).fingerprint == dataset.fingerprint
+
+
+class TestContractOfDebiasing(SolverContract):
+    method = "bcd"
+    params: ClassVar[dict[str, Any]] = {"alpha": 3e-2, "lanes": 3, "tau": 0.2, "debias": 1e-3}
+    passes = 20
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        return with_columns(tmp_path_factory.mktemp("data") / "train", x, y)
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_debiasing_is_ridge_on_the_selected_features(small, loss, lanes):
+    dataset, x, y = small
+    params = {"alpha": 3e-2, "loss": loss, "lanes": lanes, "tau": 1e-3}
+    sparse = fit("bcd", dataset, params=params, passes=1000)
+    used = np.flatnonzero(sparse.model.weights.any(axis=1))
+    assert 0 < len(used) < 40
+    result, records = fitted(dataset, debias=1e-2, **{**params, "tau": 1e-6})
+    p = bcd.Problem(x[:, used], y, 4, loss=loss, penalty="l2", alpha=1e-2)
+    w = result.model.weights
+    assert result.status == "CONVERGED"
+    assert not np.delete(w, used, axis=0).any()
+    assert np.linalg.norm(bcd.gradient(p, w[used]) + 1e-2 * w[used]) < 1e-5
+    assert result.record["objective"] == pytest.approx(bcd.objective(p, w[used]), rel=1e-9)
+    assert result.record["certificate"]["kind"] == "strong_convexity"
+    assert result.record["certificate"]["value"] < 1e-8
+    # rounds before are of the sparse problem, whose certificate must not end the fit
+    stages = [record["details"]["refit"] for record in records]
+    assert stages == sorted(stages)
+    assert [record.get("preliminary") for record in records] == [None if stage else True for stage in stages]
+
+
+def test_debiasing_waits_for_the_sparse_problem(small):
+    dataset, *_ = small
+    result, records = fitted(dataset, 2, alpha=1e-2, debias=1e-3, active_sweeps=0)
+    assert result.status == "MAX_PASSES"
+    assert not any(record["details"]["refit"] for record in records)
+    assert result.record["certificate"]["kind"] == "duality_gap"
+
+
+def test_debiasing_that_would_never_come_is_refused(small):
+    dataset, *_ = small
+    with pytest.raises(ParameterError, match="give a tau above 0"):
+        fit("bcd", dataset, params={"debias": 1e-3, "tau": 0.0})
+    with pytest.raises(ParameterError, match="patience: not with debias"):
+        fit("bcd", dataset, params={"debias": 1e-3}, patience=2, eval_data=dataset)
+
+
+def test_every_model_of_a_path_is_fitted_anew(small, tmp_path):
+    dataset, *_ = small
+    fit(
+        "bcd",
+        dataset,
+        str(tmp_path / "run"),
+        params={"alpha": "path", "alphas": 3, "debias": 1e-3},
+        passes=300,
+    )
+    children = sorted((tmp_path / "run" / "children").iterdir())
+    ended = [json.loads((child / "status.json").read_text()) for child in children]
+    assert len(ended) == 3
+    assert all(own["details"]["refit"] and own["status"] == "CONVERGED" for own in ended)

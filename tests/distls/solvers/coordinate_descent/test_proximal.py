@@ -1,0 +1,277 @@
+"""FISTA and SpaRSA through the driver: their iterates, the optimum that block coordinate descent finds, refusals."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from contract import SolverContract
+from helpers import labelled_rows, write_dataset
+
+from distls.columns.sharding import add_columns
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.methods.registry import method_named
+from distls.planning.fit_plan import plan_fit
+from distls.problem import Problem
+from distls.solvers.coordinate_descent.proximal import Fista, sharp_constant
+from distls.solvers.solver import Status
+from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
+from distls.training.callbacks import _Quiet
+from distls.training.fitting import fit
+from reference import bcd, proximal
+
+LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
+PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
+
+
+class _Deterministic(SolverContract):
+    """Nothing is drawn, so that the seed changes nothing."""
+
+    def test_other_seed_other_bits(self, dataset, undisturbed):
+        assert self.fit(dataset, seed=1).model.sha256 == undisturbed
+
+
+class TestLineSearch(_Deterministic):
+    method = "fista"
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "tau": 0.0, "fit_intercept": True}
+    passes = 7
+
+
+class TestConstantSteps(_Deterministic):
+    """The norm of Sigma takes some of the reads."""
+
+    method = "fista"
+    params: ClassVar[dict[str, Any]] = {
+        "alpha": 1e-2, "tau": 0.0, "step": "constant", "loss": "softmax", "class_weight": "balanced", "lanes": 3,
+        "dtype": "float32",
+    }  # fmt: skip
+    passes = 24
+
+    @pytest.fixture(scope="class")
+    def dataset(self, tmp_path_factory):
+        x, y = labelled_rows(1050, 60, 5)
+        return write_dataset(tmp_path_factory.mktemp("data") / "train", np.asarray(x.todense()), y)
+
+
+class TestSpectralSteps(_Deterministic):
+    method = "sparsa"
+    params: ClassVar[dict[str, Any]] = {"alpha": 1e-2, "tau": 0.0, "penalty": "sparse-group"}
+    passes = 7
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """300 rows, 40 features, 4 classes, in three partitions and some column shards; and the same as arrays."""
+    x, y = labelled_rows(300, 40, 4)
+    path = tmp_path_factory.mktemp("small") / "train"
+    write_dataset(path, x, y)
+    return add_columns(path, shard_size=2000), np.asarray(x.todense(), float), y
+
+
+class Details(_Quiet):
+    """Keeps the records and the accepted weights of all rounds."""
+
+    def __init__(self):
+        self.records, self.points = [], []
+
+    def on_round(self, event):
+        self.records.append(event.record)
+        self.points.append(getattr(event.state, "point", None))
+
+    def each(self, name):
+        return [record["details"][name] for record in self.records]
+
+
+def fitted(method, dataset, passes=1000.0, **params):
+    """Fit in this process; return the result and what all rounds told."""
+    kept = Details()
+    result = fit(method, dataset, params=params, passes=passes, callbacks=[kept], eval_every=0)
+    return result, kept
+
+
+def bound_of(dataset, loss):
+    return sharp_constant(loss, 4) * dataset.meta.mean_square_norm
+
+
+# -- the algorithms --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_line_search_is_the_oracle_s(small, loss, penalty):
+    dataset, x, y = small
+    p = bcd.Problem(x, y, 4, loss=loss, penalty=penalty, alpha=1e-2)
+    safe = bound_of(dataset, loss)
+    points, constants = proximal.fista(p, 14, safe / 64, safe)
+    _, kept = fitted("fista", dataset, 14, loss=loss, penalty=penalty, alpha=1e-2, tau=0)
+    np.testing.assert_allclose(kept.each("lipschitz"), constants, rtol=1e-6)
+    np.testing.assert_allclose(kept.points, points, atol=1e-8)
+
+
+def test_steps_too_long_are_taken_back_and_momentum_starts_anew(small):
+    """What the comparison above needs to mean anything."""
+    _, kept = fitted("fista", small[0], 200, alpha=1e-3, tau=0, lipschitz=1e-3)
+    outcomes = kept.each("outcome")
+    assert outcomes[0] == "start"
+    assert {"accepted", "rejected", "restarted"} <= set(outcomes)
+    assert np.min(np.diff(np.log(kept.each("lipschitz")))) < 0 < np.max(np.diff(kept.each("lipschitz")))
+
+
+@pytest.mark.parametrize("history", [1, 5])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_spectral_steps_are_the_oracle_s(small, loss, history):
+    dataset, x, y = small
+    p = bcd.Problem(x, y, 4, loss=loss, alpha=3e-3)
+    safe = bound_of(dataset, loss)
+    points, constants = proximal.sparsa(p, 40, safe / 64, safe, history)
+    _, kept = fitted("sparsa", dataset, 40, loss=loss, alpha=3e-3, tau=0, history=history)
+    assert "rejected" in kept.each("outcome")
+    np.testing.assert_allclose(kept.each("lipschitz"), constants, rtol=1e-5)
+    np.testing.assert_allclose(kept.points, points, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_constant_steps_are_the_oracle_s(small, loss):
+    dataset, x, y = small
+    p = bcd.Problem(x, y, 4, loss=loss, alpha=1e-2)
+    points, _ = proximal.fista(p, 30, 3.0, 3.0, line_search=False)
+    _, kept = fitted("fista", dataset, 30, loss=loss, alpha=1e-2, tau=0, step="constant", lipschitz=3)
+    np.testing.assert_allclose(kept.points, points, atol=1e-8)
+    assert kept.each("lipschitz") == [3.0] * 30
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("weights", [None, {"1": 3.0, "2": 0.5}])
+def test_the_norm_of_sigma_bounds_the_curvature_closely(small, intercept, weights):
+    dataset, x, y = small
+    s = np.ones(len(y)) if weights is None else np.array([1.0, 3.0, 0.5, 1.0])[y]
+    rows = np.hstack([np.ones((len(x), 1)), x]) if intercept else x
+    norm = np.linalg.norm(rows.T @ (s[:, None] / s.sum() * rows), 2)
+    options = {"step": "constant", "loss": "softmax", "fit_intercept": intercept, "class_weight": weights}
+    _, kept = fitted("fista", dataset, 30, tau=0, **options)
+    assert 0.5 * norm * (1 - 1e-9) <= kept.each("lipschitz")[-1] <= 0.5 * 1.02 * norm
+    assert kept.each("outcome").count("norm") < 21
+    _, bounded = fitted("fista", dataset, 2, tau=0, lipschitz="bound", **options)
+    assert bounded.each("lipschitz")[0] >= 0.5 * norm
+
+
+# -- what they reach -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_all_solvers_find_the_same_optimum(small, loss, penalty):
+    dataset, x, y = small
+    common = {"loss": loss, "penalty": penalty, "alpha": 1e-2, "tau": 1e-6}
+    found = {method: fitted(method, dataset, 3000, **common)[0] for method in ("fista", "sparsa", "bcd")}
+    p = bcd.Problem(x, y, 4, loss=loss, penalty=penalty, alpha=1e-2)
+    best = proximal.optimum(p)[1]
+    for method, result in found.items():
+        assert result.status == Status.CONVERGED, method
+        assert bcd.objective(p, result.model.weights) == pytest.approx(best, rel=1e-6), method
+    if penalty != "l2":
+        zeros = {method: ~result.model.weights.any(axis=1) for method, result in found.items()}
+        assert np.array_equal(zeros["fista"], zeros["bcd"])
+        assert np.array_equal(zeros["sparsa"], zeros["bcd"])
+
+
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_certificate_bounds_the_distance(small, method, loss):
+    dataset, x, y = small
+    best = proximal.optimum(bcd.Problem(x, y, 4, loss=loss, alpha=1e-2))[1]
+    for passes in (5, 20):
+        record = fit(method, dataset, params={"loss": loss, "alpha": 1e-2, "tau": 0}, passes=passes).record
+        assert record["certificate"]["kind"] == "duality_gap"
+        assert record["objective"] - best <= record["certificate"]["value"] + 1e-12
+    result = fit(method, dataset, params={"loss": loss, "alpha": 1e-2, "tau": 0}, passes=3000, tol=1e-5)
+    assert result.status == Status.CONVERGED
+    assert result.record["objective"] - best <= 1e-5
+
+
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_an_intercept_is_not_penalised(small, method):
+    """All weights are zero where alpha is large: the intercept alone then minimises the loss."""
+    dataset, _, y = small
+    result, _ = fitted(method, dataset, 500, loss="softmax", alpha=1.0, tau=1e-9, fit_intercept=True)
+    assert not result.model.weights.any()
+    shares = np.bincount(y) / len(y)
+    np.testing.assert_allclose(result.model.intercept, np.log(shares) - np.log(shares).mean(), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_a_fit_goes_on_from_a_model(small, tmp_path, method):
+    dataset = small[0]
+    fit(method, dataset, tmp_path / "first", params={"alpha": 1e-2}, passes=500)
+    _, warm = fitted(method, dataset, 3, alpha=1e-2, tau=0, init=str(tmp_path / "first"))
+    _, cold = fitted(method, dataset, 3, alpha=1e-2, tau=0)
+    assert warm.records[0]["running_loss"] < 0.5 * cold.records[0]["running_loss"]
+
+
+def test_without_data_to_move_it_a_fit_ends_at_once(tmp_path):
+    """Nothing is greater than alpha: zero weights are the optimum."""
+    x, y = labelled_rows(50, 10, 2)
+    dataset = write_dataset(tmp_path / "d", x, y)
+    for method in ("fista", "sparsa"):
+        result, kept = fitted(method, dataset, 100, alpha=10.0)
+        assert result.status == Status.CONVERGED
+        assert len(kept.records) == 2
+        assert not result.model.weights.any()
+
+
+def test_steps_that_are_too_long_diverge(small, tmp_path):
+    """Checkpoints have no place for what is not finite."""
+    params = {"step": "constant", "lipschitz": 1e-3, "alpha": 0, "tau": 0}
+    result = fit("fista", small[0], tmp_path / "run", params=params, passes=3000, checkpoint_seconds=0.0)
+    assert result.status == Status.DIVERGED
+
+
+# -- rounds and refusals ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_a_round_is_a_read(small, tmp_path: Path, method):
+    fit(method, small[0], tmp_path / "run", params={"tau": 0}, passes=6)
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [each["passes"] for each in rounds] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert {each["n_rows"] for each in rounds} == {300}
+    read = [each["bytes_read"] + each["cached_bytes"] for each in rounds]
+    assert len(set(read)) == 1
+    assert set(rounds[-1]["details"]) == {"outcome", "lipschitz", "violation_ratio", "non_zero_rows"}
+
+
+@pytest.mark.parametrize("lipschitz", ["norm", "bound"])
+def test_a_line_search_refuses_constants(small, lipschitz):
+    with pytest.raises(ParameterError, match=f"lipschitz={lipschitz}: of step=constant; give a number"):
+        fit("fista", small[0], params={"lipschitz": lipschitz}, passes=1)
+
+
+def test_refusals(small, tmp_path):
+    dataset = small[0]
+    for method in ("fista", "sparsa"):
+        with pytest.raises(
+            ParameterError, match=r"l1_ratio=0\.5: used with penalty=elasticnet or sparse-group"
+        ):
+            fit(method, dataset, params={"l1_ratio": 0.5}, passes=1)
+        with pytest.raises(ParameterError, match="loss=hinge: expected one of multiclass_squared_hinge"):
+            fit(method, dataset, params={"loss": "hinge"}, passes=1)
+    x, y = labelled_rows(300, 30, 4)
+    fit("fista", write_dataset(tmp_path / "other", x, y), tmp_path / "run", passes=2)
+    with pytest.raises(MismatchError, match="a model of 30 features and 4 outputs"):
+        fit("sparsa", dataset, params={"init": str(tmp_path / "run")}, passes=1)
+
+
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_plans_and_probes(small, method):
+    plan = plan_fit(method, small[0].path)
+    assert plan.bytes_per_pass == int(small[0].stored_bytes.sum())
+    assert plan.seconds_per_pass > 0
+
+
+def test_too_many_weights_are_refused_before_they_are_made(tmp_path):
+    x, y = labelled_rows(100, 60_000, 2)
+    dataset = write_dataset(tmp_path / "wide", x, y, n_classes=1000)
+    params = method_named("fista").resolve({})
+    with pytest.raises(MemoryPlanError, match="a worker needs"):
+        Fista(Problem.of(dataset, params, 0, ("class",)), params, memory=MemoryBudget(1024 * MIB, 1, 1))

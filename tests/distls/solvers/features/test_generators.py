@@ -1,0 +1,447 @@
+"""GEN's preparations: principal components, bandwidth, masks and orders, by any executor and from any layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import write_dataset
+
+from distls.execution.dask.executor import start_local
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.execution.serial import SerialExecutor
+from distls.problem import Problem
+from distls.solvers.block_reads import BlockReader
+from distls.solvers.features import generators
+from distls.storage.errors import ParameterError
+from distls.storage.rows import DenseRows
+from distls.workers.features import kmeans_filters as masks
+from distls.workers.features.design import Design, blocks
+
+N, D = 600, 20
+PARAMS: dict[str, Any] = {"features": "fourier", "block_size": 32, "stages": 3}
+EXECUTOR = SerialExecutor()
+_NO_ORDER = np.empty(0, np.int64)
+
+
+def _rows(n: int = N, d: int = D) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    scales = 3.0 / (1 + np.arange(d))
+    x = rng.standard_normal((n, d)) * scales @ np.linalg.qr(rng.standard_normal((d, d)))[0]
+    return np.where(rng.random((n, d)) < 0.6, x + 0.5, 0).astype(np.float32)
+
+
+def _reader(
+    path: Path,
+    x: Any,
+    *,
+    lanes: int | None = None,
+    partition_rows: int = 90,
+    weight: np.ndarray | None = None,
+) -> BlockReader:
+    y = np.arange(x.shape[0], dtype=np.int32) % 3
+    dataset = write_dataset(path, x, y, partition_rows=partition_rows, sample_weight=weight)
+    params = {"loss": "squared", "alpha": 1e-3, "fit_intercept": True, "dtype": "float32"}
+    problem = Problem.of(dataset, params, 5, ("class",))
+    return BlockReader(problem, lanes=lanes, block_bytes=10**5, weight_bytes=10**4, memory=MemoryBudget())
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> BlockReader:
+    return _reader(tmp_path / "data", _rows())
+
+
+def _values(design: Design, x: np.ndarray) -> np.ndarray:
+    pieces = blocks(design, DenseRows(x), np.dtype(np.float64))
+    return np.concatenate([piece.values.copy() for _, piece in pieces])
+
+
+# ---------------------------------------------------------------- principal components
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_principal_components(tmp_path: Path, sparse: bool) -> None:
+    x = _rows()
+    reader = _reader(tmp_path / "data", sp.csr_matrix(x) if sparse else x)
+    found = generators.principal_components(reader, EXECUTOR, 6)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(found.mean, wide.mean(axis=0), rtol=1e-12)
+    _, _, vectors = np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)
+    expected = vectors[:6].T
+    expected = expected * np.sign(expected[np.abs(expected).argmax(axis=0), np.arange(6)])
+    np.testing.assert_allclose(found.components, expected, atol=1e-9)
+    np.testing.assert_allclose(found.components.T @ found.components, np.eye(6), atol=1e-12)
+
+
+def test_principal_components_count_weights(tmp_path: Path) -> None:
+    x, weight = _rows(), 1.0 + np.arange(N) % 3
+    weighted = generators.principal_components(_reader(tmp_path / "a", x, weight=weight), EXECUTOR, 4)
+    twice = np.repeat(x, weight.astype(int), axis=0)
+    repeated = generators.principal_components(_reader(tmp_path / "b", twice), EXECUTOR, 4)
+    np.testing.assert_allclose(weighted.mean, repeated.mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(weighted.components, repeated.components, atol=1e-9)
+
+
+def test_more_components_than_rows_have_are_refused(tmp_path: Path) -> None:
+    x = _rows(d=6)
+    x[:, 3] = x[:, 1]
+    x[:, 4] = 1.0
+    reader = _reader(tmp_path / "data", x)
+    assert generators.principal_components(reader, EXECUTOR, 4).components.shape == (6, 4)
+    message = "^pca=5: rows vary in 4 directions only; take at most so many$"
+    with pytest.raises(ParameterError, match=message):
+        generators.principal_components(reader, EXECUTOR, 5)
+
+
+def test_principal_components_of_a_constant_are_refused(tmp_path: Path) -> None:
+    reader = _reader(tmp_path / "data", np.full((100, 3), 2.5, np.float32))
+    with pytest.raises(ParameterError, match="rows vary in 0 directions only"):
+        generators.principal_components(reader, EXECUTOR, 1)
+
+
+# ---------------------------------------------------------------- bandwidth
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("pca", [None, 5])
+def test_the_bandwidth_is_the_median_squared_distance(tmp_path: Path, sparse: bool, pca: int | None) -> None:
+    """Of all rows, since there are fewer than the sample has."""
+    x = _rows()
+    reader = _reader(tmp_path / "data", sp.csr_matrix(x) if sparse else x)
+    design = generators.design_for({**PARAMS, "pca": pca}, reader, EXECUTOR, 0)
+    values = x.astype(np.float64)
+    if pca:
+        assert design.projection is not None
+        values = (values - values.mean(axis=0)) @ design.projection.components
+    distances = np.square(values[:, None] - values[None]).sum(axis=2)[np.triu_indices(N, 1)]
+    np.testing.assert_allclose(design.bandwidth, np.median(distances), rtol=1e-10)
+    asked = {**PARAMS, "features": "polynomials", "pca": pca, "bandwidth": "median"}
+    assert generators.design_for(asked, reader, EXECUTOR, 0).bandwidth == design.bandwidth
+    assert (design.kind, design.size, design.n_features) == ("fourier", 32, D)
+
+
+def test_a_sample_is_a_choice_of_rows(reader: BlockReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "_SAMPLE_ROWS", 100)
+    sample = generators._sample(reader, EXECUTOR, 0)
+    assert isinstance(sample, DenseRows)
+    known = {row.tobytes() for row in _rows()}
+    chosen = {row.tobytes() for row in sample.values}
+    assert len(chosen) == len(sample.values) == 100
+    assert chosen <= known
+    again, other = (generators._sample(reader, EXECUTOR, seed) for seed in (0, 1))
+    assert np.array_equal(sample.values, again.values)
+    assert not np.array_equal(sample.values, other.values)
+
+
+def test_a_bandwidth_of_zero_is_refused(tmp_path: Path) -> None:
+    reader = _reader(tmp_path / "data", np.ones((60, 3), np.float32))
+    message = "^bandwidth: the median distance of rows is 0; give a number, such as bandwidth=1$"
+    with pytest.raises(ParameterError, match=message):
+        generators.design_for(PARAMS, reader, EXECUTOR, 0)
+    given = generators.design_for({**PARAMS, "bandwidth": 2.5}, reader, EXECUTOR, 0)
+    assert given.bandwidth == 2.5
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+@pytest.mark.parametrize("pca", [None, 10])
+def test_polynomials_have_a_mean_square_of_one(reader: BlockReader, degree: int, pca: int | None) -> None:
+    params = {**PARAMS, "features": "polynomials", "pca": pca, "degree": degree, "block_size": 20_000}
+    design = generators.design_for(params, reader, EXECUTOR, 0)
+    assert design.degree == degree
+    np.testing.assert_allclose(np.square(_values(design, _rows())).mean(), 1.0, atol=0.15)
+    squares = np.square(_values(replace(design, kind="all"), _rows())).sum(axis=1)
+    np.testing.assert_allclose(np.mean((squares / design.bandwidth + 0.5) ** degree), 1.0, rtol=1e-9)
+
+
+def test_polynomials_of_nothing_are_refused(tmp_path: Path) -> None:
+    reader = _reader(tmp_path / "data", np.zeros((60, 3), np.float32))
+    with pytest.raises(
+        ParameterError, match=r"^bandwidth: all rows are zero; give a number, such as bandwidth=1$"
+    ):
+        generators.design_for({**PARAMS, "features": "polynomials"}, reader, EXECUTOR, 0)
+
+
+# ---------------------------------------------------------------- orders of columns
+
+
+def test_random_columns_come_once_a_pass(reader: BlockReader) -> None:
+    params = {**PARAMS, "features": "columns", "block_size": 8}
+    base = generators.design_for(params, reader, EXECUTOR, 3)
+    assert generators.stages_per_pass(params, D) == 3
+    orders = [generators.column_order(params, reader, EXECUTOR, 3, number) for number in (0, 0, 1)]
+    assert np.array_equal(orders[0], orders[1])
+    assert not np.array_equal(orders[0], orders[2])
+    designs = [generators.design_at(base, stage, orders[0]) for stage in range(4)]
+    assert [design.size for design in designs] == [8, 8, 4, 8]
+    columns = [design.columns for design in designs]
+    assert all(np.all(np.diff(own) > 0) for own in columns)
+    assert sorted(np.concatenate(columns[:3])) == list(range(D))
+    assert np.array_equal(columns[3], columns[0])
+    assert np.array_equal(_values(designs[2], _rows()), _rows()[:, columns[2]])
+
+
+def test_columns_with_replacement_are_drawn_anew(reader: BlockReader) -> None:
+    params = {**PARAMS, "features": "columns-replaced", "block_size": 8}
+    base = generators.design_for(params, reader, EXECUTOR, 3)
+    order = generators.column_order(params, reader, EXECUTOR, 3, 0)
+    assert order.shape == (0,)
+    columns = [generators.design_at(base, stage, order).columns for stage in range(300)]
+    assert all(np.all(np.diff(own) > 0) for own in columns)
+    assert np.array_equal(generators.design_at(base, 7, order).columns, columns[7])
+    counts = np.bincount(np.concatenate(columns), minlength=D)
+    assert counts.min() > 80  # of 120 on average
+    assert counts.max() < 160
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_frequency(tmp_path: Path, sparse: bool) -> None:
+    x = _rows()
+    x[:, 3] = 0.0
+    x[:, 7] = x[:, 9] = 1.0
+    reader = _reader(tmp_path / "data", sp.csr_matrix(x) if sparse else x)
+    order = generators.column_order({**PARAMS, "features": "frequency"}, reader, EXECUTOR, 0, 0)
+    counts = np.count_nonzero(x, axis=0)
+    assert list(order) == sorted(range(D), key=lambda j: (-counts[j], j))
+    assert list(order[:2]) == [7, 9]
+    assert order[-1] == 3
+
+
+def test_gradient_order() -> None:
+    cross = np.array([[3.0, 4.0], [0, 0], [-6, 0], [5, 0], [0, -6]])
+    assert list(generators.gradient_order(cross)) == [2, 4, 0, 3, 1]
+
+
+# ---------------------------------------------------------------- masks
+
+IMAGE = {"features": "kmeans-masks", "block_size": 32, "stages": 2, "mask_side": 3}
+
+
+def _images(n: int = 150) -> np.ndarray:
+    """Return images of 8 x 8 pixels in three channels, smooth and of some contrast."""
+    rng = np.random.default_rng(0)
+    coarse = rng.random((n, 3, 4, 4))
+    fine = np.repeat(np.repeat(coarse, 2, axis=2), 2, axis=3) + 0.05 * rng.standard_normal((n, 3, 8, 8))
+    return fine.reshape(n, -1).astype(np.float32)
+
+
+@pytest.mark.parametrize("features", ["kmeans-masks", "random-masks"])
+@pytest.mark.parametrize("contrast", [None, True])
+def test_masks(tmp_path: Path, features: str, contrast: bool | None) -> None:
+    x = _images()
+    reader = _reader(tmp_path / "data", x)
+    params = {**IMAGE, "features": features, "contrast": contrast}
+    generators.check_features(params, x.shape[1])
+    base = generators.design_for(params, reader, EXECUTOR, 0)
+    own = base.convolution
+    assert own is not None
+    assert (own.shape, own.side, own.masks.shape) == ((3, 8, 8), 3, (8, 27))
+    assert (own.contrast > 0) == bool(contrast)
+    stages = [generators.design_at(base, stage, _NO_ORDER) for stage in range(2)]
+    values = [_values(design, x) for design in stages]
+    np.testing.assert_allclose(values[0].mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(values[0].std(axis=0), 1.0, rtol=1e-5)
+    for stage, design in enumerate(stages):
+        assert design.convolution is not None
+        assert np.array_equal(design.convolution.masks, own.masks[4 * stage : 4 * stage + 4])
+    assert np.abs(np.corrcoef(values[0].ravel(), values[1].ravel())[0, 1]) < 0.95
+
+
+def test_polynomials_beside_masks(tmp_path: Path) -> None:
+    """A stage's masks are as many without them, and polynomials have a mean square of a tenth."""
+    x = _images()
+    reader = _reader(tmp_path / "data", x)
+    plain, expanded = (
+        generators.design_for({**IMAGE, **more}, reader, EXECUTOR, 0)
+        for more in ({}, {"block_size": 10_032, "expand": 10_000})
+    )
+    assert plain.convolution is not None
+    assert expanded.convolution is not None
+    assert np.array_equal(plain.convolution.masks, expanded.convolution.masks)
+    for stage in range(2):
+        alone, beside = (_values(generators.design_at(one, stage, _NO_ORDER), x) for one in (plain, expanded))
+        assert np.array_equal(beside[:, :32], alone)
+        np.testing.assert_allclose(np.square(beside[:, 32:]).mean(), 0.1, rtol=0.5 if stage else 0.1)
+
+
+def test_the_bandwidth_of_polynomials_beside_masks(tmp_path: Path) -> None:
+    """A number is taken as it is; the median is that of distances between the first stage's features."""
+    x = _images()
+    reader = _reader(tmp_path / "data", x)
+    params = {**IMAGE, "block_size": 40, "expand": 8}
+    given = generators.design_for({**params, "bandwidth": 5.0}, reader, EXECUTOR, 0)
+    assert given.bandwidth == 5.0
+    found = generators.design_for({**params, "bandwidth": "median"}, reader, EXECUTOR, 0)
+    z = _values(found.at(0), x)[:, :32]
+    distances = np.square(z[:, None] - z[None]).sum(axis=2)[np.triu_indices(len(z), 1)]
+    np.testing.assert_allclose(found.bandwidth, np.median(distances), rtol=1e-5)
+
+
+def test_responses_to_random_patches_are_white(tmp_path: Path) -> None:
+    """What whitening is for: masks respond to patches with about the same variance, around zero."""
+    patches, floor = masks.sample_patches(_images().astype(np.float64), (3, 8, 8), 3, seed=0, contrast=False)
+    assert floor == 0.0
+    assert patches.shape == (50_100, 27)
+    white = masks.whitening_of(patches, floor)
+    values = (patches - white.mean) @ white.matrix
+    np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-10)
+    spread = np.linalg.eigvalsh(values.T @ values / len(values))
+    before = np.linalg.eigvalsh(np.cov(patches.T))
+    assert before[-1] / before[0] > 20 > 3 > spread[-1] / spread[0]
+    np.testing.assert_allclose(white.matrix, white.matrix.T, atol=1e-12)
+
+
+def test_contrast_normalised_patches(tmp_path: Path) -> None:
+    images = _images().astype(np.float64)
+    patches, floor = masks.sample_patches(images, (3, 8, 8), 3, seed=0, contrast=True)
+    plain, _ = masks.sample_patches(images, (3, 8, 8), 3, seed=0, contrast=False)
+    expected = (plain - plain.mean(axis=1, keepdims=True)) / np.sqrt(plain.var(axis=1) + floor)[:, None]
+    np.testing.assert_allclose(patches, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(floor, 0.004 * plain.var(axis=1).mean(), rtol=1e-12)
+    # scaled images have the same patches
+    scaled, _ = masks.sample_patches(255 * images, (3, 8, 8), 3, seed=0, contrast=True)
+    np.testing.assert_allclose(scaled, patches, rtol=1e-9, atol=1e-12)
+
+
+def test_patches_are_cut_from_images() -> None:
+    images = np.arange(2 * 48, dtype=np.float64).reshape(2, 48)
+    patches, _ = masks.sample_patches(images, (3, 4, 4), 2, seed=0, contrast=False)
+    windows = {
+        images[i].reshape(3, 4, 4)[:, a : a + 2, b : b + 2].tobytes()
+        for i in range(2) for a in range(3) for b in range(3)
+    }  # fmt: skip
+    assert {patch.tobytes() for patch in patches} == windows
+
+
+def test_kmeans_finds_directions_of_clusters() -> None:
+    rng = np.random.default_rng(0)
+    centres = 10 * np.eye(6)
+    points = centres[rng.integers(0, 6, 3000)] + rng.standard_normal((3000, 6))
+    found = masks.kmeans(points, 12, 0)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1)
+    assert set(found.argmax(axis=1)) == set(range(6))
+
+
+def test_kmeans_of_few_points_leaves_no_centre_at_nothing() -> None:
+    points = np.eye(3)[[0, 0, 1, 1, 2]]
+    found = masks.kmeans(points, 4, 0)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1)
+    assert set(found.argmax(axis=1)) == {0, 1, 2}
+
+
+def test_masks_are_those_of_all_models(tmp_path: Path) -> None:
+    reader = _reader(tmp_path / "data", _images())
+    base = generators.design_for({**IMAGE, "models": 3}, reader, EXECUTOR, 0)
+    assert base.convolution is not None
+    assert len(base.convolution.masks) == 4 * 2 * 3
+
+
+def test_images_without_anything_on_them_are_refused(tmp_path: Path) -> None:
+    reader = _reader(tmp_path / "data", np.ones((60, 192), np.float32))
+    with pytest.raises(ParameterError, match="masks respond to no image; are all of them alike"):
+        generators.design_for(IMAGE, reader, EXECUTOR, 0)
+
+
+# ---------------------------------------------------------------- promises
+
+ALL = [
+    {"features": "fourier", "pca": 5},
+    {"features": "logits"},
+    {"features": "polynomials", "degree": 2},
+    {"features": "frequency", "block_size": 7},
+    {"features": "kmeans-masks", "image": "5x4x1", "mask_side": 2, "pool": 1},
+    {"features": "random-masks", "image": "5x4x1", "mask_side": 3, "contrast": True},
+    {"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 20, "expand": 12},
+]
+
+
+@pytest.fixture
+def dask_executor() -> Iterator[Executor]:
+    executor = start_local(2, 1, None)
+    yield executor
+    executor.close()
+
+
+def _prepared(params: dict[str, Any], reader: BlockReader, executor: Executor) -> list[np.ndarray]:
+    design = generators.design_for(params, reader, executor, 11)
+    order = generators.column_order(params, reader, executor, 11, 0)
+    found = [np.float64(design.bandwidth), order]
+    if design.projection is not None:
+        found += [design.projection.mean, design.projection.components]
+    if design.convolution is not None:
+        own = design.convolution
+        found += [own.masks, own.offsets, own.means, own.scales]
+    return [np.asarray(array) for array in found]
+
+
+def test_the_same_bits_with_workers(tmp_path: Path, dask_executor: Executor) -> None:
+    reader = _reader(tmp_path / "data", _rows())
+    for params in ALL:
+        merged = {**PARAMS, **params}
+        serial, remote = (_prepared(merged, reader, executor) for executor in (EXECUTOR, dask_executor))
+        for one, other in zip(serial, remote, strict=True):
+            assert np.array_equal(one, other), params
+
+
+@pytest.mark.parametrize("params", ALL, ids=str)
+def test_a_probe_costs_what_a_stage_costs(reader: BlockReader, params: dict[str, Any]) -> None:
+    merged = {**PARAMS, **params}
+    generators.check_features(merged, D)
+    probe = generators.probe_design(merged, D, 0)
+    base = generators.design_for(merged, reader, EXECUTOR, 0)
+    order = generators.column_order(merged, reader, EXECUTOR, 0, 0)
+    stage = generators.design_at(base, 1, order)
+    assert probe.kind == stage.kind
+    assert probe.width(D) == stage.width(D) == generators.block_width(merged, D)
+    dtype = np.dtype(np.float32)
+    assert probe.work_bytes(D, dtype) == stage.work_bytes(D, dtype)
+    assert np.isfinite(_values(probe, _rows(40))).all()
+
+
+REFUSED = [
+    ({"features": "sines"}, "features=sines: expected one of columns, columns-replaced, frequency, gradient, "
+     "fourier, logits, polynomials, random-masks, kmeans-masks"),
+    ({"features": "columns", "pca": 3}, "pca=3: used with features=fourier|logits|polynomials only; leave it out"),
+    ({"features": "frequency", "bandwidth": 1.0},
+     "bandwidth=1.0: used with features=fourier|logits|polynomials only; leave it out"),
+    ({"features": "fourier", "expand": 3},
+     "expand=3: used with features=random-masks|kmeans-masks only; leave it out"),
+    ({"features": "random-masks", "degree": 3},
+     "degree=3: used with features=polynomials, or with expand, only; leave it out"),
+    ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30, "expand": 12},
+     "block_size=30, expand=12: a mask makes 8 features; take a multiple + 12, such as 28"),
+    ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30, "expand": 30},
+     "block_size=30, expand=30: a mask makes 8 features; take a multiple + 30, such as 38"),
+    ({"features": "fourier", "degree": 3}, "degree=3: used with features=polynomials only; leave it out"),
+    ({"features": "logits", "contrast": False},
+     "contrast=False: used with features=random-masks|kmeans-masks only; leave it out"),
+    ({"pca": 21}, "pca=21: rows have only 20 features"),
+    ({"features": "random-masks"}, "rows of 20 features are no square images of one or three channels; "
+     "say what they are, such as image=28x28x1"),
+    ({"features": "random-masks", "image": "5x4"}, "image=5x4: expected HEIGHTxWIDTHxCHANNELS, such as 32x32x3"),
+    ({"features": "random-masks", "image": "5x5x1"},
+     "image=5x5x1: that is 25 values, but rows have 20 features"),
+    ({"features": "random-masks", "image": "5x4x1"}, "mask_side=6, pool=2: an image of 5 x 4 pixels has no 2 x 2 "
+     "regions of places for a mask; make them smaller"),
+    ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30},
+     "block_size=30: a mask makes 8 features; take a multiple, such as 24"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("params", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_refusals(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError) as error:
+        generators.check_features({**PARAMS, **params}, D)
+    assert str(error.value) == message
+
+
+def test_square_images_are_recognised() -> None:
+    for n_features, shape in ((3072, (3, 32, 32)), (784, (1, 28, 28))):
+        assert generators._image_shape({}, n_features) == shape
+    assert generators._image_shape({"image": "5x4x2"}, 40) == (2, 5, 4)

@@ -1,0 +1,351 @@
+"""The loop alone, on a solver that does nothing: limits, evaluation, early stop, divergence, interruption."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distls.solvers.loop
+from distls.execution.serial import SerialExecutor
+from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
+from distls.solvers.solver import RoundReport, State, Status, Weights
+from distls.storage.errors import FormatError
+from distls.training.callbacks import History, RoundEvent
+
+
+@dataclass
+class Counting(State):
+    """The number of rounds, as an array."""
+
+    value: np.ndarray = field(default_factory=lambda: np.zeros((1, 1)))
+
+
+class Fake:
+    """Does rounds of a given share of a pass; its weights are the number of rounds."""
+
+    state_type = Counting
+
+    def __init__(self, share: float = 1.0, at_round: Callable[[int], float] = lambda round: 1.0) -> None:
+        self.share, self.at_round = share, at_round
+        self.bad_state_at = 0
+
+    def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
+        done = state.round + 1
+        report = RoundReport(
+            running_loss=self.at_round(done), running_error=0.5, n_rows=10, bytes_read=7, cached_bytes=0,
+            kernel_seconds=0.0, wait_seconds=0.0, averaging={"penalty": math.nan}, worker_peaks={"a": 1},
+        )  # fmt: skip
+        return Counting(done, state.passes + self.share, np.full((1, 1), float(done))), report
+
+    def status(self, state: Counting) -> Status:
+        return Status.DIVERGED if state.round == self.bad_state_at else Status.RUNNING
+
+    def weights(self, state: Counting) -> Weights:
+        return Weights(state.value, np.zeros(1))
+
+
+class Watching:
+    """Notes every call in a shared diary; may interrupt."""
+
+    def __init__(self, name: str, diary: list[Any], stop_at: int = 0) -> None:
+        self.name, self.diary, self.stop_at = name, diary, stop_at
+
+    def on_start(self, start: object) -> None:
+        raise AssertionError("the loop is not what starts a fit")
+
+    def on_round(self, event: RoundEvent) -> None:
+        self.diary.append((self.name, event.record["round"]))
+        if event.record["round"] == self.stop_at:
+            raise KeyboardInterrupt
+
+    def on_end(self, status: Status, state: Any) -> None:
+        self.diary.append((self.name, status, state.round))
+
+
+class Scripted:
+    """Evaluates round r as `values[r]`, and notes which weights it was given."""
+
+    def __init__(self, **fields: Callable[[int], Any]) -> None:
+        self.fields, self.rounds = fields, []
+
+    def __call__(self, weights: Weights) -> dict[str, Any]:
+        done = int(weights.coefficients[0, 0])
+        self.rounds.append(done)
+        return {name: value(done) for name, value in self.fields.items()}
+
+
+def run(
+    solver: Fake, evaluate: Any = None, state: Counting | None = None, *callbacks: Any, **limits: Any
+) -> Solution:
+    options = {name: limits.pop(name) for name in ("progress", "best_weights", "keep_best") if name in limits}
+    return solve(
+        solver, state or Counting(), SerialExecutor(), limits=Limits(**limits),
+        evaluate=evaluate or Scripted(), callbacks=callbacks, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("share", "limit", "rounds"),
+    [(1.0, 3, 3), (0.25, 0.6, 3), (1 / 3, 1, 3), (0.1, 0.3, 3), (0.1, 0.31, 4), (2.5, 1, 1)],
+)
+def test_a_fit_ends_with_the_round_that_reaches_the_passes(share: float, limit: float, rounds: int) -> None:
+    solution = run(Fake(share), max_passes=limit)
+    assert (solution.status, solution.state.round) == (Status.MAX_PASSES, rounds)
+    assert solution.record["passes"] == solution.state.passes
+
+
+def test_a_limit_already_met_does_no_round() -> None:
+    evaluate = Scripted()
+    solution = run(Fake(), evaluate, Counting(5, 5.0, np.full((1, 1), 5.0)), max_passes=5)
+    assert (solution.status, solution.state.round, solution.record) == (Status.MAX_PASSES, 5, {})
+    assert solution.weights.coefficients[0, 0] == 5
+    assert evaluate.rounds == []
+
+
+class Clock:
+    """A clock that only moves when told."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_seconds_count_training_and_not_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(distls.solvers.loop, "time", SimpleNamespace(perf_counter=clock))
+
+    def later(seconds: float) -> Callable[[int], float]:
+        def wait(_: int) -> float:
+            clock.now += seconds
+            return 1.0
+
+        return wait
+
+    solution = run(Fake(at_round=later(2.0)), Scripted(objective=later(100.0)), max_seconds=5.0, eval_every=1)
+    assert (solution.status, solution.state.round) == (Status.MAX_SECONDS, 3)
+    assert (solution.progress.seconds, solution.progress.eval_seconds) == (6.0, 300.0)
+    assert (solution.record["seconds"], solution.record["eval_seconds"]) == (6.0, 300.0)
+
+
+def bounded(kind: str, **fields: Any) -> Scripted:
+    """Objectives 10 + 8/round, with the values 8, 2, 6, 1.5 of their certificates."""
+    values = {1: 8.0, 2: 2.0, 3: 6.0, 4: 1.5}
+    return Scripted(
+        objective=lambda done: 10.0 + 8.0 / done,
+        certificate=lambda done: {"kind": kind, "value": values[done]},
+        **fields,
+    )
+
+
+def certificates(evaluate: Scripted, state: Counting | None = None, **options: Any) -> list[float]:
+    """Return the values that rounds report."""
+    history = History()
+    run(Fake(), evaluate, state, history, max_passes=4, eval_every=1, **options)
+    return [record["certificate"]["value"] for record in history.records]
+
+
+@pytest.mark.parametrize("kind", ["duality_gap", "strong_convexity"])
+def test_a_certificate_remembers_the_best_bound_of_the_optimum(kind: str) -> None:
+    # the optimum is at least 10, 12, 6.67, 10.5
+    assert certificates(bounded(kind)) == [8.0, 2.0, 10.0 + 8.0 / 3 - 12.0, 0.0]
+
+
+def test_the_bound_of_a_certificate_survives_a_resume() -> None:
+    state = Counting(2, 2.0, np.full((1, 1), 2.0))
+    progress = Progress(evaluated_at=2.0, bound=12.0)
+    assert certificates(bounded("duality_gap"), state, progress=progress) == [10.0 + 8.0 / 3 - 12.0, 0.0]
+    assert progress_of({"progress": asdict(Progress(bound=12.0))}, "a file").bound == 12.0
+    with pytest.raises(FormatError, match="a file: not written by distls"):
+        progress_of({"progress": asdict(Progress(bound="12"))}, "a file")  # type: ignore[arg-type]
+
+
+def test_norms_and_other_problems_bound_nothing() -> None:
+    assert certificates(bounded("gradient_norm")) == [8.0, 2.0, 6.0, 1.5]
+    other = bounded("duality_gap", preliminary=lambda done: done < 3)
+    assert certificates(other) == [8.0, 2.0, 6.0, 1.5]
+
+
+def test_seconds_before_a_resume_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distls.solvers.loop, "time", SimpleNamespace(perf_counter=Clock()))
+    solution = run(Fake(), max_seconds=5.0, max_passes=3, progress=Progress(seconds=4.0))
+    assert (solution.status, solution.progress.seconds) == (Status.MAX_PASSES, 4.0)
+    assert run(Fake(), max_seconds=5.0, progress=Progress(seconds=5.0)).status == Status.MAX_SECONDS
+
+
+def _certificate(value: Callable[[int], float | None]) -> Callable[[int], dict[str, Any]]:
+    return lambda round: {"kind": "strong_convexity", "value": value(round)}
+
+
+def test_tolerance_is_met_at_equality() -> None:
+    evaluate = Scripted(objective=lambda r: 1.0, certificate=_certificate(lambda r: 1 / r))
+    solution = run(Fake(), evaluate, max_passes=100, tol=0.25, eval_every=1)
+    assert (solution.status, solution.state.round) == (Status.CONVERGED, 4)
+    assert solution.record["certificate"]["value"] == 0.25
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_no_certificate_never_converges(value: float | None) -> None:
+    evaluate = Scripted(objective=lambda r: 1.0, certificate=_certificate(lambda r: value))
+    assert run(Fake(), evaluate, max_passes=3, tol=0.25, eval_every=1).status == Status.MAX_PASSES
+
+
+@pytest.mark.parametrize(
+    ("share", "every", "evaluated"),
+    [
+        (1.0, 0, []),
+        (1.0, math.inf, [5]),
+        (1.0, 1, [1, 2, 3, 4, 5]),
+        (1.0, 2, [2, 4, 5]),
+        (0.1, 2, [20, 40, 50]),
+        (0.5, 0.75, [2, 4, 6, 8, 10]),
+    ],
+)
+def test_evaluation_comes_every_so_many_passes_and_at_the_end(
+    share: float, every: float, evaluated: list[int]
+) -> None:
+    evaluate = Scripted(objective=lambda r: 1.0)
+    solution = run(Fake(share), evaluate, max_passes=5, eval_every=every)
+    assert evaluate.rounds == evaluated
+    assert ("objective" in solution.record) == bool(evaluated)
+
+
+ERRORS = {1: 0.5, 2: 0.3, 3: 0.4, 4: 0.3, 5: 0.2}
+
+
+@pytest.mark.parametrize(
+    ("patience", "passes", "status", "ended", "best"),
+    [
+        (1, 9, Status.EARLY_STOPPED, 3, 2),
+        (2, 9, Status.EARLY_STOPPED, 4, 2),  # an equal error is no better one
+        (3, 4, Status.MAX_PASSES, 4, 2),
+        (3, 5, Status.MAX_PASSES, 5, 5),
+    ],
+)
+def test_patience_publishes_the_best(
+    patience: int, passes: int, status: Status, ended: int, best: int
+) -> None:
+    kept: list[float] = []
+    evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
+    solution = run(
+        Fake(), evaluate, max_passes=passes, patience=patience, eval_every=1,
+        keep_best=lambda weights: kept.append(weights.coefficients[0, 0]),
+    )  # fmt: skip
+    assert (solution.status, solution.state.round) == (status, ended)
+    assert solution.weights.coefficients[0, 0] == best == kept[-1]
+    assert kept == sorted(kept)
+    assert solution.record["eval_error"] == ERRORS[best]
+    assert solution.progress.best == {"error": ERRORS[best], "round": best, "misses": ended - best}
+
+
+def test_what_the_callbacks_saw_does_not_change_when_the_best_is_evaluated_again() -> None:
+    seen: list[RoundEvent] = []
+    watcher = Watching("a", [])
+    watcher.on_round = seen.append  # type: ignore[method-assign]
+    evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
+    run(Fake(), evaluate, None, watcher, max_passes=9, patience=1, eval_every=1)
+    assert [event.record["eval_error"] for event in seen] == [0.5, 0.3, 0.4]
+
+
+def test_patience_goes_on_after_a_resume() -> None:
+    progress = Progress(evaluated_at=3.0, best={"error": 0.3, "round": 2, "misses": 1})
+    kept = Weights(np.full((1, 1), 2.0), np.zeros(1))
+    evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
+    solution = run(
+        Fake(), evaluate, Counting(3, 3.0, np.full((1, 1), 3.0)),
+        max_passes=9, patience=2, eval_every=1, progress=progress, best_weights=kept,
+    )  # fmt: skip
+    assert (solution.status, solution.state.round) == (Status.EARLY_STOPPED, 4)
+    assert solution.weights is kept
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_is_divergence(value: float) -> None:
+    diary: list[Any] = []
+    evaluate = Scripted(objective=lambda r: 1.0)
+    solver = Fake(at_round=lambda r: value if r == 2 else 1.0)
+    solution = run(solver, evaluate, None, Watching("a", diary), max_passes=9)
+    assert solution.status == Status.DIVERGED
+    assert diary == [("a", 1), ("a", 2), ("a", Status.DIVERGED, 2)]
+    assert evaluate.rounds == []
+    assert solution.record["running_loss"] is None
+    assert solution.record["averaging"] == {"penalty": None}
+    json.dumps(solution.record, allow_nan=False)
+
+
+def test_weights_that_are_not_finite_are_divergence() -> None:
+    solver = Fake()
+    solver.bad_state_at = 3
+    solution = run(solver, max_passes=9)
+    assert (solution.status, solution.state.round) == (Status.DIVERGED, 3)
+
+
+def test_an_objective_that_is_not_finite_is_divergence() -> None:
+    evaluate = Scripted(objective=lambda r: math.inf, certificate=_certificate(lambda r: math.nan))
+    solution = run(Fake(), evaluate, max_passes=9, eval_every=1)
+    assert (solution.status, solution.state.round) == (Status.DIVERGED, 1)
+    json.dumps(solution.record, allow_nan=False)
+
+
+def test_callbacks_are_called_in_order() -> None:
+    diary: list[Any] = []
+    run(Fake(), None, None, Watching("a", diary), Watching("b", diary), max_passes=2)
+    end = Status.MAX_PASSES, 2
+    assert diary == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", *end), ("b", *end)]
+
+
+@pytest.mark.parametrize("who", ["a", "b"])
+def test_interrupted_in_a_callback_the_round_before_counts(who: str) -> None:
+    diary: list[Any] = []
+    watchers = [Watching(name, diary, 3 if name == who else 0) for name in "ab"]
+    solution = run(Fake(), None, None, *watchers, max_passes=9)
+    assert (solution.status, solution.state.round) == (Status.INTERRUPTED, 2)
+    assert (solution.weights.coefficients[0, 0], solution.record["round"]) == (2, 2)
+    assert diary[-2:] == [("a", Status.INTERRUPTED, 2), ("b", Status.INTERRUPTED, 2)]
+    assert (("b", 3) in diary) == (who == "b")
+
+
+def test_interrupted_in_the_first_round_nothing_is_done() -> None:
+    def stop(_: int) -> float:
+        raise KeyboardInterrupt
+
+    solution = run(Fake(at_round=stop), max_passes=9)
+    assert (solution.status, solution.state.round, solution.record) == (Status.INTERRUPTED, 0, {})
+
+
+def test_interrupted_in_an_evaluation_the_round_before_counts() -> None:
+    def stop(done: int) -> float:
+        if done == 2:
+            raise KeyboardInterrupt
+        return 1.0
+
+    solution = run(Fake(), Scripted(objective=stop), max_passes=9, eval_every=1)
+    assert (solution.status, solution.state.round) == (Status.INTERRUPTED, 1)
+    assert solution.progress.evaluated_at == 1
+
+
+def test_an_error_ends_the_callbacks_too_and_is_raised() -> None:
+    def fail(done: int) -> float:
+        if done == 3:
+            raise OSError("gone")
+        return 1.0
+
+    diary: list[Any] = []
+    with pytest.raises(OSError, match="gone"):
+        run(Fake(at_round=fail), None, None, Watching("a", diary), max_passes=9)
+    assert diary == [("a", 1), ("a", 2), ("a", Status.RUNNING, 2)]
+
+
+def test_the_record_is_json() -> None:
+    evaluate = Scripted(objective=lambda r: 0.5, certificate=_certificate(lambda r: math.inf))
+    record = run(Fake(), evaluate, max_passes=1).record
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert list(record)[:4] == ["round", "passes", "seconds", "eval_seconds"]
+    assert record["certificate"] == {"kind": "strong_convexity", "value": None}

@@ -1,0 +1,130 @@
+"""Regularisation paths: where they start, what each point starts from, what is kept, told and published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import StopAfter
+from helpers import labelled_rows, write_dataset
+
+from distls.cli.report import describe, run_lines
+from distls.columns.sharding import add_columns
+from distls.evaluation.evaluate import evaluate
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import ParameterError
+from distls.storage.model.model import load_model, used_rows
+from distls.training.fitting import fit, resume
+from distls.training.run_folder import Run
+from distls.workers.penalties.registry import prox_rows, zero_from
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    x, y = labelled_rows(400, 60, 3)
+    return add_columns(write_dataset(tmp_path_factory.mktemp("data") / "d", x, y).path)
+
+
+def _path(dataset: Dataset, run: Path, **options: Any) -> Any:
+    params = {"alpha": "path", "alphas": 4, **options.pop("params", {})}
+    return fit("bcd", dataset, run, params=params, passes=60, **options)
+
+
+@pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "elasticnet", "sparse-group"])
+def test_zero_is_optimal_from_there_on(penalty: str) -> None:
+    gradient = np.random.default_rng(3).standard_normal((20, 4))
+    alpha = zero_from(penalty, gradient, 0.3)
+    assert not prox_rows(penalty, -gradient, alpha * (1 + 1e-9), 0.3).any()
+    assert prox_rows(penalty, -gradient, alpha * (1 - 1e-6), 0.3).any()
+
+
+def test_a_path_goes_down_from_zero_weights(dataset: Dataset, tmp_path: Path) -> None:
+    result = _path(dataset, tmp_path / "run")
+    children = (
+        result.record["children"] if "children" in result.record else _status(tmp_path / "run")["children"]
+    )
+    alphas = [child["params"]["alpha"] for child in children]
+    np.testing.assert_allclose(np.diff(np.log(alphas)), np.log(1e-3) / 3)
+    rows = [child["non_zero_rows"] for child in children]
+    assert (rows[0], children[0]["passes"]) == (0, 1.0)
+    assert rows == sorted(rows)
+    assert 0 < rows[1] < rows[-1]
+    for number, child in enumerate(children):
+        model = load_model(tmp_path / "run" / "children" / f"{number:03d}")
+        assert len(used_rows(model.weights)) == child["non_zero_rows"]
+        assert model.params["alpha"] == child["params"]["alpha"]
+    assert result.model.sha256 == load_model(tmp_path / "run" / "children" / "003").sha256
+    assert result.passes == pytest.approx(sum(child["passes"] for child in children))
+
+
+def _status(run: Path) -> dict[str, Any]:
+    return json.loads((run / "status.json").read_text())
+
+
+def test_each_point_starts_from_the_one_before(dataset: Dataset, tmp_path: Path) -> None:
+    _path(dataset, tmp_path / "run")
+    children = _status(tmp_path / "run")["children"]
+    last = children[-1]["params"]
+    assert last["init"] == str((tmp_path / "run" / "children" / "002").resolve())
+    again = fit("bcd", dataset, params={**last, "alphas": None}, passes=60)
+    assert again.model.sha256 == load_model(tmp_path / "run").sha256
+    first = Run.open(tmp_path / "run" / "children" / "003").events()[0]
+    before = Run.open(tmp_path / "run" / "children" / "002").events()[0]
+    assert first["running_loss"] < before["running_loss"] <= 3.0
+
+
+def test_alphas_are_given_in_any_order_and_one_is_selected(dataset: Dataset, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = _path(dataset, run, params={"alphas": "1e-3:1e-1:1e-2"}, select=dataset, eval_data=dataset)
+    children = _status(run)["children"]
+    assert [child["params"]["alpha"] for child in children] == [1e-1, 1e-2, 1e-3]
+    errors = [child["error"] for child in children]
+    assert result.selected["alpha"] == [1e-1, 1e-2, 1e-3][int(np.argmin(errors))]
+    assert [child["eval_error"] for child in children] == errors
+    assert evaluate(run, dataset).error == pytest.approx(min(errors))
+
+
+def test_an_interrupted_path_is_resumed(dataset: Dataset, tmp_path: Path) -> None:
+    whole = _path(dataset, tmp_path / "whole")
+    stopped = _path(dataset, tmp_path / "run", callbacks=[StopAfter(4)])
+    assert stopped.status == "INTERRUPTED"
+    assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
+    assert _status(tmp_path / "run")["children"][-1]["non_zero_rows"] == len(used_rows(whole.model.weights))
+
+
+def test_report_and_info_tell_of_sparse_models(dataset: Dataset, tmp_path: Path) -> None:
+    _path(dataset, tmp_path / "run", eval_data=dataset)
+    lines = run_lines(tmp_path / "run")
+    table = lines.index(next(line for line in lines if "non-zero rows" in line and "alpha" in line))
+    children = _status(tmp_path / "run")["children"]
+    for line, child in zip(lines[table + 1 :], children, strict=False):
+        assert f"{child['non_zero_rows']:,}" in line
+        assert f"{100 * (1 - child['eval_error']):.2f}" in line
+    plot = [line for line in lines if "####" in line]
+    assert len(plot) == 4
+    described = describe(tmp_path / "run")
+    model = load_model(tmp_path / "run")
+    assert described["non_zero_rows"] == children[-1]["non_zero_rows"]
+    column, weight = described["top_features"][str(model.classes[0])][0]
+    assert weight == model.weights[:, 0].max() == model.weights[column, 0]
+    assert Run.open(tmp_path / "run").config["grid"][0]["alpha"] == "path"
+
+
+REFUSED = [
+    ({"penalty": "l2"}, "no alpha makes all weights zero with penalty=l2; list them"),
+    ({"penalty": ["l1", "l1l2"]}, "alpha=path: with one value of each other parameter"),
+    ({"alpha": 1e-3}, "alphas=4: of alpha=path only; leave it out"),
+    ({"alphas": 1}, "alphas=1: expected a whole number of at least 2"),
+    ({"alphas": "1:0"}, "alphas=1:0: expected numbers greater than 0 with colons"),
+]
+
+
+@pytest.mark.parametrize(("params", "message"), REFUSED)
+def test_paths_that_make_no_sense_are_refused(
+    dataset: Dataset, tmp_path: Path, params: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        _path(dataset, tmp_path / "run", params=params, select=dataset)

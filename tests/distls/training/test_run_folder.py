@@ -1,0 +1,192 @@
+"""Run folders: what they refuse, what survives a crash, what is read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distls.solvers.solver import State
+from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
+from distls.training.run_folder import Run, is_run
+
+CONFIG = {
+    "format_version": 1,
+    "method": "mcid",
+    "dataset": "/data",
+    "dataset_fingerprint": "",
+    "seed": 0,
+    "grid": [{}],
+}
+
+
+@dataclass
+class Small(State):
+    """A state of one array and one number."""
+
+    values: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    scale: float = 1.0
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run.create(tmp_path / "run", CONFIG)
+
+
+def test_created_and_opened(tmp_path: Path) -> None:
+    made = Run.create(tmp_path / "a" / "b", CONFIG)
+    assert is_run(made.path)
+    assert Run.open(made.path).config == CONFIG
+    assert made.status == {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
+    assert made.events() == []
+    assert made.load_checkpoint(Small) is None
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert is_run(Run.create(tmp_path / "empty", CONFIG).path)
+
+
+def _run_there(path: Path) -> None:
+    Run.create(path, CONFIG)
+
+
+def _file_there(path: Path) -> None:
+    path.write_text("mine")
+
+
+def _folder_there(path: Path) -> None:
+    path.mkdir()
+    (path / "thesis.tex").write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (_run_there, "{0} is a run already; `distls resume {0}` continues it, or choose another name"),
+        (_file_there, "{0} exists and is not empty; choose another name for the run"),
+        (_folder_there, "{0} exists and is not empty; choose another name for the run"),
+    ],
+)
+def test_what_is_there_is_not_touched(tmp_path: Path, prepare: Any, message: str) -> None:
+    path = tmp_path / "there"
+    prepare(path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(MismatchError) as caught:
+        Run.create(path, {"other": True})
+    assert str(caught.value) == message.format(path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError) as caught:
+        Run.create(tmp_path / "file" / "run", CONFIG)
+    start = f"cannot write the run {tmp_path}/file/run: "
+    assert str(caught.value).startswith(start)
+    assert str(caught.value).endswith("; choose a writable place")
+
+
+def test_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(FormatError) as caught:
+        Run.open(tmp_path / "none")
+    assert str(caught.value) == f"{tmp_path}/none: no such run"
+    with pytest.raises(FormatError) as caught:
+        Run.open(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: not a run (no config.json)"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"passes": NaN}', "7"])
+@pytest.mark.parametrize("name", ["config", "status"])
+def test_files_that_cannot_be_read_are_named(run: Run, name: str, content: str) -> None:
+    (run.path / f"{name}.json").write_text(content)
+    with pytest.raises(FormatError) as caught:
+        getattr(Run.open(run.path), name)
+    assert str(caught.value) == f"{run.path}: {name}.json cannot be read"
+
+
+def test_a_run_of_another_version_is_refused(run: Run) -> None:
+    (run.path / "config.json").write_text('{"format_version": 2}')
+    with pytest.raises(FormatError) as caught:
+        _ = run.config
+    assert str(caught.value) == f"{run.path}: config.json is of version 2, expected 1"
+
+
+def _events(run: Run, rounds: int) -> list[dict[str, Any]]:
+    events = [{"round": done, "passes": done / 2} for done in range(1, rounds + 1)]
+    for event in events:
+        run.append_event(event)
+    return events
+
+
+def test_a_line_cut_off_by_a_crash_is_left_out(run: Run) -> None:
+    events = _events(run, 3)
+    path = run.path / "events.jsonl"
+    whole = path.read_bytes()
+    for cut in range(1, len(json.dumps(events[2])) + 1):
+        path.write_bytes(whole[:-cut])
+        assert run.events() == events[:2]
+    run.truncate_events(2)
+    run.append_event(events[2])
+    assert run.events() == events
+
+
+def test_events_after_the_checkpoint_are_dropped(run: Run) -> None:
+    events = _events(run, 5)
+    run.truncate_events(3)
+    assert run.events() == events[:3]
+    run.truncate_events(9)
+    assert run.events() == events[:3]
+    run.truncate_events(0)
+    assert (run.path / "events.jsonl").read_text() == ""
+
+
+def test_the_last_two_checkpoints_are_kept_and_the_newest_is_read(run: Run) -> None:
+    for done in (1, 2, 999_999, 1_000_000):
+        state = Small(done, done / 2, np.arange(3.0) * done, 0.1)
+        run.save_checkpoint(state, {"progress": {"seconds": float(done)}})
+    assert [path.name for path in run.checkpoints()] == ["round-999999", "round-1000000"]
+    found = run.load_checkpoint(Small)
+    assert found is not None
+    state, extra = found
+    assert (state.round, state.passes, state.scale) == (1_000_000, 500_000.0, 0.1)
+    assert state.values.tolist() == [0.0, 1e6, 2e6]
+    assert extra == {"progress": {"seconds": 1e6}}
+    run.clear()
+    assert run.checkpoints() == []
+
+
+def test_half_written_checkpoints_are_not_seen(run: Run) -> None:
+    run.save_checkpoint(Small(3), {})
+    for name in ("round-000004.1234abcd.partial", "round-000005.1234abcd.old", "round-9", "other"):
+        (run.path / "checkpoints" / name).mkdir()
+    assert [path.name for path in run.checkpoints()] == ["round-000003"]
+
+
+def test_a_failed_checkpoint_leaves_the_one_before(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.save_checkpoint(Small(1), {})
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError):
+        run.save_checkpoint(Small(2), {})
+    monkeypatch.undo()
+    assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["round-000001"]
+
+
+def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
+    run.save_checkpoint(Small(1), {})
+    path = run.checkpoints()[0] / "values.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptDataError) as caught:
+        run.load_checkpoint(Small)
+    assert str(caught.value) == f"{path}: its bytes do not match bundle.json"

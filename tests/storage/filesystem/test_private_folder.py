@@ -1,0 +1,77 @@
+"""What is read back with trust comes from folders that nobody else can write to."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from distls.storage.filesystem.private_folder import NotPrivateError, private_folder
+
+OTHER = 12345
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_what_it_makes_is_closed_to_others(tmp_path: Path) -> None:
+    made = private_folder(tmp_path / "new" / "own")
+    assert made == tmp_path / "new" / "own"
+    assert _mode(made) == 0o700
+    assert private_folder(made) == made
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777, 0o1777])
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own").chmod(mode)
+    with pytest.raises(NotPrivateError) as caught:
+        private_folder(tmp_path / "own")
+    assert str(caught.value) == f"other users can write to {tmp_path}/own"
+
+
+def test_a_folder_that_others_can_only_read_serves(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own").chmod(0o755)
+    assert private_folder(tmp_path / "own") == tmp_path / "own"
+
+
+def test_a_folder_that_anyone_can_replace_is_refused(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(NotPrivateError) as caught:
+        private_folder(shared / "deep" / "own")
+    assert str(caught.value) == f"other users can replace {shared}/deep/own: they can write to {shared}"
+    shared.chmod(0o1777)
+    assert private_folder(shared / "deep" / "own") == shared / "deep" / "own"
+
+
+def test_a_link_is_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(private_folder(tmp_path / "real"))
+    assert private_folder(tmp_path / "link") == tmp_path / "real"
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@needs_root
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir(mode=0o700)
+    os.chown(tmp_path / "own", OTHER, OTHER)
+    with pytest.raises(NotPrivateError) as caught:
+        private_folder(tmp_path / "own")
+    assert str(caught.value) == f"{tmp_path}/own belongs to another user"
+
+
+@needs_root
+def test_who_owns_a_sticky_folder_can_replace_what_is_in_it(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    os.chown(shared, OTHER, OTHER)
+    with pytest.raises(NotPrivateError, match="other users can replace"):
+        private_folder(shared / "own")

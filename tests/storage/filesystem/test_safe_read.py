@@ -1,0 +1,266 @@
+"""Reading what somebody else may have made: bounded, regular, inside its folder, and never code."""
+
+import ast
+import json
+import os
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distls.storage.errors import FormatError
+from distls.storage.filesystem.paths import StorePath
+from distls.storage.filesystem.safe_read import (
+    LARGEST_JSON,
+    open_regular,
+    read_array_file,
+    read_bytes,
+    read_json,
+    read_object,
+    refuse_links,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a file two levels down, and a secret beside it."""
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "folder" / "inner" / "file.json").write_text('{"a": 1}')
+    (tmp_path / "secret.json").write_text('{"secret": 1}')
+    return tmp_path / "folder"
+
+
+def refusal(function, *arguments):
+    with pytest.raises(FormatError) as caught:
+        function(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# -- links and things that are no files ------------------------------------------------------------------
+
+READERS = [read_bytes, read_json, read_array_file, open_regular]
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("linked", ["the file", "its folder"])
+def test_a_link_out_of_the_folder(folder, read, linked):
+    path = folder / "inner" / "file.json"
+    if linked == "the file":
+        path.unlink()
+        path.symlink_to(folder.parent / "secret.json")
+    else:
+        (folder / "inner").rename(folder.parent / "elsewhere")
+        (folder / "inner").symlink_to(folder.parent / "elsewhere")
+    message = f"{path}: a link leads out of {folder}; all its files must be inside it: copy them there"
+    assert refusal(read, path, folder) == message
+
+
+def test_links_that_stay_inside_and_a_link_to_the_folder(folder):
+    (folder / "again.json").symlink_to("inner/file.json")
+    (folder / "absolute.json").symlink_to(folder / "inner" / "file.json")
+    (folder.parent / "link").symlink_to(folder)
+    for root in (folder, folder.parent / "link"):
+        for name in ("again.json", "absolute.json", "inner/file.json"):
+            assert read_json(root / name, root) == {"a": 1}
+
+
+def test_a_folder_whose_name_starts_like_another(folder):
+    (folder.parent / "folder-two").mkdir()
+    (folder.parent / "folder-two" / "x.json").write_text("{}")
+    (folder / "x.json").symlink_to("../folder-two/x.json")
+    assert "a link leads out of" in refusal(read_json, folder / "x.json", folder)
+
+
+def test_the_link_to_the_folder_may_be_turned_to_another(folder):
+    other, link = folder.parent / "other", folder.parent / "link"
+    other.mkdir()
+    (other / "x.json").write_text("2")
+    (folder / "x.json").write_text("1")
+    for target, value in ((folder, 1), (other, 2), (folder, 1)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        assert read_json(link / "x.json", link) == value
+
+
+def test_links_without_proc(folder, monkeypatch):
+    def absent(path, **options):
+        if str(path).startswith("/proc"):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return real(path, **options)
+
+    real = os.readlink
+    (folder / "x.json").symlink_to("../secret.json")
+    monkeypatch.setattr(os, "readlink", absent)
+    assert read_json(folder / "inner" / "file.json", folder) == {"a": 1}
+    assert "a link leads out of" in refusal(read_json, folder / "x.json", folder)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("kind", ["fifo", "device", "file of proc"])
+def test_what_is_no_file_is_not_waited_for(folder, read, kind):
+    path = folder / "inner" / "file.json"
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.symlink_to("/proc/self/environ")
+        # a file of /proc is regular, and elsewhere
+        assert "a link leads out of" in refusal(read, path, folder)
+        return
+    assert (
+        refusal(read, path, folder)
+        == f"{path}: not a regular file; a file of distls is never a pipe, socket or device"
+    )
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:  # closed since
+        return ""
+
+
+def test_descriptors_are_closed(folder):
+    (folder / "x.json").symlink_to("../secret.json")
+
+    def opened() -> list[str]:
+        # of this folder: threads that other tests have left may open sockets meanwhile
+        links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+        return [place for place in map(_target, links) if place.startswith(str(folder))]
+
+    file = (folder / "inner" / "file.json").open()
+    assert opened() == [str(folder / "inner" / "file.json")]
+    file.close()
+    for _ in range(20):
+        refusal(read_json, folder / "x.json", folder)
+        read_json(folder / "inner" / "file.json")
+    assert opened() == []
+
+
+def test_a_folder_that_will_be_written_to(folder):
+    (folder / "inside").symlink_to("inner")
+    refuse_links(folder)
+    refuse_links(folder / "missing")
+    (folder / "inner" / "out").symlink_to("../../secret.json")
+    message = (
+        f"{folder}/inner/out: a link leads out of {folder}; all its files must be inside it: copy them there"
+    )
+    assert refusal(refuse_links, folder) == message
+    (folder / "inner" / "out").unlink()
+    os.mkfifo(folder / "inner" / "pipe")
+    assert refusal(refuse_links, folder) == f"{folder}/inner/pipe: not a regular file; remove it"
+
+
+# -- JSON ------------------------------------------------------------------------------------------------
+
+BOMBS = {
+    "deep": b"[" * 200_000 + b"]" * 200_000,
+    "deeper than ours": b"[" * 65 + b"]" * 65,
+    "deep objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "unclosed": b"[" * 1_000_000,
+    "wide": b"[" + b"[]," * 9_000_000 + b"[]]",
+    "long number": b"1" * 1_000_000,
+    "infinite": b"[1e999]",
+    "nan": b'{"a": NaN}',
+    "half a character": b'{"a": "\\ud800"}',
+    "not UTF-8": b'{"a": "\xff"}',
+    "NUL": b"\0" * 1000,
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", sorted(BOMBS))
+def test_json_bombs(tmp_path, kind):
+    path = tmp_path / "x.json"
+    path.write_bytes(BOMBS[kind])
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError):
+            read_json(path)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(BOMBS[kind]) + 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_json_that_is_too_large_is_not_read(tmp_path):
+    path = tmp_path / "x.json"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # a hole: no disk is used
+    message = f"{path}: {2**40} bytes, more than the {LARGEST_JSON} that such a file of distls has at most"
+    assert refusal(read_json, path) == message
+
+
+def test_json_that_is_ours(tmp_path):
+    path, value = (
+        tmp_path / "x.json",
+        {"a": [1, -2.5, 1e300, None, "é\U0001f600", "\udcff", 2**70], "b": {"c": [[]]}},
+    )
+    path.write_text(json.dumps(value))
+    assert read_json(path) == read_object(path) == value
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match="not a JSON object"):
+        read_object(path)
+
+
+def test_places_of_object_stores(monkeypatch):
+    def read_whole(self, room):
+        content = np.frombuffer(b'{"a": 1}', np.uint8)
+        into = room(len(content))
+        into[:] = content
+        return into
+
+    monkeypatch.setattr(StorePath, "read_whole", read_whole)
+    place = StorePath("s3://bucket", "x.json")
+    assert read_object(place, StorePath("s3://bucket", "")) == {"a": 1}
+    assert read_array_file(place).tobytes() == b'{"a": 1}'
+    message = "s3://bucket/x.json: 8 bytes, more than the 7 that such a file of distls has at most"
+    assert refusal(lambda: read_bytes(place, limit=7)) == message
+    refuse_links(place)
+
+
+# -- never code ------------------------------------------------------------------------------------------
+
+# The standard library, and what reads pickles on behalf of others.
+CODE = {"pickle", "marshal", "shelve", "joblib", "dill", "cloudpickle"}
+# Measures what Dask will send; nothing is read with it.
+EXPECTED = {("distls/execution/dask/executor.py", "pickle")}
+CALLS = {"eval", "exec", "compile", "__import__"}
+
+
+def modules():
+    return [path for part in ("storage", "workers", "distls") for path in sorted((ROOT / part).rglob("*.py"))]
+
+
+def suspicious(path):
+    """Yield what of a module could run code found in a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] in CODE)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in CODE:
+            yield node.module
+        elif isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            said = all(isinstance(argument, ast.Constant) for argument in node.args)
+            if isinstance(node.func, ast.Name) and name in CALLS and not said:
+                yield name
+            if any(k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in node.keywords):
+                yield "allow_pickle"
+
+
+def test_no_module_reads_pickles_or_runs_text():
+    found = {(str(path.relative_to(ROOT)), what) for path in modules() for what in suspicious(path)}
+    assert len(modules()) > 150
+    assert found == EXPECTED
+
+
+def test_pickle_measures_only():
+    tree = ast.parse((ROOT / "distls/execution/dask/executor.py").read_text())
+    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert {name for name in used if name.startswith("pickle.")} == {"pickle.PickleBuffer", "pickle.dumps"}

@@ -1,0 +1,89 @@
+"""Compiled kernels are read with pickle: only from where nobody else can write, else they are compiled anew."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distls.workers.compilation.kernel_cache import cache_folder
+
+REMEDY = "compiled kernels are not kept; set NUMBA_CACHE_DIR to a folder of your own"
+
+
+@pytest.fixture(autouse=True)
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "first"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "second"))
+    monkeypatch.delenv("DISTLS_NUMBA_CACHE", raising=False)
+
+
+def test_all_of_it_is_closed_to_others(tmp_path: Path) -> None:
+    made = cache_folder("numba-1")
+    assert made == str(tmp_path / "first" / "distls" / "numba-1")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (Path(made), Path(made).parent)] == [0o700, 0o700]
+
+
+def test_where_nothing_can_be_made_the_next_home_serves(tmp_path: Path) -> None:
+    (tmp_path / "first").write_text("a file")
+    assert cache_folder("numba-1") == str(tmp_path / "second" / "distls" / "numba-1")
+
+
+def test_it_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTLS_NUMBA_CACHE", "0")
+    assert cache_folder("numba-1") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
+    folder = tmp_path / "first" / "distls"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with pytest.warns(UserWarning, match="can write") as told:
+        assert cache_folder("numba-1") is None
+    assert [str(each.message) for each in told] == [f"other users can write to {folder}; {REMEDY}"]
+    assert list(folder.iterdir()) == []
+
+
+class Planted:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[object, tuple[str, int, bool]]:
+        return os.makedirs, (str(self.trace), 0o700, True)
+
+
+COMPILE = (
+    "import numpy as np\n"
+    "from distls.workers.synthetic.sampling_kernels import alias_cells\n"
+    "print(alias_cells(np.array([1, 3])))\n"
+)
+
+
+def _compile() -> tuple[str, str]:
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
+
+
+def test_what_others_plant_is_not_unpickled(tmp_path: Path) -> None:
+    cells, told = _compile()
+    assert told == ""
+    folder, trace = tmp_path / "first" / "distls", tmp_path / "trace"
+    indices = list(folder.rglob("*.nbi"))
+    assert indices
+    for index in indices:
+        index.write_bytes(pickle.dumps(Planted(trace)))
+    folder.chmod(0o777)
+    assert _compile() == (cells, f"distls:0: UserWarning: other users can write to {folder}; {REMEDY}\n")
+    assert not trace.exists()
+    # numba itself would have run it
+    folder.chmod(0o700)
+    assert _compile() == (cells, "")
+    assert trace.exists()

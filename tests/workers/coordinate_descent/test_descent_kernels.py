@@ -1,0 +1,243 @@
+"""Sweeps over columns against Algorithms 1-3 in plain NumPy, and the oracle itself against differences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from distls.storage.rows import CsrRows, DenseRows
+from distls.workers.coordinate_descent.descent_kernels import (
+    N_TOTALS,
+    LabelSets,
+    Step,
+    Totals,
+    column_sweep,
+    loss_of_scores,
+    set_slopes,
+)
+from distls.workers.losses.registry import LOSSES
+from distls.workers.penalties.registry import Penalty
+from reference import bcd
+
+NAMES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
+PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
+STEPS = ["line-search", "constant"]
+TOTALS = Totals()
+
+
+def problem(m=4, n=60, d=12, *, weighted=False, seed=0, **changes):
+    """Return rows in which a column is empty, another all ones, and a third too weak to be used."""
+    rng = np.random.default_rng([seed, m])
+    x = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.4)
+    x[:, 3], x[:, 5] = 0.0, 1.0
+    x[:, 7] *= 1e-3
+    s = rng.random(n) + 0.1 if weighted else None
+    return bcd.Problem(
+        x, rng.integers(0, m, n).astype(np.int32), m, s=s, **{"alpha": 0.02, "rho": 0.4, **changes}
+    )
+
+
+def columns_of(x, dense=False):
+    """Return the shard that holds all columns."""
+    if dense:
+        return DenseRows(np.ascontiguousarray(x.T))
+    csc = sp.csc_matrix(x)
+    return CsrRows(csc.indptr.astype(np.int64), csc.indices.astype(np.uint16), csc.data)
+
+
+def swept(p, w, z, order, *, step="line-search", dense=False):
+    """Sweep in place; return the totals."""
+    totals = np.zeros(N_TOTALS)
+    weight = np.empty(0) if p.s is None else p.s
+    given = Step(p.alpha, p.rho, 1.0 / (len(p.x) if p.s is None else p.s.sum()), step == "constant")
+    kind = int(Penalty.named(p.penalty))
+    column_sweep(
+        columns_of(p.x, dense), np.asarray(order), w, z, p.y, weight, LOSSES[p.loss], kind, given, totals
+    )
+    return totals
+
+
+@pytest.mark.parametrize("loss", [*NAMES, "ranking_squared_hinge"])
+def test_the_oracle_s_slopes_are_differences(loss):
+    rng = np.random.default_rng(1)
+    y = [0, 2] if loss == "ranking_squared_hinge" else 2
+    for _ in range(20):
+        z, e = rng.standard_normal(5), 1e-6
+        _, g, h = bcd.LOSSES[loss](z, y)
+        for r, unit in enumerate(np.eye(5) * e):
+            up, down = bcd.LOSSES[loss](z + unit, y), bcd.LOSSES[loss](z - unit, y)
+            assert g[r] == pytest.approx((up[0] - down[0]) / (2 * e), abs=1e-8)
+            assert h[r] == pytest.approx((up[1][r] - down[1][r]) / (2 * e), abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_the_oracle_s_gradient_is_differences(loss):
+    p, e = problem(loss=loss, weighted=True), 1e-6
+    w = 0.3 * np.random.default_rng(2).standard_normal((12, 4))
+    smooth = replace(p, alpha=0.0)
+    gradient = bcd.gradient(p, w)
+    for j, r in [(0, 0), (3, 1), (5, 2), (11, 3)]:
+        apart = np.zeros_like(w)
+        apart[j, r] = e
+        change = bcd.objective(smooth, w + apart) - bcd.objective(smooth, w - apart)
+        assert gradient[j, r] == pytest.approx(change / (2 * e), abs=1e-8)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("loss", NAMES)
+def test_sweeps_are_the_paper_s(loss, penalty, step, weighted):
+    p = problem(5, loss=loss, penalty=penalty, weighted=weighted)
+    rng = np.random.default_rng(3)
+    w, z, expected = np.zeros((12, 5)), np.zeros((60, 5)), np.zeros((12, 5))
+    for _ in range(3):
+        order = rng.permutation(12)
+        before = bcd.objective(p, w)
+        totals = swept(p, w, z, order, step=step)
+        oracle = bcd.sweep(p, expected, order.tolist(), step)
+        expected = oracle.w
+        np.testing.assert_allclose(w, expected, atol=1e-11)
+        np.testing.assert_allclose(z, p.x @ w, atol=1e-12)
+        assert totals[TOTALS.violation] == pytest.approx(sum(oracle.violations), rel=1e-9)
+        assert totals[TOTALS.largest] == pytest.approx(max(oracle.violations), rel=1e-9)
+        assert totals[TOTALS.change] == pytest.approx(bcd.objective(p, w) - before, abs=1e-13)
+    assert not w[3].any()
+
+
+@pytest.mark.parametrize("m", [2, 3, 4, 7, 8, 9, 53])
+@pytest.mark.parametrize("loss", NAMES)
+def test_any_number_of_classes(loss, m):
+    p = problem(m, loss=loss)
+    w, z, expected = np.zeros((12, m)), np.zeros((60, m)), np.zeros((12, m))
+    for _ in range(2):
+        swept(p, w, z, range(12))
+        expected = bcd.sweep(p, expected, range(12)).w
+    np.testing.assert_allclose(w, expected, atol=1e-11)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_dense_shards_and_single_precision_scores(loss):
+    p = problem(5, loss=loss)
+    w, z = np.zeros((12, 5)), np.zeros((60, 5))
+    same, scores = w.copy(), z.copy()
+    near, single = w.copy(), z.astype(np.float32)
+    for _ in range(3):
+        swept(p, w, z, range(12))
+        swept(p, same, scores, range(12), dense=True)
+        swept(p, near, single, range(12))
+    np.testing.assert_array_equal(w, same)
+    np.testing.assert_array_equal(z, scores)
+    np.testing.assert_allclose(near, w, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_no_sweep_makes_it_worse_and_many_end_at_the_optimum(loss):
+    p = problem(4, loss=loss, alpha=0.03)
+    w, z, rng = np.zeros((12, 4)), np.zeros((60, 4)), np.random.default_rng(0)
+    values = [bcd.objective(p, w)]
+    for _ in range(200):
+        swept(p, w, z, rng.permutation(12))
+        values.append(bcd.objective(p, w))
+    assert (np.diff(values) <= 1e-14).all()
+    assert bcd.gap(p, w) < 1e-9
+    assert w.any(axis=1).sum() < 11
+
+
+@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_the_oracle_s_gap_bounds_how_much_is_left(loss, penalty):
+    p = problem(3, n=25, loss=loss, penalty=penalty, alpha=0.05)
+    w, z = np.zeros((12, 3)), np.zeros((25, 3))
+    found = []
+    for number in range(300):
+        if number in (0, 1, 3, 299):
+            found.append((bcd.gap(p, w), bcd.objective(p, w)))
+        swept(p, w, z, range(12))
+    best = bcd.objective(p, w)
+    assert all(gap >= value - best - 1e-12 for gap, value in found)
+    assert found[-1][0] < 1e-3 < found[0][0]
+
+
+def test_the_constant_is_sharp():
+    """It is the largest eigenvalue of the Hessian where all rivals of a row are within the margin."""
+    m = 6
+    apart = np.eye(m)[1:] - np.eye(m)[0]
+    row = bcd.Problem(np.ones((1, 1)), np.zeros(1, int), m)
+    largest = np.linalg.eigvalsh(2.0 * apart.T @ apart)[-1]
+    assert bcd.constant(row, np.ones(1)) == pytest.approx(largest)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_classes_may_change_places(loss):
+    p, other = problem(5, loss=loss), np.array([3, 0, 4, 1, 2])
+    w, z = np.zeros((12, 5)), np.zeros((60, 5))
+    turned, scores = w.copy(), z.copy()
+    for _ in range(3):
+        swept(p, w, z, range(12))
+        swept(replace(p, y=other[p.y].astype(np.int32)), turned, scores, range(12))
+    np.testing.assert_allclose(turned[:, other], w, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_weight_of_two_is_a_row_twice(loss):
+    p = problem(4, loss=loss)
+    s = np.ones(60)
+    s[:7] = 2.0
+    twice = replace(p, x=np.concatenate([p.x, p.x[:7]]), y=np.concatenate([p.y, p.y[:7]]))
+    w, other = np.zeros((12, 4)), np.zeros((12, 4))
+    z, scores = np.zeros((60, 4)), np.zeros((67, 4))
+    for _ in range(3):
+        swept(replace(p, s=s), w, z, range(12))
+        swept(twice, other, scores, range(12))
+    np.testing.assert_allclose(w, other, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_loss_of_scores(loss, weighted):
+    p = problem(5, loss=loss, weighted=weighted)
+    rng = np.random.default_rng(4)
+    z, change = rng.standard_normal((2, 60, 5))
+    weight = np.empty(0) if p.s is None else p.s
+    value = loss_of_scores(z, change, 0.5, p.y, weight, LOSSES[loss])
+    rows = bcd.rows_of(p, z + 0.5 * change)[0]
+    assert value == pytest.approx(float((rows if p.s is None else p.s * rows).sum()), rel=1e-13)
+
+
+def sets(rng, n, m):
+    """Return random sets of labels, some empty and some of all labels: as lists, and as kernels take them."""
+    own = rng.random((n, m)) < rng.choice([0.0, 0.3, 0.6, 1.0], n, p=[0.1, 0.5, 0.3, 0.1])[:, None]
+    lists = [np.flatnonzero(row).tolist() for row in own]
+    indptr = np.concatenate([[0], np.cumsum(own.sum(axis=1))]).astype(np.int64)
+    return lists, LabelSets(indptr, np.nonzero(own)[1].astype(np.int32))
+
+
+SETS = {"multiclass_squared_hinge": "ranking_squared_hinge", "multitask_squared_hinge": "labels_apart"}
+
+
+@pytest.mark.parametrize("m", [1, 2, 4, 5, 9])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("loss", SETS)
+def test_sweeps_on_sets_of_labels(loss, step, m):
+    rng = np.random.default_rng(5)
+    lists, y = sets(rng, 60, m)
+    p = replace(problem(m, loss=SETS[loss], weighted=True), y=lists)
+    given = replace(p, y=y, loss=loss)
+    w, z, expected = np.zeros((12, m)), np.zeros((60, m)), np.zeros((12, m))
+    for _ in range(2):
+        order = rng.permutation(12)
+        before = bcd.objective(p, w)
+        totals = swept(given, w, z, order, step=step)
+        expected = bcd.sweep(p, expected, order.tolist(), step).w
+        np.testing.assert_allclose(w, expected, atol=1e-11)
+        np.testing.assert_allclose(z, p.x @ w, atol=1e-12)
+        assert totals[TOTALS.change] == pytest.approx(bcd.objective(p, w) - before, abs=1e-13)
+    slopes, values = np.empty((60, m)), np.empty(60)
+    set_slopes(z, y, LOSSES[loss], slopes, values)
+    oracle_values, oracle_slopes, _ = bcd.rows_of(p, z)
+    np.testing.assert_allclose(slopes, oracle_slopes, atol=1e-12)
+    np.testing.assert_allclose(values, oracle_values, atol=1e-12)
+    total = loss_of_scores(z, z, 0.0, y, p.s, LOSSES[loss])
+    assert total == pytest.approx(p.s @ oracle_values, rel=1e-12)

@@ -1,0 +1,180 @@
+"""Products of blocks of rows: against plain NumPy, sparse as dense, weights as repeated rows, the same bits again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.workers.linear_algebra import gram as products
+from distls.workers.linear_algebra.column_selection import columns_of_csr
+from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores, column_sums
+from distls.workers.linear_algebra.gram_kernels import count_pairs
+from distls.workers.linear_algebra.packed_triangle import packed, packed_size, unpacked
+
+D = 40
+
+
+def _values(n: int = 300, density: float = 0.3, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random((n, D)) < density, rng.standard_normal((n, D)), 0).astype(dtype)
+
+
+def _block(x: np.ndarray, layout: str) -> Rows:
+    if layout == "dense":
+        return DenseRows(x)
+    sparse = sp.csr_matrix(x)
+    return CsrRows(sparse.indptr.astype(np.int64), sparse.indices.astype(np.uint16), sparse.data)
+
+
+def _gram(block: Rows, weight: np.ndarray | None = None) -> np.ndarray:
+    """Return the upper triangle, packed."""
+    gram = np.zeros(packed_size(D))
+    pending = GramSum(gram)
+    pending.add(block, weight)
+    pending.flush()
+    return gram
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_products(layout: str, dtype: str, weighted: bool) -> None:
+    rng = np.random.default_rng(1)
+    x = _values(dtype=dtype)
+    weight = rng.random(len(x)) if weighted else None
+    block, s = _block(x, layout), np.ones(len(x)) if weight is None else weight
+    wide, tolerance = x.astype(np.float64), 2e-6 if dtype == "float32" else 1e-13
+    scale = dict(rtol=tolerance, atol=tolerance * len(x))
+    gram = _gram(block, weight)
+    np.testing.assert_allclose(gram, packed((wide * s[:, None]).T @ wide), **scale)
+    np.testing.assert_allclose(column_sums(block, weight, D), s @ wide, **scale)
+    residual, cross = rng.standard_normal((len(x), 3)), np.ones((D, 3))
+    add_cross(block, residual, cross)
+    np.testing.assert_allclose(cross, 1 + wide.T @ residual, **scale)
+    weights, out = rng.standard_normal((D, 3)).astype(dtype), np.ones((len(x), 3), dtype)
+    add_scores(block, weights, out)
+    np.testing.assert_allclose(out, 1 + wide @ weights, **scale)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_a_weight_of_two_is_a_row_twice(layout: str) -> None:
+    x = _values(dtype="float64")
+    weight = 1.0 + np.arange(len(x)) % 3
+    twice = np.repeat(x, weight.astype(int), axis=0)
+    expected = _gram(_block(twice, layout))
+    np.testing.assert_allclose(_gram(_block(x, layout), weight), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("density", [0.02, 0.3, 1.0])
+def test_sparse_rows_have_the_products_of_dense_ones_whichever_way_is_chosen(
+    density: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, weight = _values(700, density), np.random.default_rng(0).random(700)
+    found = []
+    for cost in (0, 10**9):
+        monkeypatch.setattr(products, "_PAIR_COST", (cost, cost))
+        found.append(_gram(_block(x, "csr"), weight))
+    for gram in found:
+        np.testing.assert_allclose(gram, packed((x * weight[:, None]).T @ x), rtol=1e-5, atol=1e-4)
+    assert not np.array_equal(*found)
+
+
+def test_the_way_depends_on_counts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled: list[int] = []
+    real = GramSum._add_filled
+    monkeypatch.setattr(
+        GramSum, "_add_filled", lambda *given: (filled.append(len(given[1].data)), real(*given))
+    )
+    for density in (0.02, 0.9):
+        x = _values(100, density)
+        _gram(_block(x, "csr"))
+        _gram(_block(-3 * x, "csr"))
+    assert filled == [np.count_nonzero(_values(100, 0.9))] * 2
+
+
+def test_pairs_are_counted() -> None:
+    block = _block(_values(), "csr")
+    assert isinstance(block, CsrRows)
+    counts = np.diff(block.indptr)
+    assert count_pairs(block.indptr) == (counts * (counts + 1) // 2).sum()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_gram_sum_is_complete_when_flushed_and_the_same_again(dtype: str) -> None:
+    x = _values(3 * products._FLUSH_ROWS + 5, 1.0, dtype=dtype)
+    results = []
+    for _ in range(2):
+        gram = np.zeros(packed_size(D))
+        pending = GramSum(gram)
+        for first in range(0, len(x), 512):
+            pending.add(DenseRows(x[first : first + 512]))
+        pending.flush()
+        pending.flush()
+        results.append(gram)
+    assert np.array_equal(*results)
+    expected = packed(x.astype(np.float64).T @ x)
+    np.testing.assert_allclose(results[0], expected, rtol=3e-6, atol=3e-6 * len(x))
+
+
+def test_float32_is_summed_over_few_rows_only() -> None:
+    """A sum of a million ones would stop at 2^24 in float32, or lose digits long before."""
+    gram = np.zeros(3)
+    pending, piece = GramSum(gram), DenseRows(np.full((512, 2), 1.1, np.float32))
+    for _ in range(2**12):
+        pending.add(piece)
+    pending.flush()
+    np.testing.assert_allclose(gram, 2**21 * float(np.float32(1.1)) ** 2, rtol=1e-6)
+
+
+def test_the_first_columns_of_a_matrix_can_be_the_target() -> None:
+    """Predictions beside the features have their own corner."""
+    for layout in ("dense", "csr"):
+        for dtype in ("float32", "float64"):
+            block, gram = _block(_values(density=0.05, dtype=dtype), layout), np.zeros(packed_size(D + 3))
+            pending = GramSum(gram, D)
+            pending.add(block)
+            pending.flush()
+            upper = unpacked(gram, np.empty((D + 3, D + 3)))
+            np.testing.assert_allclose(packed(upper[:D, :D]), _gram(block), rtol=1e-6, atol=1e-6)
+            assert not upper[D:].any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_other_columns_come_with_the_gram_matrix(dtype: str, weighted: bool) -> None:
+    rng = np.random.default_rng(3)
+    x, others = _values(5000, 1.0, dtype=dtype), rng.standard_normal((5000, 3))
+    s = rng.integers(0, 3, 5000).astype(float) if weighted else np.ones(5000)
+    gram = np.zeros(packed_size(D + 2))
+    pending = GramSum(gram, D, 3)
+    for first in range(0, 5000, 500):
+        rows = slice(first, first + 500)
+        room = np.hstack([x[rows], np.full((500, 3), np.nan, dtype)])
+        pending.add_with_room(room, others[rows] * s[rows, None], s[rows] if weighted else np.empty(0))
+    pending.flush()
+    wide, tolerance = x.astype(np.float64), 3e-6 if dtype == "float32" else 1e-13
+    scale = dict(rtol=tolerance, atol=tolerance * len(x))
+    upper = unpacked(gram, np.empty((D + 2, D + 2)))
+    np.testing.assert_allclose(upper[:D, :D], (wide * s[:, None]).T @ wide, **scale)
+    assert not upper[D:].any()
+    np.testing.assert_allclose(pending.beside, wide.T @ (others * s[:, None]), **scale)
+
+
+def test_sparse_rows_made_dense_are_multiplied_in_the_type_asked_for() -> None:
+    x, gram = _values(900, 1.0), np.zeros(packed_size(D))
+    pending = GramSum(gram, dtype=np.dtype(np.float64))
+    pending.add(_block(x, "csr"))
+    pending.flush()
+    np.testing.assert_allclose(gram, packed(x.astype(np.float64).T @ x), rtol=1e-13, atol=1e-11)
+
+
+def test_columns_of_sparse_rows() -> None:
+    x = _values()
+    block = _block(x, "csr")
+    assert isinstance(block, CsrRows)
+    for columns in (np.array([0, 7, 8, 39]), np.array([5]), np.arange(D), np.empty(0, np.int64)):
+        found = columns_of_csr(block, columns)
+        dense = sp.csr_matrix((found.data, found.indices, found.indptr), (len(x), len(columns))).toarray()
+        assert np.array_equal(dense, x[:, columns])

@@ -1,0 +1,235 @@
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from distls.storage.rows import CsrRows, DenseRows, take_rows
+from distls.workers.linear_algebra import score_kernels as linear
+from distls.workers.losses.registry import LOSSES, loss_values
+from reference import mcid
+
+NAMES = sorted(LOSSES)
+NO_WEIGHT = np.empty(0)
+NO_CLASSES = np.empty(0, np.int32)
+
+
+def problem(k, n=50, d=23, seed=1):
+    rng = np.random.default_rng([seed, k])
+    x = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.35)
+    x[[0, n // 2]] = 0
+    s = rng.random(n) + 0.1
+    w, b = rng.standard_normal((d, k)), rng.standard_normal(k)
+    return x, rng.integers(0, k, n).astype(np.int32), s, w, b
+
+
+def as_rows(x, layout, dtype=np.float64, index=np.uint16):
+    if layout == "dense":
+        return DenseRows(x.astype(dtype))
+    keep = x != 0
+    indptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))]).astype(np.int64)
+    return CsrRows(indptr, np.nonzero(keep)[1].astype(index), x[keep].astype(dtype))
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-12), (np.float32, 2e-5)])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 33, 53, 64, 65, 129, 1139])
+def test_scores(layout, dtype, rtol, k):
+    x, _, _, w, b = problem(k)
+    out = np.full((len(x), k), np.nan, dtype)
+    assert linear.scores(as_rows(x, layout, dtype), w.astype(dtype), b.astype(dtype), out) is out
+    np.testing.assert_allclose(out, x @ w + b, rtol=rtol, atol=10 * rtol)
+    chunk = np.empty((7, k), dtype)
+    linear.scores(as_rows(x, layout, dtype), w.astype(dtype), b.astype(dtype), chunk, 29)
+    assert np.array_equal(chunk, out[29:36])
+
+
+def test_scores_beyond_the_block_are_refused():
+    x, _, _, w, b = problem(4)
+    for layout in ("csr", "dense"):
+        with pytest.raises(ValueError, match="rows 45 to 55 of a block of 50"):
+            linear.scores(as_rows(x, layout), w, b, np.empty((10, 4)), 45)
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    x, y, s, w, b = problem(4)
+    rows = as_rows(x, "csr")
+    for out in (np.empty((50, 3)), np.empty((50, 4), np.float32)):
+        with pytest.raises(ValueError, match="do not fit"):
+            linear.scores(rows, w, b, out)
+    with pytest.raises(ValueError, match="different numbers of classes"):
+        linear.evaluate_rows(rows, y, s, LOSSES["softmax"], w, b[:3], NO_CLASSES)
+    with pytest.raises(ValueError, match="different numbers of classes"):
+        linear.add_gradient(rows, y, s, LOSSES["softmax"], w, b, np.zeros((23, 3)), np.zeros(4))
+
+
+def test_scores_write_nothing_beyond_their_row():
+    # the masks of the last vector: neighbours of `out` must survive
+    for k in (3, 5, 53):
+        x, _, _, w, b = problem(k, n=6)
+        guarded = np.full(6 * k + 64, 7.0)
+        linear.scores(as_rows(x, "csr"), w, b, guarded[32:-32].reshape(6, k))
+        assert (guarded[:32] == 7).all()
+        assert (guarded[-32:] == 7).all()
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("k", [2, 4, 5, 53])
+def test_evaluate_rows(layout, name, k):
+    x, y, s, w, b = problem(k)
+    predicted = np.full(len(x), -7, np.int32)
+    loss_sum, weight_sum, errors = linear.evaluate_rows(
+        as_rows(x, layout), y, s, LOSSES[name], w, b, predicted
+    )
+    values = [mcid.LOSSES[name](x[i] @ w + b, y[i])[0] for i in range(len(x))]
+    assert loss_sum == pytest.approx(np.dot(s, values), rel=1e-12)
+    assert weight_sum == pytest.approx(s.sum(), rel=1e-14)
+    assert np.array_equal(predicted, (x @ w + b).argmax(axis=1))
+    assert errors == (predicted != y).sum() > 0
+    alone = linear.evaluate_rows(as_rows(x, layout), y, NO_WEIGHT, LOSSES[name], w, b, NO_CLASSES)
+    assert alone == (pytest.approx(sum(values), rel=1e-12), len(x), errors)
+
+
+def test_objective_of_the_oracle_is_the_evaluated_one():
+    x, y, s, w, b = problem(5)
+    loss_sum, weight_sum, _ = linear.evaluate_rows(
+        as_rows(x, "csr"), y, s, LOSSES["softmax"], w, b, NO_CLASSES
+    )
+    got = loss_sum / weight_sum + 0.3 / 2 * (w**2).sum()
+    assert got == pytest.approx(mcid.objective(x, y, "softmax", 0.3, w, b, s), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unknown_classes_are_errors_without_a_loss(name):
+    x, y, s, w, b = problem(5)
+    known = np.arange(len(x)) % 3 != 0
+    masked = np.where(known, y, -1).astype(np.int32)
+    rows = as_rows(x, "csr")
+    predicted = np.empty(len(x), np.int32)
+    loss_sum, weight_sum, errors = linear.evaluate_rows(rows, masked, s, LOSSES[name], w, b, predicted)
+    part = take_rows(rows, np.flatnonzero(known))
+    wanted = linear.evaluate_rows(part, y[known], s[known], LOSSES[name], w, b, NO_CLASSES)
+    assert (loss_sum, weight_sum) == (pytest.approx(wanted[0]), pytest.approx(wanted[1]))
+    assert errors == wanted[2] + (~known).sum()
+    assert np.array_equal(predicted, (x @ w + b).argmax(axis=1))
+
+
+def test_log_loss_sum():
+    x, y, s, w, b = problem(6)
+    p = np.exp(x @ w + b)
+    p /= p.sum(axis=1, keepdims=True)
+    got = linear.log_loss_sum(as_rows(x, "dense"), y, s, w, b)
+    assert got == (
+        pytest.approx(-(s * np.log(p[np.arange(len(y)), y])).sum(), rel=1e-12),
+        pytest.approx(s.sum()),
+    )
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 16, 53, 130])
+def test_add_gradient(layout, name, k):
+    x, y, s, w, b = problem(k)
+    rng = np.random.default_rng(0)
+    start, start_b = rng.standard_normal(w.shape), rng.standard_normal(k)
+    grad, grad_b = start.copy(), start_b.copy()
+    result = linear.add_gradient(as_rows(x, layout), y, s, LOSSES[name], w, b, grad, grad_b)
+    expected, expected_b = mcid.loss_gradient(x, y, name, w, b, s)
+    np.testing.assert_allclose(grad, start + expected, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(grad_b, start_b + expected_b, rtol=1e-11, atol=1e-12)
+    alone = linear.evaluate_rows(as_rows(x, layout), y, s, LOSSES[name], w, b, NO_CLASSES)
+    assert result == (pytest.approx(alone[0], rel=1e-13), pytest.approx(alone[1]), alone[2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_is_the_derivative_of_the_loss_sum(name):
+    x, y, s, w, b = problem(3, n=20, d=4)
+    rows, grad, grad_b, h = as_rows(x, "csr"), np.zeros((4, 3)), np.zeros(3), 1e-6
+    linear.add_gradient(rows, y, s, LOSSES[name], w, b, grad, grad_b)
+
+    def total(w, b):
+        return float(s @ loss_values(LOSSES[name], x @ w + b, y))
+
+    for position in np.ndindex(w.shape):
+        step = np.zeros_like(w)
+        step[position] = h
+        assert grad[position] == pytest.approx((total(w + step, b) - total(w - step, b)) / (2 * h), abs=1e-6)
+    for c in range(3):
+        step = h * np.eye(3)[c]
+        assert grad_b[c] == pytest.approx((total(w, b + step) - total(w, b - step)) / (2 * h), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weight_two_is_the_row_twice(name):
+    x, y, _, w, b = problem(5)
+    s = np.ones(len(x))
+    s[:9] = 2.0
+    twice = np.concatenate([np.arange(len(x)), np.arange(9)])
+    sums = []
+    for rows, labels, weight in (
+        (as_rows(x, "csr"), y, s),
+        (as_rows(x[twice], "csr"), y[twice], NO_WEIGHT),
+    ):
+        grad, grad_b = np.zeros_like(w), np.zeros_like(b)
+        loss_sum, weight_sum, _ = linear.add_gradient(rows, labels, weight, LOSSES[name], w, b, grad, grad_b)
+        sums.append((loss_sum, weight_sum, grad, grad_b))
+    for a, c in zip(*sums, strict=True):
+        np.testing.assert_allclose(a, c, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_weights_give_a_float64_gradient(name):
+    x, y, s, w, b = problem(5)
+    # a margin far from its kink, so that rounding changes no branch
+    exact, exact_b = mcid.loss_gradient(x, y, name, w, b, s)
+    grad, grad_b = np.zeros_like(w), np.zeros_like(b)
+    rows = as_rows(x, "csr", np.float32, np.uint32)
+    linear.add_gradient(rows, y, s, LOSSES[name], w.astype(np.float32), b.astype(np.float32), grad, grad_b)
+    np.testing.assert_allclose(grad, exact, atol=3e-5)
+    np.testing.assert_allclose(grad_b, exact_b, atol=3e-5)
+
+
+def test_an_empty_block():
+    _, _, _, w, b = problem(4)
+    for layout in ("csr", "dense"):
+        rows, none = as_rows(np.zeros((0, 23)), layout), np.empty(0, np.int32)
+        assert linear.evaluate_rows(rows, none, NO_WEIGHT, LOSSES["softmax"], w, b, none) == (0.0, 0.0, 0)
+        grad, grad_b = np.zeros_like(w), np.zeros_like(b)
+        linear.add_gradient(rows, none, NO_WEIGHT, LOSSES["softmax"], w, b, grad, grad_b)
+        assert not grad.any()
+        assert not grad_b.any()
+
+
+OVERREAD = """
+import ctypes, mmap, numpy as np
+from distls.storage.rows import CsrRows
+from distls.workers.linear_algebra import score_kernels as linear
+
+page = mmap.PAGESIZE
+memory = mmap.mmap(-1, 2 * page)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+protect = ctypes.CDLL(None, use_errno=True).mprotect
+protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+assert protect(address + page, page, 0) == 0
+indices = np.frombuffer(memory, np.uint16, page // 2)[-23:]
+indices = indices.reshape(23)
+indices[:] = np.arange(23)
+w = np.arange(23.0 * 40).reshape(23, 40)
+out = linear.scores(CsrRows(np.array([0, 23]), indices, np.ones(23)), w, np.zeros(40), np.empty((1, 40)))
+assert np.array_equal(out[0], w.sum(axis=0))
+print("done")
+"""
+
+
+def test_rows_at_the_end_of_their_arrays_read_no_further():
+    # prefetching looks ahead in `indices`; here an unreadable page follows their last element
+    result = subprocess.run([sys.executable, "-c", OVERREAD], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
+
+
+def test_log_loss_of_equal_scores_is_log_k():
+    rows = as_rows(np.zeros((3, 2)), "csr")
+    got, _ = linear.log_loss_sum(rows, np.zeros(3, np.int32), NO_WEIGHT, np.zeros((2, 7)), np.zeros(7))
+    assert got == pytest.approx(3 * math.log(7), rel=1e-14)

@@ -1,0 +1,235 @@
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from distls.storage.model.model import WITH_PROBABILITIES
+from distls.workers.losses import registry as losses
+from distls.workers.losses.registry import (
+    BINARY_LOSSES,
+    LOG_LOSSES,
+    LOSSES,
+    SLOPES_IN_G,
+    LogOfProbability,
+    NormalizedSigmoids,
+    loss_slopes,
+    loss_values,
+    probabilities,
+    row_slopes,
+)
+from reference import mcid
+
+NAMES = sorted(LOSSES)
+SIZES = [2, 3, 4, 5, 53]
+
+
+def scores_and_classes(k, n=40, spread=3.0, seed=0):
+    rng = np.random.default_rng([seed, k])
+    return spread * rng.standard_normal((n, k)), rng.integers(0, k, n).astype(np.int32)
+
+
+def one_row(loss, z, scale, y):
+    """What kernels see, with the slopes written out."""
+    g = np.full(len(z), np.nan, z.dtype)
+    value, rival, predicted = row_slopes(loss, z, scale, y, g)
+    if rival != SLOPES_IN_G:
+        g[:] = 0
+        g[rival] += 1
+        g[y] -= 1
+    return value, g, predicted
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("k", SIZES)
+def test_arrays_and_rows_agree_with_the_paper(name, k):
+    z, y = scores_and_classes(k)
+    expected = [mcid.LOSSES[name](z[i], y[i]) for i in range(len(z))]
+    np.testing.assert_allclose(
+        loss_values(LOSSES[name], z, y), [e[0] for e in expected], rtol=1e-13, atol=1e-14
+    )
+    np.testing.assert_allclose(
+        loss_slopes(LOSSES[name], z, y), [e[1] for e in expected], rtol=1e-13, atol=1e-15
+    )
+    for i, (value, g) in enumerate(expected):
+        got_value, got_g, predicted = one_row(LOSSES[name], z[i] / 0.37, 0.37, y[i])
+        np.testing.assert_allclose(got_value, value, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(got_g, g, rtol=1e-12, atol=1e-14)
+        assert predicted == z[i].argmax()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_slopes_are_derivatives(name):
+    z, y = scores_and_classes(5)
+    h = 1e-6
+    numeric = np.empty_like(z)
+    for c in range(5):
+        step = np.zeros(5)
+        step[c] = h
+        numeric[:, c] = loss_values(LOSSES[name], z + step, y) - loss_values(LOSSES[name], z - step, y)
+    np.testing.assert_allclose(loss_slopes(LOSSES[name], z, y), numeric / (2 * h), atol=1e-8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ties_go_to_the_lowest_class(name, dtype):
+    z, g = np.array([1.0, 2.0, 2.0, 2.0], dtype), np.empty(4, dtype)
+    for y in range(4):
+        value, rival, predicted = row_slopes(LOSSES[name], z, 1.0, y, g)
+        assert predicted == 1
+        expected_value, slopes = mcid.LOSSES[name](z.astype(float), y)
+        assert value == pytest.approx(expected_value, rel=1e-6)
+        if name == "crammer_singer":
+            assert rival == (2 if y == 1 else 1)
+        if name == "perceptron":
+            assert rival == 1
+        np.testing.assert_allclose(loss_slopes(LOSSES[name], z[None], np.array([y]))[0], slopes, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(BINARY_LOSSES))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_output_of_two_classes_is_half_of_both(name, dtype):
+    loss, (z, y) = BINARY_LOSSES[name], scores_and_classes(1, spread=2.0)
+    y = np.arange(len(z), dtype=np.int32) % 2
+    both = np.hstack([-z, z])
+    np.testing.assert_allclose(loss.values(z, y), loss_values(LOSSES[name], both, y), rtol=1e-12)
+    np.testing.assert_allclose(loss.slopes(z, y)[:, 0], loss_slopes(LOSSES[name], both, y)[:, 1], rtol=1e-12)
+    for i in range(len(z)):
+        row, g = (z[i] / 0.25).astype(dtype), np.full(1, np.nan, dtype)
+        value, rival, predicted = row_slopes(loss, row, 0.25, int(y[i]), g)
+        slope = g[0] if rival == SLOPES_IN_G else 0.0
+        np.testing.assert_allclose([value, slope], [loss.values(z, y)[i], loss.slopes(z, y)[i, 0]], rtol=2e-6)
+        assert predicted == both[i].argmax()
+    assert row_slopes(loss, np.zeros(1, dtype), 1.0, 1, np.empty(1, dtype))[2] == 0
+
+
+def test_zero_scores_teach_the_perceptron_unless_the_class_is_the_first():
+    z = np.zeros(3)
+    assert row_slopes(LOSSES["perceptron"], z, 0.0, 2, np.empty(3))[1] == 0
+    assert row_slopes(LOSSES["perceptron"], z, 0.0, 0, np.empty(3))[1] == 0  # rival == y: no update
+
+
+def test_hinge_exactly_on_the_margin_has_no_slope():
+    z = np.array([[2.0, 1.0, 0.0]])
+    y = np.array([0])
+    assert row_slopes(LOSSES["crammer_singer"], z[0], 1.0, 0, np.empty(3))[:2] == (0.0, 0)
+    assert not loss_slopes(LOSSES["crammer_singer"], z, y).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [2, 5, 53])
+def test_softmax_is_stable_and_accurate(dtype, k):
+    z, y = scores_and_classes(k, spread=30.0)
+    z[:5] *= 1e3
+    z = z.astype(dtype)
+    exact = loss_slopes(LOSSES["softmax"], z.astype(np.longdouble), y)
+    values = loss_values(LOSSES["softmax"], z.astype(np.longdouble), y)
+    tolerance = 2e-7 if dtype == np.float32 else 1e-15
+    for i in range(len(z)):
+        value, g, _ = one_row(LOSSES["softmax"], z[i], 1.0, y[i])
+        np.testing.assert_allclose(g, exact[i].astype(float), rtol=0, atol=tolerance)
+        np.testing.assert_allclose(value, float(values[i]), rtol=4 * tolerance, atol=4 * tolerance)
+
+
+def test_ovr_hinge_exactly_on_the_margin_has_no_slope():
+    z, g = np.array([1.0, -1.0, -1.0]), np.empty(3)
+    assert row_slopes(LOSSES["ovr_hinge"], z, 1.0, 0, g) == (0.0, 0, 0)  # rival == y: no update
+    assert not loss_slopes(LOSSES["ovr_hinge"], z[None], np.array([0])).any()
+    assert row_slopes(LOSSES["ovr_hinge"], z, 0.999, 0, g)[1] == SLOPES_IN_G
+    assert g.tolist() == [-1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("k", [2, 5, 53, 1139])
+@pytest.mark.parametrize("scale", [0.1, 30.0, 3e4])
+def test_one_versus_rest_in_float32_is_stable_and_accurate(k, scale):
+    z, y = scores_and_classes(k, spread=1.0)
+    z = z.astype(np.float32)
+    exact = scale * z.astype(np.longdouble)
+    for name in ("ovr_log", "ovr_hinge"):
+        values, slopes = loss_values(LOSSES[name], exact, y), loss_slopes(LOSSES[name], exact, y)
+        for i in range(len(z)):
+            value, g, _ = one_row(LOSSES[name], z[i], scale, y[i])
+            np.testing.assert_allclose(value, float(values[i]), rtol=3e-6, atol=1e-6)
+            if name == "ovr_log":  # the scores themselves are rounded by 1e-7 of their size
+                np.testing.assert_allclose(g, slopes[i].astype(float), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shift", [0.0, 700.0, -700.0, -1e4])
+def test_normalized_sigmoids_are_scored_even_where_all_of_them_vanish(dtype, shift):
+    z, y = scores_and_classes(6)
+    z = (z + shift).astype(dtype)
+    p = probabilities("ovr_log", z.copy())
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-6)
+    assert np.array_equal(p.argmax(axis=1), z.argmax(axis=1)) or shift == 700.0  # all sigmoids are 1
+    if shift == 0.0:
+        sigmoids = 1 / (1 + np.exp(-z))
+        np.testing.assert_allclose(p, sigmoids / sigmoids.sum(axis=1, keepdims=True), rtol=1e-5)
+    losses = NormalizedSigmoids().values(z.astype(float), y)
+    rows = [row_slopes(NormalizedSigmoids(), row, 1.0, c, row)[0] for row, c in zip(z, y, strict=True)]
+    np.testing.assert_allclose(rows, losses, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(np.exp(-losses), p[np.arange(len(y)), y], rtol=1e-2 if shift else 1e-5)
+    with pytest.raises(ValueError, match="perceptron has no probabilities"):
+        probabilities("perceptron", z)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_that_are_probabilities(dtype):
+    p, y = np.array([[0.25, 0.75], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype), np.array([0, 0, 0, 1])
+    expected = [np.log(4.0), 0.0, np.inf, 0.0]
+    np.testing.assert_allclose(LogOfProbability().values(p, y), expected, rtol=1e-6)
+    rows = [row_slopes(LogOfProbability(), row, 1.0, c, row) for row, c in zip(p, y, strict=True)]
+    np.testing.assert_allclose([value for value, _, _ in rows], expected, rtol=1e-6)
+    assert [(rival == c, best) for (_, rival, best), c in zip(rows, y, strict=True)] == [
+        (True, 1), (True, 0), (True, 1), (True, 1)
+    ]  # fmt: skip
+    again = probabilities("simplex", p.copy())
+    assert np.array_equal(again, p)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_scores_are_not_hidden(name, dtype):
+    for c in range(3):
+        z = np.array([0.5, -1.0, 0.25], dtype)
+        z[c] = np.nan
+        value, _, _ = one_row(LOSSES[name], z, 1.0, c)
+        assert np.isnan(value)
+
+
+def test_losses_pickle_and_are_named_once():
+    for name, loss in LOSSES.items():
+        assert pickle.loads(pickle.dumps(loss)) == loss
+        assert type(pickle.loads(pickle.dumps(loss))) is type(loss)
+        assert type(loss).__name__.lower() == name.replace("_", "")
+    assert set(mcid.LOSSES) == set(LOSSES)
+    scored = [*LOSSES.values(), *BINARY_LOSSES.values(), *LOG_LOSSES.values()]
+    assert set(losses._ROW_FUNCTIONS) == {type(loss) for loss in scored}
+    assert set(LOG_LOSSES) == set(WITH_PROBABILITIES)
+
+
+def test_kernels_with_a_loss_come_from_the_disk_cache_in_a_new_process(tmp_path):
+    program = """
+import json, numpy as np
+from distls.storage.rows import DenseRows
+from distls.workers.linear_algebra.score_kernels import evaluate_rows
+from distls.workers.losses.registry import LOSSES
+x = DenseRows(np.ones((2, 2), np.float32))
+none = np.empty(0)
+y, w, b, predicted = np.zeros(2, np.int32), np.zeros((2, 2)), np.zeros(2), np.empty(0, np.int32)
+evaluate_rows(x, y, none, LOSSES["perceptron"], w, b, predicted)
+stats = evaluate_rows.stats
+print(json.dumps([sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
+"""
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    runs = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", program], env=environment, capture_output=True, check=True
+            ).stdout
+        )
+        for _ in range(2)
+    ]
+    assert runs == [[0, 1], [1, 0]]

@@ -1,0 +1,295 @@
+import math
+import threading
+
+import numpy as np
+import pytest
+
+from distls.storage.rows import CsrRows, DenseRows, index_dtype
+from distls.workers.losses.registry import LOSSES
+from distls.workers.stochastic import sgd_kernels as stochastic
+from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings, weights_from, window_sum
+from reference import mcid, ovr
+
+NAMES = sorted(LOSSES)
+NO_WEIGHT = np.empty(0)
+
+
+def sparse_rows(x, dtype=np.float64, index=None):
+    """CSR of a dense array; rows may be empty."""
+    keep = x != 0
+    indptr = np.concatenate([[0], np.cumsum(keep.sum(axis=1))]).astype(np.int64)
+    return CsrRows(
+        indptr, np.nonzero(keep)[1].astype(index or index_dtype(x.shape[1])), x[keep].astype(dtype)
+    )
+
+
+def as_rows(x, layout, dtype):
+    return DenseRows(x.astype(dtype)) if layout == "dense" else sparse_rows(x, dtype)
+
+
+def problem(k, n=61, d=17, seed=0):
+    """Rows with zeros, two of them empty; weights of mean 1."""
+    rng = np.random.default_rng([seed, k])
+    x = np.round(rng.standard_normal((n, d)), 2) * (rng.random((n, d)) < 0.4)
+    x[[3, 40]] = 0
+    y = rng.integers(0, k, n).astype(np.int32)
+    s = rng.random(n) + 0.1
+    return x, y, s / s.mean()
+
+
+class Lane:
+    """U, Q, b and the clock, carried from block to block."""
+
+    def __init__(self, d, k, dtype, settings, w0=None):
+        self.settings = settings
+        self.u = np.zeros((d, k), dtype) if w0 is None else (settings.alpha * settings.t0 * w0).astype(dtype)
+        self.q = np.zeros((d if settings.tail_from < math.inf else 0, k), dtype)
+        self.b, self.qb = np.zeros(k), np.zeros(k)  # float64 whatever the weights are
+        self.clock, self.loss_sum, self.errors = new_clock(), 0.0, 0
+
+    def run(self, rows, y, order, s=NO_WEIGHT):
+        result = sgd_block(rows, y, s, order, self.u, self.q, self.b, self.qb, self.clock, self.settings)
+        self.loss_sum += result[0]
+        self.errors += result[1]
+        return self
+
+    @property
+    def w(self):
+        return weights_from(self.u, self.settings.alpha, self.clock[stochastic.T] + self.settings.t0)
+
+
+def batches_of(orders, r):
+    return [order[i : i + r] for order in orders for i in range(0, len(order), r)]
+
+
+def check_against_oracle(name, k, layout, dtype, r, intercept, weighted, tail, warm=False, tolerance=None):
+    """Three blocks in sequence; the window starts inside the second."""
+    x, y, s = problem(k)
+    rng = np.random.default_rng(5)
+    orders = [rng.permutation(len(x)), rng.permutation(len(x))[:34], rng.permutation(len(x))[:7]]
+    batches = batches_of(orders, r)
+    m = len(batches_of(orders[:1], r)) + 2 if tail else math.inf
+    alpha, t0 = 0.03, 7.5 if warm else 0.0
+    w0 = rng.standard_normal((x.shape[1], k)) if warm else np.zeros((x.shape[1], k))
+    settings = sgd_settings(LOSSES[name], alpha, t0=t0, batch_size=r, fit_intercept=intercept, tail_from=m)
+    lane = Lane(x.shape[1], k, dtype, settings, w0)
+    for order in orders:
+        lane.run(as_rows(x, layout, dtype), y, order, s if weighted else NO_WEIGHT)
+    expected = mcid.train(
+        x,
+        y,
+        name,
+        alpha,
+        batches,
+        w0=w0,
+        t0=t0,
+        s=s if weighted else None,
+        fit_intercept=intercept,
+        tail_from=m,
+    )
+
+    def close(a, b):
+        rtol = tolerance or 1e-10
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * max(1e-3, np.abs(b).max()))
+
+    assert lane.clock[stochastic.T] == len(batches)
+    close(lane.w, expected.w)
+    close(lane.loss_sum, expected.loss_sum)
+    if tail:
+        assert m < len(batches) - 1
+        close(window_sum(lane.u, lane.q, lane.clock), expected.w_sum)
+        close(lane.qb, expected.b_sum)
+        assert np.abs(expected.w_sum).max() > 0
+    close(lane.b, expected.b)
+    assert intercept == bool(np.any(lane.b))
+    if tolerance is None:
+        assert abs(lane.errors - expected.errors) <= expected.near_ties < 3
+
+
+@pytest.mark.parametrize("tail", [False, True], ids=["last", "tail"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
+@pytest.mark.parametrize("intercept", [False, True], ids=["plain", "intercept"])
+@pytest.mark.parametrize("r", [1, 3, 10])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("name", NAMES)
+def test_float64_equals_the_oracle(name, layout, r, intercept, weighted, tail):
+    for k in (2, 3, 4, 5, 53):
+        check_against_oracle(name, k, layout, np.float64, r, intercept, weighted, tail)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 16, 17, 32, 33, 53, 64, 65, 131])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_vector_width_and_a_warm_start(name, k):
+    check_against_oracle(name, k, "csr", np.float64, 3, True, True, True, warm=True)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 16, 17, 53, 131])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("r", [1, 3])
+def test_float32_follows_the_oracle(k, layout, r):
+    # a smooth loss: rounding moves the result a little, where a hinge may take another branch
+    check_against_oracle("softmax", k, layout, np.float32, r, True, True, True, tolerance=2e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_data_with_float64_weights_and_wide_indices(name):
+    x, y, _ = problem(5)
+    order = np.arange(len(x))
+    settings = sgd_settings(LOSSES[name], 0.1)
+    x = x.astype(np.float32).astype(np.float64)
+    wanted = Lane(x.shape[1], 5, np.float64, settings).run(sparse_rows(x), y, order)
+    narrow = Lane(x.shape[1], 5, np.float64, settings).run(sparse_rows(x, np.float32, np.uint32), y, order)
+    np.testing.assert_array_equal(wanted.u, narrow.u)
+
+
+@pytest.mark.parametrize("k", [2, 4, 53])
+@pytest.mark.parametrize("r", [1, 3])
+@pytest.mark.parametrize("name", ["ovr_hinge", "ovr_log"])
+def test_one_versus_rest_is_a_binary_model_for_each_class(name, r, k):
+    x, y, _ = problem(k)
+    order = np.random.default_rng(6).permutation(len(x))
+    settings = sgd_settings(LOSSES[name], 0.02, t0=1.5, batch_size=r)
+    lane = Lane(x.shape[1], k, np.float64, settings).run(sparse_rows(x), y, order)
+    separate = ovr.train(x, y, k, name, 0.02, batches_of([order], r), t0=1.5)
+    np.testing.assert_allclose(lane.w, separate, rtol=1e-11, atol=1e-12)
+
+
+def test_dense_and_csr_give_the_same_bits():
+    x, y, s = problem(5)
+    settings = sgd_settings(LOSSES["softmax"], 0.1, batch_size=3, fit_intercept=True, tail_from=4)
+    order = np.random.default_rng(0).permutation(len(x))
+    a, b = (
+        Lane(x.shape[1], 5, np.float64, settings).run(as_rows(x, layout, np.float64), y, order, s)
+        for layout in ("dense", "csr")
+    )
+    for one, two in ((a.u, b.u), (a.q, b.q), (a.b, b.b), (a.qb, b.qb), (a.clock, b.clock)):
+        assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cutting_the_order_into_blocks_changes_no_bit(name, dtype):
+    x, y, s = problem(4)
+    rows, order = sparse_rows(x, dtype), np.random.default_rng(1).permutation(len(x))
+    settings = sgd_settings(LOSSES[name], 0.01, fit_intercept=True, tail_from=20.0)
+    whole = Lane(x.shape[1], 4, dtype, settings).run(rows, y, order, s)
+    cut = Lane(x.shape[1], 4, dtype, settings)
+    for part in np.split(order, [1, 18, 20, 21, 21, 50]):
+        cut.run(rows, y, part, s)
+    for one, two in ((whole.u, cut.u), (whole.q, cut.q), (whole.b, cut.b), (whole.qb, cut.qb)):
+        assert np.array_equal(one, two)
+        assert np.any(one)
+    assert np.array_equal(whole.clock, cut.clock)
+    assert whole.errors == cut.errors
+
+
+def test_an_empty_block_changes_nothing():
+    x, y, _ = problem(4)
+    lane = Lane(x.shape[1], 4, np.float64, sgd_settings(LOSSES["softmax"], 0.1, tail_from=2, batch_size=3))
+    lane.run(sparse_rows(x), y, np.arange(20))
+    before = [a.copy() for a in (lane.u, lane.q, lane.b, lane.qb, lane.clock)]
+    for rows in (sparse_rows(x[:0]), DenseRows(x[:0])):
+        result = sgd_block(
+            rows, y[:0], NO_WEIGHT, np.arange(0), lane.u, lane.q, lane.b, lane.qb, lane.clock, lane.settings
+        )
+        assert result == (0.0, 0)
+    for a, b in zip(before, (lane.u, lane.q, lane.b, lane.qb, lane.clock), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_rows_without_features_only_pass_time():
+    lane = Lane(3, 4, np.float64, sgd_settings(LOSSES["crammer_singer"], 0.1))
+    y = np.array([0, 2], np.int32)
+    lane.run(sparse_rows(np.zeros((2, 3))), y, np.arange(2))
+    assert not lane.u.any()
+    assert (lane.loss_sum, lane.errors, lane.clock[stochastic.T]) == (2.0, 1, 2.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [4, 5])
+def test_the_perceptron_does_not_depend_on_alpha(dtype, k):
+    x, y, s = problem(k, n=400)
+    order = np.random.default_rng(2).permutation(len(x))
+    runs = [
+        Lane(x.shape[1], k, dtype, sgd_settings(LOSSES["perceptron"], alpha)).run(
+            sparse_rows(x, dtype), y, order, s
+        )
+        for alpha in (1e-4, 1e-5, 0.3)
+    ]
+    assert np.any(runs[0].u)
+    for other in runs[1:]:
+        assert np.array_equal(runs[0].u, other.u)
+        assert runs[0].errors == other.errors
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weight_two_is_the_row_twice_in_its_batch(name):
+    # a batch of (i, j) with s_i = 2 against (i, i, j): the same sum, divided by 2 or by 3
+    x, y, _ = problem(5)
+    single = Lane(
+        x.shape[1], 5, np.float64, sgd_settings(LOSSES[name], 0.1, batch_size=2, fit_intercept=True)
+    )
+    double = Lane(
+        x.shape[1], 5, np.float64, sgd_settings(LOSSES[name], 0.1, batch_size=3, fit_intercept=True)
+    )
+    s = np.ones(len(x))
+    s[0] = 2.0
+    single.run(sparse_rows(x), y, np.array([0, 1]), s)
+    double.run(sparse_rows(x), y, np.array([0, 0, 1]))
+    assert np.any(single.u)
+    np.testing.assert_allclose(single.u * 2, double.u * 3, rtol=1e-14)
+    np.testing.assert_allclose(single.b * 2, double.b * 3, rtol=1e-14)
+    assert single.loss_sum == pytest.approx(double.loss_sum)
+    assert double.errors - single.errors == (np.argmax(np.zeros(5)) != y[0])
+
+
+def test_same_bits_in_any_thread():
+    x, y, s = problem(5)
+    settings = sgd_settings(LOSSES["softmax"], 0.1, batch_size=3, fit_intercept=True, tail_from=3)
+    lanes = [Lane(x.shape[1], 5, np.float32, settings) for _ in range(5)]
+    rows = sparse_rows(x, np.float32)
+    threads = [threading.Thread(target=lane.run, args=(rows, y, np.arange(len(x)), s)) for lane in lanes[1:]]
+    lanes[0].run(rows, y, np.arange(len(x)), s)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for lane in lanes[1:]:
+        assert np.any(lane.u)
+        assert np.array_equal(lanes[0].u, lane.u)
+        assert np.array_equal(lanes[0].q, lane.q)
+
+
+def test_strided_weights_are_refused():
+    x, y, _ = problem(4)
+    lane = Lane(x.shape[1], 4, np.float64, sgd_settings(LOSSES["softmax"], 0.1))
+    lane.u = np.zeros((4, x.shape[1])).T
+    with pytest.raises(Exception, match="C-ordered"):
+        lane.run(sparse_rows(x), y, np.arange(3))
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    x, y, _ = problem(4)
+    for change, message in (
+        ({"b": np.zeros(3)}, "different numbers of classes"),
+        ({"qb": np.zeros(5)}, "different numbers of classes"),
+        ({"q": np.zeros((0, 4))}, "needs a Q"),
+    ):
+        lane = Lane(x.shape[1], 4, np.float64, sgd_settings(LOSSES["softmax"], 0.1, tail_from=1))
+        vars(lane).update(change)
+        with pytest.raises(ValueError, match=message):
+            lane.run(sparse_rows(x), y, np.arange(3))
+
+
+@pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"alpha": math.nan}, {"t0": -1.0}, {"batch_size": 0}])
+def test_settings_are_checked(bad):
+    with pytest.raises(ValueError, match="alpha > 0"):
+        sgd_settings(LOSSES["softmax"], **{"alpha": 0.1, **bad})
+
+
+def test_weights_from_may_work_in_place_and_start_at_zero():
+    u = np.arange(8.0).reshape(2, 4)
+    assert np.array_equal(weights_from(u, 0.5, 4.0), u / 2)
+    assert not weights_from(u, 0.5, 0.0).any()
+    assert weights_from(u, 0.5, 4.0, out=u) is u
+    assert u[1, 3] == 3.5

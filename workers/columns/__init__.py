@@ -1,0 +1,1 @@
+"""The transposition of row partitions into column shards."""

@@ -1,0 +1,267 @@
+"""The transposition on workers: groups of partitions are written by columns, then bundles of shards from all groups.
+
+Both read and write ranges of files only. A group is as many partitions, a bundle as many neighbouring shards, as
+memory allows: a bundle reads one range of each group, so fewer of both mean fewer and longer reads. Neither leaves a
+trace in the shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool, KeptBuffers
+from distls.storage.dataset.column_shards import write_shard
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.rows import (
+    Columns,
+    CscColumns,
+    CsrRows,
+    DenseColumns,
+    DenseRows,
+    Rows,
+    index_dtype,
+    n_rows_of,
+)
+from distls.storage.temporary.transpose_spill import SpillArea
+from distls.workers.columns.transpose_kernels import (
+    append_columns,
+    count_values,
+    scatter_rows,
+    transpose_rows,
+)
+from distls.workers.rounds.block_stream import DatasetRef, open_ref
+from distls.workers.runtime.buffers import borrowed_buffers
+
+__all__ = [
+    "Bundle",
+    "RowGroup",
+    "TransposeSpec",
+    "column_counts_of",
+    "turn_group",
+    "write_bundle",
+]
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Partitions start, start + 1, ..., stop - 1.
+
+    Attributes
+    ----------
+    number, start, stop : int
+    """
+
+    number: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class TransposeSpec:
+    """What every task needs.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    groups : tuple of RowGroup
+        All partitions, in order.
+    codec : str
+        Of the values in shards.
+    """
+
+    data: DatasetRef
+    groups: tuple[RowGroup, ...]
+    codec: str
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Neighbouring shards that are assembled at once.
+
+    Attributes
+    ----------
+    first : int
+        Number of the first shard.
+    cuts : tuple of int
+        Shard first + k has the columns cuts[k] to cuts[k + 1] - 1.
+    """
+
+    first: int
+    cuts: tuple[int, ...]
+
+
+# -- groups of rows --------------------------------------------------------------------------------------
+
+
+def turn_group(spec: TransposeSpec, group: RowGroup) -> None:
+    """Write the rows of a group by columns, unless an earlier attempt did.
+
+    The group's file holds, sparse: where each column begins (int64, n_features + 1), row numbers, values; dense:
+    values (n_features, rows of the group).
+    """
+    dataset = open_ref(spec.data)
+    spill = SpillArea(dataset.path)
+    with spill.guard(), borrowed_buffers() as pool:
+        if spill.group_bytes(group.number) != _group_bytes(dataset, group):
+            turned = _turned_dense if dataset.meta.layout == "dense" else _turned_sparse
+            blocks = [
+                dataset.read(index, KeptBuffers(scratch=pool)).x for index in range(group.start, group.stop)
+            ]
+            spill.write_group(group.number, *turned(dataset, group, blocks, pool))
+
+
+def _group_bytes(dataset: Dataset, group: RowGroup) -> int:
+    nnz = int(dataset.table.nnz[group.start : group.stop].sum())
+    value = np.dtype(dataset.meta.dtype).itemsize
+    if dataset.meta.layout == "dense":
+        return nnz * value
+    return 8 * (dataset.meta.n_features + 1) + nnz * (value + index_dtype(dataset.meta.n_rows).itemsize)
+
+
+def _turned_sparse(
+    dataset: Dataset, group: RowGroup, blocks: Sequence[Rows], pool: BufferPool
+) -> tuple[NDArray[Any], ...]:
+    """Return column offsets, row numbers and values."""
+    sparse = [x for x in blocks if isinstance(x, CsrRows)]
+    indptr = np.zeros(dataset.meta.n_features + 1, dtype=np.int64)
+    for x in sparse:
+        count_values(x.indices, indptr[1:])
+    np.cumsum(indptr, out=indptr)
+    rows, data = _pairs(dataset.meta, int(indptr[-1]), pool, "turned")
+    place = indptr[:-1].copy()
+    first = int(dataset.first_rows[group.start])
+    for x in sparse:
+        scatter_rows(x.indptr, x.indices, x.data, first, place, rows, data)
+        first += n_rows_of(x)
+    return indptr, rows, data
+
+
+def _pairs(meta: DatasetMeta, nnz: int, pool: BufferPool, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return room for row numbers and values."""
+    return _taken(pool, f"{name}.rows", (nnz,), index_dtype(meta.n_rows)), _taken(
+        pool, f"{name}.data", (nnz,), np.dtype(meta.dtype)
+    )
+
+
+def _taken(pool: BufferPool, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return pool.take(name, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+def _turned_dense(
+    dataset: Dataset, group: RowGroup, blocks: Sequence[Rows], pool: BufferPool
+) -> tuple[NDArray[Any], ...]:
+    """Return the transpose of the rows, shape (n_features, rows of the group)."""
+    n_rows = int(dataset.table.rows[group.start : group.stop].sum())
+    out = _taken(pool, "turned.data", (dataset.meta.n_features, n_rows), np.dtype(dataset.meta.dtype))
+    first = 0
+    for x in blocks:
+        assert isinstance(x, DenseRows)
+        transpose_rows(x.values, out[:, first : first + len(x.values)])
+        first += len(x.values)
+    return (out,)
+
+
+def column_counts_of(
+    dataset: Dataset, groups: Sequence[RowGroup], start: int, stop: int
+) -> NDArray[np.int64]:
+    """Return the values of columns start, ..., stop - 1 in all groups of sparse rows, shape (stop - start,).
+
+    Raises
+    ------
+    CorruptDataError
+        A group has other values than its partitions.
+    """
+    spill, counts = SpillArea(dataset.path), np.zeros(stop - start, dtype=np.int64)
+    starts = np.empty(stop - start + 1, dtype=np.int64)
+    for group in groups:
+        with spill.open_group(group.number) as read:
+            read(8 * start, starts)
+        lengths = np.diff(starts)
+        nnz = int(dataset.table.nnz[group.start : group.stop].sum())
+        if lengths.min(initial=0) < 0 or starts[0] < 0 or starts[-1] > nnz:
+            raise spill.damaged()
+        counts += lengths
+    return counts
+
+
+# -- bundles of shards -----------------------------------------------------------------------------------
+
+
+def write_bundle(spec: TransposeSpec, bundle: Bundle) -> list[dict[str, Any]]:
+    """Write the shards of a bundle, unless an earlier attempt did.
+
+    Returns
+    -------
+    list of dict
+        The fields of `ShardRecord` of each shard.
+    """
+    dataset = open_ref(spec.data)
+    spill = SpillArea(dataset.path)
+    with spill.guard(), borrowed_buffers() as pool:
+        finished = [spill.read_record(bundle.first + k) for k in range(len(bundle.cuts) - 1)]
+        if all(record is not None for record in finished):
+            return [record for record in finished if record is not None]
+        gathered = _gathered_dense if dataset.meta.layout == "dense" else _gathered_sparse
+        x = gathered(dataset, spec.groups, bundle, pool)
+        return [
+            _write(spill, bundle, k, x, dataset.meta.n_rows, spec.codec) for k in range(len(bundle.cuts) - 1)
+        ]
+
+
+def _write(spill: SpillArea, bundle: Bundle, k: int, x: Columns, n_rows: int, codec: str) -> dict[str, Any]:
+    """Write the k-th shard of a bundle and note it."""
+    start, stop = (cut - bundle.cuts[0] for cut in bundle.cuts[k : k + 2])
+    record = asdict(write_shard(spill.shards, bundle.first + k, _part(x, start, stop), n_rows, codec))
+    spill.write_record(bundle.first + k, record)
+    return record
+
+
+def _part(x: Columns, start: int, stop: int) -> Columns:
+    """Return columns start, ..., stop - 1 of a block."""
+    if isinstance(x, DenseColumns):
+        return DenseColumns(x.values[start:stop])
+    begin, end = x.indptr[start], x.indptr[stop]
+    return CscColumns(x.indptr[start : stop + 1] - begin, x.indices[begin:end], x.data[begin:end])
+
+
+def _gathered_sparse(
+    dataset: Dataset, groups: Sequence[RowGroup], bundle: Bundle, pool: BufferPool
+) -> CscColumns:
+    """Return the columns of a bundle, each group's rows appended to those before."""
+    spill, first = SpillArea(dataset.path), bundle.cuts[0]
+    counts = column_counts_of(dataset, groups, first, bundle.cuts[-1])
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64, copy=False)
+    rows, data = _pairs(dataset.meta, int(indptr[-1]), pool, "whole")
+    place, starts = indptr[:-1].copy(), np.empty(len(indptr), dtype=np.int64)
+    for group in groups:
+        with spill.open_group(group.number) as read:
+            read(8 * first, starts)
+            some_rows, some_data = _pairs(dataset.meta, int(starts[-1] - starts[0]), pool, "turned")
+            rows_at = 8 * (dataset.meta.n_features + 1)
+            data_at = rows_at + int(dataset.table.nnz[group.start : group.stop].sum()) * rows.itemsize
+            read(rows_at + int(starts[0]) * rows.itemsize, some_rows)
+            read(data_at + int(starts[0]) * data.itemsize, some_data)
+        append_columns(starts, some_rows, some_data, place, rows, data)
+    return CscColumns(indptr, rows, data)
+
+
+def _gathered_dense(
+    dataset: Dataset, groups: Sequence[RowGroup], bundle: Bundle, pool: BufferPool
+) -> DenseColumns:
+    """Return the columns of a bundle, shape (n_columns, n_rows)."""
+    spill, dtype = SpillArea(dataset.path), np.dtype(dataset.meta.dtype)
+    first, n_columns = bundle.cuts[0], bundle.cuts[-1] - bundle.cuts[0]
+    values = _taken(pool, "whole.data", (n_columns, dataset.meta.n_rows), dtype)
+    for group in groups:
+        start, stop = int(dataset.first_rows[group.start]), int(dataset.first_rows[group.stop])
+        some = _taken(pool, "turned.data", (n_columns, stop - start), dtype)
+        with spill.open_group(group.number) as read:
+            read(first * (stop - start) * dtype.itemsize, some)
+        values[:, start:stop] = some
+    return DenseColumns(values)

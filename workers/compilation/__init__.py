@@ -1,0 +1,1 @@
+"""The decorators of numba kernels, and the cache of compiled ones."""

@@ -1,0 +1,64 @@
+"""The decorators of numba functions: what Python calls is kept on disk, what only kernels call is not.
+
+Every function is inlined wherever it is called. A function of its own is optimised once more with each caller that
+is kept on disk: the process that has compiled it would run another version, with other sums, than those that load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+from distls.workers.compilation.kernel_cache import KernelCache, kernel_folder
+
+__all__ = ["elementwise", "elementwise_helper", "helper", "inlined", "kernel"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# NaN and infinity must survive (divergence is detected by them), so `nnan` and `ninf` stay out.
+FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
+# Without "reassoc", which would undo the reduction of an argument by adding and subtracting a constant.
+ELEMENTWISE = {"contract", "nsz"}
+
+
+def kernel(function: F) -> F:
+    """Compile a function that Python calls: without the GIL, division by zero as in NumPy, cached on disk."""
+    return _cached(_compiled(function, FASTMATH))
+
+
+def elementwise(function: F) -> F:
+    """Compile as `kernel` does, except that sums keep the order they are written in."""
+    return _cached(_compiled(function, ELEMENTWISE))
+
+
+def helper(function: F) -> F:
+    """Compile as `kernel` does a function that only kernels call: it becomes part of them and has no cache entry."""
+    return _compiled(function, FASTMATH)
+
+
+def elementwise_helper(function: F) -> F:
+    """Compile as `elementwise` does a function that only kernels call."""
+    return _compiled(function, ELEMENTWISE)
+
+
+def inlined(function: F) -> F:
+    """Compile a helper whose divisions and comparisons are exact IEEE operations, as parsers need them.
+
+    Numba passes arrays as seven arguments and returns tuples through memory, and LLVM's own judgement leaves such
+    calls in place: inlining the parsers' helpers by force doubled their speed.
+    """
+    return _compiled(function, set())
+
+
+def _compiled(function: F, fastmath: set[str]) -> F:
+    return numba.njit(forceinline=True, nogil=True, fastmath=fastmath or False, error_model="numpy")(function)
+
+
+def _cached(dispatcher: Any) -> Any:
+    folder = kernel_folder()
+    if folder is not None:
+        # what `njit(cache=True)` does, with a cache of ours
+        dispatcher._cache = KernelCache(dispatcher.py_func, folder)
+    return dispatcher

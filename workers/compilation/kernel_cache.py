@@ -1,0 +1,190 @@
+"""The cache of compiled kernels on disk: where it is, and which source each entry was compiled from.
+
+Numba's own cache looks at the file of a kernel alone, by path and time. Here an entry is named by a digest of the
+kernel's *import closure*: its file and every file of the package that it imports, directly or not. An edit anywhere in
+it makes a new entry, an edit elsewhere none, and two installations of the same sources share theirs.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from numba.core import types
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+
+from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
+
+__all__ = ["KernelCache", "cache_folder", "kernel_folder", "source_digest"]
+
+# What a kernel's file imports from this package: the two folders whose files are compiled into kernels.
+_IMPORT = re.compile(rb"^\s*from (distls\.(?:workers|storage)[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+_WORD = re.compile(rb"\w+")
+_FOLDERS = {
+    "distls.storage": Path(__file__).resolve().parents[2] / "storage",
+    "distls.workers": Path(__file__).resolve().parents[1],
+}
+
+
+@functools.cache
+def kernel_folder() -> str | None:
+    """Return the folder of compiled kernels; None where none can be kept. Asked once a process."""
+    return cache_folder("kernels")
+
+
+def cache_folder(name: str) -> str | None:
+    """Return the first home of compiled kernels that can be written; None if there is none, or others can too.
+
+    NUMBA_CACHE_DIR, the user's cache folder, a temporary one. Numba loads with pickle what it finds there: who
+    writes there runs programs as this user.
+
+    Parameters
+    ----------
+    name : str
+        Of the folder in it.
+    """
+    if os.environ.get("DISTLS_NUMBA_CACHE", "1") == "0":
+        return None
+    try:
+        return next(filter(None, (_writable(home, name) for home in _homes())), None)
+    except NotPrivateError as error:
+        remedy = "compiled kernels are not kept; set NUMBA_CACHE_DIR to a folder of your own"
+        # without a line of the source, which would be a second one on the terminal
+        warnings.warn_explicit(f"{error}; {remedy}", UserWarning, "distls", 0, module=__name__)
+        return None
+
+
+def _homes() -> list[Path]:
+    named = [os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME"), str(Path.home() / ".cache")]
+    return [*(Path(root) / "distls" for root in filter(None, named)), temporary_home()]
+
+
+def _writable(home: Path, name: str) -> str | None:
+    try:
+        path = private_folder(private_folder(home) / name)
+    except NotPrivateError:
+        raise
+    except OSError:
+        return None
+    return str(path) if os.access(path, os.W_OK) else None
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]
+    """The cache of one kernel: an index of its compiled variants and a file for each, in one flat folder."""
+
+    _impl_class = CompileResultCacheImpl
+
+    def __init__(self, function: Callable[..., Any], folder: str) -> None:
+        self._name = repr(function)
+        self._py_func = function
+        digest = source_digest(function.__code__.co_filename)
+        self._impl = _Located(function, folder, digest)
+        self._cache_path = folder
+        self._cache_file = IndexDataCacheFile(
+            cache_path=folder, filename_base=self._impl.filename_base, source_stamp=digest
+        )
+        self.enable()
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        """Add the sources of classes that are not ours: a loss or penalty registered from outside."""
+        outside = sorted({source_digest(path) for path in _outside_files(sig)})
+        return (*super()._index_key(sig, codegen), *outside)
+
+
+class _Located(CompileResultCacheImpl):  # type: ignore[misc]
+    """How numba writes an entry, and under which name: that of the function, with the digest of its sources."""
+
+    def __init__(self, function: Callable[..., Any], folder: str, digest: str) -> None:
+        self._locator = _Locator(folder, digest)
+        self._lineno = function.__code__.co_firstlineno
+        version = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+        module = function.__module__.removeprefix("distls.workers.")
+        self._filename_base = f"{module}.{function.__qualname__}-{digest}.{version}"
+
+
+class _Locator:
+    """What numba asks for the place of an entry."""
+
+    def __init__(self, folder: str, digest: str) -> None:
+        self._folder, self._digest = folder, digest
+
+    def ensure_cache_path(self) -> None:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+
+    def get_cache_path(self) -> str:
+        return self._folder
+
+    def get_source_stamp(self) -> str:
+        return self._digest
+
+    def get_disambiguator(self) -> str:
+        return self._digest
+
+
+@functools.cache
+def source_digest(path: str) -> str:
+    """Return a digest of a file and of all files of this package that it imports, directly or not.
+
+    Parameters
+    ----------
+    path : str
+        Of a Python file, in this package or outside.
+    """
+    digest = hashlib.sha256()
+    for name, text in sorted(_closure(path).items()):
+        digest.update(name.encode() + b"\0" + hashlib.sha256(text).digest())
+    return digest.hexdigest()[:16]
+
+
+def _closure(path: str) -> dict[str, bytes]:
+    """Return the sources that a file is compiled with, by module name, its own under an empty one."""
+    found = {"": Path(path).read_bytes()}
+    waiting = list(_imported(path))
+    while waiting:
+        name, file = waiting.pop()
+        if name not in found:
+            found[name] = Path(file).read_bytes()
+            waiting += _imported(file)
+    return found
+
+
+@functools.cache
+def _imported(path: str) -> tuple[tuple[str, str], ...]:
+    """Return the (module, file) pairs that a file imports from this package."""
+    text = Path(path).read_bytes()
+    return tuple(pair for name, what in _IMPORT.findall(text) for pair in _files(name.decode(), what))
+
+
+def _files(name: str, what: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the module of an import, or, where it is a package, its submodules among the imported names too."""
+    root = ".".join(name.split(".")[:2])
+    base = _FOLDERS[root].joinpath(*name.split(".")[2:])
+    if base.with_suffix(".py").is_file():
+        yield name, str(base.with_suffix(".py"))
+        return
+    if (base / "__init__.py").is_file():
+        yield name, str(base / "__init__.py")
+    for word in _WORD.findall(what):
+        if (base / f"{word.decode()}.py").is_file():
+            yield f"{name}.{word.decode()}", str(base / f"{word.decode()}.py")
+
+
+def _outside_files(sig: Any) -> Iterator[str]:
+    """Yield the files of the named tuples in a signature whose classes are not of this package."""
+    waiting = list(sig)
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, types.BaseTuple):  # type: ignore[attr-defined]
+            waiting += list(each)
+        module = getattr(each, "instance_class", type(None)).__module__
+        if module.split(".")[0] not in ("distls", "builtins"):
+            path = getattr(sys.modules.get(module), "__file__", None)
+            if path is not None:
+                yield path

@@ -1,0 +1,1 @@
+"""Block coordinate descent: kernels and tasks over column shards."""

@@ -1,0 +1,276 @@
+"""Scores of all rows, for block coordinate descent: made by partitions, kept in RUN/state, read whole by lanes.
+
+They are a pure function of the weights: every round makes them anew, so that nothing that a crash could lose is
+needed to go on with the same bits (docs/decisions/0014). Kept beside them, once, are the rows' classes or sets of
+labels, and weights, which column shards do not have.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.partitions import are_below
+from distls.storage.errors import StateLostError
+from distls.storage.rows import Partition, n_rows_of
+from distls.storage.temporary.row_state import RowState
+from distls.workers.coordinate_descent.descent_kernels import LabelSets, loss_of_scores
+from distls.workers.linear_algebra.score_kernels import scores
+from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.targets import indicators, is_codes, label_sets, wrong_sets
+from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.rounds.lanes import Lane
+from distls.workers.runtime.process import peak_rss, process_name
+from distls.workers.stochastic.lane_task import merge_by_key, row_weights
+
+__all__ = [
+    "MarginJob",
+    "MarginSums",
+    "Margins",
+    "SparseWeights",
+    "change_lane",
+    "margin_lane",
+    "merge_margins",
+    "read_margins",
+]
+
+
+class SparseWeights(NamedTuple):
+    """The rows of weights that are not zero, and the intercept: what a round sends.
+
+    Attributes
+    ----------
+    columns : int64 array of shape (c,)
+    values : array of shape (c, k)
+    intercept : float64 array of shape (k,)
+    """
+
+    columns: NDArray[np.int64]
+    values: NDArray[Any]
+    intercept: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, weights: NDArray[Any], intercept: NDArray[np.float64]) -> SparseWeights:
+        """Return the rows of (n_features, k) weights that are not zero."""
+        columns = np.flatnonzero(weights.any(axis=1))
+        return cls(columns, weights[columns], intercept)
+
+    def dense(self, n_features: int) -> NDArray[Any]:
+        """Return weights of shape (n_features, k)."""
+        out = np.zeros((n_features, self.values.shape[1]), self.values.dtype)
+        out[self.columns] = self.values
+        return out
+
+
+@dataclass(frozen=True)
+class MarginJob:
+    """Which scores to make or to read.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+        Full loss name.
+    dtype : str
+        Of weights and scores.
+    class_weight : float64 array of shape (n_classes,) or None
+        As in `StochasticJob`.
+    state : str
+        Folder in which they are kept.
+    version : int
+        What they are kept as.
+    """
+
+    data: DatasetRef
+    loss: str
+    dtype: str
+    class_weight: NDArray[np.float64] | None
+    state: str
+    version: int
+
+    @property
+    def scores(self) -> RowState:
+        """Scores of each partition, (n_rows, k)."""
+        return RowState(self.state)
+
+    @property
+    def classes(self) -> RowState:
+        """Class codes of each partition, or the label codes of its rows one after the other, int32."""
+        return RowState(f"{self.state}/classes")
+
+    @property
+    def counts(self) -> RowState:
+        """How many labels each row of a partition has, int64; only of sets of labels."""
+        return RowState(f"{self.state}/counts")
+
+    @property
+    def weights(self) -> RowState:
+        """Row weights of each partition, float64; empty where all are one."""
+        return RowState(f"{self.state}/weights")
+
+
+class Margins(NamedTuple):
+    """What a lane works on: scores (n_rows, k), targets and weights (n_rows,) or (0,) of all rows."""
+
+    z: NDArray[Any]
+    y: NDArray[np.int32] | LabelSets
+    weight: NDArray[np.float64]
+
+
+@dataclass
+class MarginSums:
+    """Sums over the rows of one lane, or of several.
+
+    Attributes
+    ----------
+    losses : float64 array of shape (n_sizes,)
+        ``sum_i s_i loss_i`` at each size of the step.
+    errors : int
+        Rows predicted wrong at the first size, as `distls.workers.losses.targets.slopes_of` counts them.
+    n_rows : int
+    blocks : list of int
+    reads : ReadStats
+    kernel_seconds : float
+    busy : dict of process -> seconds
+    peaks : dict of process -> peak resident bytes
+    """
+
+    losses: NDArray[np.float64]
+    errors: int = 0
+    n_rows: int = 0
+    blocks: list[int] = field(default_factory=list)
+    reads: ReadStats = field(default_factory=ReadStats)
+    kernel_seconds: float = 0.0
+    busy: dict[str, float] = field(default_factory=dict)
+    peaks: dict[str, int] = field(default_factory=dict)
+
+
+def margin_lane(job: MarginJob, weights: SparseWeights, lane: Lane) -> MarginSums:
+    """Make and keep the scores of one lane's rows; return their loss."""
+    started = time.perf_counter()
+    total, w = MarginSums(np.zeros(1)), weights.dense(open_ref(job.data).meta.n_features)
+    for index, part in stream(job.data, lane.blocks, total.reads):
+        z = _scores(part, w, weights.intercept)
+        weight = _kept_rows(job, index, part)
+        job.scores.write(index, job.version, z)
+        _count(job, total, part, index, (z, z, weight), np.zeros(1))
+    return _finished(total, started)
+
+
+def change_lane(job: MarginJob, shared: tuple[SparseWeights, NDArray[np.float64]], lane: Lane) -> MarginSums:
+    """Return the losses of one lane's rows at several sizes of a change of the weights.
+
+    Parameters
+    ----------
+    shared : (change of the weights, sizes)
+    """
+    started = time.perf_counter()
+    change, sizes = shared
+    total, w = MarginSums(np.zeros(len(sizes))), change.dense(open_ref(job.data).meta.n_features)
+    for index, part in stream(job.data, lane.blocks, total.reads):
+        z = job.scores.read(index, job.version, (n_rows_of(part.x), w.shape[1]), job.dtype)
+        weight = job.weights.read(index, 0, row_weights(part, job.class_weight).shape, np.float64)
+        _count(job, total, part, index, (z, _scores(part, w, change.intercept), weight), sizes)
+    return _finished(total, started)
+
+
+def _scores(part: Partition, w: NDArray[Any], intercept: NDArray[np.float64]) -> NDArray[Any]:
+    return scores(part.x, w, intercept, np.empty((n_rows_of(part.x), w.shape[1]), w.dtype))
+
+
+def _kept_rows(job: MarginJob, index: int, part: Partition) -> NDArray[np.float64]:
+    """Keep targets and weights of a partition if they are not; return the weights."""
+    weight = row_weights(part, job.class_weight)
+    targets: Any = part.y
+    kept = [(job.classes, targets), (job.weights, weight)]
+    if not is_codes(targets):
+        counts = np.diff(targets.indptr).astype(np.int64)
+        kept = [(job.classes, label_sets(targets).indices), (job.counts, counts), (job.weights, weight)]
+    for state, values in kept:
+        if not state.holds(index, 0):
+            state.write(index, 0, values)
+    return weight
+
+
+def _count(
+    job: MarginJob,
+    total: MarginSums,
+    part: Partition,
+    index: int,
+    margins: tuple[NDArray[Any], NDArray[Any], NDArray[np.float64]],
+    sizes: NDArray[np.float64],
+) -> None:
+    """Add the losses of one partition's rows."""
+    began = time.perf_counter()
+    z, change, weight = margins
+    y = part.y if is_codes(part.y) else label_sets(part.y)
+    for place, size in enumerate(sizes):
+        total.losses[place] += loss_of_scores(z, change, size, y, weight, LOSSES[job.loss])
+    wrong = z.argmax(axis=1) != y if is_codes(y) else wrong_sets(job.loss, z, indicators(part.y, z.shape[1]))
+    total.errors += int(np.count_nonzero(wrong))
+    total.n_rows += len(z)
+    total.blocks.append(index)
+    total.kernel_seconds += time.perf_counter() - began
+
+
+def _finished(total: MarginSums, started: float) -> MarginSums:
+    total.busy = {process_name(): time.perf_counter() - started}
+    total.peaks = {process_name(): peak_rss()}
+    return total
+
+
+def merge_margins(left: MarginSums, right: MarginSums) -> MarginSums:
+    """Add two sums."""
+    return MarginSums(
+        left.losses + right.losses,
+        left.errors + right.errors,
+        left.n_rows + right.n_rows,
+        left.blocks + right.blocks,
+        left.reads.merge(right.reads),
+        left.kernel_seconds + right.kernel_seconds,
+        merge_by_key(sum, left.busy, right.busy),
+        merge_by_key(max, left.peaks, right.peaks),
+    )
+
+
+def read_margins(job: MarginJob, k: int) -> Margins:
+    """Read what is kept of all rows; the scores are the caller's own to change.
+
+    Raises
+    ------
+    StateLostError
+        Something is not there, or not as it was written.
+    """
+    dataset = open_ref(job.data)
+    z = np.empty((dataset.meta.n_rows, k), job.dtype)
+    for index, (start, stop) in enumerate(zip(dataset.first_rows, dataset.first_rows[1:], strict=False)):
+        z[start:stop] = job.scores.read(index, job.version, (int(stop - start), k))
+    own = b"" if job.class_weight is None else job.class_weight.tobytes()
+    sets = dataset.meta.target == "multilabel"
+    codes, counts, weight = _rows_kept(job.state, job.data.fingerprint, own, len(dataset), sets)
+    fits = len(counts) == len(z) and are_below(counts, k + 1) and int(counts.sum()) == len(codes)
+    if not (fits if sets else codes.shape == (len(z),)) or weight.shape not in ((len(z),), (0,)):
+        raise StateLostError(f"{job.state}: targets or weights of other rows")
+    if not are_below(codes, k):
+        raise StateLostError(f"{job.state}: targets of other classes")
+    y = LabelSets(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), codes) if sets else codes
+    return Margins(z, y, weight)
+
+
+@functools.lru_cache(maxsize=1)
+def _rows_kept(
+    state: str, fingerprint: str, _class_weight: bytes, n_blocks: int, sets: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
+    """Read codes, the number of each row's labels and the weights of all rows, once a process and fit."""
+    job = MarginJob(DatasetRef("", fingerprint), "", "", None, state, 0)
+
+    def all_of(kept: RowState, dtype: Any) -> NDArray[Any]:
+        return np.concatenate([kept.read(index, 0, dtype=dtype) for index in range(n_blocks)])
+
+    counts = all_of(job.counts, np.int64) if sets else np.empty(0, np.int64)
+    return all_of(job.classes, np.int32), counts, all_of(job.weights, np.float64)

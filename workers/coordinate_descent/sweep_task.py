@@ -1,0 +1,389 @@
+"""The tasks of block coordinate descent: a lane's sweep over its column shards, and sweeps over non-zero rows of W.
+
+A lane has a private copy of the scores of all rows, and leaves behind nothing but its new weights: scores are made
+anew from those (`distls.workers.coordinate_descent.row_scores_task`). While a shard is at hand, the columns that
+have weights are set aside (the *active* ones), so that they can be swept many times without another read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.dataset.partitions import are_below, are_offsets
+from distls.storage.errors import StateLostError
+from distls.storage.rows import (
+    ColumnShard,
+    CscColumns,
+    CsrRows,
+    DenseRows,
+    Rows,
+    concatenate_rows,
+    index_dtype,
+    n_rows_of,
+    take_rows,
+)
+from distls.storage.temporary.row_state import RowState
+from distls.workers.coordinate_descent.descent_kernels import (
+    N_TOTALS,
+    LabelSets,
+    Step,
+    Totals,
+    column_sweep,
+    loss_of_scores,
+)
+from distls.workers.coordinate_descent.row_scores_task import MarginJob, Margins, SparseWeights, read_margins
+from distls.workers.linear_algebra.score_kernels import scores
+from distls.workers.losses.registry import LOSSES
+from distls.workers.penalties.registry import Penalty
+from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream, stream_columns
+from distls.workers.rounds.lanes import Lane
+from distls.workers.runtime.process import peak_rss, process_name
+from distls.workers.runtime.rng import Purpose, rng
+from distls.workers.stochastic.lane_task import merge_by_key
+from distls.workers.stochastic.updates import one_row
+
+__all__ = ["LaneSweeps", "SweepJob", "active_sweeps", "merge_sweeps", "probe_sweep", "sweep_lane", "warm_up"]
+
+_T = Totals()
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """What all lanes of a round share, but for weights.
+
+    Attributes
+    ----------
+    margins : MarginJob
+    penalty : str
+    step : Step
+    seed, round : int
+    with_replacement : bool
+        Columns are drawn, not permuted (the paper's randomised selection).
+    fit_intercept : bool
+        An unpenalised block of ones, which the first lane sweeps.
+    sweeps : int
+        Over the active columns, after the sweep over all.
+    keep : bool
+        The active columns are kept in RUN/state instead, for `active_sweeps`.
+    active_bytes : int
+        Active columns of a lane that are more than that are neither swept nor kept.
+    given_only : bool
+        Only the columns are swept whose weights are sent.
+    """
+
+    margins: MarginJob
+    penalty: str
+    step: Step
+    seed: int
+    round: int
+    with_replacement: bool
+    fit_intercept: bool
+    sweeps: int
+    keep: bool
+    active_bytes: int
+    given_only: bool = False
+
+
+@dataclass
+class LaneSweeps:
+    """What one lane did, or several.
+
+    Attributes
+    ----------
+    weights : list of SparseWeights
+        New values of the rows that were or became non-zero; the intercept is empty but of the lane that swept it.
+    totals : float64 array of N_TOTALS
+        Of the sweeps over all columns.
+    change : float
+        Of the objective, in all sweeps.
+    active_bytes : int
+        Of the active columns; -1 where a lane has too many.
+    swept_bytes : int
+        Of active columns, times sweeps.
+    blocks : list of int
+        Shards.
+    reads : ReadStats
+    kernel_seconds : float
+    busy : dict of process -> seconds
+    peaks : dict of process -> peak resident bytes
+    """
+
+    weights: list[SparseWeights]
+    totals: NDArray[np.float64]
+    change: float = 0.0
+    active_bytes: int = 0
+    swept_bytes: int = 0
+    blocks: list[int] = field(default_factory=list)
+    reads: ReadStats = field(default_factory=ReadStats)
+    kernel_seconds: float = 0.0
+    busy: dict[str, float] = field(default_factory=dict)
+    peaks: dict[str, int] = field(default_factory=dict)
+
+
+def merge_sweeps(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
+    """Put two lanes' results together."""
+    totals = left.totals + right.totals
+    totals[_T.largest] = max(left.totals[_T.largest], right.totals[_T.largest])
+    too_many = min(left.active_bytes, right.active_bytes) < 0
+    return LaneSweeps(
+        left.weights + right.weights,
+        totals,
+        left.change + right.change,
+        -1 if too_many else left.active_bytes + right.active_bytes,
+        left.swept_bytes + right.swept_bytes,
+        left.blocks + right.blocks,
+        left.reads.merge(right.reads),
+        left.kernel_seconds + right.kernel_seconds,
+        merge_by_key(sum, left.busy, right.busy),
+        merge_by_key(max, left.peaks, right.peaks),
+    )
+
+
+class _Active(NamedTuple):
+    """Columns that have weights: their numbers, and the columns as rows of X^T."""
+
+    columns: NDArray[np.int64]
+    x: Rows
+
+
+def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
+    """Sweep one lane's shards from the weights that all lanes start from.
+
+    Parameters
+    ----------
+    weights : SparseWeights
+        Those of the scores that the job's margins name.
+
+    Raises
+    ------
+    StateLostError
+        The scores are not there.
+    """
+    started = time.perf_counter()
+    k = len(weights.intercept)
+    sweeper = _Sweeper(job, read_margins(job.margins, k), lane.index)
+    found: list[_Active] = []
+    values: list[SparseWeights] = []
+    own = np.empty(0)
+    if job.fit_intercept and lane.index == 0:
+        own = sweeper.intercept(weights.intercept)
+    for shard in sweeper.shards(lane):
+        given, w = _given(weights, shard)
+        before = w.any(axis=1)
+        sweeper.sweep(shard.x, w, given if job.given_only else np.arange(len(w)), shard.first)
+        used = np.flatnonzero(before | w.any(axis=1))
+        values.append(SparseWeights(shard.first + used, w[used], own))
+        own = np.empty(0)
+        if sweeper.active_bytes >= 0 and (job.sweeps or job.keep):
+            found.append(_Active(shard.first + used, take_rows(shard.x, used)))
+            sweeper.count_active(found)
+    if sweeper.active_bytes >= 0 and job.keep:
+        _keep(job, lane.index, found)
+    elif sweeper.active_bytes >= 0 and job.sweeps and found:
+        values = [_swept(sweeper, found, values)]
+    return sweeper.result(values, list(lane.blocks), started)
+
+
+def active_sweeps(job: SweepJob, weights: SparseWeights, n_lanes: int) -> LaneSweeps:
+    """Sweep the active columns that all lanes have kept, in one lane, so that zeros become exact."""
+    started = time.perf_counter()
+    sweeper = _Sweeper(job, read_margins(job.margins, len(weights.intercept)), n_lanes)
+    found = [_kept(job, lane) for lane in range(n_lanes)]
+    columns = np.concatenate([each.columns for each in found])
+    w = weights.dense(open_ref(job.margins.data).meta.n_features)[columns].astype(np.float64)
+    own = np.empty(0)
+    if job.fit_intercept:
+        own = sweeper.intercept(weights.intercept)
+    values = [_swept(sweeper, found, [SparseWeights(columns, w, own)])]
+    return sweeper.result(values, [], started)
+
+
+def _swept(sweeper: _Sweeper, found: list[_Active], values: list[SparseWeights]) -> SparseWeights:
+    """Sweep active columns as often as the job says, while there are any with weights."""
+    x = concatenate_rows([each.x for each in found])
+    w = np.concatenate([each.values for each in values])
+    for number in range(1, sweeper.job.sweeps + 1):
+        sweeper.sweep_active(x, w, number)
+    return SparseWeights(np.concatenate([each.columns for each in values]), w, values[0].intercept)
+
+
+class _Shard(NamedTuple):
+    """A column shard as kernels read it: its first column, and its columns as rows of X^T."""
+
+    first: int
+    x: Rows
+
+
+def _transposed(shard: ColumnShard) -> _Shard:
+    x = shard.x
+    return _Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values))
+
+
+def _given(weights: SparseWeights, shard: _Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return which of a shard's columns weights are sent of, and the weights of all its columns, as float64."""
+    n_columns = n_rows_of(shard.x)
+    first, stop = np.searchsorted(weights.columns, [shard.first, shard.first + n_columns])
+    given = weights.columns[first:stop] - shard.first
+    out = np.zeros((n_columns, weights.values.shape[1]))
+    out[given] = weights.values[first:stop]
+    return given, out
+
+
+class _Sweeper:
+    """A lane at work: its scores, its orders, what it has done so far."""
+
+    def __init__(self, job: SweepJob, margins: Margins, lane: int) -> None:
+        self.job, self.margins, self._lane = job, margins, lane
+        self.reads = ReadStats()
+        self.active_bytes = self._swept_bytes = 0
+        self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
+        self._seconds = 0.0
+        self._penalty = int(Penalty.named(job.penalty))
+
+    def shards(self, lane: Lane) -> Iterator[_Shard]:
+        """Yield the lane's shards in the order of the round."""
+        order = self._rng(0).permutation(len(lane.blocks))
+        for _, shard in stream_columns(self.job.margins.data, [lane.blocks[i] for i in order], self.reads):
+            yield _transposed(shard)
+
+    def _rng(self, sweep: int, *key: int) -> np.random.Generator:
+        return rng(self.job.seed, Purpose.BLOCKS, self.job.round, self._lane, sweep, *key)
+
+    def sweep(self, x: Rows, w: NDArray[np.float64], columns: NDArray[np.int64], first: int) -> None:
+        """Sweep those columns of the shard that begins with column `first`."""
+        generator, n = self._rng(0, first), len(columns)
+        order = generator.integers(n, size=n) if self.job.with_replacement else generator.permutation(n)
+        self._run(x, columns[order], w, self.job.step, self._totals)
+
+    def sweep_active(self, x: Rows, w: NDArray[np.float64], number: int) -> None:
+        """Sweep those columns that have weights."""
+        order = self._rng(number).permutation(np.flatnonzero(w.any(axis=1)))
+        self._run(x, order, w, self.job.step, self._others)
+        self._swept_bytes += _bytes_of(x) * len(order) // max(len(w), 1)
+
+    def intercept(self, before: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the intercept after a step of its block, which is not penalised."""
+        w = before[None].copy()
+        ones = DenseRows(np.ones((1, len(self.margins.z)), np.float32))
+        self._run(ones, np.zeros(1, np.int64), w, self.job.step._replace(alpha=0.0), self._others)
+        return w[0]
+
+    def _run(
+        self,
+        x: Rows,
+        order: NDArray[np.int64],
+        w: NDArray[np.float64],
+        step: Step,
+        totals: NDArray[np.float64],
+    ) -> None:
+        began = time.perf_counter()
+        z, y, weight = self.margins
+        column_sweep(x, order, w, z, y, weight, LOSSES[self.job.margins.loss], self._penalty, step, totals)
+        self._seconds += time.perf_counter() - began
+
+    def count_active(self, found: list[_Active]) -> None:
+        """Count what the newest of `found` weighs; drop all where it is too much."""
+        self.active_bytes += _bytes_of(found[-1].x)
+        if self.active_bytes > self.job.active_bytes:
+            self.active_bytes = -1
+            found.clear()
+
+    def result(self, values: list[SparseWeights], blocks: list[int], started: float) -> LaneSweeps:
+        """Return what was done."""
+        return LaneSweeps(
+            values,
+            self._totals,
+            float(self._totals[_T.change] + self._others[_T.change]),
+            self.active_bytes,
+            self._swept_bytes,
+            blocks,
+            self.reads,
+            self._seconds,
+            {process_name(): time.perf_counter() - started},
+            {process_name(): peak_rss()},
+        )
+
+
+def _bytes_of(x: Rows) -> int:
+    return sum(array.nbytes for array in x)
+
+
+# ---------------------------------------------------------------- active columns of all lanes, kept for one
+
+
+def _folder(job: SweepJob) -> RowState:
+    return RowState(f"{job.margins.state}/active")
+
+
+def _keep(job: SweepJob, lane: int, found: Sequence[_Active]) -> None:
+    """Keep a lane's active columns, each array under a number of its own."""
+    columns = np.concatenate([each.columns for each in found])
+    x = concatenate_rows([each.x for each in found])
+    for place, array in enumerate((columns, *x)):
+        _folder(job).write(4 * lane + place, job.round, array)
+
+
+def _kept(job: SweepJob, lane: int) -> _Active:
+    folder, round_ = _folder(job), job.round
+    columns, *arrays = [folder.read(4 * lane + place, round_) for place in range(2)]
+    x: Rows = DenseRows(arrays[0])
+    if arrays[0].ndim == 1:
+        x = CsrRows(arrays[0], *(folder.read(4 * lane + place, round_) for place in (2, 3)))
+    if n_rows_of(x) != len(columns) or not _is_sound(columns, x, job):
+        raise StateLostError(f"{folder.folder}: active columns of lane {lane} do not fit each other")
+    return _Active(columns, x)
+
+
+def _is_sound(columns: NDArray[Any], x: Rows, job: SweepJob) -> bool:
+    """Tell whether kernels find all they are told of: columns of the data, their values in rows of the data."""
+    meta = open_ref(job.margins.data).meta
+    if columns.dtype != np.int64 or not are_below(columns, meta.n_features):
+        return False
+    if isinstance(x, DenseRows):
+        return x.values.ndim == 2 and x.values.shape[1] == meta.n_rows and x.values.dtype.kind == "f"
+    typed = x.indptr.dtype == np.int64 and x.indices.dtype == index_dtype(meta.n_rows)
+    fits = typed and x.data.dtype.kind == "f" and x.data.shape == x.indices.shape
+    return fits and are_offsets(x.indptr, len(x.data), meta.n_rows) and are_below(x.indices, meta.n_rows)
+
+
+# ---------------------------------------------------------------- before the first round
+
+
+def warm_up(data: DatasetRef, loss: str, dtype: str) -> None:
+    """Compile the kernels of a job, or load them from the disk cache, on one row of nothing."""
+    meta = open_ref(data).meta
+    x = one_row(meta.layout, meta.dtype, index_dtype(meta.n_rows).name)
+    z, weight, y = np.zeros((1, 2), dtype), np.empty(0), _no_targets(meta, 1)
+    step, totals = Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
+    for shard in {type(x): x, DenseRows: DenseRows(np.zeros((1, 1), np.float32))}.values():
+        order = np.zeros(1, np.int64)
+        column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, LOSSES[loss], 0, step, totals)
+    loss_of_scores(z, z, 0.0, y, weight, LOSSES[loss])
+    rows = one_row(meta.layout, meta.dtype, index_dtype(meta.n_features).name)
+    scores(rows, np.zeros((2, 2), dtype), np.zeros(2), z)
+
+
+def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
+    """Score one partition and sweep one shard from zero weights, and keep nothing."""
+    meta, reads = open_ref(job.margins.data).meta, ReadStats()
+    for _, part in stream(job.margins.data, [block], reads):
+        scores(part.x, np.zeros((meta.n_features, k), job.margins.dtype), np.zeros(k),
+               np.empty((n_rows_of(part.x), k), job.margins.dtype))  # fmt: skip
+    y, z = _no_targets(meta, meta.n_rows), np.zeros((meta.n_rows, k), job.margins.dtype)
+    sweeper = _Sweeper(job, Margins(z, y, np.empty(0)), 0)
+    for each in sweeper.shards(Lane(0, (shard,))):
+        n = n_rows_of(each.x)
+        sweeper.sweep(each.x, np.zeros((n, k)), np.arange(n), each.first)
+
+
+def _no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[np.int32] | LabelSets:
+    """Return what stands for the targets of rows: the first class, or its label."""
+    codes = np.zeros(n_rows, np.int32)
+    return LabelSets(np.arange(n_rows + 1), codes) if meta.target == "multilabel" else codes

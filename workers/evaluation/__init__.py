@@ -1,0 +1,1 @@
+"""Evaluation sums: errors, objective, gradient."""

@@ -1,0 +1,110 @@
+"""The fixed sample on which averaging is judged: the same rows every round, on every worker.
+
+It is a pure function of the dataset and the seed, read once a process and kept for the fit: too small to
+plan for elaborately, too dear to send every round.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.rows import Rows, concatenate_rows, n_rows_of, take_rows
+from distls.workers.linear_algebra.score_kernels import evaluate_rows, scores
+from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.targets import is_codes, slopes_of
+from distls.workers.prediction.predictor import Readout, linear_view
+from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.runtime.rng import Purpose, rng
+
+__all__ = ["SampleRef", "evaluate_targets", "mean_loss", "sample_size"]
+
+_MOST_ROWS = 65_536
+_LEAST_ROWS = 256
+# Each lane judges its weights on the sample: together they do at most 1/64 of a pass.
+_SHARE_OF_PASS = 64
+
+
+@dataclass(frozen=True)
+class SampleRef:
+    """Which rows: `n_rows` at random from as few random partitions as hold them.
+
+    Attributes
+    ----------
+    n_rows, seed : int
+    """
+
+    n_rows: int
+    seed: int
+
+
+_lock = threading.Lock()
+_kept: dict[tuple[str, SampleRef], tuple[Rows, NDArray[np.int32]]] = {}
+
+
+def sample_size(dataset: Dataset, n_lanes: int) -> int:
+    """Return how many rows the sample should have."""
+    n_rows = dataset.meta.n_rows
+    return min(n_rows, _MOST_ROWS, max(_LEAST_ROWS, n_rows // (_SHARE_OF_PASS * n_lanes)))
+
+
+def mean_loss(
+    data: DatasetRef,
+    sample: SampleRef,
+    loss: str,
+    readout: Readout,
+    reads: ReadStats,
+) -> float:
+    """Return the mean loss of a model over the sample; the first call in a process reads it."""
+    x, y = _rows_of(data, sample, reads)
+    total, count = evaluate_targets(x, y, np.empty(0, np.float64), loss, readout)
+    return float(total / count) if count else 0.0
+
+
+def evaluate_targets(
+    x: Rows,
+    y: NDArray[Any],
+    weight: NDArray[np.float64],
+    loss: str,
+    readout: Readout,
+) -> tuple[float, float]:
+    """Return the sums of s_i * loss_i and of s_i, for class codes or for numbers."""
+    x, weights, intercept = linear_view(readout, x)
+    if is_codes(y):
+        total, count, _ = evaluate_rows(x, y, weight, LOSSES[loss], weights, intercept, np.empty(0, np.int32))
+        return float(total), float(count)
+    values = scores(x, weights, intercept, np.empty((n_rows_of(x), weights.shape[1]), weights.dtype))
+    found = slopes_of(loss, values, y, weight)
+    return found.loss_sum, found.weight_sum
+
+
+def _rows_of(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, NDArray[np.int32]]:
+    key = (data.fingerprint, sample)
+    with _lock:
+        if key not in _kept:
+            _kept.clear()
+            _kept[key] = _read(data, sample, reads)
+        return _kept[key]
+
+
+def _read(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, NDArray[np.int32]]:
+    table = open_ref(data).table
+    generator = rng(sample.seed, Purpose.SAMPLE)
+    order = generator.permutation(len(table))
+    # partitions are exchangeable, so as few as hold enough rows: reading them is all that the sample costs
+    enough = int(np.searchsorted(np.cumsum(table.rows[order]), sample.n_rows)) + 1
+    rows, codes, wanted = [], [], sample.n_rows
+    # cached if a lane of this process has kept it; never kept for the sample's sake
+    source = replace(data, cache_bytes=0)
+    for _, part in stream(source, [int(block) for block in order[:enough]], reads):
+        share = min(wanted, n_rows_of(part.x))
+        chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))
+        rows.append(take_rows(part.x, chosen))
+        codes.append(part.y[chosen])
+        wanted -= share
+    return concatenate_rows(rows), np.concatenate(codes)

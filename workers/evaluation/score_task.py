@@ -1,0 +1,228 @@
+"""Tasks that score rows: evaluation sums, and the exact objective with its gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
+from distls.workers.linear_algebra.gram import add_cross
+from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_rows
+from distls.workers.losses.registry import LOG_LOSSES, LOSSES
+from distls.workers.losses.targets import is_codes, slice_rows, slopes_of
+from distls.workers.prediction.predictor import Readout, linear_view, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.rounds.lanes import Lane
+from distls.workers.stochastic.lane_task import row_weights
+
+__all__ = [
+    "GradientJob",
+    "GradientSum",
+    "ScoreJob",
+    "ScoreSum",
+    "gradient_lane",
+    "merge_gradients",
+    "merge_scores",
+    "score_lane",
+]
+
+# Dense rows that are copied to float64 at a time.
+_PRODUCT_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class ScoreJob:
+    """Evaluate a model on rows with classes, each weighing one.
+
+    For other targets see `distls.workers.evaluation.multilabel_task` and `distls.workers.evaluation.regression_task`.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+    codes : int32 array of shape (n_classes of the data,)
+        The model's code of each class of the data, -1 for a label the model does not know.
+    """
+
+    data: DatasetRef
+    loss: str
+    codes: NDArray[np.int32]
+
+
+@dataclass
+class ScoreSum:
+    """Sums over rows.
+
+    Attributes
+    ----------
+    n_rows, errors : int
+        Rows of unknown labels count as errors.
+    known : float
+        Rows whose label the model knows.
+    loss_sum : float
+        Over those rows.
+    pairs, pair_counts : int64 arrays of shape (m,)
+        The confusion matrix: ``class of the data * n_outputs + predicted code``, increasing, and how often.
+    blocks : list of int
+    bytes_read : int
+    """
+
+    n_rows: int
+    errors: int
+    known: float
+    loss_sum: float
+    pairs: NDArray[np.int64]
+    pair_counts: NDArray[np.int64]
+    blocks: list[int]
+    reads: ReadStats
+
+
+def score_lane(job: ScoreJob, readout: Readout, lane: Lane) -> ScoreSum:
+    """Score one lane's partitions: with the log loss where the model has probabilities."""
+    loss = LOG_LOSSES[job.loss] if job.loss in LOG_LOSSES else LOSSES[job.loss]
+    reads, total = ReadStats(), None
+    for index, part in stream(job.data, lane.blocks, reads):
+        x, weights, intercept = linear_view(readout, part.x)
+        count = n_rows_of(x)
+        predicted = np.empty(count, np.int32)
+        loss_sum, known, errors = evaluate_rows(
+            x, job.codes[part.y], np.empty(0), loss, weights, intercept, predicted
+        )
+        keys = part.y.astype(np.int64) * len(intercept) + predicted
+        pairs, counts = np.unique(keys, return_counts=True)
+        block = ScoreSum(
+            count, int(errors), float(known), float(loss_sum), pairs, counts, [index], ReadStats()
+        )
+        total = block if total is None else merge_scores(total, block)
+    empty = np.empty(0, np.int64)
+    total = total or ScoreSum(0, 0, 0.0, 0.0, empty, empty, [], ReadStats())
+    return replace(total, reads=reads)
+
+
+def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
+    """Add two sums."""
+    keys = np.concatenate([left.pairs, right.pairs])
+    pairs, places = np.unique(keys, return_inverse=True)
+    counts = np.zeros(len(pairs), np.int64)
+    np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))
+    return ScoreSum(
+        left.n_rows + right.n_rows,
+        left.errors + right.errors,
+        left.known + right.known,
+        left.loss_sum + right.loss_sum,
+        pairs,
+        counts,
+        left.blocks + right.blocks,
+        left.reads.merge(right.reads),
+    )
+
+
+@dataclass(frozen=True)
+class GradientJob:
+    """The training objective's data term at given weights.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+    class_weight : float64 array or None
+        As in `StochasticJob`.
+    with_gradient : bool
+        False: the loss alone.
+    """
+
+    data: DatasetRef
+    loss: str
+    class_weight: NDArray[np.float64] | None
+    with_gradient: bool
+
+
+@dataclass
+class GradientSum:
+    """Sums over rows of s_i * loss_i, s_i and s_i * gradient_i.
+
+    Attributes
+    ----------
+    loss_sum, weight_sum : float
+    gradient : float64 array of shape (n_features, n_outputs), or (0, n_outputs) without gradient
+    intercept_gradient : float64 array of shape (n_outputs,)
+    n_rows : int
+    reads : ReadStats
+    """
+
+    loss_sum: float
+    weight_sum: float
+    gradient: NDArray[np.float64]
+    intercept_gradient: NDArray[np.float64]
+    n_rows: int
+    reads: ReadStats
+
+
+def gradient_lane(job: GradientJob, readout: Readout, lane: Lane) -> GradientSum:
+    """Sum loss and gradient over one lane's partitions; the gradient that of a plain linear model only."""
+    shape = readout.weights.shape
+    gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
+    intercept_gradient = np.zeros(shape[1])
+    total = GradientSum(0.0, 0.0, gradient, intercept_gradient, 0, ReadStats())
+    for _, part in stream(job.data, lane.blocks, total.reads):
+        weight = row_weights(part, job.class_weight)
+        add = _add_classes if is_codes(part.y) else _add_others
+        loss_sum, weight_sum = add(job, readout, part, weight, total)
+        total.loss_sum += loss_sum
+        total.weight_sum += weight_sum
+        total.n_rows += n_rows_of(part.x)
+    return total
+
+
+def _add_classes(
+    job: GradientJob, readout: Readout, part: Partition, weight: NDArray[np.float64], total: GradientSum
+) -> tuple[float, float]:
+    """Add the gradient of rows with classes, where asked for; return the sums of losses and of weights."""
+    x, weights, intercept = linear_view(readout, part.x)
+    given = x, part.y, weight, LOSSES[job.loss], weights, intercept
+    sums = (
+        add_gradient(*given, total.gradient, total.intercept_gradient)
+        if job.with_gradient
+        else evaluate_rows(*given, np.empty(0, np.int32))
+    )
+    return sums[0], sums[1]
+
+
+def _add_others(
+    job: GradientJob, readout: Readout, part: Partition, weight: NDArray[np.float64], total: GradientSum
+) -> tuple[float, float]:
+    """Do the same for rows with sets of labels or with numbers, piece by piece."""
+    loss_sum, weight_sum = 0.0, 0.0
+    for rows, values in score_pieces(readout, part.x):
+        slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), weight[rows])
+        loss_sum += slopes.loss_sum
+        weight_sum += slopes.weight_sum
+        if job.with_gradient:
+            _add_products(slice_rows(part.x, rows), slopes.values, total.gradient)
+            total.intercept_gradient += slopes.values.sum(axis=0)
+    return loss_sum, weight_sum
+
+
+def _add_products(x: Rows, slopes: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
+    """Add ``sum_i x_i g_i^T`` in float64: near the optimum the products cancel."""
+    if not isinstance(x, DenseRows):
+        add_cross(x, slopes, gradient)
+        return
+    for first in range(0, len(x.values), _PRODUCT_ROWS):
+        rows = slice(first, first + _PRODUCT_ROWS)
+        add_cross(DenseRows(x.values[rows].astype(np.float64, copy=False)), slopes[rows], gradient)
+
+
+def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:
+    """Add two sums, reusing the memory of `left`."""
+    left.gradient += right.gradient
+    left.intercept_gradient += right.intercept_gradient
+    return replace(
+        left,
+        loss_sum=left.loss_sum + right.loss_sum,
+        weight_sum=left.weight_sum + right.weight_sum,
+        n_rows=left.n_rows + right.n_rows,
+        reads=left.reads.merge(right.reads),
+    )

@@ -1,0 +1,1 @@
+"""Generated features: random projections, products, convolutions."""

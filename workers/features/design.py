@@ -1,0 +1,493 @@
+"""GEN of Algorithm 3 (least squares revisited): blocks of features, pure functions of a row and of (seed, stage).
+
+Random features are drawn anew wherever they are needed, never stored and never sent. A block is handed out in
+pieces of a fixed number of rows, so that products over it are the same everywhere and fit in the processor's cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.errors import FormatError
+from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
+from distls.workers.features.convolution import RECTIFIERS, Convolution, convolve
+from distls.workers.features.feature_kernels import cosines, fill_dense, logits, times_shifted
+from distls.workers.linear_algebra.column_selection import columns_of_csr
+from distls.workers.linear_algebra.score_kernels import scores
+from distls.workers.runtime.buffers import borrowed_buffers, take
+from distls.workers.runtime.rng import Purpose, rng
+
+__all__ = [
+    "KINDS", "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "design_of", "has_room", "project",
+    "recipe_of", "shared_projection",
+]  # fmt: skip
+
+# Rows of a piece: part of the promise of equal bits, because sums in another order have other last bits.
+# So few that a thousand features of them stay in a core's own cache until they are multiplied.
+PIECE_ROWS = 512
+
+RANDOM = ("fourier", "logits", "polynomials")
+KINDS = ("all", "columns", "masks", *RANDOM)
+
+# Variance of the offsets within the logistic function, and of those of a polynomial's factors.
+_LOGIT_OFFSET = 1.0
+_POLYNOMIAL_OFFSET = 0.5
+# Of polynomials beside the features of masks: a ridge on all weights is ten times as strong on theirs
+# (on CIFAR-10 0.003 is best for the masks', 0.03 for what polynomials add).
+_EXPANSION_SCALE = math.sqrt(0.1)
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Principal components.
+
+    Attributes
+    ----------
+    mean : float64 array of shape (n_features,)
+    components : float64 array of shape (n_features, n_components)
+    """
+
+    mean: NDArray[np.float64]
+    components: NDArray[np.float64]
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Name of this projection among others."""
+        return hashlib.sha256(self.mean.tobytes() + self.components.tobytes()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """One block of features.
+
+    Rows go through `convolution` and `projection`, where there are any, and then through what `kind` names.
+
+    Attributes
+    ----------
+    kind : {"all", "columns", "masks", "fourier", "logits", "polynomials"}
+        What came so far, some columns of it, the masks of a stage, or random features.
+    size : int
+        Features of the block; not used by "all".
+    seed, stage : int
+        Random features are drawn from (FEATURES, stage).
+    bandwidth : float
+        The s of the Gaussian kernel exp(-|x - x'|^2 / s) that "fourier" approximates; "logits" use the same scale,
+        and "polynomials" approximate (x . x' / s + 1/2)^degree.
+    columns : int64 array of shape (size,) or None
+        Of "columns", increasing.
+    projection : Projection or None
+    degree : int
+        Of "polynomials".
+    convolution : Convolution or None
+        For "masks" that of all stages, or of this one alone.
+    expand : int
+        Of "masks": so many of the block's features, the last ones, are random polynomials of the others, times
+        sqrt(1/10).
+    n_features : int
+        Width of rows; sparse ones do not know it themselves. 0: of dense rows only.
+    """
+
+    kind: str = "all"
+    size: int = 0
+    seed: int = 0
+    stage: int = 0
+    bandwidth: float = 1.0
+    columns: NDArray[np.int64] | None = None
+    projection: Projection | None = None
+    degree: int = 2
+    convolution: Convolution | None = None
+    n_features: int = 0
+    expand: int = 0
+
+    def width(self, n_features: int) -> int:
+        """Return the features of the block, for rows of `n_features`."""
+        return self.inputs(n_features) if self.kind == "all" else self.size
+
+    def inputs(self, n_features: int) -> int:
+        """Return the width of what `kind` is applied to."""
+        if self.projection is not None:
+            return self.projection.components.shape[1]
+        return n_features if self.convolution is None else self.convolution.width
+
+    def at(self, stage: int) -> Design:
+        """Return the design of another stage; with "masks" it has those of the stage alone."""
+        return replace(self, stage=stage, convolution=replace(self, stage=stage)._own_convolution())
+
+    def _own_convolution(self) -> Convolution | None:
+        width = self.size - self.expand
+        if self.kind != "masks" or self.convolution is None or self.convolution.width == width:
+            return self.convolution
+        return self.convolution.part(self.stage, width // self.convolution.per_mask)
+
+    def work_bytes(self, n_features: int, dtype: np.dtype[Any]) -> int:
+        """Return what `blocks` holds besides the rows themselves."""
+        size, inputs, width = dtype.itemsize, self.inputs(n_features), self.width(n_features)
+        values = PIECE_ROWS * (n_features + inputs + 2 * width)
+        own = self._own_convolution()
+        convolved = 0 if own is None else own.work_bytes(size) + PIECE_ROWS * own.width * size
+        if self.expand and own is not None:
+            values += PIECE_ROWS * self.expand
+            return values * size + convolved + _drawn_bytes(self.degree, own.width, self.expand, size)
+        if self.kind not in RANDOM:
+            return values * size + convolved
+        factors = self.degree if self.kind == "polynomials" else 1
+        return values * size + convolved + _drawn_bytes(factors, inputs, width, size)
+
+
+def _drawn_bytes(factors: int, inputs: int, width: int, itemsize: int) -> int:
+    """Return the bytes of two stages' directions: of the one that is added to the predictions and the one at hand."""
+    return 2 * factors * (inputs + 1) * width * itemsize + _DRAWN_AT_ONCE * 8
+
+
+def has_room(design: Design, x: Rows) -> bool:
+    """Tell whether `blocks` can leave columns free behind the features: those of random ones are its own memory."""
+    mapped = design.convolution is not None or design.projection is not None
+    return design.kind in RANDOM and (mapped or isinstance(x, DenseRows))
+
+
+def blocks(design: Design, x: Rows, dtype: np.dtype[Any], room: int = 0) -> Iterator[tuple[slice, Rows]]:
+    """Yield (rows, their features): `DenseRows` of `dtype` and at most PIECE_ROWS rows, or all sparse rows at once.
+
+    A piece's memory is used again for the next one.
+
+    Parameters
+    ----------
+    room : int
+        So many columns more, to be filled by the caller; only where `has_room` says so.
+    """
+    mapped = design.convolution is not None or design.projection is not None
+    if isinstance(x, CsrRows) and design.kind in ("all", "columns") and not mapped:
+        own = x if design.columns is None else columns_of_csr(x, design.columns)
+        yield slice(0, n_rows_of(x)), own._replace(data=own.data.astype(dtype, copy=False))
+        return
+    with borrowed_buffers() as buffers:
+        maker = _Maker(design, x, np.dtype(dtype), buffers, room)
+        for first in range(0, n_rows_of(x), PIECE_ROWS):
+            rows = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
+            yield rows, DenseRows(maker.features(rows))
+
+
+def shared_projection(designs: Sequence[Design]) -> tuple[Design | None, list[Design]]:
+    """Return the projection that all designs share, as a design, and designs of projected rows.
+
+    None and the designs as they are, where there is no such projection; the bits of the features are the same.
+    """
+    projections = [design.projection for design in designs if design.convolution is None]
+    first = projections[0] if len(projections) == len(designs) else None
+    if first is None or not all(_same(first, other) for other in projections):
+        return None, list(designs)
+    width = first.components.shape[1]
+    rest = [replace(design, projection=None, n_features=width) for design in designs]
+    return Design(projection=first, n_features=designs[0].n_features), rest
+
+
+def project(design: Design, x: Rows, dtype: np.dtype[Any]) -> DenseRows:
+    """Return all rows after the projection of `shared_projection`, in memory of their own."""
+    out = np.empty((n_rows_of(x), design.width(design.n_features)), dtype)
+    for rows, piece in blocks(design, x, dtype):
+        out[rows] = piece[0]
+    return DenseRows(out)
+
+
+def _same(one: Projection, other: Projection | None) -> bool:
+    if other is None or one is other:
+        return one is other
+    return np.array_equal(one.mean, other.mean) and np.array_equal(one.components, other.components)
+
+
+class _Maker:
+    """Makes the features of pieces of one block of rows, each in the memory of the one before."""
+
+    def __init__(
+        self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool, room: int = 0
+    ) -> None:
+        self._design, self._x, self._dtype, self._buffers, self._room = design, x, dtype, buffers, room
+        self._n_features = x.values.shape[1] if isinstance(x, DenseRows) else design.n_features
+        self._convolution = design._own_convolution()
+        if design.projection is not None:
+            self._components = design.projection.components.astype(dtype, copy=False)
+            # taken from products, so that sparse rows stay sparse
+            self._shift = (design.projection.mean @ design.projection.components).astype(dtype)
+
+    def features(self, rows: slice) -> NDArray[Any]:
+        """Return the features of some rows, shape (n, width + room)."""
+        design, n = self._design, rows.stop - rows.start
+        values = self._mapped(rows)
+        if design.expand and values is not None:
+            return self._expanded(values)
+        if design.kind in ("all", "masks"):
+            return self._dense(rows) if values is None else values
+        if design.kind == "columns":
+            assert design.columns is not None
+            out = self._take("features", n, design.size)
+            chosen = self._dense(rows) if values is None else values
+            return np.take(chosen, design.columns, axis=1, out=out, mode="clip")
+        inputs = design.inputs(self._n_features)
+        factors = _drawn(design, inputs, self._dtype)
+        out = self._times(values, rows, factors[0][0], "features", self._room)
+        if design.kind != "polynomials":
+            _ACTIVATIONS[design.kind, self._dtype.name](out, factors[0][1])
+            return out
+        out[:, : design.size] += factors[0][1]
+        for directions, offsets in factors[1:]:
+            times_shifted(out, self._times(values, rows, directions, "factor"), offsets)
+        return out
+
+    def _expanded(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return features of masks, and random polynomials of them beside."""
+        design, n, width = self._design, len(values), values.shape[1]
+        own = Design(
+            "polynomials", design.expand, design.seed, design.stage, design.bandwidth, degree=design.degree
+        )
+        out = self._take("expanded", n, design.size)
+        out[:, :width] = values
+        for _, polynomials in blocks(own, DenseRows(values), self._dtype):
+            np.multiply(polynomials[0], self._dtype.type(_EXPANSION_SCALE), out=out[:, width:])
+        return out
+
+    def _mapped(self, rows: slice) -> NDArray[Any] | None:
+        """Return what convolution and projection make of rows; None where there is neither."""
+        values, n = None, rows.stop - rows.start
+        if self._convolution is not None:
+            values = self._take("convolved", n, self._convolution.width)
+            convolve(self._convolution, self._dense(rows), values, self._buffers)
+        if self._design.projection is not None:
+            values = self._times(values, rows, self._components, "projected")
+            values -= self._shift
+        return values
+
+    def _times(
+        self, values: NDArray[Any] | None, rows: slice, matrix: NDArray[Any], name: str, room: int = 0
+    ) -> NDArray[Any]:
+        """Return `values`, or else the rows themselves, times a matrix, and free columns behind."""
+        out = self._take(name, rows.stop - rows.start, matrix.shape[1] + room)
+        if values is None and isinstance(self._x, CsrRows):
+            return scores(self._x, matrix, np.zeros(matrix.shape[1]), out, rows.start)
+        np.matmul(self._dense(rows) if values is None else values, matrix, out=out[:, : matrix.shape[1]])
+        return out
+
+    def _dense(self, rows: slice) -> NDArray[Any]:
+        """Return rows as they are, in the type asked for."""
+        if isinstance(self._x, DenseRows):
+            return self._x.values[rows].astype(self._dtype, copy=False)
+        out = self._take("rows", rows.stop - rows.start, self._n_features)
+        fill_dense(self._x.indptr, self._x.indices, self._x.data, rows.start, out)
+        return out
+
+    def _take(self, name: str, n_rows: int, width: int) -> NDArray[Any]:
+        return take(self._buffers, name, (n_rows, width), self._dtype)
+
+
+def _cosines_in_float64(turns: NDArray[np.float64], offsets: NDArray[np.float64]) -> None:
+    turns = turns[:, : len(offsets)]
+    turns += offsets
+    turns *= 2.0 * math.pi
+    np.cos(turns, out=turns)
+    turns *= math.sqrt(2.0)
+
+
+def _logits_in_float64(z: NDArray[np.float64], offsets: NDArray[np.float64]) -> None:
+    z = z[:, : len(offsets)]
+    z += offsets
+    z *= 0.5
+    np.tanh(z, out=z)
+
+
+_ACTIVATIONS: dict[tuple[str, str], Any] = {
+    ("fourier", "float32"): cosines,
+    ("fourier", "float64"): _cosines_in_float64,
+    ("logits", "float32"): logits,
+    ("logits", "float64"): _logits_in_float64,
+}
+
+# Numbers that are drawn in float64 before they are rounded.
+_DRAWN_AT_ONCE = 2**20
+
+Factor = tuple[NDArray[Any], NDArray[Any]]
+
+
+def _drawn(design: Design, n_inputs: int, dtype: np.dtype[Any]) -> list[Factor]:
+    """Return directions (n_inputs, size) and offsets (size,) of each factor of a design's features."""
+    degree = design.degree if design.kind == "polynomials" else 1
+    return _draw(
+        design.kind, design.seed, design.stage, n_inputs, design.size, design.bandwidth, degree, dtype.name
+    )
+
+
+# two stages are at work at a time: one is added to the predictions while the next is fitted
+@functools.lru_cache(maxsize=2)
+def _draw(
+    kind: str, seed: int, stage: int, n_inputs: int, size: int, bandwidth: float, degree: int, dtype: str
+) -> list[Factor]:
+    generator = rng(seed, Purpose.FEATURES, stage)
+    # cosines take turns, not radians
+    variance, unit = {
+        "fourier": (2.0, 2.0 * math.pi), "logits": (2.0, 1.0), "polynomials": (1.0, 1.0)
+    }[kind]  # fmt: skip
+    scale = math.sqrt(variance / bandwidth) / unit
+    factors = []
+    for _ in range(degree):
+        directions = _normal(generator, n_inputs, size, scale, np.dtype(dtype))
+        if kind == "fourier":
+            offsets = generator.random(size)
+        else:
+            spread = _LOGIT_OFFSET if kind == "logits" else _POLYNOMIAL_OFFSET
+            offsets = generator.standard_normal(size) * math.sqrt(spread)
+        factors.append((directions, offsets.astype(dtype)))
+    return factors
+
+
+def _normal(
+    generator: np.random.Generator, n: int, m: int, scale: float, dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Return N(0, scale^2) numbers, shape (n, m), drawn in float64 row by row."""
+    out = np.empty((n, m), dtype)
+    step = max(1, _DRAWN_AT_ONCE // m)
+    for first in range(0, n, step):
+        rows = out[first : first + step]
+        np.multiply(generator.standard_normal(rows.shape), scale, out=rows, casting="same_kind")
+    return out
+
+
+_SCALARS = ("kind", "size", "seed", "bandwidth", "degree", "n_features", "expand")
+_CONVOLUTION_SCALARS = ("shape", "side", "pool", "rectify", "threshold", "contrast")
+# Arrays of a convolution, and what a model calls them.
+_CONVOLUTION_ARRAYS = {
+    "masks": "masks", "offsets": "mask_offsets", "means": "mask_means", "scales": "mask_scales"
+}  # fmt: skip
+
+
+def recipe_of(design: Design, n_stages: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return JSON values and arrays from which `design_of` makes the designs of n_stages consecutive stages.
+
+    The first of them is the design's own; columns can be those of one stage only.
+    """
+    if design.columns is not None and n_stages != 1:
+        raise ValueError("columns are those of one stage")
+    recipe = {name: getattr(design, name) for name in _SCALARS}
+    recipe |= {"first_stage": design.stage, "n_stages": n_stages}
+    arrays: dict[str, NDArray[Any]] = {}
+    if design.columns is not None:
+        arrays["columns"] = design.columns
+    if design.projection is not None:
+        arrays |= {"pca_mean": design.projection.mean, "pca_components": design.projection.components}
+    if design.convolution is not None:
+        own = design.convolution
+        recipe["convolution"] = {name: getattr(own, name) for name in _CONVOLUTION_SCALARS}
+        recipe["convolution"]["shape"] = list(own.shape)
+        found = {name: getattr(own, field) for field, name in _CONVOLUTION_ARRAYS.items()}
+        arrays |= {name: array for name, array in found.items() if array is not None}
+    return recipe, arrays
+
+
+def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[Design]:
+    """Return the designs of a model, in the order of its blocks of weights.
+
+    Raises
+    ------
+    FormatError
+        They are not as `recipe_of` makes them.
+    """
+    _check(set(recipe) - {"convolution"} == {*_SCALARS, "first_stage", "n_stages"}, "its entries")
+    _check(recipe["kind"] in KINDS, f"kind {recipe['kind']!r}")
+    for name in ("size", "seed", "degree", "n_features", "expand", "first_stage", "n_stages"):
+        _check(type(recipe[name]) is int and recipe[name] >= 0, f"{name}={recipe[name]!r}")
+    _check(_positive(recipe["bandwidth"]), f"bandwidth={recipe['bandwidth']!r}")
+    first = Design(
+        **{name: recipe[name] for name in _SCALARS},
+        stage=recipe["first_stage"],
+        columns=_read_columns(recipe, arrays),
+        projection=_read_projection(arrays),
+        convolution=_read_convolution(recipe, arrays),
+    )
+    _check(_chained(first, recipe["n_stages"]), "widths that do not follow from one another")
+    return [replace(first, stage=first.stage + number) for number in range(recipe["n_stages"])]
+
+
+def _check(sound: bool, what: str) -> None:
+    if not sound:
+        raise FormatError(f"this model's recipe of features was not written by distls: {what}")
+
+
+def _positive(value: Any) -> bool:
+    return type(value) in (int, float) and 0.0 < value < math.inf
+
+
+def _read_columns(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64] | None:
+    columns = arrays.get("columns")
+    _check((columns is not None) == (recipe["kind"] == "columns"), "columns")
+    if columns is None:
+        return None
+    sound = columns.shape == (recipe["size"],) and columns.dtype == np.int64 and recipe["n_stages"] <= 1
+    _check(sound and bool(np.all(np.diff(columns, prepend=-1) > 0)), "columns")
+    return columns
+
+
+def _read_projection(arrays: dict[str, NDArray[Any]]) -> Projection | None:
+    mean, components = arrays.get("pca_mean"), arrays.get("pca_components")
+    if mean is None or components is None:
+        _check(mean is components, "principal components")
+        return None
+    _check(mean.dtype == components.dtype == np.float64, "principal components")
+    _check(components.ndim == 2 and mean.shape == components.shape[:1], "principal components")
+    return Projection(mean, components)
+
+
+def _read_convolution(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Convolution | None:
+    given = recipe.get("convolution")
+    found = {field: arrays.get(name) for field, name in _CONVOLUTION_ARRAYS.items()}
+    masks, offsets = found["masks"], found["offsets"]
+    if given is None or masks is None or offsets is None:
+        _check(given is None and all(array is None for array in found.values()), "masks")
+        return None
+    _check(isinstance(given, dict) and set(given) == set(_CONVOLUTION_SCALARS), "masks")
+    shape = given["shape"]
+    sizes = [given["side"], given["pool"], *(shape if isinstance(shape, list) else [])]
+    _check(len(sizes) == 5 and all(type(size) is int and size > 0 for size in sizes), "sizes of masks")
+    _check(given["rectify"] in RECTIFIERS, "masks")
+    _check(all(given[name] == 0 or _positive(given[name]) for name in ("threshold", "contrast")), "masks")
+    own = Convolution(**given | {"shape": tuple(shape)} | found)
+    fits = masks.dtype == offsets.dtype == np.float64 and offsets.shape == masks.shape[:1]
+    _check(fits and masks.shape[1:] == own.patches[1:], "masks")
+    for array in (own.means, own.scales):
+        _check(
+            array is None or (array.dtype.name, array.shape) == ("float64", (own.per_mask, len(masks))),
+            "masks",
+        )
+    _check((own.means is None) == (own.scales is None), "masks")
+    _check(min(shape[1:]) - own.side + 1 >= own.pool, "sizes of masks")
+    return own
+
+
+def _chained(design: Design, n_stages: int) -> bool:
+    """Tell whether the rows, convolution, projection, columns and masks fit together."""
+    own, projection = design.convolution, design.projection
+    width = design.n_features
+    if own is not None and width not in (0, own.n_inputs):
+        return False
+    width = width if own is None else own.width
+    if projection is not None and width not in (0, len(projection.mean)):
+        return False
+    if design.kind == "masks":
+        return own is not None and projection is None and _enough_masks(own, design, n_stages)
+    if design.expand:
+        return False
+    if design.columns is not None and design.inputs(design.n_features):
+        return bool(design.columns.max(initial=-1) < design.inputs(design.n_features))
+    return design.kind == "all" or design.size > 0
+
+
+def _enough_masks(convolution: Convolution, design: Design, n_stages: int) -> bool:
+    size, last = design.size - design.expand, design.stage + n_stages
+    if size <= 0 or size % convolution.per_mask:
+        return False
+    return (convolution.width == size and n_stages <= 1) or last * size <= convolution.width

@@ -1,0 +1,138 @@
+"""Tasks that fit features to the data: moments of rows, counts of columns, and a fixed sample of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import CsrRows, Rows, n_rows_of, take_rows
+from distls.workers.features.design import Design, blocks
+from distls.workers.linear_algebra.gram import GramSum, column_sums
+from distls.workers.linear_algebra.packed_triangle import packed_size
+from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.rounds.lanes import Lane
+from distls.workers.runtime.rng import Purpose, rng
+from distls.workers.stochastic.lane_task import row_weights
+
+__all__ = [
+    "MomentsJob", "RowMoments", "SampleJob", "count_lane", "merge_counts", "merge_moments", "moments_lane",
+    "sampled_rows", "shares",
+]  # fmt: skip
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass
+class RowMoments:
+    """Sums over rows, each times its weight.
+
+    Attributes
+    ----------
+    gram : float64 array of shape (m (m + 1) / 2,), packed
+    sums : float64 array of shape (m,)
+    weight_sum : float
+    n_rows : int
+    """
+
+    gram: _Floats
+    sums: _Floats
+    weight_sum: float = 0.0
+    n_rows: int = 0
+
+
+@dataclass(frozen=True)
+class MomentsJob:
+    """Whose moments.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    design : Design
+        What is made of rows first.
+    class_weight : float64 array of shape (n_classes,) or None
+        As in `StochasticJob`.
+    """
+
+    data: DatasetRef
+    design: Design
+    class_weight: _Floats | None = None
+
+
+def moments_lane(job: MomentsJob, _: None, lane: Lane) -> RowMoments:
+    """Sum one lane's rows, in float64: the mean is subtracted from the Gram matrix afterwards."""
+    m = job.design.width(open_ref(job.data).meta.n_features)
+    total = RowMoments(np.zeros(packed_size(m)), np.zeros(m))
+    pending = GramSum(total.gram, dtype=np.dtype(np.float64))
+    for _index, part in stream(job.data, lane.blocks, ReadStats()):
+        weight = row_weights(part, job.class_weight)
+        for rows, features in blocks(job.design, part.x, np.dtype(np.float64)):
+            own = weight[rows] if len(weight) else None
+            pending.add(features, own)
+            total.sums += column_sums(features, own, m)
+        total.weight_sum += weight.sum() if len(weight) else n_rows_of(part.x)
+        total.n_rows += n_rows_of(part.x)
+    pending.flush()
+    return total
+
+
+def merge_moments(left: RowMoments, right: RowMoments) -> RowMoments:
+    """Add two results; reuses the memory of `left`."""
+    left.gram += right.gram
+    left.sums += right.sums
+    return RowMoments(left.gram, left.sums, left.weight_sum + right.weight_sum, left.n_rows + right.n_rows)
+
+
+def count_lane(data: DatasetRef, _: None, lane: Lane) -> NDArray[np.int64]:
+    """Return how many of one lane's rows are not zero in each column, shape (n_features,)."""
+    total = np.zeros(open_ref(data).meta.n_features, np.int64)
+    for _index, part in stream(data, lane.blocks, ReadStats()):
+        total += _counts(part.x, len(total))
+    return total
+
+
+def _counts(x: Rows, n_features: int) -> NDArray[np.int64]:
+    if isinstance(x, CsrRows):
+        return np.bincount(x.indices, minlength=n_features)
+    return np.count_nonzero(x.values, axis=0)
+
+
+def merge_counts(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Add two counts."""
+    return left + right
+
+
+@dataclass(frozen=True)
+class SampleJob:
+    """Which rows: `n_rows` at random from as few random partitions as hold them.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    n_rows, seed : int
+    """
+
+    data: DatasetRef
+    n_rows: int
+    seed: int
+
+
+def shares(job: SampleJob, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return (partition, rows of it to take), for partitions of so many `rows`."""
+    shares, wanted = [], job.n_rows
+    for index in rng(job.seed, Purpose.PREPARE, 0).permutation(len(rows)):
+        share = min(wanted, int(rows[index]))
+        if share:
+            shares.append((int(index), share))
+        wanted -= share
+    return shares
+
+
+def sampled_rows(job: SampleJob, _: None, share: tuple[int, int]) -> Rows:
+    """Return the sampled rows of one partition."""
+    index, count = share
+    generator = rng(job.seed, Purpose.PREPARE, 1, index)
+    ((_index, part),) = stream(job.data, [index], ReadStats())
+    chosen = np.sort(generator.choice(n_rows_of(part.x), count, replace=False))
+    return take_rows(part.x, chosen)

@@ -1,0 +1,1 @@
+"""Ingest on workers: survey, stage, transform, assemble."""

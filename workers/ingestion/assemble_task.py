@@ -1,0 +1,347 @@
+"""Stage 3 of an ingest, on workers: ranges of every staged chunk become one partition of a dataset."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.dataset.metadata import TargetKind
+from distls.storage.dataset.partitions import PartitionRecord, choose_codecs, write_partition
+from distls.storage.filesystem.paths import Place
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
+from distls.storage.temporary.ingest_staging import Segment, StagingArea
+from distls.workers.ingestion.column_moments import Moments, merge_moments, moments_of
+from distls.workers.ingestion.parsing.record_kernels import (
+    copy_records,
+    count_columns,
+    gather_dense,
+    gather_pairs,
+    locate_records,
+    read_labels,
+)
+from distls.workers.ingestion.stage_task import RecordLayout
+from distls.workers.ingestion.transforms import apply_transforms, stored_width
+from distls.workers.runtime.buffers import borrowed_buffers
+from distls.workers.runtime.rng import Purpose, rng
+
+__all__ = [
+    "AssemblySpec",
+    "PartitionItem",
+    "Piece",
+    "assemble",
+    "column_counts",
+    "column_moments",
+    "record_of",
+]
+
+
+@dataclass(frozen=True)
+class AssemblySpec:
+    """What every assembly task needs; the larger arrays are in the staging area.
+
+    Attributes
+    ----------
+    staging : StagingArea
+        With the arrays ``classes`` (class targets: their values, float64), ``allotment`` (see `_kept`) when there
+        is a split, and each fitted transform.
+    roots : tuple of Place
+        Dataset of the training rows, then of each split.
+    chunks : tuple of str
+        Names, in row order.
+    n_buckets : int
+    layout : RecordLayout
+    weighted : bool
+        Whether partitions get the weights of the records.
+    target : str
+    n_targets, n_columns, base, seed : int
+        Of columns there are `n_columns` in the source, the first has the number `base`.
+    transforms : tuple of dict
+    fitted : tuple of str
+        Names of the fitted arrays.
+    codecs : dict or None
+        None: by `compress`; the first partition decides, the others guess.
+    """
+
+    staging: StagingArea
+    roots: tuple[Place, ...]
+    chunks: tuple[str, ...]
+    n_buckets: int
+    layout: RecordLayout
+    weighted: bool
+    target: TargetKind
+    n_targets: int
+    n_columns: int
+    base: int
+    seed: int
+    shuffle: bool
+    transforms: tuple[dict[str, Any], ...]
+    fitted: tuple[str, ...]
+    codecs: dict[str, str] | None
+    compress: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of buckets that is read at once.
+
+    Buckets start, ..., stop - 1 of every chunk when rows are shuffled; else the consecutive slices `start` to
+    `stop` - 1, numbered chunk by chunk.
+
+    Attributes
+    ----------
+    start, stop : int
+    n_words : int
+        Words of the records in these buckets.
+    """
+
+    start: int
+    stop: int
+    n_words: int
+
+    def segments(self, spec: AssemblySpec) -> list[Segment]:
+        """Return the runs of buckets to read, in row order."""
+        if spec.shuffle:
+            return [Segment(chunk, self.start, self.stop) for chunk in spec.chunks]
+        segments = []
+        n = spec.n_buckets
+        for number in range(self.start // n, (self.stop - 1) // n + 1):
+            first, last = max(self.start - number * n, 0), min(self.stop - number * n, n)
+            segments.append(Segment(spec.chunks[number], first, last))
+        return segments
+
+
+@dataclass(frozen=True)
+class PartitionItem:
+    """A partition to assemble.
+
+    Attributes
+    ----------
+    part : int
+        0 for the training rows, k for the k-th split.
+    index : int
+        Number of the partition in its dataset.
+    pieces : tuple of Piece
+        Several for a small split, whose rows are a few of very many.
+    """
+
+    part: int
+    index: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Staged rows in memory: each row's first word and the number of its chunk."""
+
+    words: NDArray[np.uint32]
+    row_at: NDArray[np.int64]
+    chunk: NDArray[np.int64]
+
+
+def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
+    """Write one partition, unless an earlier attempt did.
+
+    Returns
+    -------
+    dict
+        ``codecs`` and ``record``, the fields of `PartitionRecord`.
+
+    Raises
+    ------
+    BadInputError
+        A transform cannot be applied to a value.
+    """
+    with spec.staging.guard():
+        finished = spec.staging.read_record(f"part{item.part}", item.index)
+        if finished is not None and spec.codecs in (None, finished["codecs"]):
+            return finished
+        with borrowed_buffers() as pool:
+            return _assemble(spec, item, pool)
+
+
+def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict[str, Any]:
+    partition = _partition(spec, item, pool)
+    first = item.part == item.index == 0
+    codecs = spec.codecs or choose_codecs(partition, spec.compress, sample=not first)
+    n_classes = _n_classes(spec)
+    n_features = stored_width(spec.transforms, spec.n_columns)
+    record = write_partition(spec.roots[item.part], item.index, partition, n_features, n_classes, codecs)
+    result = {"codecs": codecs, "record": asdict(record)}
+    spec.staging.write_record(f"part{item.part}", item.index, result)
+    return result
+
+
+def _n_classes(spec: AssemblySpec) -> int:
+    return len(spec.staging.read_array("classes")) if spec.target in ("class", "multilabel") else 0
+
+
+def _partition(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Partition:
+    words, row_at = _rows_of(spec, item, pool)
+    if spec.shuffle:
+        key = (item.index,) if item.part == 0 else (item.index, item.part)
+        row_at = row_at[rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))]
+    x = _transformed(spec, item, _gather(spec, words, row_at, pool))
+    y = _targets(spec, words, row_at)
+    weight = words[row_at + 2].view(np.float32) if spec.weighted else None
+    return Partition(x, y, weight)
+
+
+def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows) -> Rows:
+    fitted = {name: spec.staging.read_array(name) for name in spec.fitted}
+    return apply_transforms(x, spec.transforms, fitted, f"{spec.roots[item.part]}: partition {item.index}")
+
+
+def _rows_of(
+    spec: AssemblySpec, item: PartitionItem, pool: BufferPool
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return words and the first word of each record that belongs to the item, in source order."""
+    taken = []
+    for piece in item.pieces:
+        records = _read(spec, piece, pool)
+        row_at = records.row_at
+        if len(spec.roots) > 1:
+            row_at = row_at[_kept(spec, records, item.part)]
+        if len(item.pieces) == 1:
+            return records.words, row_at
+        # the buffer serves the next piece: keep the few records that are wanted
+        taken.append(_copied(spec, records.words, row_at))
+    starts = np.cumsum([0, *(len(words) for words, _ in taken)])
+    row_at = np.concatenate([rows + start for (_, rows), start in zip(taken, starts[:-1], strict=True)])
+    return np.concatenate([words for words, _ in taken]), row_at
+
+
+def _copied(
+    spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Copy records into words of their own."""
+    n_values, n_labels = (words[row_at + k].astype(np.int64) for k in (0, 1))
+    ends = np.cumsum(2 + spec.layout.n_extra + 2 * n_labels + spec.layout.stride * n_values)
+    own = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.uint32)
+    own_at = np.concatenate([[0], ends])
+    copy_records(words, row_at, own_at, own)
+    return own, own_at[:-1]
+
+
+def _read(spec: AssemblySpec, piece: Piece, pool: BufferPool) -> _Records:
+    segments = piece.segments(spec)
+    words, n_rows = spec.staging.read_segments(segments, piece.n_words, pool)
+    row_at = np.empty(int(n_rows.sum()) + 1, dtype=np.int64)
+    locate_records(words, spec.layout.n_extra, spec.layout.stride, row_at)
+    first = 0 if spec.shuffle else piece.start // spec.n_buckets
+    chunk = np.repeat(np.arange(first, first + len(segments)), n_rows)
+    return _Records(words, row_at[:-1], chunk)
+
+
+def _kept(spec: AssemblySpec, records: _Records, part: int) -> NDArray[np.bool_]:
+    """Return which rows belong to `part`, shape (n_rows,).
+
+    ``allotment[k, c, s]`` rows of stratum s (a class, or all rows) of chunk c go to the first k + 1 splits: those
+    of the lowest ranks.
+    """
+    allotment = spec.staging.read_array("allotment")
+    if spec.target == "class":
+        stratum = _codes(spec, _labels(spec, records.words, records.row_at)[0])
+        rank = records.words[records.row_at + spec.layout.n_extra]
+    else:
+        stratum = np.zeros(len(records.row_at), dtype=np.int64)
+        rank = records.words[records.row_at + 1 + spec.layout.n_extra]
+    bounds = [allotment[k][records.chunk, stratum] for k in range(len(allotment))]
+    if part == 0:
+        return rank >= bounds[-1]
+    lower = bounds[part - 2] if part > 1 else 0
+    return (rank >= lower) & (rank < bounds[part - 1])
+
+
+def _gather(
+    spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64], pool: BufferPool
+) -> Rows:
+    dtype = np.dtype(np.float64 if spec.layout.float64 else np.float32)
+    floats = words.view(np.float32)
+    if spec.layout.dense:
+        n_values = len(row_at) * spec.n_columns
+        values = _array(pool, "values", n_values, dtype).reshape(len(row_at), spec.n_columns)
+        gather_dense(words, floats, row_at, spec.layout.n_extra, values)
+        return DenseRows(values)
+    nnz = int(words[row_at].sum(dtype=np.int64))
+    indptr = np.empty(len(row_at) + 1, dtype=np.int64)
+    indices = _array(pool, "indices", nnz, index_dtype(spec.n_columns))
+    data = _array(pool, "data", nnz, dtype)
+    gather_pairs(words, floats, row_at, spec.layout.n_extra, spec.base, indptr, indices, data)
+    return CsrRows(indptr, indices, data)
+
+
+def _array(pool: BufferPool, name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    return pool.take(name, size * dtype.itemsize).view(dtype)
+
+
+def _labels(
+    spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    offsets = np.empty(len(row_at) + 1, dtype=np.int64)
+    labels = np.empty(int(words[row_at + 1].sum(dtype=np.int64)), dtype=np.float64)
+    read_labels(words, row_at, spec.layout.n_extra, labels, offsets)
+    return labels, offsets
+
+
+def _codes(spec: AssemblySpec, labels: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the class code of each label; classes taken over from another dataset need not be sorted."""
+    classes = spec.staging.read_array("classes")
+    order = np.argsort(classes, kind="stable")
+    return np.asarray(order[np.searchsorted(classes, labels, sorter=order)])
+
+
+def _targets(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.int64]) -> Any:
+    if spec.target == "none":
+        return None
+    labels, offsets = _labels(spec, words, row_at)
+    if spec.target == "continuous":
+        return labels.reshape(len(row_at), spec.n_targets)
+    codes = _codes(spec, labels)
+    if spec.target == "class":
+        return codes.astype(np.int32)
+    # codes increase within a row, as in every CSR group
+    order = np.lexsort((codes, np.repeat(np.arange(len(row_at)), np.diff(offsets))))
+    return CsrRows(offsets, codes[order].astype(np.uint32), np.ones(len(codes), dtype=np.float32))
+
+
+def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[NDArray[np.int64], int]:
+    """Return the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
+    counts = np.zeros(spec.n_columns, dtype=np.int64)
+    with spec.staging.guard(), borrowed_buffers() as pool:
+        n_rows = sum(_count(spec, item, counts, pool) for item in items)
+    return counts, n_rows
+
+
+def _count(spec: AssemblySpec, item: PartitionItem, counts: NDArray[np.int64], pool: BufferPool) -> int:
+    """Add a partition's rows to `counts`; return their number."""
+    words, row_at = _rows_of(spec, item, pool)
+    if spec.layout.dense:
+        dense = _gather(spec, words, row_at, pool)
+        assert isinstance(dense, DenseRows)
+        counts += np.count_nonzero(dense.values, axis=0)
+    else:
+        count_columns(words, row_at, spec.layout.n_extra, spec.layout.stride, spec.base, counts)
+    return len(row_at)
+
+
+def column_moments(spec: AssemblySpec, items: Sequence[PartitionItem]) -> Moments:
+    """Return the moments of the columns over the rows of `items` after the transforms of `spec`."""
+    with spec.staging.guard(), borrowed_buffers() as pool:
+        return functools.reduce(merge_moments, (_moments(spec, item, pool) for item in items))
+
+
+def _moments(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Moments:
+    words, row_at = _rows_of(spec, item, pool)
+    x = _transformed(spec, item, _gather(spec, words, row_at, pool))
+    return moments_of(x, stored_width(spec.transforms, spec.n_columns))
+
+
+def record_of(result: dict[str, Any]) -> PartitionRecord:
+    """Return the record that `assemble` reported."""
+    return PartitionRecord(**result["record"])

@@ -1,0 +1,1 @@
+"""Readers of the input formats, one each."""

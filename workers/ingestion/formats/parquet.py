@@ -1,0 +1,396 @@
+"""Parquet files to blocks of rows, a row group at a time: numbers, texts as categories, lists as sparse or dense rows.
+
+Only here is pyarrow imported, and only when there is a parquet file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.arrays import RowBlock
+from distls.workers.ingestion.formats.svmlight import Progress, quoted
+from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+
+__all__ = ["ParquetHead", "ParquetItem", "parquet_blocks", "read_parquet_head", "survey_parquet"]
+
+Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+_LARGEST_BATCH = 2**17
+
+
+@dataclass(frozen=True)
+class ParquetHead:
+    """What the footer of a file tells.
+
+    Attributes
+    ----------
+    kinds : dict of str -> str
+        Of each column, in order: ``number``, ``text``, ``list``, or the type of what cannot be a feature.
+    lengths : dict of str -> int
+        Of the lists in the first row.
+    groups : tuple of (int, int)
+        Rows and decoded bytes of each row group.
+    """
+
+    kinds: dict[str, str]
+    lengths: dict[str, int]
+    groups: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class ParquetItem:
+    """A row group: rows start, ..., stop - 1 of a file."""
+
+    number: int
+    file: SourceFile
+    group: int
+    start: int
+    stop: int
+    n_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The source, for messages."""
+        return self.file.path
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+
+def _pyarrow(path: str) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError:
+        raise BadInputError(
+            f"{path}: parquet files are read with pyarrow; pip install 'distls[parquet]'"
+        ) from None
+    return pyarrow
+
+
+def _open(file: SourceFile) -> Any:
+    file.check()
+    arrow = _pyarrow(file.path)
+    try:
+        # without read-ahead, whose memory nobody accounts for
+        return arrow.parquet.ParquetFile(file.path, pre_buffer=False, page_checksum_verification=True)
+    except (OSError, arrow.ArrowException) as error:
+        raise _damaged(file, error) from None
+
+
+def _damaged(file: SourceFile, error: Exception) -> BadInputError:
+    return BadInputError(f"{file.path}: not a readable parquet file ({' '.join(str(error).split())})")
+
+
+def _batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any]:
+    """Yield the item's columns in record batches of `n_rows` at most."""
+    arrow = _pyarrow(item.file.path)
+    try:
+        with _open(item.file) as source:
+            yield from source.iter_batches(n_rows, [item.group], columns, use_threads=False)
+    except (OSError, arrow.ArrowException) as error:
+        if isinstance(error, BadInputError):
+            raise
+        raise _damaged(item.file, error) from None
+
+
+def read_parquet_head(file: SourceFile) -> ParquetHead:
+    """Read the footer of a file, and its first row.
+
+    Raises
+    ------
+    BadInputError
+        It cannot be read, or pyarrow is not installed.
+    """
+    types = _pyarrow(file.path).types
+    with _open(file) as source:
+        schema, meta = source.schema_arrow, source.metadata
+        kinds = {column.name: _kind(types, column.type) for column in schema}
+        if len(kinds) < len(schema):
+            raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
+        lists = [name for name, kind in kinds.items() if kind == "list"]
+        first = next(source.iter_batches(1, columns=lists), None) if lists else None
+    groups = (meta.row_group(g) for g in range(meta.num_row_groups))
+    return ParquetHead(
+        kinds,
+        {} if first is None else {name: len(first[name][0].as_py() or ()) for name in lists},
+        tuple((group.num_rows, group.total_byte_size) for group in groups),
+    )
+
+
+def _kind(types: Any, found: Any) -> str:
+    if types.is_dictionary(found):
+        return _kind(types, found.value_type)
+    if _is_number(types, found):
+        return "number"
+    if types.is_string(found) or types.is_large_string(found):
+        return "text"
+    listed = types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found)
+    return "list" if listed and _is_number(types, found.value_type) else str(found)
+
+
+def _is_number(types: Any, found: Any) -> bool:
+    return any(
+        test(found) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    )
+
+
+# -- survey ----------------------------------------------------------------------------------------------
+
+
+def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]) -> dict[str, Any]:
+    """Look at the columns of one row group that are categories, or say which features a row has.
+
+    Returns
+    -------
+    dict
+        As `survey_item`; and ``largest``: of each column of indices the largest, as (column, index).
+    """
+    names, arrow = text.columns, _pyarrow(item.file.path)
+    values: dict[int, set[str]] = {column: set() for column in limits}
+    largest = {names.index(f.indices): -1 for f in text.features if f.indices}
+    wanted = [names[column] for column in (*values, *largest)]
+    for batch in _batches(item, wanted, _LARGEST_BATCH):
+        for column, known in values.items():
+            if len(known) <= limits[column]:
+                texts = _as_text(item, names[column], batch[names[column]], arrow)
+                _collect(known, texts, text, arrow)
+        for column in largest:
+            largest[column] = max(largest[column], _largest(batch[names[column]], arrow))
+    return {
+        "lines": item.stop - item.start,
+        "words": [],
+        "values": [[c, sorted(v) if len(v) <= limits[c] else None] for c, v in values.items()],
+        "largest": [[c, index] for c, index in largest.items()],
+    }
+
+
+def _collect(known: set[str], column: Any, text: TableOptions, arrow: Any) -> None:
+    found = arrow.compute.unique(column).to_pylist()
+    # a missing value is what is read in its place
+    known.update(text.na if value is None else value for value in found if value is not None or text.na)
+
+
+def _largest(column: Any, arrow: Any) -> int:
+    largest = arrow.compute.max(arrow.compute.list_flatten(column)).as_py()
+    return -1 if largest is None else int(largest)
+
+
+def _as_text(item: ParquetItem, name: str, column: Any, arrow: Any) -> Any:
+    """Return a column as strings, which are UTF-8."""
+    text = arrow.compute.cast(_decoded(column, arrow), arrow.string())
+    try:
+        text.validate(full=True)
+    except arrow.ArrowInvalid:
+        raise BadInputError(f"{item.file.path}: column {quoted(name.encode())} is not UTF-8 text") from None
+    return text
+
+
+def _decoded(column: Any, arrow: Any) -> Any:
+    return column.dictionary_decode() if arrow.types.is_dictionary(column.type) else column
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+
+
+def parquet_blocks(
+    item: ParquetItem, options: TableOptions, progress: Progress, block_bytes: int
+) -> Iterator[RowBlock]:
+    """Yield the item's rows from the `progress.offset`-th on, in blocks of about `block_bytes`."""
+    lists = [feature.indices for feature in options.features if feature.indices]
+    wanted = [feature.name for feature in options.features] + lists
+    wanted += [name for name in (options.label if options.labelled else "", options.weight) if name]
+    width = sum(feature.size for feature in options.features if not feature.indices)
+    row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 4 * width, 1)
+    n_rows = max(1, min(block_bytes // row_bytes, _LARGEST_BATCH))
+    first, skip = 0, progress.offset
+    for batch in _batches(item, wanted, n_rows):
+        inside = max(skip - first, 0)
+        first += batch.num_rows
+        if first > skip:
+            yield _Block(batch.slice(inside), options, item, progress).rows(first - len(batch) + inside)
+
+
+@dataclass
+class _Block:
+    """A record batch on its way to rows.
+
+    Attributes
+    ----------
+    faults : dict
+        Rows that cannot be read, and why.
+    """
+
+    batch: Any
+    options: TableOptions
+    item: ParquetItem
+    progress: Progress
+    faults: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.arrow = _pyarrow(self.item.file.path)
+        self.na = float(self.options.na) if self.options.na else None
+
+    def rows(self, first_row: int) -> RowBlock:
+        """Return the rows; `first_row` is the number of the first in the item."""
+        options, n_rows = self.options, self.batch.num_rows
+        values, csr = (self._dense(), None) if options.dense else (None, self._sparse(first_row))
+        labels = self._labels() if options.labelled else None
+        weights = None
+        if options.weight:
+            weights = self._plain(options.weight).astype(np.float32)
+        assert n_rows == (
+            len(values) if csr is None and values is not None else len(csr[0]) - 1 if csr else 0
+        )
+        return RowBlock(first_row, values, csr, labels, weights, self.faults)
+
+    # -- features ----------------------------------------------------------------------------------------
+
+    def _dense(self) -> NDArray[np.float64]:
+        starts = first_columns(self.options.features)
+        values = np.empty((self.batch.num_rows, starts[-1]))
+        for feature, start in zip(self.options.features, starts, strict=False):
+            values[:, start : start + feature.size] = self._numbers(feature)
+        return values
+
+    def _sparse(self, first_row: int) -> Csr:
+        parts = [self._part(feature, first_row) for feature in self.options.features]
+        if len(parts) == 1:
+            return parts[0]
+        from scipy.sparse import csr_array, hstack
+
+        sizes = [feature.size for feature in self.options.features]
+        shaped = [
+            csr_array((data, indices, indptr), shape=(len(indptr) - 1, size))
+            for (indptr, indices, data), size in zip(parts, sizes, strict=True)
+        ]
+        joined = hstack(shaped, format="csr")
+        return joined.indptr, joined.indices, joined.data
+
+    def _part(self, feature: Feature, first_row: int) -> Csr:
+        if feature.categories is not None:
+            return self._categories(feature, first_row)
+        if feature.indices:
+            return self._pairs(feature)
+        values = self._numbers(feature)
+        n_rows, width = values.shape
+        indptr = np.arange(n_rows + 1, dtype=np.int64) * width
+        return indptr, np.tile(np.arange(width), n_rows), values.reshape(-1)
+
+    def _text(self, name: str) -> Any:
+        return _as_text(self.item, name, self.batch[name], self.arrow)
+
+    def _plain(self, name: str) -> NDArray[np.float64]:
+        """Return a column of numbers, NaN where one is missing, shape (n_rows,)."""
+        return self._as_numbers(_decoded(self.batch[name], self.arrow))
+
+    def _as_numbers(self, column: Any) -> NDArray[np.float64]:
+        cast = self.arrow.compute.cast(column, self.arrow.float64(), safe=False)
+        return np.array(cast.to_numpy(zero_copy_only=False))
+
+    def _numbers(self, feature: Feature) -> NDArray[np.float64]:
+        """Return a column's numbers, shape (n_rows, size)."""
+        values = self._vectors(feature) if feature.width else self._plain(feature.name)[:, None]
+        self._check(feature.name, values, np.arange(len(values)))
+        return values
+
+    def _vectors(self, feature: Feature) -> NDArray[np.float64]:
+        lengths, flat = self._lists(feature.name)
+        values = np.zeros((len(lengths), feature.width))
+        fitting = lengths == feature.width
+        values[fitting] = flat[np.repeat(fitting, lengths)].reshape(-1, feature.width)
+        for row in np.flatnonzero(~fitting).tolist():
+            self._fault(row, feature.name, f"{lengths[row]} numbers where there should be {feature.width}")
+        return values
+
+    def _lists(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the lengths of a column's lists, and all their numbers; missing lists are refused."""
+        column, compute = self.batch[name], self.arrow.compute
+        for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            self._fault(row, name, "the list is missing")
+        lengths = compute.fill_null(compute.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        return lengths.astype(np.int64), self._as_numbers(compute.list_flatten(column))
+
+    def _pairs(self, feature: Feature) -> Csr:
+        lengths, values = self._lists(feature.name)
+        others, indices = self._lists(feature.indices)
+        for row in np.flatnonzero(lengths != others).tolist():
+            self._fault(row, feature.indices, f"{others[row]} indices for {lengths[row]} values")
+        if np.any(lengths != others):
+            equal = lengths == others
+            values, indices = values[np.repeat(equal, lengths)], indices[np.repeat(equal, others)]
+            lengths = np.where(equal, lengths, 0)
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        self._check(feature.name, values, rows)
+        outside = ~((indices >= 0) & (indices < feature.width) & (indices == np.floor(indices)))
+        for k in np.flatnonzero(outside).tolist():
+            rule = f"{indices[k]:g}: an index must be a whole number from 0 to {feature.width - 1}"
+            self._fault(int(rows[k]), feature.indices, rule)
+        indices[outside] = 0
+        return np.concatenate([[0], np.cumsum(lengths)]), indices.astype(np.int64), values
+
+    def _categories(self, feature: Feature, first_row: int) -> Csr:
+        assert feature.categories is not None
+        column = self._text(feature.name)
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        if self.options.na:
+            column = self.arrow.compute.fill_null(column, self.options.na)
+        else:
+            for row in np.flatnonzero(missing).tolist():
+                self._fault(row, feature.name, _MISSING)
+        known = self.arrow.array(feature.categories, self.arrow.string())
+        found = self.arrow.compute.index_in(column, value_set=known)
+        codes = self.arrow.compute.fill_null(found, -1).to_numpy(zero_copy_only=False)
+        self._note_unseen(feature.name, column, (codes < 0) & ~(missing & (not self.options.na)), first_row)
+        seen = codes >= 0
+        return np.concatenate([[0], np.cumsum(seen)]), codes[seen].astype(np.int64), np.ones(int(seen.sum()))
+
+    def _note_unseen(self, name: str, column: Any, unseen: NDArray[np.bool_], first_row: int) -> None:
+        rows = np.flatnonzero(unseen)
+        self.progress.unseen += len(rows)
+        if len(rows) and self.progress.unseen_first is None:
+            text = quoted(column[int(rows[0])].as_py().encode())
+            self.progress.unseen_first = (first_row + int(rows[0]), f"column {quoted(name.encode())}: {text}")
+
+    # -- labels and refusals -----------------------------------------------------------------------------
+
+    def _labels(self) -> NDArray[Any]:
+        name = self.options.label
+        if _kind(self.arrow.types, self.batch[name].type) == "text":
+            texts = [label if label is not None else "" for label in self._text(name).to_pylist()]
+            labels: NDArray[Any] = np.array(texts, dtype=str)
+            empty = labels == ""
+        else:
+            labels = self._plain(name)
+            empty = np.isnan(labels)
+        for row in np.flatnonzero(empty).tolist():
+            self._fault(row, name, "the row has no label")
+        return labels[:, None]
+
+    def _check(self, name: str, values: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
+        """Replace missing values, and note those that cannot be stored; `rows` says to which row each belongs."""
+        missing = np.isnan(values)
+        if self.na is not None:
+            values[missing] = self.na
+        else:
+            for place in np.argwhere(missing).tolist():
+                self._fault(int(rows[place[0]]), name, _MISSING)
+        largest = np.finfo(np.float64 if self.options.float64 else np.float32).max
+        for place in np.argwhere(np.abs(values) > largest).tolist():
+            value = values[tuple(place)]
+            rule = "the value does not fit into float32" if np.isfinite(value) else "a value must be finite"
+            self._fault(int(rows[place[0]]), name, f"{value:g}: {rule}")
+
+    def _fault(self, row: int, name: str, rule: str) -> None:
+        self.faults.setdefault(row, f"column {quoted(name.encode())}: {rule}")
+
+
+_MISSING = "the value is missing; --na VALUE says what to read in its place"

@@ -1,0 +1,341 @@
+"""Svmlight text to batches of row records: drives the kernel, explains what it refuses.
+
+The kernel only says which token it stopped at; the rule that the token breaks is found here, in plain Python.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
+from distls.workers.ingestion.parsing.svmlight_kernels import Code, Mode, State, line_end, parse_lines
+from distls.workers.ingestion.parsing.text_blocks import TextBlock
+
+__all__ = [
+    "REPORTED_LINES",
+    "Progress",
+    "RecordBatch",
+    "SvmlightParser",
+    "TextOptions",
+    "explain",
+    "label_rule",
+    "number_rule",
+    "quoted",
+]
+
+_BATCH_WORDS = 16 * 2**20
+REPORTED_LINES = 10
+_INDEX = re.compile(rb"[0-9]+\Z")
+_QUOTED_BYTES = 60
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How svmlight text is read.
+
+    Attributes
+    ----------
+    labelled, multilabel, one_based, float64 : bool
+    skip_errors : bool
+        Count, report and skip refused lines instead of stopping at the first.
+    """
+
+    labelled: bool = True
+    multilabel: bool = False
+    one_based: bool = False
+    float64: bool = False
+    skip_errors: bool = False
+
+    @property
+    def mode(self) -> int:
+        """Bits for the kernel."""
+        bits = {
+            Mode.LABELLED: self.labelled,
+            Mode.MULTILABEL: self.multilabel,
+            Mode.ONE_BASED: self.one_based,
+            Mode.FLOAT64: self.float64,
+        }
+        return sum(int(bit) for bit, given in bits.items() if given)
+
+    @property
+    def stride(self) -> int:
+        """Words of a value in a record."""
+        return 3 if self.float64 else 2
+
+
+@dataclass
+class Progress:
+    """How far an item is parsed, and what was seen on the way: stored with each chunk, so that it can be resumed.
+
+    Lines are counted from the item's first. `weighted` tells of a weight that is not 1, in text that may have some.
+    `min_line` and `max_line` are where the extreme indices first stand (indices -1: no index seen). `unseen` counts
+    values of categories that the training data do not have.
+    """
+
+    offset: int = 0
+    lines: int = 0
+    qids: int = 0
+    tags: int = 0
+    bases: int = 0
+    weighted: bool = False
+    min_index: int = -1
+    min_line: int = 0
+    max_index: int = -1
+    max_line: int = 0
+    skipped: int = 0
+    skipped_first: list[tuple[int, str]] = field(default_factory=list)
+    unseen: int = 0
+    unseen_first: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True)
+class RecordBatch:
+    """Records of consecutive rows, in buffers that the parser reuses.
+
+    Attributes
+    ----------
+    words : uint32 array of shape (n_words,)
+    row_at : int64 array of shape (n_rows + 1,)
+    row_line : int32 array of shape (n_rows,)
+        0-based lines, from the item's first.
+    weights : float32 array of shape (n_rows,), or None
+    label_words : dict of value -> word
+        For the labels that are words; see `distls.workers.ingestion.records.labels`.
+    """
+
+    words: NDArray[np.uint32]
+    row_at: NDArray[np.int64]
+    row_line: NDArray[np.int32]
+    weights: NDArray[np.float32] | None = None
+    label_words: dict[float, str] = field(default_factory=dict)
+
+
+class SvmlightParser:
+    """Parses the blocks of one item.
+
+    Parameters
+    ----------
+    options : TextOptions
+    n_extra : int
+        Words to reserve in each record.
+    progress : Progress
+        Where to start; updated as batches are yielded.
+    locate : callable
+        From a line of the item (0-based) to ``FILE:LINE``; called for errors only.
+    pool : BufferPool
+    """
+
+    state_size = int(State.SIZE)
+
+    def __init__(
+        self,
+        options: TextOptions,
+        n_extra: int,
+        progress: Progress,
+        locate: Callable[[int], str],
+        pool: BufferPool,
+    ) -> None:
+        self._pool = pool
+        self.options = options
+        self.n_extra = n_extra
+        self.progress = progress
+        self.locate = locate
+        self._allocate(_BATCH_WORDS)
+        self._slow = np.zeros((4096, 3), dtype=np.int64)
+        self._state = np.zeros(self.state_size, dtype=np.int64)
+        self._restore()
+
+    def _restore(self) -> None:
+        """Copy the totals of `progress` to the kernel."""
+        state, progress = self._state, self.progress
+        state[State.LINE] = progress.lines
+        state[State.QIDS] = progress.qids
+        state[State.MIN_INDEX], state[State.MIN_LINE] = progress.min_index, progress.min_line
+        state[State.MAX_INDEX], state[State.MAX_LINE] = progress.max_index, progress.max_line
+
+    def _allocate(self, n_words: int) -> None:
+        # untouched pages cost nothing: the row arrays are as long as the shortest records allow
+        self._words = self._pool.take("words", 4 * n_words).view(np.uint32)
+        self._row_at = self._pool.take("row_at", 4 * n_words + 16).view(np.int64)
+        self._row_line = self._pool.take("row_line", 2 * n_words + 8).view(np.int32)
+
+    def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
+        """Yield the block's rows; `progress` is right when a batch is yielded and when the block is done."""
+        state, start = self._state, self.progress.offset
+        state[State.POSITION] = 0
+        while True:
+            code = self._run_kernel(block)
+            if code == Code.SLOW_FULL and not state[State.SLOW]:
+                self._slow = np.zeros(
+                    (2 * len(self._slow), 3), dtype=np.int64
+                )  # one line alone fills the list
+            self._convert_slow(block.text)
+            if code == Code.DONE:
+                break
+            if code == Code.FULL:
+                if not state[State.ROWS]:
+                    self._allocate(2 * len(self._words))
+                    continue
+                self._note(start + int(state[State.POSITION]))
+                yield self._take_batch()
+            elif code != Code.SLOW_FULL:
+                self._refuse(code, block.text)
+        self._note(start + block.size)
+        if state[State.ROWS]:
+            yield self._take_batch()
+
+    def _run_kernel(self, block: TextBlock) -> int:
+        words = self._words
+        return parse_lines(
+            block.text,
+            block.size,
+            self.options.mode,
+            self.n_extra,
+            words,
+            words.view(np.float32),
+            self._row_at,
+            self._row_line,
+            self._slow,
+            self._state,
+        )
+
+    def _note(self, offset: int) -> None:
+        """Copy the kernel's totals into `progress`."""
+        state, progress = self._state.tolist(), self.progress
+        progress.offset, progress.lines, progress.qids = offset, state[State.LINE], state[State.QIDS]
+        progress.min_index, progress.min_line = state[State.MIN_INDEX], state[State.MIN_LINE]
+        progress.max_index, progress.max_line = state[State.MAX_INDEX], state[State.MAX_LINE]
+
+    def _take_batch(self) -> RecordBatch:
+        n_rows, n_words = int(self._state[State.ROWS]), int(self._state[State.WORDS])
+        self._row_at[n_rows] = n_words
+        self._state[[State.ROWS, State.WORDS, State.NNZ]] = 0
+        return RecordBatch(self._words[:n_words], self._row_at[: n_rows + 1], self._row_line[:n_rows])
+
+    def _convert_slow(self, text: NDArray[np.uint8]) -> None:
+        """Let Python's float convert the tokens with more digits than the kernel could decide on."""
+        n = int(self._state[State.SLOW])
+        for start, end, target in self._slow[:n].tolist():
+            value = float(text[start:end].tobytes())
+            if target < 0:
+                self._words[-target - 1 : -target + 1] = np.array([value]).view(np.uint32)
+            elif self.options.float64:
+                self._words[target : target + 2] = np.array([value]).view(np.uint32)
+            else:
+                self._words[target : target + 1] = np.array([value], dtype=np.float32).view(np.uint32)
+        self._state[State.SLOW] = 0
+
+    def _refuse(self, code: int, text: NDArray[np.uint8]) -> None:
+        """Stop at the offending line, or note it and go on behind it."""
+        state = self._state
+        position, line = int(state[State.POSITION]), int(state[State.LINE])
+        reason = self._reason(code, text, position)
+        if not self.options.skip_errors:
+            raise BadInputError(f"{self.locate(line)}: {reason}")
+        self.progress.skipped += 1
+        if len(self.progress.skipped_first) < REPORTED_LINES:
+            self.progress.skipped_first.append((line, reason))
+        state[State.POSITION] = line_end(text, position) + 1
+        state[State.LINE] = line + 1
+
+    def _reason(self, code: int, text: NDArray[np.uint8], position: int) -> str:
+        """Say which rule the token at `position` breaks."""
+        return explain(
+            Code(code), _token_at(text, position), int(self._state[State.LAST_INDEX]), self.options
+        )
+
+
+def _token_at(text: NDArray[np.uint8], position: int) -> bytes:
+    piece = text[position : position + 4096].tobytes()
+    found = re.match(rb"[^\s#]*", piece)
+    return found.group() if found else b""
+
+
+def quoted(token: bytes) -> str:
+    """Return the start of a token as an error message shows it."""
+    shown = token[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
+    return f'"{shown}{"..." if len(token) > _QUOTED_BYTES else ""}"'
+
+
+def number_rule(text: bytes, what: str) -> str:
+    """Say why `text` is not a usable number."""
+    try:
+        value = float(text)
+    except ValueError:
+        return f"{what} must be a decimal number"
+    if math.isfinite(value):
+        return f"{what} must be written as a plain decimal number"
+    return f"{what} must be finite"
+
+
+def label_rule(token: bytes) -> str:
+    """Say why `token` is not a list of labels."""
+    bad = next((part for part in token.split(b",") if not _is_plain(part)), token)
+    return number_rule(bad, "a label")
+
+
+def _pair_rule(token: bytes, options: TextOptions) -> str:
+    index, colon, value = token.partition(b":")
+    if not colon:
+        return "expected index:value" + (
+            ""
+            if options.labelled
+            else " (no label is expected: leave out --unlabelled, or give predict --labelled)"
+        )
+    if not _INDEX.match(index):
+        return f"an index must be a whole number from {1 if options.one_based else 0} to {MAX_INDEX}"
+    return number_rule(value, "a value")
+
+
+def _order_rule(token: bytes, last: int) -> str:
+    index = int(token.partition(b":")[0])
+    if index == 0 and last == 0:
+        return "index 0 in a file that was declared to count from 1 (--zero-based no)"
+    if index == last:
+        return f"index {index} is given twice; indices must increase within a row"
+    return f"index {index} comes after index {last}; indices must increase within a row"
+
+
+def explain(code: Code, token: bytes, last: int, options: TextOptions) -> str:
+    """Return the offending text and the rule it breaks: the part of an error message after ``FILE:LINE: ``.
+
+    Parameters
+    ----------
+    code : Code
+    token : bytes
+    last : int
+        The index before it in its row.
+    """
+    largest = "float64" if options.float64 else "float32"
+    rules = {
+        Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel only",
+        Code.NO_LABEL: "the row has no label; files without labels are read with --unlabelled",
+        Code.REPEATED_LABEL: "a label is given twice",
+        Code.QID: "expected qid:NUMBER",
+        Code.LARGE_INDEX: f"an index must not exceed {MAX_INDEX}",
+        Code.OVERFLOW: f"the value does not fit into {largest}",
+    }
+    if code == Code.LABEL:
+        rule = label_rule(token)
+    elif code == Code.PAIR:
+        rule = _pair_rule(token, options)
+    elif code == Code.ORDER:
+        rule = _order_rule(token, last)
+    else:
+        rule = rules[code]
+    return f"{quoted(token)}: {rule}"
+
+
+def _is_plain(text: bytes) -> bool:
+    """Tell whether the kernel accepts `text` as a number."""
+    pattern = rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z"
+    return re.match(pattern, text) is not None and math.isfinite(float(text))

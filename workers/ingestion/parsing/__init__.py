@@ -1,0 +1,1 @@
+"""Kernels and helpers of the text formats."""

@@ -1,0 +1,233 @@
+"""Text sources as blocks of whole lines: byte ranges of plain files, streams of compressed ones."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import IO, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
+
+__all__ = ["MAX_LINE", "SourceFile", "TextBlock", "TextItem", "line_locator", "text_blocks"]
+
+MAX_LINE = 64 * 2**20
+_PIECE = 2**16
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A source as it was when the ingest was planned.
+
+    Attributes
+    ----------
+    path : str
+    size, mtime_ns : int
+    compression : {"none", "gzip", "bz2"}
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    compression: str = "none"
+
+    def check(self) -> None:
+        """Refuse a file that changed or vanished since the plan."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            raise BadInputError(f"{self.path}: vanished while it was being ingested") from None
+        if (found.st_size, found.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise BadInputError(
+                f"{self.path}: changed while it was being ingested; ingest it again from the start"
+            )
+
+    def open(self) -> IO[bytes]:
+        """Open the decompressed bytes."""
+        self.check()
+        if self.compression == "gzip":
+            return cast(IO[bytes], gzip.open(self.path, "rb"))
+        if self.compression == "bz2":
+            return bz2.open(self.path, "rb")
+        return open(self.path, "rb", buffering=0)
+
+
+@dataclass(frozen=True)
+class TextItem:
+    """The lines that start in bytes start, ..., stop - 1 of a file (of its decompressed text: all of it)."""
+
+    number: int
+    file: SourceFile
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Whole lines.
+
+    Attributes
+    ----------
+    text : uint8 array, newlines from `size` on (at least PADDING of them)
+    size : int
+        Bytes of the lines.
+    starts_file : bool
+        The first line is the file's.
+    """
+
+    text: NDArray[np.uint8]
+    size: int
+    starts_file: bool = False
+
+
+def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:
+    """Return where the first line that starts at or after `offset` starts (`size` when there is none)."""
+    if offset == 0 or offset >= size:
+        return min(offset, size)
+    position = offset - 1
+    file.seek(position)
+    while position < size:
+        piece = file.read(_PIECE)
+        found = piece.find(b"\n")
+        if found >= 0:
+            return position + found + 1
+        position += len(piece)
+        if not piece or position - offset > MAX_LINE:
+            break
+    if position < size:
+        raise _line_too_long(path, lines_before(path, offset) + 1)
+    return size
+
+
+def _line_too_long(path: str, line: int) -> BadInputError:
+    return BadInputError(f"{path}:{line}: a line of more than {MAX_LINE // 2**20} MiB: not text in lines")
+
+
+def lines_before(path: str, offset: int) -> int:
+    """Count the lines of a plain file that end before byte `offset`."""
+    n_lines, left = 0, offset
+    with open(path, "rb", buffering=0) as file:
+        while left > 0 and (piece := file.read(min(left, 2**22))):
+            n_lines += piece.count(b"\n")
+            left -= len(piece)
+    return n_lines
+
+
+def starts_line(path: str, offset: int) -> bool:
+    """Tell whether a line starts at byte `offset` of a plain file."""
+    with open(path, "rb", buffering=0) as file:
+        file.seek(max(offset - 1, 0))
+        return offset == 0 or file.read(1) == b"\n"
+
+
+def line_locator(item: TextItem) -> Callable[[int], str]:
+    """Return what turns a line of the item (0-based) into ``FILE:LINE``, for errors."""
+    plain = item.file.compression == "none"
+
+    def locate(line: int) -> str:
+        before = lines_before(item.file.path, item.start) if plain else 0
+        # a range that starts inside a line owns from the next one on
+        inside = item.start > 0 and plain and not starts_line(item.file.path, item.start)
+        return f"{item.file.path}:{before + inside + line + 1}"
+
+    return locate
+
+
+def text_blocks(
+    item: TextItem, skip: int, block_bytes: int, line: int, pool: BufferPool
+) -> Iterator[TextBlock]:
+    """Yield the item's text from byte `skip` of it on, in blocks of whole lines.
+
+    A plain range is one block; a compressed file one about every `block_bytes`. A block's buffer is reused for the
+    next one. `line` is the 0-based line at `skip`, for errors.
+
+    Raises
+    ------
+    BadInputError
+        The file changed, its compression is damaged, or a line is longer than MAX_LINE.
+    """
+    path = item.file.path
+    try:
+        with item.file.open() as file:
+            if item.file.compression != "none":
+                _discard(file, skip)
+                for block in _streamed(file, block_bytes, path, line, pool):
+                    yield replace(block, starts_file=skip == 0)
+                    skip += block.size
+                return
+            start = _line_start(file, item.start, item.file.size, path) + skip
+            size = _line_start(file, item.stop, item.file.size, path) - start
+            if size > 0:
+                file.seek(start)
+                yield replace(_whole(file, size, pool), starts_file=start == 0)
+                item.file.check()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInputError(f"{path}: damaged or cut short {item.file.compression} file ({error})") from None
+    except OSError as error:
+        # bz2 reports damage as an OSError without a number
+        if error.errno is None:
+            raise BadInputError(f"{path}: damaged {item.file.compression} file ({error})") from None
+        raise
+
+
+def _whole(file: IO[bytes], size: int, pool: BufferPool) -> TextBlock:
+    buffer = pool.take("text", size + PADDING)
+    filled = _read_fully(file, buffer[:size])
+    return _block(buffer, filled)
+
+
+def _block(buffer: NDArray[np.uint8], size: int) -> TextBlock:
+    buffer[size : size + PADDING] = ord("\n")
+    return TextBlock(buffer, size)
+
+
+def _read_fully(file: Any, into: NDArray[np.uint8]) -> int:
+    view, done = into.data, 0
+    while done < len(view) and (got := file.readinto(view[done:])):
+        done += got
+    return done
+
+
+def _discard(file: IO[bytes], n_bytes: int) -> None:
+    while n_bytes > 0 and (piece := file.read(min(n_bytes, 2**20))):
+        n_bytes -= len(piece)
+
+
+def _streamed(
+    file: IO[bytes], block_bytes: int, path: str, line: int, pool: BufferPool
+) -> Iterator[TextBlock]:
+    buffer = pool.take("text", block_bytes + PADDING)
+    filled = 0
+    while True:
+        filled += _read_fully(file, buffer[filled:-PADDING])
+        at_end = filled < len(buffer) - PADDING
+        stop = filled if at_end else _after_last_newline(buffer, filled)
+        rest = buffer[stop:filled].copy()
+        if stop:
+            line += int(np.count_nonzero(buffer[:stop] == ord("\n")))
+            yield _block(buffer, stop)
+        elif not at_end:
+            if len(buffer) > MAX_LINE:
+                raise _line_too_long(path, line + 1)
+            buffer = pool.take("text", 2 * len(buffer))
+        if at_end:
+            return
+        buffer[: len(rest)] = rest
+        filled = len(rest)
+
+
+def _after_last_newline(buffer: NDArray[np.uint8], size: int) -> int:
+    for start in range(max(size - _PIECE, 0), -_PIECE, -_PIECE):
+        piece = buffer[max(start, 0) : min(max(start, 0) + _PIECE, size)].tobytes()
+        found = piece.rfind(b"\n")
+        if found >= 0:
+            return max(start, 0) + found + 1
+    return 0

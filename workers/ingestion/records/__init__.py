@@ -1,0 +1,1 @@
+"""Row records: how rows travel from a source to a partition."""

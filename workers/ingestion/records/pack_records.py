@@ -1,0 +1,228 @@
+"""Blocks of an array source to batches of row records, checked on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.arrays import RowBlock
+from distls.workers.ingestion.formats.svmlight import REPORTED_LINES, Progress, RecordBatch
+from distls.workers.ingestion.parsing.record_kernels import pack_pairs
+from distls.workers.ingestion.records.labels import label_fault, value_labels
+
+__all__ = ["PackOptions", "pack_blocks", "pack_sparse"]
+
+Locate = Callable[[int], str]
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """How array rows become records.
+
+    Attributes
+    ----------
+    n_features : int
+    n_extra : int
+        Words to reserve in each record.
+    float64 : bool
+    skip_errors : bool
+        Leave out refused rows instead of stopping at the first.
+    """
+
+    n_features: int
+    n_extra: int
+    float64: bool
+    skip_errors: bool
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the stored values."""
+        return np.dtype(np.float64 if self.float64 else np.float32)
+
+
+def pack_blocks(
+    blocks: Iterable[RowBlock], options: PackOptions, progress: Progress, locate: Locate
+) -> Iterator[RecordBatch]:
+    """Yield the records of each block; `progress` counts rows where it counts lines and bytes for text.
+
+    Raises
+    ------
+    BadInputError
+        A value or label is not finite or does not fit, or a column number is out of range; names the row.
+    """
+    for block in blocks:
+        n_rows = _n_rows(block)
+        rows = np.arange(progress.offset, progress.offset + n_rows, dtype=np.int32)
+        dense = block.values is not None
+        block = _converted(block, options)
+        bad = _refused_rows(block, options)
+        if bad:
+            _report(bad, rows, options, progress, locate)
+            keep = np.setdiff1d(np.arange(n_rows), list(bad))
+            block, rows = _take(block, keep), rows[keep]
+        progress.offset += n_rows
+        progress.lines = progress.offset
+        if len(rows):
+            block, label_words = _with_label_values(block)
+            words, row_at = (_pack_dense if dense else _pack_sparse)(block, options)
+            yield RecordBatch(words, row_at, rows, block.weights, label_words)
+
+
+def _n_rows(block: RowBlock) -> int:
+    if block.values is not None:
+        return len(block.values)
+    assert block.csr is not None
+    return len(block.csr[0]) - 1
+
+
+def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
+    """Return the block with values of the stored type; sparse rows sorted, without repeats and zeros."""
+    # too large for float32 becomes infinite, which is refused below with its row
+    with np.errstate(over="ignore"):
+        if block.values is not None:
+            return replace(block, values=np.ascontiguousarray(block.values, dtype=options.dtype))
+        assert block.csr is not None
+        indptr, indices, data = block.csr
+        first = int(indptr[0])
+        indptr = np.asarray(indptr, dtype=np.int64) - first
+        stop = first + int(indptr[-1])
+        indices, data = np.asarray(indices[first:stop]), np.asarray(data[first:stop], dtype=np.float64)
+        if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= options.n_features):
+            return replace(block, csr=(indptr, indices, data.astype(options.dtype)))
+        from scipy.sparse import csr_array  # a fifth of a second that workers on text need not spend
+
+        matrix = csr_array(
+            (data, indices.astype(np.int64), indptr), shape=(len(indptr) - 1, options.n_features), copy=True
+        )
+        matrix.sum_duplicates()
+        matrix.data = matrix.data.astype(options.dtype)
+        matrix.eliminate_zeros()
+        return replace(block, csr=(np.asarray(matrix.indptr, np.int64), matrix.indices, matrix.data))
+
+
+def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
+    """Return the rows of a converted block that cannot be stored, and why."""
+    bad: dict[int, str] = {}
+    if block.values is not None:
+        finite = np.isfinite(block.values).all(axis=1)
+    else:
+        assert block.csr is not None
+        indptr, indices, data = block.csr
+        finite = _rows_without(indptr, ~np.isfinite(data))
+        inside = _rows_without(indptr, (indices < 0) | (indices >= options.n_features))
+        bad |= dict.fromkeys(
+            np.flatnonzero(~inside).tolist(), f"a column is outside 0..{options.n_features - 1}"
+        )
+    bad |= dict.fromkeys(np.flatnonzero(~finite).tolist(), f"a value is not finite in {options.dtype}")
+    if block.labels is not None:
+        bad |= _faulty_labels(block.labels)
+    if block.weights is not None:
+        wrong = ~(np.isfinite(block.weights) & (block.weights >= 0))
+        bad |= dict.fromkeys(np.flatnonzero(wrong).tolist(), "the sample weight is negative or not finite")
+    bad |= block.faults
+    return dict(sorted(bad.items()))
+
+
+def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
+    """Return the rows whose label is none, and why."""
+    if labels.dtype.kind in "fiub":
+        nameless = ~np.isfinite(labels).all(axis=1)
+        return dict.fromkeys(np.flatnonzero(nameless).tolist(), "the label is not finite")
+    faults = {label: label_fault(label) for label in set(labels.flat)}
+    return {row: faults[label] for row, label in enumerate(labels[:, 0].tolist()) if faults[label]}
+
+
+def _with_label_values(block: RowBlock) -> tuple[RowBlock, dict[float, str]]:
+    """Return the block with labels as numbers, and the words that some stand for."""
+    if block.labels is None or block.labels.dtype.kind in "fiub":
+        return block, {}
+    values, words = value_labels(block.labels[:, 0].tolist())
+    return replace(block, labels=values[:, None]), words
+
+
+def _rows_without(indptr: NDArray[np.int64], flagged: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which rows have no flagged value, shape (n_rows,)."""
+    good = np.ones(len(indptr) - 1, dtype=bool)
+    good[np.searchsorted(indptr, np.flatnonzero(flagged), side="right") - 1] = False
+    return good
+
+
+def _report(
+    bad: dict[int, str], rows: NDArray[np.int32], options: PackOptions, progress: Progress, locate: Locate
+) -> None:
+    reasons = [(int(rows[r]), reason) for r, reason in bad.items()]
+    if not options.skip_errors:
+        row, reason = reasons[0]
+        raise BadInputError(f"{locate(row)}: {reason}")
+    progress.skipped += len(reasons)
+    room = REPORTED_LINES - len(progress.skipped_first)
+    progress.skipped_first.extend(reasons[: max(room, 0)])
+
+
+def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
+    labels = None if block.labels is None else block.labels[keep]
+    weights = None if block.weights is None else block.weights[keep]
+    if block.values is not None:
+        return RowBlock(block.first_row, block.values[keep], None, labels, weights)
+    assert block.csr is not None
+    indptr, indices, data = block.csr
+    counts = np.diff(indptr)[keep]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    source = np.repeat(indptr[:-1][keep] - ends[:-1], counts) + np.arange(ends[-1])
+    return RowBlock(block.first_row, None, (ends, indices[source], data[source]), labels, weights)
+
+
+def _n_labels(block: RowBlock) -> int:
+    return 0 if block.labels is None else block.labels.shape[1]
+
+
+def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    values, labels = block.values, block.labels
+    assert values is not None
+    n_rows, n_labels = len(values), _n_labels(block)
+    values_at = 2 + options.n_extra + 2 * n_labels
+    width = values_at + values.view(np.uint32).shape[1]
+    words = np.empty((n_rows, width), dtype=np.uint32)
+    words[:, 0], words[:, 1] = values.shape[1], n_labels
+    if labels is not None:
+        words[:, values_at - 2 * n_labels : values_at] = np.ascontiguousarray(labels + 0.0).view(np.uint32)
+    words[:, values_at:] = values.view(np.uint32)
+    return words.reshape(-1), np.arange(n_rows + 1, dtype=np.int64) * width
+
+
+def _pack_sparse(block: RowBlock, options: PackOptions) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    assert block.csr is not None
+    labels = np.empty(0) if block.labels is None else block.labels.reshape(-1) + 0.0
+    offsets = np.arange(len(block.csr[0]), dtype=np.int64) * _n_labels(block)
+    return pack_sparse(block.csr, labels, offsets, options.n_extra)
+
+
+def pack_sparse(
+    csr: tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]],
+    labels: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    n_extra: int,
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return the records of sparse rows and the first word of each, shape (n_rows + 1,).
+
+    Parameters
+    ----------
+    csr : (indptr, indices, data)
+        Sorted, without repeats; data of the stored type.
+    labels, offsets : arrays
+        Row r has labels[offsets[r]:offsets[r + 1]].
+    n_extra : int
+        Words to reserve in each record.
+    """
+    indptr, indices, data = csr
+    n_rows, stride = len(indptr) - 1, 1 + data.itemsize // 4
+    words = np.empty(n_rows * (2 + n_extra) + 2 * len(labels) + stride * len(data), dtype=np.uint32)
+    row_at = np.empty(n_rows + 1, dtype=np.int64)
+    indices = indices.astype(np.int64, copy=False)
+    pack_pairs(indptr, indices, data, offsets, labels, n_extra, words, words.view(np.float32), row_at)
+    return words, row_at

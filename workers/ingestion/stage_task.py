@@ -1,0 +1,271 @@
+"""Stage 1 of an ingest, on workers: a piece of a source becomes staged chunks of shuffled row records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.temporary.ingest_staging import StagingArea
+from distls.workers.ingestion.formats.anndata import AnnDataItem, anndata_blocks
+from distls.workers.ingestion.formats.arrays import ArrayItem, ComputedItem, MemoryItem, array_blocks
+from distls.workers.ingestion.formats.csv import DelimitedOptions, DelimitedParser
+from distls.workers.ingestion.formats.documents import DocumentOptions, DocumentParser
+from distls.workers.ingestion.formats.parquet import ParquetItem, parquet_blocks
+from distls.workers.ingestion.formats.svmlight import Progress, RecordBatch, SvmlightParser, TextOptions
+from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.formats.vw import VwOptions, VwParser
+from distls.workers.ingestion.parsing.record_kernels import read_labels, smallest_value, sort_records
+from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
+from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
+from distls.workers.runtime.buffers import borrowed_buffers
+from distls.workers.runtime.rng import Purpose, rng
+
+BlockItem = ArrayItem | MemoryItem | ComputedItem | ParquetItem | AnnDataItem
+Item = TextItem | BlockItem
+
+# How text is read, by the type of its options.
+_PARSERS: dict[type[TextOptions], Any] = {
+    TextOptions: SvmlightParser,
+    VwOptions: VwParser,
+    DocumentOptions: DocumentParser,
+    DelimitedOptions: DelimitedParser,
+}
+
+__all__ = ["RecordLayout", "StageSpec", "stage_item"]
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """What the records of an ingest hold besides their labels and values (see kernels/records.py).
+
+    Attributes
+    ----------
+    dense, float64 : bool
+    weighted : bool
+        The first extra word is the sample weight.
+    ranked : bool
+        Two more extra words: the row's random rank within its label, and within its chunk.
+    """
+
+    dense: bool = False
+    float64: bool = False
+    weighted: bool = False
+    ranked: bool = False
+
+    @property
+    def n_extra(self) -> int:
+        """Extra words in a record."""
+        return int(self.weighted) + 2 * int(self.ranked)
+
+    @property
+    def stride(self) -> int:
+        """Words of one value."""
+        return (0 if self.dense else 1) + (2 if self.float64 else 1)
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """What every staging task needs.
+
+    Attributes
+    ----------
+    staging : StagingArea
+    layout : RecordLayout
+    text : TextOptions
+    n_buckets : int
+    shuffle : bool
+        Deal rows to random buckets; else buckets are consecutive slices of a chunk.
+    seed : int
+    n_features : int
+        Columns of array sources; svmlight text shows its own.
+    block_bytes : int
+        Decompressed text of a compressed source in one chunk.
+    keep_fractions : bool
+        List fractional labels too (they become classes); else only note that there are some.
+    find_minimum : bool
+        Note the smallest value and its line, for log1p.
+    """
+
+    staging: StagingArea
+    layout: RecordLayout = field(default_factory=RecordLayout)
+    text: TextOptions = field(default_factory=TextOptions)
+    n_buckets: int = 1
+    shuffle: bool = True
+    seed: int = 0
+    n_features: int = 0
+    block_bytes: int = 32 * 2**20
+    keep_fractions: bool = False
+    find_minimum: bool = False
+
+
+def stage_item(spec: StageSpec, item: Item) -> dict[str, Any]:
+    """Stage one item, continuing where an earlier attempt stopped.
+
+    Returns
+    -------
+    dict
+        ``chunks``: the facts of each chunk, in row order; and the fields of `Progress` over the whole item.
+
+    Raises
+    ------
+    BadInputError
+        A line or row is refused; the message starts with ``FILE:LINE:`` or names the row.
+    """
+    with spec.staging.guard():
+        finished = spec.staging.read_item(item.number)
+        if finished is not None:
+            return finished
+        with borrowed_buffers() as pool:
+            return _stage(spec, item, pool)
+
+
+def _stage(spec: StageSpec, item: Item, pool: BufferPool) -> dict[str, Any]:
+    chunks = _finished_chunks(spec, item.number)
+    progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
+    batches = (
+        _text_batches(spec, item, progress, pool)
+        if isinstance(item, TextItem)
+        else _array_batches(spec, item, progress)
+    )
+    for batch in batches:
+        chunks.append(_write_batch(spec, item.number, len(chunks), batch, progress, pool))
+    for facts in chunks:
+        facts.pop("progress")
+    summary = {**asdict(progress), "chunks": chunks}
+    spec.staging.write_item(item.number, summary)
+    return summary
+
+
+def _chunk_name(item: int, part: int) -> str:
+    return f"{item:06d}-{part:04d}"
+
+
+def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
+    """Return the facts of the chunks that an earlier attempt at the item finished."""
+    chunks: list[dict[str, Any]] = []
+    while (facts := spec.staging.finished_chunk(_chunk_name(number, len(chunks)))) is not None:
+        chunks.append(facts)
+    return chunks
+
+
+def _text_batches(
+    spec: StageSpec, item: TextItem, progress: Progress, pool: BufferPool
+) -> Iterator[RecordBatch]:
+    parser = _PARSERS[type(spec.text)](spec.text, spec.layout.n_extra, progress, line_locator(item), pool)
+    for block in text_blocks(item, progress.offset, spec.block_bytes, progress.lines, pool):
+        yield from parser.parse(block)
+
+
+def _array_batches(spec: StageSpec, item: BlockItem, progress: Progress) -> Iterator[RecordBatch]:
+    layout = spec.layout
+    options = PackOptions(spec.n_features, layout.n_extra, layout.float64, spec.text.skip_errors)
+    if isinstance(item, ParquetItem):
+        assert isinstance(spec.text, TableOptions)
+        blocks = parquet_blocks(item, spec.text, progress, spec.block_bytes // 2)
+    elif isinstance(item, AnnDataItem):
+        blocks = anndata_blocks(item, progress.offset, spec.block_bytes // 2)
+    else:
+        blocks = array_blocks(item, progress.offset, spec.block_bytes // 2)
+    return pack_blocks(blocks, options, progress, lambda row: f"{item.name}, row {item.start + row}")
+
+
+def _write_batch(
+    spec: StageSpec, item: int, part: int, batch: RecordBatch, progress: Progress, pool: BufferPool
+) -> dict[str, Any]:
+    """Shuffle a batch into buckets and stage it."""
+    n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
+    labels, offsets = _labels_of(batch, n_extra)
+    facts = {"rows": n_rows, **_label_facts(spec, batch, labels, offsets)}
+    if spec.find_minimum:
+        facts |= _minimum_facts(spec, batch)
+    table = np.zeros((spec.n_buckets + 1, 3), dtype=np.uint32)
+    words = pool.take("sorted", batch.words.nbytes).view(np.uint32)
+    extra = _extra_words(spec, item, part, batch, labels, offsets)
+    sort_records(batch.words, batch.row_at, _buckets(spec, item, part, n_rows), extra, table, words)
+    facts["nnz"] = int(table[-1, 2])
+    facts["progress"] = asdict(progress)
+    return spec.staging.write_chunk(_chunk_name(item, part), table, words, facts)
+
+
+def _labels_of(batch: RecordBatch, n_extra: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    rows = batch.row_at[:-1]
+    labels = np.empty(int(batch.words[rows + 1].sum()), dtype=np.float64)
+    offsets = np.empty(len(rows) + 1, dtype=np.int64)
+    read_labels(batch.words, rows, n_extra, labels, offsets)
+    return labels, offsets
+
+
+def _label_facts(
+    spec: StageSpec, batch: RecordBatch, labels: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Count the labels; of fractional ones keep only the first's line, unless they are to be classes."""
+
+    def line_of(label: int) -> int:
+        return int(batch.row_line[int(np.searchsorted(offsets, label, side="right")) - 1])
+
+    fractional = np.flatnonzero(labels != np.floor(labels))
+    facts: dict[str, Any] = {"labels": [[], []], "n_labels": len(labels), "fraction": None, "words": []}
+    if len(fractional):
+        facts["fraction"] = [float(labels[fractional[0]]), line_of(fractional[0])]
+    words = np.flatnonzero(np.isin(labels, list(batch.label_words)))
+    if len(words):
+        facts["words"] = [[value, batch.label_words[value]] for value in np.unique(labels[words]).tolist()]
+        facts["first_word"] = [batch.label_words[labels[words[0]]], line_of(words[0])]
+    if not len(fractional) or spec.keep_fractions:
+        values, counts = np.unique(labels, return_counts=True)
+        facts["labels"] = [values.tolist(), counts.tolist()]
+    return facts
+
+
+def _minimum_facts(spec: StageSpec, batch: RecordBatch) -> dict[str, Any]:
+    floats = batch.words.view(np.float32)
+    layout, rows = spec.layout, batch.row_at[:-1]
+    value, row = smallest_value(batch.words, floats, rows, layout.n_extra, layout.stride, layout.dense)
+    return {"minimum": [float(value), int(batch.row_line[row]) if row >= 0 else -1]}
+
+
+def _buckets(spec: StageSpec, item: int, part: int, n_rows: int) -> NDArray[np.uint32]:
+    """Return the bucket of each row, shape (n_rows,)."""
+    if spec.shuffle:
+        return rng(spec.seed, Purpose.SHUFFLE, item, part).integers(
+            0, spec.n_buckets, n_rows, dtype=np.uint32
+        )
+    return (np.arange(n_rows, dtype=np.int64) * spec.n_buckets // n_rows).astype(np.uint32)
+
+
+def _extra_words(
+    spec: StageSpec,
+    item: int,
+    part: int,
+    batch: RecordBatch,
+    labels: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+) -> NDArray[np.uint32]:
+    """Return the extra words of each record, shape (n_extra, n_rows)."""
+    n_rows = len(batch.row_line)
+    extra = np.empty((spec.layout.n_extra, n_rows), dtype=np.uint32)
+    if spec.layout.weighted:
+        assert batch.weights is not None
+        extra[0] = batch.weights.view(np.uint32)
+    if spec.layout.ranked:
+        rank = rng(spec.seed, Purpose.SPLIT, item, part).permutation(n_rows)
+        single = len(labels) == n_rows and offsets[-1] == n_rows
+        extra[-2] = ranks_within(labels, rank) if single else rank
+        extra[-1] = rank
+    return extra
+
+
+def ranks_within(labels: NDArray[np.float64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the position of each row among the rows of its label in the order of `rank`; shapes (n_rows,)."""
+    order = np.lexsort((rank, labels))
+    grouped = labels[order]
+    starts = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
+    sizes = np.diff(np.append(starts, len(labels)))
+    within = np.empty(len(labels), dtype=np.int64)
+    within[order] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return within

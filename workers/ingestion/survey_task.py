@@ -1,0 +1,163 @@
+"""Stage 0 of an ingest of tables, on workers: which columns of a piece of a source are no numbers, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import BadInputError
+from distls.storage.temporary.ingest_staging import StagingArea
+from distls.workers.ingestion.formats.csv import DelimitedOptions, RowReader
+from distls.workers.ingestion.formats.parquet import ParquetItem, survey_parquet
+from distls.workers.ingestion.formats.svmlight import Progress, quoted
+from distls.workers.ingestion.formats.table_columns import TableOptions, is_word
+from distls.workers.ingestion.parsing.csv_kernels import Kind, Mode, State
+from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
+from distls.workers.runtime.buffers import borrowed_buffers
+
+__all__ = ["SurveySpec", "survey_item"]
+
+
+@dataclass(frozen=True)
+class SurveySpec:
+    """What every survey task needs.
+
+    Attributes
+    ----------
+    staging : StagingArea
+    name : str
+        Tells this survey from others of the same ingest.
+    text : DelimitedOptions
+    limits : dict of int -> int
+        The columns whose values are collected, and how many at most.
+    checked : tuple of int
+        Columns that should be numbers.
+    block_bytes : int
+    """
+
+    staging: StagingArea
+    name: str
+    text: TableOptions
+    limits: dict[int, int]
+    checked: tuple[int, ...]
+    block_bytes: int
+
+
+def survey_item(spec: SurveySpec, item: TextItem | ParquetItem) -> dict[str, Any]:
+    """Look at the columns of one item.
+
+    Returns
+    -------
+    dict
+        ``lines``: of the item. ``words``: of each column with values that are no numbers the first, as (column, line,
+        text). ``values``: of each column to collect (column, its different values, sorted), or None for more of
+        them than its limit.
+
+    Raises
+    ------
+    BadInputError
+        A row is refused that no knowledge of other rows could save.
+    """
+    name = f"{spec.name}-{item.number:06d}"
+    with spec.staging.guard():
+        found = spec.staging.read_document(name)
+        if found is None:
+            found = _survey(spec, item)
+            spec.staging.write_document(name, found)
+        return dict(found)
+
+
+def _survey(spec: SurveySpec, item: TextItem | ParquetItem) -> dict[str, Any]:
+    if isinstance(item, ParquetItem):
+        return survey_parquet(item, spec.text, spec.limits)
+    reader = _ColumnReader(spec, line_locator(item))
+    with borrowed_buffers() as pool:
+        for block in text_blocks(item, 0, spec.block_bytes, 0, pool):
+            reader.begin(block)
+            reader.run(block)
+    return reader.result()
+
+
+class _ColumnReader(RowReader):
+    """Reads rows for what they tell about the columns."""
+
+    def __init__(self, spec: SurveySpec, locate: Callable[[int], str]) -> None:
+        kinds = np.full(len(spec.text.columns), Kind.SKIP)
+        kinds[list(spec.checked)] = Kind.CHECK
+        kinds[list(spec.limits)] = Kind.COLLECT
+        if spec.text.label and spec.checked:
+            kinds[spec.text.columns.index(spec.text.label)] = Kind.CHECK_LABEL
+        columns = np.zeros((len(kinds), 3), dtype=np.int64)
+        columns[:, 0] = kinds
+        assert isinstance(spec.text, DelimitedOptions)
+        super().__init__(spec.text, columns, Mode.SURVEY, Progress(), locate)
+        self.kinds = kinds.tolist()
+        self.limits = dict(spec.limits)
+        self.words: dict[int, tuple[int, str]] = {}
+
+    def answer(self, token: bytes) -> float:
+        """Note the first word of a column, which need not be looked at any more."""
+        column, line = self.state[[State.COLUMN, State.LINE]].tolist()
+        text = token.decode("utf-8", "backslashreplace")
+        if is_word(text) or self.options.columns[column] == self.options.label:
+            self.words[column] = (line, text)
+            self.columns[column, 0] = Kind.SKIP
+        return 0.0
+
+    def refuse(self, text: NDArray[np.uint8], reason: str, may_skip: bool = True) -> None:
+        """Stop at the offending row, or forget what it told."""
+        line = int(self.state[State.LINE])
+        super().refuse(text, reason, may_skip)
+        self.table.forget_line(line)
+        for column in [column for column, (first, _) in self.words.items() if first == line]:
+            self.columns[column, 0] = self.kinds[column]
+            del self.words[column]
+
+    def make_room(self) -> None:
+        """Stop collecting the values of columns that have too many, or let there be more words."""
+        full = [column for column, limit in self.limits.items() if self._count(column) > limit]
+        for column in full:
+            self._note_word(column)
+            # its values are of no use any more, but for a word
+            self.columns[column, 0] = Kind.SKIP if column in self.words else Kind.CHECK
+            del self.limits[column]
+        super().make_room()
+
+    def _count(self, column: int) -> int:
+        return len(list(self.table.column(column)))
+
+    def _note_word(self, column: int) -> None:
+        for entry in self.table.column(column):
+            text = self._text(column, entry)
+            if is_word(text):
+                self.words[column] = (int(self.table.words.lines[entry]), text)
+                return
+
+    def _text(self, column: int, entry: int) -> str:
+        try:
+            return self.table.text(entry)
+        except UnicodeDecodeError:
+            where = self.locate(int(self.table.words.lines[entry]))
+            name, shown = quoted(self.options.columns[column].encode()), quoted(self.table.raw(entry))
+            raise BadInputError(f"{where}: column {name}: {shown}: a category must be UTF-8 text") from None
+
+    def _values(self, column: int) -> list[str]:
+        values = {self._text(column, entry) for entry in self.table.column(column)}
+        # a missing value is what is read in its place
+        return sorted(values | {self.options.na} if self.columns[column, 2] else values)
+
+    def result(self) -> dict[str, Any]:
+        """Return what `survey_item` returns."""
+        collected = np.flatnonzero(self.columns[:, 0] == Kind.COLLECT).tolist()
+        for column in collected:
+            self._note_word(column)
+        values = {column: self._values(column) for column in collected}
+        return {
+            "lines": int(self.state[State.LINE]),
+            "words": [[column, *self.words[column]] for column in sorted(self.words)],
+            "values": [[c, v if len(v) <= self.limits[c] else None] for c, v in values.items()],
+        }

@@ -1,0 +1,222 @@
+"""Transforms of the features at ingest: a recipe, its fitted arrays, and the application to rows in memory.
+
+A recipe is a tuple of plain dictionaries, ``{"name": "scale", "divisor": 255.0}``, stored with the dataset, so that
+``--like`` applies to a test set exactly what its training set went through.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import BadInputError, ParameterError
+from distls.storage.filesystem.atomic import canonical_json
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.workers.ingestion.column_moments import row_blocks
+from distls.workers.ingestion.rescale_kernels import keep_columns, normalise_rows, scale_columns
+
+__all__ = [
+    "FITTED",
+    "NAMES",
+    "apply_transforms",
+    "idf_weights",
+    "needs_counts",
+    "needs_moments",
+    "parse_transforms",
+    "source_width",
+    "stored_width",
+    "transforms_digest",
+]
+
+NAMES = ("log1p", "idf", "l2norm", "scale", "standardize")
+# Arrays that are fitted: the columns that min_count keeps, idf weights, mean and standard deviation.
+FITTED = ("kept", "idf", "mean", "std")
+
+Recipe = Sequence[Mapping[str, Any]]
+Fitted = Mapping[str, NDArray[Any]]
+
+
+def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """Turn ``"log1p,idf"`` or ``["log1p", "scale=255"]`` into a recipe.
+
+    Raises
+    ------
+    ParameterError
+        An unknown name, a value where none is taken, a repeated idf or standardize, or a scale that is not a
+        positive number.
+    """
+    given = [name for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
+    recipe = tuple(_parse_transform(name.strip()) for name in given)
+    if sum(step["name"] == "idf" for step in recipe) > 1:
+        raise ParameterError(
+            "transform idf is given twice; its weights are fitted once, on the source values"
+        )
+    if sum(step["name"] == "standardize" for step in recipe) > 1:
+        raise ParameterError("transform standardize is given twice; it is fitted once")
+    return recipe
+
+
+def _parse_transform(text: str) -> dict[str, Any]:
+    name, equals, value = text.partition("=")
+    if name not in NAMES:
+        raise ParameterError(f"unknown transform {name!r}; there are {', '.join(NAMES)}")
+    if name != "scale":
+        if equals:
+            raise ParameterError(f"transform {name} takes no value, {text!r} was given")
+        return {"name": name}
+    try:
+        divisor = float(value)
+    except ValueError:
+        divisor = 0.0
+    if not 0.0 < divisor < np.inf:
+        raise ParameterError(f"transform scale needs a positive divisor, as in scale=255; {text!r} was given")
+    return {"name": name, "divisor": divisor}
+
+
+def needs_counts(recipe: Recipe) -> bool:
+    """Tell whether fitting needs the number of non-zeros of each column."""
+    return any(step["name"] in ("idf", "min_count") for step in recipe)
+
+
+def needs_moments(recipe: Recipe) -> bool:
+    """Tell whether fitting needs the mean and the variance of each column."""
+    return any(step["name"] == "standardize" for step in recipe)
+
+
+def idf_weights(counts: NDArray[np.int64], n_rows: int) -> NDArray[np.float64]:
+    """Return scikit-learn's smooth idf, ``ln((1 + n) / (1 + df)) + 1``, from document counts, shape (n_features,)."""
+    return np.log((1.0 + n_rows) / (1.0 + counts)) + 1.0
+
+
+def source_width(recipe: Recipe, n_features: int) -> int:
+    """Return the columns of the source of rows that have `n_features` after the recipe."""
+    return next((step["columns"] for step in recipe if step["name"] == "min_count"), n_features)
+
+
+def stored_width(recipe: Recipe, n_columns: int) -> int:
+    """Return the columns that rows of `n_columns` have after the recipe."""
+    return next((step["kept"] for step in recipe if step["name"] == "min_count"), n_columns)
+
+
+def transforms_digest(recipe: Recipe, fitted: Fitted) -> str:
+    """Return a sha256 of names, parameters and fitted arrays; empty for an empty recipe."""
+    if not recipe:
+        return ""
+    digest = hashlib.sha256(canonical_json([dict(step) for step in recipe]).encode())
+    for name in sorted(fitted.keys() & set(FITTED)):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(fitted[name], dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+def apply_transforms(x: Rows, recipe: Recipe, fitted: Fitted, where: str) -> Rows:
+    """Apply a recipe to rows, in place as far as their width stays, and return them.
+
+    Parameters
+    ----------
+    x : Rows
+        Of shape (n_rows, n_features).
+    fitted : dict of name -> array
+        Of the steps that are fitted: ``kept``, the columns that min_count keeps, increasing; ``idf``, ``mean`` and
+        ``std``, shape (n_features,).
+    where : str
+        Names the rows in errors.
+
+    Raises
+    ------
+    BadInputError
+        log1p of a value <= -1, or a result that is not finite; the message has the row's number in the block.
+    """
+    for step in recipe:
+        x = _APPLY[step["name"]](x, step, fitted, where)
+    values = _values(x)
+    if recipe and not np.isfinite(values.sum(dtype=np.float64)):
+        bad = np.flatnonzero(~np.isfinite(values.reshape(-1)))
+        if len(bad):
+            row = _row_of(x, int(bad[0]))
+            raise BadInputError(f"{where}, row {row}: a value is not finite after the transforms")
+    return x
+
+
+def _values(x: Rows) -> NDArray[Any]:
+    return x.data if isinstance(x, CsrRows) else x.values
+
+
+def _row_of(x: Rows, position: int) -> int:
+    """Return the row that holds the value at a flat position."""
+    if isinstance(x, DenseRows):
+        return position // x.values.shape[1]
+    return int(np.searchsorted(x.indptr, position, side="right")) - 1
+
+
+def _min_count(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    kept = fitted["kept"]
+    if isinstance(x, DenseRows):
+        return DenseRows(np.ascontiguousarray(x.values[:, kept]))
+    place = np.full(step["columns"], -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    keep_columns(x.indptr, x.indices, x.data, place)
+    nnz = int(x.indptr[-1])
+    return CsrRows(x.indptr, x.indices[:nnz].astype(index_dtype(len(kept))), x.data[:nnz])
+
+
+def _log1p(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    values = _values(x)
+    if values.size and values.min() <= -1:
+        position = int(np.flatnonzero(values.reshape(-1) <= -1)[0])
+        value = float(values.reshape(-1)[position])
+        raise BadInputError(
+            f"{where}, row {_row_of(x, position)}: log1p of {value:g}; values must be above -1"
+        )
+    np.log1p(values, out=values)
+    return x
+
+
+def _idf(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    if isinstance(x, CsrRows):
+        scale_columns(x.indices, x.data, np.asarray(fitted["idf"], dtype=np.float64))
+    else:
+        np.multiply(x.values, fitted["idf"], out=x.values, casting="same_kind")
+    return x
+
+
+def _l2norm(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    if isinstance(x, CsrRows):
+        normalise_rows(x.indptr, x.data)
+        return x
+    norms = np.sqrt(np.einsum("ij,ij->i", x.values, x.values, dtype=np.float64))
+    norms[norms == 0.0] = 1.0
+    np.divide(x.values, norms[:, None], out=x.values, casting="same_kind")
+    return x
+
+
+def _scale(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    values = _values(x)
+    np.divide(values, step["divisor"], out=values, casting="same_kind")
+    return x
+
+
+def _standardize(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    std = np.asarray(fitted["std"], dtype=np.float64)
+    if isinstance(x, CsrRows):
+        # centred rows would be dense
+        scale_columns(x.indices, x.data, 1.0 / std)
+        return x
+    for block in row_blocks(x.values):
+        # rows that were sparse where this was fitted are not centred here either
+        np.divide(block - fitted.get("mean", 0.0), std, out=block, casting="same_kind")
+    return x
+
+
+_APPLY: dict[str, Callable[[Rows, Mapping[str, Any], Fitted, str], Rows]] = {
+    "min_count": _min_count,
+    "log1p": _log1p,
+    "idf": _idf,
+    "l2norm": _l2norm,
+    "scale": _scale,
+    "standardize": _standardize,
+}

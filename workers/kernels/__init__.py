@@ -1,1 +1,0 @@
-"""Numba kernels: serial, without the GIL, cached on disk."""

@@ -1,0 +1,1 @@
+"""Least squares: sufficient statistics and predictions, reduced over lanes."""

@@ -1,0 +1,403 @@
+"""The task of the least-squares methods: one read of a lane's partitions, reduced to sufficient statistics.
+
+A round may first add the block fitted in the round before to the predictions that are kept per row, and then sums,
+for the block at hand: its Gram matrix, its products with the slopes of the loss, and sums.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
+from distls.storage.temporary.row_state import RowState
+from distls.workers.features.design import Design, blocks, has_room, project, shared_projection
+from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
+from distls.workers.linear_algebra.gram_kernels import add_upper
+from distls.workers.linear_algebra.packed_triangle import packed, packed_size
+from distls.workers.losses.targets import slice_rows, slopes_of
+from distls.workers.rounds.block_stream import DatasetRef, Form, ReadStats, stream
+from distls.workers.rounds.lanes import Lane
+from distls.workers.runtime.buffers import borrowed_buffers
+from distls.workers.runtime.process import peak_rss, process_name
+from distls.workers.stochastic.lane_task import merge_by_key, row_weights
+
+__all__ = [
+    "Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "finish_rows", "fold_of", "gram_sum",
+    "merge_blocks",
+]  # fmt: skip
+
+
+class Block(NamedTuple):
+    """Weights on one block of features.
+
+    Attributes
+    ----------
+    design : Design
+    weights : array of shape (m, k)
+        m is the design's width, plus k where earlier predictions are columns of the block too.
+    intercept : float64 array of shape (k,)
+    """
+
+    design: Design
+    weights: NDArray[Any]
+    intercept: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BlockJob:
+    """What all lanes of a round share, but for weights.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+        Full loss name; its slopes at the predictions are what is multiplied with the features.
+    design : Design
+        Of the block at hand.
+    n_outputs : int
+    dtype : str
+        Of features, products and predictions.
+    class_weight : float64 array of shape (n_classes,) or None
+        As in `StochasticJob`.
+    with_gram : bool
+        Sum the Gram matrix too.
+    joint : bool
+        Have what is summed beside the Gram matrix from one product with it, where features have room. Its last bits
+        are others: not for sums that a resumed fit may make with that matrix and another without.
+    with_predictions : bool
+        Earlier predictions are k more columns of the block (the stagewise calibration).
+    folds : int
+        Sums are kept apart for so many consecutive slices of each partition's rows.
+    state : str or None
+        Folder of the predictions; None: they are all zero.
+    version : int
+        Of the predictions to read; 0: they are all zero.
+    afresh : bool
+        Do not read them but start from zero again, and keep that as version + 1.
+    """
+
+    data: DatasetRef
+    loss: str
+    design: Design
+    n_outputs: int
+    dtype: str
+    class_weight: NDArray[np.float64] | None = None
+    with_gram: bool = True
+    joint: bool = False
+    with_predictions: bool = False
+    folds: int = 1
+    state: str | None = None
+    version: int = 0
+    afresh: bool = False
+
+
+@dataclass
+class Moments:
+    """Sums over the rows of one fold.
+
+    Attributes
+    ----------
+    gram : float64 array of shape (m (m + 1) / 2,) or (0,)
+        ``sum_i s_i x_i x_i^T``, packed (`distls.workers.linear_algebra.packed_triangle`).
+    sums : float64 array of shape (m,)
+        ``sum_i s_i x_i``; zero without the Gram matrix.
+    cross : float64 array of shape (m, k)
+        ``sum_i s_i x_i g_i^T``, g the slopes.
+    slopes : float64 array of shape (k,)
+        ``sum_i s_i g_i``.
+    squares : float64 array of shape (k,)
+        ``sum_i s_i g_i^2``.
+    loss_sum, weight_sum : float
+    errors, n_rows : int
+        Rows predicted wrong (see `distls.workers.losses.targets.Slopes`), and rows.
+    """
+
+    gram: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    cross: NDArray[np.float64]
+    slopes: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    loss_sum: float = 0.0
+    weight_sum: float = 0.0
+    errors: int = 0
+    n_rows: int = 0
+
+    @classmethod
+    def zero(cls, m: int, k: int, *, with_gram: bool) -> Moments:
+        """Return the sums over no rows."""
+        gram = np.zeros(packed_size(m) if with_gram else 0)
+        return cls(gram, np.zeros(m), np.zeros((m, k)), np.zeros(k), np.zeros(k))
+
+    def add(self, other: Moments) -> None:
+        """Add the sums over other rows."""
+        for name in ("gram", "sums", "cross", "slopes", "squares"):
+            getattr(self, name).__iadd__(getattr(other, name))
+        self.loss_sum += other.loss_sum
+        self.weight_sum += other.weight_sum
+        self.errors += other.errors
+        self.n_rows += other.n_rows
+
+
+@dataclass
+class BlockSums:
+    """One lane's round, or the merged result of several.
+
+    Attributes
+    ----------
+    folds : list of Moments
+    blocks : list of int
+        Partitions worked through.
+    reads : ReadStats
+    kernel_seconds : float
+    busy : dict of process -> seconds
+    peaks : dict of process -> peak resident bytes
+    """
+
+    folds: list[Moments]
+    blocks: list[int]
+    reads: ReadStats
+    kernel_seconds: float
+    busy: dict[str, float] = field(default_factory=dict)
+    peaks: dict[str, int] = field(default_factory=dict)
+
+
+Start = tuple[Block | None, Block | None]
+
+
+def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
+    """Sum one lane's partitions.
+
+    Parameters
+    ----------
+    start : (Block or None, Block or None)
+        A fitted block to be added to the predictions, which are then kept as version + 1; and the weights of the
+        block at hand, at which the slopes are taken (None: zero).
+    """
+    entered, reads = time.perf_counter(), ReadStats()
+    # the squares of one lane serve the next
+    with borrowed_buffers("squares") as buffers:
+        total, seconds = _summed(job, start, lane, reads, buffers)
+    return BlockSums(
+        folds=total,
+        blocks=list(lane.blocks),
+        reads=reads,
+        kernel_seconds=seconds,
+        busy={process_name(): time.perf_counter() - entered},
+        peaks={process_name(): peak_rss()},
+    )
+
+
+def _summed(
+    job: BlockJob, start: Start, lane: Lane, reads: ReadStats, buffers: BufferPool
+) -> tuple[list[Moments], float]:
+    """Return the sums of a lane's partitions, and the seconds of work on them."""
+    total: list[Moments] = []
+    pending: list[GramSum] = []
+    seconds = 0.0
+    own, added, form = _on_projected_rows(job, start[0])
+    for index, part in stream(job.data, lane.blocks, reads, form):
+        began = time.perf_counter()
+        predictions = _predictions(own, added, index, part)
+        if not total:
+            width = job.design.width(n_features_of(part.x, job.data))
+            m = width + job.with_predictions * job.n_outputs
+            total = [Moments.zero(m, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
+            pending = [gram_sum(job, m, width, (buffers, f"fold {fold}")) for fold, m in enumerate(total)]
+        weight = row_weights(part, job.class_weight)
+        for fold, moments in enumerate(total):
+            rows = fold_of(n_rows_of(part.x), fold, job.folds)
+            add_rows(
+                own, start[1], _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
+            )
+        seconds += time.perf_counter() - began
+    for moments, grams in zip(total, pending, strict=True):
+        finish_rows(job, moments, grams)
+    return total, seconds
+
+
+def _on_projected_rows(job: BlockJob, added: Block | None) -> tuple[BlockJob, Block | None, Form | None]:
+    """Return job and added block for rows whose projection is done already, and the form of such partitions.
+
+    They are made once and kept instead of the partitions, which they are far smaller than.
+    """
+    designs = [job.design] if added is None else [job.design, added.design]
+    projection, rest = shared_projection(designs)
+    if projection is None or projection.projection is None:
+        return job, added, None
+    form = Form(
+        f"{projection.projection.digest} {job.dtype}", partial(_projected, projection, np.dtype(job.dtype))
+    )
+    return replace(job, design=rest[0]), added and added._replace(design=rest[1]), form
+
+
+def _projected(projection: Design, dtype: np.dtype[Any], part: Partition) -> Partition:
+    """Return a partition with projected rows; its targets are copied."""
+    y = part.y
+    y = type(y)(*(array.copy() for array in y)) if isinstance(y, tuple) else y.copy()
+    weight = None if part.sample_weight is None else part.sample_weight.copy()
+    return Partition(project(projection, part.x, dtype), y, weight)
+
+
+def fold_of(n_rows: int, fold: int, folds: int) -> slice:
+    """Return the rows of a partition that are in a fold; rows were shuffled, so consecutive ones will do."""
+    return slice(n_rows * fold // folds, n_rows * (fold + 1) // folds)
+
+
+def n_features_of(x: Rows, data: DatasetRef) -> int:
+    """Return the width of rows; sparse ones do not know it themselves."""
+    from distls.workers.rounds.block_stream import open_ref
+
+    return x.values.shape[1] if isinstance(x, DenseRows) else open_ref(data).meta.n_features
+
+
+def _slice(part: Partition, rows: slice) -> Partition:
+    return Partition(slice_rows(part.x, rows), slice_rows(part.y, rows))
+
+
+def _predictions(job: BlockJob, added: Block | None, index: int, part: Partition) -> NDArray[Any]:
+    """Return the predictions of a partition's rows, after the fitted block was added and they were kept anew."""
+    kept = RowState(job.state) if job.state is not None else None
+    values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
+    if kept is not None and job.version and not job.afresh:
+        values = kept.read(index, job.version, values.shape, values.dtype)
+    if added is not None:
+        values = predict_block(added, part.x, values, n_features_of(part.x, job.data))
+    if kept is not None and (added is not None or job.afresh):
+        kept.write(index, job.version + 1, values)
+    return values
+
+
+def predict_block(block: Block, x: Rows, before: NDArray[Any], n_features: int) -> NDArray[Any]:
+    """Return the predictions after a block was added to those before it.
+
+    Weights beyond the width of the block's design are those on the predictions before it.
+    """
+    values = before + block.intercept.astype(before.dtype)
+    width = block.design.width(n_features)
+    weights = block.weights.astype(before.dtype, copy=False)
+    for rows, features in blocks(block.design, x, before.dtype):
+        add_scores(features, weights[:width], values[rows])
+    if width < len(weights):
+        values += before @ weights[width:]
+    return values
+
+
+def add_rows(
+    job: BlockJob,
+    current: Block | None,
+    part: Partition,
+    weight: NDArray[np.float64],
+    predictions: NDArray[Any],
+    moments: Moments,
+    grams: GramSum,
+) -> None:
+    """Add what rows contribute to a fold: the slopes at `current` on top of `predictions`, and their products.
+
+    Parameters
+    ----------
+    grams : GramSum
+        From `gram_sum`; `finish_rows` ends it.
+    """
+    dtype, (width, n_beside) = np.dtype(job.dtype), grams.beside.shape
+    joint = job.joint and job.with_gram and has_room(job.design, part.x)
+    for rows, piece in blocks(job.design, part.x, dtype, n_beside * joint):
+        features = DenseRows(piece.values[:, :width]) if joint and isinstance(piece, DenseRows) else piece
+        values = predictions[rows]
+        if current is not None:
+            values = values + current.intercept.astype(dtype)
+            add_scores(features, current.weights.astype(dtype, copy=False), values)
+        s = weight[rows]
+        slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), s)
+        columns = predictions[rows].astype(np.float64) if job.with_predictions else None
+        right = _right_hand(job, slopes.values, columns, s)
+        if joint and isinstance(piece, DenseRows):
+            grams.add_with_room(piece.values, right, s)
+        else:
+            add_cross(features, right, grams.beside)
+            if job.with_gram:
+                grams.add(features, s if len(s) else None)
+        if columns is not None:
+            _add_columns(job, columns, slopes.values, s, moments)
+        moments.slopes += slopes.values.sum(axis=0)
+        moments.squares += _squares(slopes.values, s)
+        moments.loss_sum += slopes.loss_sum
+        moments.weight_sum += slopes.weight_sum
+        moments.errors += slopes.errors
+        moments.n_rows += len(values)
+
+
+def gram_sum(
+    job: BlockJob, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None
+) -> GramSum:
+    """Return what `add_rows` sums products in: those of `width` features, and of what is in `_right_hand`."""
+    n_beside = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
+    return GramSum(moments.gram, width, n_beside, np.dtype(job.dtype), space)
+
+
+def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:
+    """Add the products of all rows, summed apart so far, to a fold's moments."""
+    grams.flush()
+    k, (width, _) = job.n_outputs, grams.beside.shape
+    moments.cross[:width] += grams.beside[:, :k]
+    if job.with_gram:
+        moments.sums[:width] += grams.beside[:, k]
+        add_upper(grams.beside[:, k + 1 :], width, len(moments.cross), moments.gram)
+
+
+def _right_hand(
+    job: BlockJob,
+    slopes: NDArray[np.float64],
+    columns: NDArray[np.float64] | None,
+    weight: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return all that features are multiplied with, side by side so that they are read once."""
+    if not job.with_gram:
+        return slopes
+    s = weight[:, None] if len(weight) else np.ones((len(slopes), 1))
+    return np.concatenate([slopes, s] if columns is None else [slopes, s, columns * s], axis=1)
+
+
+def _add_columns(
+    job: BlockJob,
+    columns: NDArray[np.float64],
+    slopes: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    moments: Moments,
+) -> None:
+    """Add the products of predictions, which are the last columns of the block, with themselves and the slopes."""
+    width = len(moments.cross) - columns.shape[1]
+    moments.cross[width:] += columns.T @ slopes
+    if job.with_gram:
+        weighted = columns * weight[:, None] if len(weight) else columns
+        # the last rows of a packed triangle are one themselves
+        moments.gram[-packed_size(columns.shape[1]) :] += packed(columns.T @ weighted)
+        moments.sums[width:] += weighted.sum(axis=0)
+
+
+def _squares(slopes: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``sum_i s_i g_i^2`` from the values ``s_i g_i``."""
+    if not len(weight):
+        return np.square(slopes).sum(axis=0)
+    positive = np.where(weight > 0.0, weight, 1.0)
+    return (np.square(slopes) / positive[:, None]).sum(axis=0)
+
+
+def merge_blocks(left: BlockSums, right: BlockSums) -> BlockSums:
+    """Add two results; reuses the memory of `left`."""
+    for mine, other in zip(left.folds, right.folds, strict=True):
+        mine.add(other)
+    return replace(
+        left,
+        blocks=left.blocks + right.blocks,
+        reads=left.reads.merge(right.reads),
+        kernel_seconds=left.kernel_seconds + right.kernel_seconds,
+        busy=merge_by_key(sum, left.busy, right.busy),
+        peaks=merge_by_key(max, left.peaks, right.peaks),
+    )

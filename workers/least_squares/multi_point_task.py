@@ -1,0 +1,324 @@
+"""Tasks of generalized least squares: several weight matrices at one read, and the Gram matrix in another basis.
+
+Reading and decoding cost more than products with a few more columns, so a round that wants to know the loss at one
+point and the gradient at the next has both from one read, and so have all the points of a path.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
+from distls.workers.features.design import PIECE_ROWS, Design, blocks
+from distls.workers.least_squares.block_task import BlockSums, Moments, fold_of, n_features_of
+from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
+from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_rows
+from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.targets import Slopes, slice_rows, slopes_of
+from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.rounds.lanes import Lane
+from distls.workers.runtime.process import peak_rss, process_name
+from distls.workers.stochastic.lane_task import KernelTypes, row_weights
+
+__all__ = [
+    "SCORES",
+    "PointJob",
+    "PointMoments",
+    "Points",
+    "basis_lane",
+    "point_lane",
+    "sigma_lane",
+    "warm_up_products",
+]
+
+# Scores of rows at all points that are made at a time, in pieces of at least PIECE_ROWS rows.
+SCORES = 2**21
+
+
+@dataclass(frozen=True)
+class PointJob:
+    """What all lanes of a round share, but for weights.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+        Full loss name.
+    n_outputs : int
+    dtype : str
+        Of features, products and scores.
+    class_weight : float64 array of shape (n_classes,) or None
+        As in `StochasticJob`.
+    folds : int
+        Consecutive slices of each partition's rows, of which a point may leave out one.
+    """
+
+    data: DatasetRef
+    loss: str
+    n_outputs: int
+    dtype: str
+    class_weight: NDArray[np.float64] | None = None
+    folds: int = 1
+
+
+class Points(NamedTuple):
+    """Weight matrices, side by side.
+
+    Attributes
+    ----------
+    weights : float64 array of shape (n_features, p * k)
+        With a basis (m, k), the constant column's weights first where there is one.
+    intercept : float64 array of shape (p * k,)
+        Zero with a basis.
+    basis : float64 array of shape (m, m), upper triangular, or None
+        Rows, a one in front where m is n_features + 1, are taken times its inverse.
+    held : tuple of int, one for each of the p
+        The fold that is held out: it is no part of the loss and the gradient but judges the point. -1: none.
+    bare : int
+        So many of the first points are there for their losses alone: sums have no products of theirs.
+    """
+
+    weights: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    basis: NDArray[np.float64] | None = None
+    held: tuple[int, ...] = ()
+    bare: int = 0
+
+
+@dataclass
+class PointMoments(Moments):
+    """Sums at p points: products and slopes of all of them side by side; rows, errors and loss of the first.
+
+    Attributes
+    ----------
+    losses : float64 array of shape (p,)
+        ``sum_i s_i loss_i`` at each point, without its held-out fold.
+    held_losses : float64 array of shape (p,)
+        The same over the held-out fold.
+    wrong : int64 array of shape (p,)
+        Rows of the held-out fold that are predicted wrong.
+    fold_weights : float64 array of shape (folds,)
+        ``sum_i s_i`` of each fold.
+    """
+
+    losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    held_losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    wrong: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    fold_weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    def add(self, other: Moments) -> None:
+        """Add the sums over other rows."""
+        assert isinstance(other, PointMoments)
+        super().add(other)
+        for name in ("losses", "held_losses", "wrong", "fold_weights"):
+            getattr(self, name).__iadd__(getattr(other, name))
+
+
+def point_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+    """Sum loss and gradient at all points over one lane's partitions, as `PointMoments`."""
+
+    def start(width: int) -> list[Moments]:
+        return [_zero_points(width, points, job)]
+
+    dtype = np.dtype(job.dtype)
+    sent = points._replace(
+        weights=points.weights.astype(dtype, copy=False), intercept=points.intercept.astype(dtype)
+    )
+
+    def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
+        for fold, rows in _pieces(n_rows_of(part.x), job.folds, points.weights.shape[1]):
+            x, y, s = slice_rows(part.x, rows), slice_rows(part.y, rows), weight[rows]
+            for piece, features in blocks(Design(), x, dtype):
+                _add_points(job, sent, fold, features, slice_rows(y, piece), s[piece], total[0])
+
+    return _reduced(job, lane, start, add)
+
+
+def _pieces(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slice]]:
+    """Yield (fold, rows) so that the scores of a piece are not too many."""
+    step = max(SCORES // (n_columns * PIECE_ROWS), 1) * PIECE_ROWS
+    for fold in range(folds):
+        rows = fold_of(n_rows, fold, folds)
+        for first in range(rows.start, rows.stop, step):
+            yield fold, slice(first, min(first + step, rows.stop))
+
+
+def basis_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+    """Sum the Gram matrix and the gradient in the points' basis, whatever `dtype` says in float64."""
+    assert points.basis is not None
+    basis, zero = points.basis, Moments.zero(len(points.basis), job.n_outputs, with_gram=True)
+    grams = GramSum(zero.gram)
+
+    def start(width: int) -> list[Moments]:
+        return [zero]
+
+    def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
+        for piece, rows in _transformed(part.x, basis, n_features_of(part.x, job.data)):
+            s, (moments,) = weight[piece], total
+            slopes = slopes_of(job.loss, rows.values @ points.weights, slice_rows(part.y, piece), s)
+            add_cross(rows, slopes.values, moments.cross)
+            grams.add(rows, s if len(s) else None)
+            _add_totals(slopes, n_rows_of(rows), moments)
+
+    sums = _reduced(job, lane, start, add)
+    grams.flush()
+    return sums
+
+
+def sigma_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+    """Sum the loss at the first point, and the rows times their products with all other columns of the weights.
+
+    So the sums hold Sigma V for the columns V: ``cross`` is ``sum_i s_i x_i (x_i^T V + v_0)`` and ``slopes`` is
+    ``sum_i s_i (x_i^T V + v_0)``, with v_0 the columns' intercepts.
+    """
+    k = job.n_outputs
+
+    def start(width: int) -> list[Moments]:
+        return [Moments.zero(width, points.weights.shape[1] - k, with_gram=False)]
+
+    def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
+        (moments,) = total
+        for _, rows in _pieces(n_rows_of(part.x), 1, points.weights.shape[1]):
+            x, s = slice_rows(part.x, rows), weight[rows]
+            for piece, features in blocks(Design(), x, np.dtype(np.float64)):
+                scores = np.tile(points.intercept, (n_rows_of(features), 1))
+                add_scores(features, points.weights, scores)
+                y, own = slice_rows(slice_rows(part.y, rows), piece), s[piece]
+                here = slopes_of(job.loss, np.ascontiguousarray(scores[:, :k]), y, own)
+                _add_totals(here, len(scores), moments)
+                products = scores[:, k:] * own[:, None] if len(own) else np.ascontiguousarray(scores[:, k:])
+                add_cross(features, products, moments.cross)
+                moments.slopes += products.sum(axis=0)
+
+    return _reduced(job, lane, start, add)
+
+
+def _reduced(
+    job: PointJob,
+    lane: Lane,
+    start: Callable[[int], list[Moments]],
+    add: Callable[[Partition, NDArray[np.float64], list[Moments]], None],
+) -> BlockSums:
+    """Read a lane's partitions once and add each to the sums that `start` makes for rows of a width."""
+    entered = time.perf_counter()
+    total: list[Moments] = []
+    reads, seconds = ReadStats(), 0.0
+    for _, part in stream(job.data, lane.blocks, reads):
+        began = time.perf_counter()
+        total = total or start(n_features_of(part.x, job.data))
+        add(part, row_weights(part, job.class_weight), total)
+        seconds += time.perf_counter() - began
+    return BlockSums(
+        folds=total,
+        blocks=list(lane.blocks),
+        reads=reads,
+        kernel_seconds=seconds,
+        busy={process_name(): time.perf_counter() - entered},
+        peaks={process_name(): peak_rss()},
+    )
+
+
+def _zero_points(width: int, points: Points, job: PointJob) -> PointMoments:
+    n_columns = points.weights.shape[1]
+    p = n_columns // job.n_outputs
+    zero = Moments.zero(width, n_columns - points.bare * job.n_outputs, with_gram=False)
+    own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
+    return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(job.folds)})
+
+
+def _add_points(
+    job: PointJob,
+    points: Points,
+    fold: int,
+    features: Rows,
+    y: Any,
+    weight: NDArray[np.float64],
+    moments: Moments,
+) -> None:
+    """Add a piece's sums: one product with all weights, slopes point by point, one product with all slopes."""
+    assert isinstance(moments, PointMoments)
+    scores = np.tile(points.intercept, (n_rows_of(features), 1))
+    add_scores(features, points.weights, scores)
+    slopes = np.zeros((len(scores), len(moments.slopes)))
+    for point in range(len(moments.losses)):
+        own = slice(point * job.n_outputs, (point + 1) * job.n_outputs)
+        here = slopes_of(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
+        if points.held and points.held[point] == fold:
+            moments.held_losses[point] += here.loss_sum
+            moments.wrong[point] += here.errors
+        else:
+            _write(here.values, slopes, point - points.bare)
+            moments.losses[point] += here.loss_sum
+        if point == 0:
+            _add_totals(here, len(scores), moments)
+            moments.fold_weights[fold] += here.weight_sum
+    add_cross(features, slopes, moments.cross)
+    moments.slopes += slopes.sum(axis=0)
+
+
+def _write(values: NDArray[np.float64], slopes: NDArray[np.float64], place: int) -> None:
+    """Write the slopes of one of the points side by side; of those before the first there are none."""
+    if place >= 0:
+        k = values.shape[1]
+        slopes[:, place * k : (place + 1) * k] = values
+
+
+def _add_totals(slopes: Slopes, n_rows: int, moments: Moments) -> None:
+    moments.loss_sum += slopes.loss_sum
+    moments.weight_sum += slopes.weight_sum
+    moments.errors += slopes.errors
+    moments.n_rows += n_rows
+
+
+def _transformed(x: Rows, basis: NDArray[np.float64], n_features: int) -> Iterator[tuple[slice, DenseRows]]:
+    """Yield pieces of rows, a one in front where the basis is wider than they are, times the basis's inverse."""
+    for first in range(0, n_rows_of(x), PIECE_ROWS):
+        piece = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
+        rows = np.zeros((piece.stop - piece.start, len(basis)))
+        rows[:, : len(basis) - n_features] = 1.0
+        _copy(slice_rows(x, piece), rows[:, len(basis) - n_features :])
+        # q = B^-T z for each row z; the transpose is how BLAS sees rows, so that it solves in place
+        solved = solve_triangular(basis, rows.T, trans="T", overwrite_b=True, check_finite=False)
+        yield piece, DenseRows(np.ascontiguousarray(solved.T))
+
+
+def _copy(x: Rows, out: NDArray[np.float64]) -> None:
+    """Write rows to zeros of shape (n_rows, n_features)."""
+    if isinstance(x, DenseRows):
+        out[...] = x.values
+    else:
+        out[np.repeat(np.arange(len(out)), np.diff(x.indptr)), x.indices] = x.data
+
+
+def warm_up_products(types: KernelTypes) -> None:
+    """Compile the kernels of a job, or load them from the disk cache, on one row of nothing.
+
+    Parameters
+    ----------
+    types : KernelTypes
+        Its weights' type is that of the features too.
+    """
+    dtype = np.dtype(types.weights)
+    stored = np.ones(1, types.data)
+    csr = CsrRows(np.array([0, 1], np.int64), np.zeros(1, types.indices), stored)
+    x: Rows = csr if types.layout == "csr" else DenseRows(stored[None])
+    y, weights, none = np.zeros(1, np.int32), np.zeros((1, 2), dtype), np.empty(0)
+    for _, features in blocks(Design(), x, dtype):
+        scores = np.zeros((1, 2), dtype)
+        add_scores(features, weights, scores)
+        slopes = slopes_of(types.loss, scores, y, none).values
+        add_cross(features, slopes, np.zeros((1, 2)))
+        grams = GramSum(np.zeros(1))
+        grams.add(features, np.ones(1))
+        grams.flush()
+    slopes_of(types.loss, np.zeros((1, 2)), y, np.ones(1))
+    given = x, y, np.ones(1), LOSSES[types.loss], weights, np.zeros(2)
+    add_gradient(*given, np.zeros((1, 2)), np.zeros(2))
+    evaluate_rows(*given, np.empty(0, np.int32))

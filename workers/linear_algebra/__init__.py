@@ -1,0 +1,1 @@
+"""Products of blocks of rows with weights and with themselves."""

@@ -1,0 +1,51 @@
+"""Some columns of sparse rows."""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import CsrRows, index_dtype
+from distls.workers.compilation.jit import kernel
+
+__all__ = ["columns_of_csr"]
+
+
+def columns_of_csr(x: CsrRows, columns: NDArray[np.int64]) -> CsrRows:
+    """Return rows that hold the given columns only, numbered by their place in `columns`.
+
+    Parameters
+    ----------
+    columns : int64 array of shape (m,), increasing
+    """
+    place = np.full(int(columns.max(initial=-1)) + 1, -1, np.int64)
+    place[columns] = np.arange(len(columns))
+    indptr = np.zeros(len(x.indptr), np.int64)
+    _count(x.indptr, x.indices, place, indptr)
+    np.cumsum(indptr, out=indptr)
+    indices = np.empty(indptr[-1], index_dtype(len(columns)))
+    data = np.empty(indptr[-1], x.data.dtype)
+    _select(x.indptr, x.indices, x.data, place, indptr, indices, data)
+    return CsrRows(indptr, indices, data)
+
+
+@kernel
+def _count(indptr, source, place, counts):
+    for i in range(len(indptr) - 1):
+        found = 0
+        for p in range(indptr[i], indptr[i + 1]):
+            found += source[p] < len(place) and place[source[p]] >= 0
+        counts[i + 1] = found
+
+
+@kernel
+def _select(indptr, source, values, place, out_indptr, indices, data):
+    for i in range(len(indptr) - 1):
+        q = out_indptr[i]
+        for p in range(indptr[i], indptr[i + 1]):
+            at = place[source[p]] if source[p] < len(place) else -1
+            if at >= 0:
+                indices[q] = at
+                data[q] = values[p]
+                q += 1

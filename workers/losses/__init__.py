@@ -1,0 +1,1 @@
+"""Losses: values, gradients, curvature, and what each can be used for."""

@@ -1,0 +1,1 @@
+"""From rows to scores, classes and label sets."""

@@ -1,0 +1,109 @@
+"""The task of `predict`: the best classes, the sets of labels or the numbers of one partition's rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import n_rows_of
+from distls.workers.losses.registry import probabilities
+from distls.workers.losses.targets import THRESHOLDS
+from distls.workers.prediction.predictor import Readout, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+
+__all__ = ["PredictJob", "Predicted", "predict_block", "sigmoids", "top_classes"]
+
+
+@dataclass(frozen=True)
+class PredictJob:
+    """What to predict.
+
+    Attributes
+    ----------
+    data : DatasetRef
+    loss : str
+    top : int
+        Classes or labels a row.
+    proba : bool
+        Probabilities instead of scores.
+    target : {"class", "multilabel", "continuous"}
+    """
+
+    data: DatasetRef
+    loss: str
+    top: int
+    proba: bool
+    target: str = "class"
+
+
+class Predicted(NamedTuple):
+    """What is predicted for a block of rows.
+
+    Attributes
+    ----------
+    codes : int32 array of shape (n_rows, top)
+        Best classes or labels, best first; of numbers shape (n_rows, 0).
+    scores : array of shape (n_rows, top)
+        Of these; of numbers the predictions themselves, shape (n_rows, n_outputs).
+    indptr, labels : int64 array of shape (n_rows + 1,) and int32 array, or None
+        Sets of labels: row i has the codes ``labels[indptr[i]:indptr[i + 1]]``, increasing.
+    """
+
+    codes: NDArray[np.int32]
+    scores: NDArray[Any]
+    indptr: NDArray[np.int64] | None = None
+    labels: NDArray[np.int32] | None = None
+
+
+def predict_block(job: PredictJob, readout: Readout, index: int) -> Predicted:
+    """Predict partition `index`."""
+    ((_, part),) = stream(job.data, [index], ReadStats())
+    n_rows, dtype = n_rows_of(part.x), readout.weights.dtype
+    if job.target == "continuous":
+        values = np.empty((n_rows, len(readout.intercept)), dtype)
+        for rows, piece in score_pieces(readout, part.x):
+            values[rows] = piece
+        return Predicted(np.empty((n_rows, 0), np.int32), values)
+    codes, best = np.empty((n_rows, job.top), np.int32), np.empty((n_rows, job.top), dtype)
+    counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
+    for rows, scores in score_pieces(readout, part.x):
+        if job.target == "multilabel":
+            row, chosen = np.nonzero(scores > THRESHOLDS[job.loss])
+            counts.append(np.bincount(row, minlength=len(scores)))
+            labels.append(chosen.astype(np.int32))
+        if job.proba:
+            _to_probabilities(job, scores)
+        codes[rows], best[rows] = top_classes(scores, job.top)
+    if job.target == "class":
+        return Predicted(codes, best)
+    return Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))
+
+
+def _to_probabilities(job: PredictJob, scores: NDArray[Any]) -> None:
+    """Overwrite scores by probabilities: of classes they add up to one, those of labels are independent."""
+    if job.target == "multilabel":
+        sigmoids(scores)
+    else:
+        probabilities(job.loss, scores)
+
+
+def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:
+    """Overwrite scores by ``1 / (1 + exp(-score))``, and return them."""
+    np.negative(np.logaddexp(0.0, -scores), out=scores)
+    return np.exp(scores, out=scores)
+
+
+def top_classes(values: NDArray[Any], top: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Return the codes and values of the `top` largest of each row, ties to the lower code.
+
+    Parameters
+    ----------
+    values : array of shape (n_rows, n_classes)
+    """
+    codes = values.argmax(axis=1)[:, None]
+    if top > 1:
+        codes = np.argsort(-values, axis=1, kind="stable")[:, :top]
+    return codes.astype(np.int32), np.take_along_axis(values, codes, axis=1)

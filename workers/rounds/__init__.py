@@ -1,0 +1,1 @@
+"""What every round is made of: streams of blocks, lanes, the reduction tree."""

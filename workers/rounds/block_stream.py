@@ -1,0 +1,342 @@
+"""Blocks one after the other, the next one read and decoded while the current one is worked on.
+
+Blocks are the partitions of a dataset or its column shards; both share one cache and one budget, and neither makes
+way for the other. A process keeps decoded blocks up to a byte budget and evicts nothing within a fit: a
+least-recently-used cache would miss every time on cyclic scans. Buffers are kept between calls, because fresh
+memory costs page faults that take longer than decoding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from distls.storage.dataset.chunks import BufferPool, KeptBuffers
+from distls.storage.dataset.column_shards import ColumnShards
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import MismatchError
+from distls.storage.rows import ColumnShard, Partition
+
+__all__ = [
+    "DatasetRef",
+    "Form",
+    "ReadStats",
+    "cached_bytes",
+    "clear_cache",
+    "columns_of",
+    "open_columns_of",
+    "open_ref",
+    "stream",
+    "stream_columns",
+]
+
+
+@dataclass(frozen=True)
+class DatasetRef:
+    """A dataset by name, small enough to send with every task.
+
+    Attributes
+    ----------
+    path : str
+        As every worker sees it.
+    fingerprint : str
+        Refused when the dataset found there has another one.
+    cache_bytes : int
+        Decoded bytes of it, partitions and column shards together, that a worker process may keep.
+    prefetch : bool
+        Read ahead in a background thread.
+    columns : str
+        Digest of the column shards, refused when those found there have another one; empty: they are not read.
+    """
+
+    path: str
+    fingerprint: str
+    cache_bytes: int = 0
+    prefetch: bool = True
+    columns: str = ""
+
+
+@dataclass
+class ReadStats:
+    """What reading cost.
+
+    Attributes
+    ----------
+    bytes_read : int
+        Stored bytes read from disk.
+    cached_bytes : int
+        Stored bytes of the blocks that were found in the cache instead.
+    wait_seconds : float
+        Time the consumer waited for data.
+    """
+
+    bytes_read: int = 0
+    cached_bytes: int = 0
+    wait_seconds: float = 0.0
+
+    def merge(self, other: ReadStats) -> ReadStats:
+        """Add another task's costs."""
+        return ReadStats(
+            self.bytes_read + other.bytes_read,
+            self.cached_bytes + other.cached_bytes,
+            self.wait_seconds + other.wait_seconds,
+        )
+
+
+class Form(NamedTuple):
+    """Another form of partitions, such as fewer columns, made when one is read and kept instead of it.
+
+    Attributes
+    ----------
+    name : str
+        Tells forms of one dataset apart.
+    make : callable
+        Takes a partition and returns its form, which shares no memory with it.
+    """
+
+    name: str
+    make: Callable[[Partition], Partition]
+
+
+# The fingerprint (and the form, if any), and the number of a partition, or digest and number of a column shard.
+Key = tuple[str, int | tuple[str, int]]
+
+
+def _makes_way(kept: Key, wanted: Key) -> bool:
+    """Tell whether a block is dropped for another: one of another dataset, or a shard of a cut that was replaced."""
+    old, new = kept[1], wanted[1]
+    return kept[0] != wanted[0] or (isinstance(old, tuple) and isinstance(new, tuple) and old[0] != new[0])
+
+
+@dataclass
+class _Cache:
+    """Decoded blocks of this process.
+
+    Attributes
+    ----------
+    kept : dict of key -> Partition or ColumnShard
+    claimed : dict of key -> int
+        Bytes of the blocks that are kept or being read in order to be kept.
+    """
+
+    kept: dict[Key, Any] = field(default_factory=dict)
+    claimed: dict[Key, int] = field(default_factory=dict)
+    used: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, first: Key, budget: int) -> None:
+        """Shrink to the budget of a new fit, which begins with `first`: an earlier one may have been larger."""
+        with self.lock:
+            own = [key for key in reversed(self.kept) if not _makes_way(key, first)]
+            self._make_room(first, budget)
+            for key in own if self.used > budget else []:
+                self._drop(key)
+                if self.used <= budget:
+                    break
+
+    def claim(self, key: Key, n_bytes: int, budget: int) -> bool:
+        """Reserve room for one block; data sets of earlier fits make way, this one's blocks never do."""
+        with self.lock:
+            if key in self.claimed or n_bytes > budget:
+                return False
+            self._make_room(key, budget - n_bytes)
+            if self.used + n_bytes > budget:
+                return False
+            self.claimed[key] = n_bytes
+            self.used += n_bytes
+            return True
+
+    def put(self, key: Key, block: Any) -> None:
+        """Keep a block whose room was claimed."""
+        self.kept[key] = block
+
+    def release(self, key: Key) -> None:
+        """Give up a claim: the block could not be read."""
+        with self.lock:
+            self._drop(key)
+
+    def _make_room(self, wanted: Key, most: int) -> None:
+        """Drop what makes way for `wanted`, oldest first, until at most `most` bytes are used."""
+        for key in [key for key in self.kept if _makes_way(key, wanted)] if self.used > most else []:
+            self._drop(key)
+            if self.used <= most:
+                break
+
+    def _drop(self, key: Key) -> None:
+        self.kept.pop(key, None)
+        self.used -= self.claimed.pop(key)
+
+
+_CACHE = _Cache()
+_LOCAL = threading.local()
+
+
+def cached_bytes() -> int:
+    """Return the decoded bytes this process keeps."""
+    return _CACHE.used
+
+
+def clear_cache() -> None:
+    """Forget all decoded blocks and buffers of this thread."""
+    global _CACHE
+    _CACHE = _Cache()
+    _LOCAL.__dict__.clear()
+
+
+def open_ref(ref: DatasetRef) -> Dataset:
+    """Open the referred dataset, once a process.
+
+    Raises
+    ------
+    MismatchError
+        Another dataset is there now.
+    """
+    dataset = _open(ref.path, ref.fingerprint)
+    if dataset.fingerprint != ref.fingerprint:
+        _open.cache_clear()
+        raise MismatchError(
+            f"{ref.path}: its fingerprint is {dataset.fingerprint[:12]}, the job expects {ref.fingerprint[:12]}; "
+            "the data set was replaced, or this worker sees another file system"
+        )
+    return dataset
+
+
+@functools.lru_cache(maxsize=16)
+def _open(path: str, _fingerprint: str) -> Dataset:
+    return open_dataset(path)
+
+
+def open_columns_of(ref: DatasetRef) -> ColumnShards:
+    """Open the referred dataset's column shards, once a process.
+
+    Raises
+    ------
+    MismatchError
+        There are none, or others than the job began with.
+    """
+    try:
+        return columns_of(open_ref(ref), ref)
+    except MismatchError:
+        # they may have been added, or cut anew, since this process opened the dataset
+        _open.cache_clear()
+        return columns_of(open_ref(ref), ref)
+
+
+def columns_of(dataset: Dataset, ref: DatasetRef) -> ColumnShards:
+    """Return the column shards of an open dataset.
+
+    Raises
+    ------
+    MismatchError
+        There are none, or others than those referred to.
+    """
+    shards = dataset.columns
+    if shards is None or shards.digest != ref.columns:
+        found = "none" if shards is None else f"those with digest {shards.digest[:12]}"
+        raise MismatchError(
+            f"{ref.path}: the job expects column shards with digest {ref.columns[:12]}, there are {found}; they were "
+            "replaced or removed, or this worker sees another file system"
+        )
+    return shards
+
+
+Blocks = Dataset | ColumnShards
+
+
+def _load(
+    blocks: Blocks, key: Key, index: int, budget: int, pool: BufferPool, form: Form | None
+) -> tuple[Any, bool]:
+    """Return a block and whether it came from the cache."""
+    cache = _CACHE
+    kept = cache.kept.get(key)
+    if kept is not None:
+        return kept, True
+    if form is not None:
+        assert isinstance(blocks, Dataset)
+        made = form.make(blocks.read(index, pool))
+        if budget and cache.claim(key, _bytes_of(made), budget):
+            cache.put(key, made)
+        return made, False
+    if budget and cache.claim(key, int(blocks.decoded_bytes[index]), budget):
+        try:
+            block = blocks.read(index, KeptBuffers(scratch=pool))
+        except BaseException:
+            cache.release(key)
+            raise
+        cache.put(key, block)
+        return block, False
+    return blocks.read(index, pool), False
+
+
+def _bytes_of(part: Partition) -> int:
+    targets = part.y if isinstance(part.y, tuple) else (part.y,)
+    return sum(array.nbytes for array in (*part.x, *targets, part.sample_weight) if array is not None)
+
+
+@contextlib.contextmanager
+def _borrowed_pools() -> Iterator[tuple[BufferPool, BufferPool]]:
+    """Take this thread's two buffers, one being worked on, one being filled; a stream within a stream gets its own."""
+    pools = _LOCAL.__dict__.pop("pools", None) or (BufferPool(), BufferPool())
+    try:
+        yield pools
+    finally:
+        _LOCAL.pools = pools
+
+
+def stream(
+    ref: DatasetRef, indices: Sequence[int], stats: ReadStats, form: Form | None = None
+) -> Iterator[tuple[int, Partition]]:
+    """Yield (index, partition) in the order of `indices`, reading ahead by one.
+
+    A partition's arrays are valid until the next one is asked for, when they are filled anew. With a `form` it is
+    that of the partitions.
+    """
+    owner = ref.fingerprint if form is None else f"{ref.fingerprint} {form.name}"
+    return _stream(open_ref(ref), ref, [(owner, index) for index in indices], indices, stats, form)
+
+
+def stream_columns(
+    ref: DatasetRef, indices: Sequence[int], stats: ReadStats
+) -> Iterator[tuple[int, ColumnShard]]:
+    """Yield (index, column shard) in the order of `indices`, as `stream` yields partitions."""
+    keys: list[Key] = [(ref.fingerprint, (ref.columns, index)) for index in indices]
+    return _stream(open_columns_of(ref), ref, keys, indices, stats, None)
+
+
+def _stream(
+    blocks: Blocks,
+    ref: DatasetRef,
+    keys: Sequence[Key],
+    indices: Sequence[int],
+    stats: ReadStats,
+    form: Form | None,
+) -> Iterator[tuple[int, Any]]:
+    """Yield (index, block) for each of `indices`, known to the cache as `keys`."""
+    budget = ref.cache_bytes
+    if budget and keys:
+        _CACHE.start(keys[0], budget)
+    with _borrowed_pools() as pools, ThreadPoolExecutor(1, thread_name_prefix="distls-read") as reader:
+        ahead: Future[tuple[Any, bool]] | None = None
+        for place, (key, index) in enumerate(zip(keys, indices, strict=True)):
+            started = time.perf_counter()
+            block, hit = (
+                ahead.result()
+                if ahead is not None
+                else _load(blocks, key, index, budget, pools[place % 2], form)
+            )
+            stats.wait_seconds += time.perf_counter() - started
+            size = int(blocks.stored_bytes[index])
+            stats.cached_bytes += size * hit
+            stats.bytes_read += size * (not hit)
+            ahead = None
+            following = place + 1
+            if ref.prefetch and following < len(keys) and keys[following] not in _CACHE.kept:
+                pool = pools[following % 2]
+                ahead = reader.submit(_load, blocks, keys[following], indices[following], budget, pool, form)
+            yield index, block

@@ -1,0 +1,99 @@
+"""Lanes: fixed, ordered chains of partitions, each worked through by one task a round.
+
+The number of lanes and who works which partitions belong to the problem, never to the cluster.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.runtime.rng import Purpose, rng
+
+__all__ = ["Lane", "deal", "round_of_pass", "rounds_in_pass"]
+
+DEFAULT_LANES = 8
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one task does in one round.
+
+    Attributes
+    ----------
+    index : int
+        Place of the lane in every reduction.
+    blocks : tuple of int
+        Partitions, in the order they are worked through.
+    """
+
+    index: int
+    blocks: tuple[int, ...]
+
+
+def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
+    """Deal partitions to lanes so that their bytes are as equal as a greedy rule makes them.
+
+    Parameters
+    ----------
+    sizes : int64 array of shape (n_partitions,)
+    n_lanes : int
+        At least 1 and at most n_partitions.
+
+    Returns
+    -------
+    lanes : list of tuples of partition numbers, increasing within a lane
+    """
+    lanes: list[list[int]] = [[] for _ in range(n_lanes)]
+    # neighbouring lanes share a worker: what cannot be dealt evenly goes to lanes far from each other
+    spread = sorted(range(n_lanes), key=_reversed_bits)
+    # a heap of (bytes, blocks, rank among equals, lane): the next block goes to the first
+    emptiest = [(0, 0, rank, lane) for rank, lane in enumerate(spread)]
+    # largest first; ties go to the lower partition number
+    for block in np.argsort(-sizes, kind="stable").tolist():
+        total, count, rank, lane = emptiest[0]
+        lanes[lane].append(block)
+        heapq.heapreplace(emptiest, (total + int(sizes[block]), count + 1, rank, lane))
+    return [tuple(sorted(lane)) for lane in lanes]
+
+
+def _reversed_bits(number: int) -> str:
+    return f"{number:032b}"[::-1]
+
+
+def rounds_in_pass(lanes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64], round_bytes: int) -> int:
+    """Return how many rounds make a pass when a lane reads at most `round_bytes`, or one block, in one."""
+    return max((_rounds_of_lane(sizes[list(lane)], round_bytes) for lane in lanes if lane), default=1)
+
+
+def _rounds_of_lane(sizes: NDArray[np.int64], round_bytes: int) -> int:
+    # rounds take blocks by number in a new order every pass, so a round may get the largest ones
+    blocks_in_round = max(1, round_bytes // max(int(sizes.max()), 1))
+    return -(-len(sizes) // blocks_in_round)
+
+
+def round_of_pass(
+    lanes: Sequence[tuple[int, ...]],
+    n_parts: int,
+    pass_index: int,
+    parts: range,
+    seed: int,
+    *,
+    shuffle: bool = True,
+) -> list[Lane]:
+    """Return the work of a round: each lane's blocks in `parts` of a pass of `n_parts`, shuffled anew every pass.
+
+    The order of lane l in pass p comes from (ORDER, p, l), or is that of their numbers without `shuffle`; over
+    the parts of a pass every block comes once.
+    """
+    work = []
+    for index, blocks in enumerate(lanes):
+        generator = rng(seed, Purpose.ORDER, pass_index, index)
+        order = generator.permutation(len(blocks)) if shuffle else range(len(blocks))
+        start, stop = (len(blocks) * part // n_parts for part in (parts.start, parts.stop))
+        work.append(Lane(index, tuple(blocks[i] for i in order[start:stop])))
+    return work

@@ -1,0 +1,1 @@
+"""The process that a task runs in: buffers, memory, random streams."""

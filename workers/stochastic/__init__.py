@@ -1,0 +1,1 @@
+"""Stochastic methods: a kernel each, and the task that runs a lane."""

@@ -1,0 +1,35 @@
+"""Merging weights of lanes."""
+
+from __future__ import annotations
+
+from distls.workers.compilation.jit import kernel
+
+__all__ = ["add_scaled", "merge_mean"]
+
+
+@kernel
+def merge_mean(left, right, share):  # type: ignore[no-untyped-def]
+    """Move `left` towards `right` by `share` in place; return the squared distance between them, float64.
+
+    With share = n_right / (n_left + n_right) this is the weighted mean of the two, computed in float64.
+
+    Parameters
+    ----------
+    left, right : float32 or float64 arrays of shape (n,)
+    share : float in [0, 1]
+    """
+    # two loops: a sum in a loop that also writes would depend on where the arrays lie (see `losses._sum`)
+    total = 0.0
+    for i in range(len(left)):
+        difference = float(right[i]) - float(left[i])
+        total += difference * difference
+    for i in range(len(left)):
+        left[i] = left[i] + (float(right[i]) - float(left[i])) * share
+    return total
+
+
+@kernel
+def add_scaled(out, a, b, factor):  # type: ignore[no-untyped-def]
+    """Set ``out = a + factor * b``; float64 arrays of shape (n,), b of any float type."""
+    for i in range(len(out)):
+        out[i] = a[i] + factor * b[i]

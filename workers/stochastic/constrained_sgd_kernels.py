@@ -1,0 +1,464 @@
+"""Stochastic least squares that uses the mean of the data (the constrained SGD paper, Algorithms 1 and 2).
+
+Step t of a lane sees row x_i with its k targets y_i and weight s_i, and takes eta_t from `step_size`. The mean is
+xbar = S/N, ybar = Y/N with S = sum s x, Y = sum s y, N = sum s over the rows so far, this one included ("running"),
+or is given and stays ("fixed": S = xbar, Y = ybar, N = 1). With z the k scores and a penalty alpha/2 |W|^2:
+
+`PROJECT` (CSGD, C-Adaline; Eq. 5-9)
+
+    z = W^T x + b,   W <- (1 - eta alpha) W - eta s x (x) (z - y),   b <- b - eta s (z - y),
+
+then onto the hyperplane W^T xbar + b = ybar:
+
+    q = (S.W + N b - Y) / (|S|^2 + N^2),   W <- W - S (x) q,   b <- b - N q
+
+`CENTRE` (SGD on centred inputs and outputs; the published intercept is ybar - W^T xbar)
+
+    z = ybar + W^T (x - xbar),   W <- (1 - eta alpha) W - eta s (x - xbar) (x) (z - y)
+
+Both move W along S, which has d non-zeros. So W is kept as **W = sigma (V + S (x) a)** with scalars sigma and a (k,):
+a step along S changes `a` alone, the penalty changes sigma alone, and where S grows by s x, V loses s x (x) a. All
+that V undergoes in a step is then one multiple of x (x) k numbers, as in plain SGD, and a row costs O(nnz k), never
+O(d). What the projection needs is tracked in float64, from the products W^T x, S.x and |x|^2 of the row's non-zeros:
+
+    |S + s x|^2 = |S|^2 + 2 s S.x + s^2 |x|^2,     (W - S (x) q).S = S.W - |S|^2 q,
+    (S + s x).(W - x (x) h) = S.W + s x.W - (S.x + s |x|^2) h.
+
+**The intercept** is a feature of constant value 1 whose mean is 1. It has no penalty. At the optimum of the penalised
+sum the residuals sum to zero, since the intercept is free: the constraint holds there for any alpha, and projecting
+does not move the optimum. The shrinking of W leaves the hyperplane, the projection returns to it along (xbar, 1), so
+it moves the intercept too. Without an intercept the optimum need not lie on the hyperplane (Theorem 2.1 needs the
+constant feature), and where S = 0 there is no hyperplane: nothing is projected then. Where S is almost 0, as on
+centred data, the projection throws W far away, in the paper's form as in this one.
+
+**Rounding.** Between folds, V grows with S and a and has to cancel them, and the tracked scalars gather rounding. So
+the lane is folded (V <- W, a <- 0, sigma <- 1, |S|^2 and S.W summed anew, O(d k)) after rows that its own clock tells,
+not when a block ends: cutting the rows into blocks changes no bit. With the period P, the first power of two >=
+max(d/4, 1024), those are P/256, P/128, ... P, since early steps are large, and all multiples of P: O(k) a row. Besides,
+the lane is folded when sigma gets small. No error of a scalar outlives its period: the projection after a fold removes
+whatever excess S.W was found to have.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+from numpy.typing import DTypeLike, NDArray
+
+from distls.workers.compilation.jit import elementwise_helper, helper, inlined, kernel
+from distls.workers.linear_algebra.score_kernels import (
+    check_widths,
+    row_arrays,
+    row_axpy,
+    row_scores,
+    row_span,
+    row_weight,
+)
+from distls.workers.losses.registry import LOSSES, target_slopes
+from distls.workers.stochastic.sgd_kernels import prefetch_row
+from distls.workers.stochastic.step_sizes import SCHEDULES, SQRT, step_size
+
+__all__ = [
+    "CENTRE",
+    "MASS",
+    "MODES",
+    "PROJECT",
+    "SCALE",
+    "SQUARE",
+    "MeanLane",
+    "MeanModel",
+    "MeanSettings",
+    "T",
+    "mean_block",
+    "mean_settings",
+    "new_mean_lane",
+    "weights_from_mean_lane",
+]
+
+Floats = NDArray[np.floating[Any]]
+
+PROJECT, CENTRE = 0, 1
+
+MODES = {"project": PROJECT, "centre": CENTRE}
+
+# The clock of a lane, float64 (4,): rows seen, N, |S|^2, sigma.
+T, MASS, SQUARE, SCALE, CLOCK_SIZE = 0, 1, 2, 3, 4
+# What a lane knows of each output, the columns of float64 (k, 4): a, b, Y, and S.W as it is tracked. One array and not
+# four: loops over few outputs would spend their time on finding out that the arrays do not overlap.
+A, B, TARGETS, PRODUCTS, OUTPUT_SIZE = 0, 1, 2, 3, 4
+
+_SQUARED = LOSSES["squared"]
+_ROWS_AHEAD = 2  # how far before its use a row is fetched
+_SMALL_SCALE = 2.0**-30  # sigma below it is folded in: V = W / sigma would outgrow float32
+_CANCELLED = 1e-8  # |S|^2 fallen to this share in one step has lost half its digits
+_MIN_PERIOD = 1024  # rows between folds, at least
+_FEATURES_PER_ROW = 4  # that a fold costs, spread over its period
+_FIRST_FOLD = 256  # that part of the period
+
+
+class MeanSettings(NamedTuple):
+    """What `mean_block` is told; build it with `mean_settings`, as each set of field types is compiled anew.
+
+    Attributes
+    ----------
+    mode : int, `PROJECT` or `CENTRE`
+    running : bool, whether the mean is that of the rows seen so far; else it is given and stays
+    schedule : int, of `SCHEDULES`
+    eta0 : float, > 0
+    m : float, > 0, of the schedule
+    alpha : float, >= 0
+    fit_intercept : bool
+    """
+
+    mode: int
+    running: bool
+    schedule: int
+    eta0: float
+    m: float
+    alpha: float
+    fit_intercept: bool
+
+
+class MeanLane(NamedTuple):
+    """The arrays of a lane, in the order in which `mean_block` takes them.
+
+    Attributes
+    ----------
+    v : float32 or float64 (d, k), C-ordered
+    outputs : float64 (k, 4), its columns a, b, Y, S.W
+    s : float64 (d,)
+    clock : float64 (4,), rows seen, N, |S|^2, sigma
+    """
+
+    v: Floats
+    outputs: NDArray[np.float64]
+    s: NDArray[np.float64]
+    clock: NDArray[np.float64]
+
+
+class MeanModel(NamedTuple):
+    """A model in plain form, what lanes start from and what is averaged over them.
+
+    Attributes
+    ----------
+    w : (d, k) of the type that V has
+    b : float64 (k,)
+    mean_x, mean_y : float64 (d,) and (k,), the running mean or the fixed one
+    t : float, rows seen: the time of the schedule
+    mass : float, N: what the running mean weighs; 1 for a fixed mean
+    """
+
+    w: Floats
+    b: NDArray[np.float64]
+    mean_x: NDArray[np.float64]
+    mean_y: NDArray[np.float64]
+    t: float = 0.0
+    mass: float = 0.0
+
+
+def mean_settings(
+    mode: int,
+    eta0: float,
+    *,
+    running: bool = True,
+    schedule: int = SQRT,
+    m: float = math.inf,
+    alpha: float = 0.0,
+    fit_intercept: bool = True,
+) -> MeanSettings:
+    """Return settings of the one set of types that kernels are compiled for."""
+    if mode not in MODES.values() or schedule not in SCHEDULES.values():
+        raise ValueError(f"no such mode {mode} or schedule {schedule}")
+    if not eta0 > 0 or not m > 0 or not alpha >= 0:
+        raise ValueError(f"need eta0 > 0, m > 0, alpha >= 0: got {eta0}, {m}, {alpha}")
+    if mode == CENTRE and not fit_intercept:
+        raise ValueError("centred data have an intercept: fit_intercept=False is of the other mode")
+    return MeanSettings(
+        int(mode), bool(running), int(schedule), float(eta0), float(m), float(alpha), bool(fit_intercept)
+    )
+
+
+def _add_target(y, i, by, outputs):
+    """Add `by` times the k targets of row i to Y."""
+    raise NotImplementedError
+
+
+def _is_error(y, i, predicted):
+    """Tell whether row i has another class than `predicted`; numbers have no class."""
+    raise NotImplementedError
+
+
+@overload(_add_target)
+def _add_target_overload(y, i, by, outputs):
+    def of_class(y, i, by, outputs):
+        outputs[np.intp(y[i]), TARGETS] += by
+
+    def of_numbers(y, i, by, outputs):
+        for c in range(len(outputs)):
+            outputs[c, TARGETS] += by * y[i, c]
+
+    return of_class if y.ndim == 1 else of_numbers
+
+
+@overload(_is_error)
+def _is_error_overload(y, i, predicted):
+    if y.ndim == 1:
+        return lambda y, i, predicted: predicted != y[i]
+    return lambda y, i, predicted: False
+
+
+@kernel
+def _check(v, outputs, s):
+    """Refuse arrays that do not fit: the kernel would write out of bounds."""
+    check_widths(v, outputs)
+    if outputs.shape[1] != OUTPUT_SIZE or len(s) != len(v):
+        raise ValueError("the weights, the outputs and the mean do not fit")
+
+
+@helper
+def _row_products(indices, data, start, stop, v, s, z):
+    """Set ``z = V^T x``; return S.x and |x|^2 in float64."""
+    along, square = 0.0, 0.0
+    if len(z) == 1:
+        score = v.dtype.type(0.0)
+        for p in range(start, stop):
+            j, x = np.intp(indices[p]), np.float64(data[p])
+            score += v.dtype.type(data[p]) * v[j, 0]
+            along += x * s[j]
+            square += x * x
+        z[0] = score
+        return along, square
+    row_scores(indices, data, start, stop, v, z)
+    for p in range(start, stop):
+        x = np.float64(data[p])
+        along += x * s[np.intp(indices[p])]
+        square += x * x
+    return along, square
+
+
+@kernel
+def _update(indices, data, start, stop, h, v, by, s):
+    """Take ``x (x) h`` from V and add ``by * x`` to S."""
+    if len(h) == 1 and by != 0.0:
+        for p in range(start, stop):
+            j = np.intp(indices[p])
+            v[j, 0] -= v.dtype.type(data[p]) * h[0]
+            s[j] += by * np.float64(data[p])
+        return
+    row_axpy(indices, data, start, stop, -1.0, h, v)
+    if by != 0.0:
+        _grow(indices, data, start, stop, by, s)
+
+
+@helper
+def _grow(indices, data, start, stop, by, s):
+    """Add ``by * x`` to S."""
+    for p in range(start, stop):
+        s[np.intp(indices[p])] += by * np.float64(data[p])
+
+
+@helper
+def _sum_of_squares(s):
+    total = 0.0
+    for j in range(len(s)):
+        total += s[j] * s[j]
+    return total
+
+
+@helper
+def _make_plain(v, outputs, s, scale):
+    """Set ``V = sigma (V + S (x) a)``."""
+    for j in range(v.shape[0]):
+        for c in range(v.shape[1]):
+            v[j, c] = v.dtype.type(scale * (np.float64(v[j, c]) + s[j] * outputs[c, A]))
+
+
+@elementwise_helper
+def _sum_products(s, v, outputs):
+    """Sum S.V, each output in the order of the features."""
+    outputs[:, PRODUCTS] = 0.0
+    for j in range(v.shape[0]):
+        for c in range(v.shape[1]):
+            outputs[c, PRODUCTS] += s[j] * np.float64(v[j, c])
+
+
+@kernel
+def _fold(v, outputs, s, scale):
+    """Make V the weights, sum S.W anew, and return |S|^2."""
+    _make_plain(v, outputs, s, scale)
+    outputs[:, A] = 0.0
+    _sum_products(s, v, outputs)
+    return _sum_of_squares(s)
+
+
+@helper
+def _period(d):
+    """Return after how many rows a lane is folded: a power of two."""
+    rows = np.int64(_MIN_PERIOD)
+    while rows * _FEATURES_PER_ROW < d:
+        rows *= 2
+    return rows
+
+
+@helper
+def _is_fold_due(t, period):
+    """Tell whether row number t is the last before a fold."""
+    if t >= period:
+        return t & (period - 1) == 0
+    return t * _FIRST_FOLD >= period and t & (t - 1) == 0
+
+
+@inlined
+def _scores(z, p, along, outputs, scale, grown, share, settings):
+    """Turn the products with V into those with W, in `p`, and into scores, in `z`."""
+    centre, constant = settings.mode == CENTRE, 1.0 if settings.fit_intercept else 0.0
+    for c in range(len(z)):
+        p[c] = scale * (np.float64(z[c]) + outputs[c, A] * along)
+        if centre:
+            outputs[c, PRODUCTS] += grown * p[c]
+            z[c] = z.dtype.type(p[c] + share * (outputs[c, TARGETS] - outputs[c, PRODUCTS]))
+        else:
+            z[c] = z.dtype.type(p[c] + constant * outputs[c, B])
+
+
+@inlined
+def _project(g, h, p, outputs, along, square, mass, scale, keep, grown, step, fit_intercept):
+    """Take the step of `PROJECT` in all but V; `h` becomes what V loses, a multiple of x."""
+    constant = mass if fit_intercept else 0.0
+    bottom = square + constant * constant
+    inverse, per_scale = 1.0 / bottom if bottom > 0.0 else 0.0, 1.0 / scale
+    step_b = step if fit_intercept else 0.0
+    for c in range(len(h)):
+        slope = np.float64(g[c])
+        product = keep * (outputs[c, PRODUCTS] + grown * p[c]) - step * slope * along
+        moved = outputs[c, B] - step_b * slope
+        excess = (product + constant * moved - outputs[c, TARGETS]) * inverse
+        h[c] = h.dtype.type(grown * outputs[c, A] + step * slope * per_scale)
+        outputs[c, A] -= excess * per_scale
+        outputs[c, B] = moved - constant * excess
+        outputs[c, PRODUCTS] = product - square * excess
+
+
+@inlined
+def _centre(g, h, outputs, along, square, share, scale, keep, grown, step):
+    """Take the step of `CENTRE` in all but V; the products already count this row."""
+    per_scale, change_along = 1.0 / scale, along - share * square
+    for c in range(len(h)):
+        change = step * np.float64(g[c])
+        outputs[c, PRODUCTS] = keep * outputs[c, PRODUCTS] - change * change_along
+        h[c] = h.dtype.type(grown * outputs[c, A] + change * per_scale)
+        outputs[c, A] += change * share * per_scale
+
+
+@kernel
+def mean_block(rows, y, weight, order, v, outputs, s, clock, settings):
+    """Take one step of stochastic least squares for each of the rows `order` of a block, in that order.
+
+    Parameters
+    ----------
+    rows : CsrRows or DenseRows
+    y : int32 (n_rows,), class codes < k, whose targets are indicators; or float64 (n_rows, k)
+    weight : float64 (n_rows,), s_i >= 0 with mean 1 over the data set; or (0,) for all ones
+    order : int64 (m,), rows to visit
+    v, outputs, s, clock : the arrays of a `MeanLane`; mutated
+    settings : MeanSettings
+
+    Returns
+    -------
+    loss_sum : sum_i s_i/2 |z_i - y_i|^2, each at the weights before its own step, float64. In mode `CENTRE` a
+        running mean has seen the row's target then
+    errors : rows whose class did not have the highest score then; 0 for numbers
+    """
+    _check(v, outputs, s)
+    k, n, period = len(outputs), len(order), _period(len(v))
+    p, z, g, h = np.empty(k), np.empty(k, v.dtype), np.empty(k, v.dtype), np.empty(k, v.dtype)
+    t, mass, square, scale = np.int64(clock[T]), clock[MASS], clock[SQUARE], clock[SCALE]
+    indices, data = row_arrays(rows)
+    loss_sum, errors = 0.0, 0
+    for at in range(n):
+        i = np.intp(order[at])
+        prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
+        start, stop = row_span(rows, i, indices, data)
+        before, own = _row_products(indices, data, start, stop, v, s, z)
+        t += 1
+        s_i = row_weight(weight, i)
+        step = step_size(settings.schedule, settings.eta0, settings.m, np.float64(t))
+        keep, step = 1.0 - step * settings.alpha, step * s_i
+        grown = s_i if settings.running else 0.0
+        pending, along = grown, before + grown * own
+        if settings.running:
+            mass += grown
+            _add_target(y, i, grown, outputs)
+            length, square = square, square + grown * (before + along)
+            if square < _CANCELLED * length:
+                _grow(indices, data, start, stop, grown, s)
+                pending, square = 0.0, _sum_of_squares(s)
+        share = 1.0 / mass if mass > 0.0 else 0.0
+        _scores(z, p, before, outputs, scale, grown, share, settings)
+        value, _, best = target_slopes(_SQUARED, z, 1.0, y, i, g)
+        loss_sum += s_i * value
+        errors += _is_error(y, i, best)
+        scale *= keep
+        if scale == 0.0:  # eta alpha = 1: nothing is left of W
+            v[:] = 0.0
+            outputs[:, A] = 0.0
+            scale = 1.0
+        if settings.mode == PROJECT:
+            constant = settings.fit_intercept
+            _project(g, h, p, outputs, along, square, mass, scale, keep, grown, step, constant)
+        else:
+            _centre(g, h, outputs, along, square, share, scale, keep, grown, step)
+        _update(indices, data, start, stop, h, v, pending, s)
+        if _is_fold_due(t, period) or abs(scale) < _SMALL_SCALE:
+            square, scale = _fold(v, outputs, s, scale), 1.0
+    clock[T], clock[MASS], clock[SQUARE], clock[SCALE] = t, mass, square, scale
+    return loss_sum, errors
+
+
+def new_mean_lane(model: MeanModel, settings: MeanSettings, dtype: DTypeLike = None) -> MeanLane:
+    """Return the lane that starts from a model, which is copied.
+
+    Parameters
+    ----------
+    model : for a lane that has not started zeros, or its fixed mean. A fixed mean has mass 1, whatever `mass` says;
+        `t` is rounded down
+    settings : MeanSettings
+    dtype : type of V, float32 or float64; that of ``model.w`` by default
+
+    Notes
+    -----
+    The weights are not projected before the first step. ``model.b`` is read by mode `PROJECT` with an
+    intercept only: in mode `CENTRE` the means have it.
+    """
+    d, k = model.w.shape
+    if model.b.shape != (k,) or model.mean_x.shape != (d,) or model.mean_y.shape != (k,):
+        raise ValueError(
+            f"b {model.b.shape}, means {model.mean_x.shape}, {model.mean_y.shape}: w is {(d, k)}"
+        )
+    if not model.t >= 0 or not model.mass >= 0:
+        raise ValueError(f"need t >= 0 and mass >= 0: got {model.t}, {model.mass}")
+    mass = float(model.mass) if settings.running else 1.0
+    v = np.array(model.w, dtype or model.w.dtype, order="C")
+    outputs, s = np.zeros((k, OUTPUT_SIZE)), mass * np.asarray(model.mean_x, np.float64)
+    outputs[:, B] = model.b if settings.fit_intercept else 0.0
+    outputs[:, TARGETS] = mass * np.asarray(model.mean_y, np.float64)
+    square = _fold(v, outputs, s, 1.0)
+    return MeanLane(v, outputs, s, np.array([math.floor(model.t), mass, square, 1.0]))
+
+
+def weights_from_mean_lane(lane: MeanLane, settings: MeanSettings) -> MeanModel:
+    """Return the model of a lane. The lane is folded: ``w`` is its own V, and it may go on from there.
+
+    In mode `CENTRE` the intercept is ``mean_y - w^T mean_x``.
+    """
+    v, outputs, s, clock = lane
+    clock[SQUARE], clock[SCALE] = _fold(v, outputs, s, clock[SCALE]), 1.0
+    t, mass = float(clock[T]), float(clock[MASS])
+    share = 1.0 / mass if mass > 0 else 0.0
+    mean_y = share * outputs[:, TARGETS]
+    b = outputs[:, B].copy() if settings.mode == PROJECT else mean_y - share * outputs[:, PRODUCTS]
+    return MeanModel(v, b, share * s, mean_y, t, mass)

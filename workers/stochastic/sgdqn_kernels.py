@@ -1,0 +1,355 @@
+"""Stochastic steps with a diagonal metric, and dense parts done every `skip` rows (SGD-QN paper, Figures 1 and 2).
+
+Row t of a lane (t counts from 1; tau = t - 1 + t0 is the paper's t + t0) changes the weights of its non-zeros,
+
+    W_jc <- W_jc - s_t g_c x_tj D_jc,        and every `skip` rows        W_jc <- W_jc - skip alpha D_jc W_jc.
+
+D is the diagonal of the metric, over tau:
+
+- NONE: ``1 / (alpha tau)``. SVMSGD2 (Figure 1); with skip = 1 plain SGD as the paper has it, O(d k) a row.
+- PAPER: ``B_jc / tau``. SGD-QN (Figure 2) as printed: B starts at 1/alpha; the row after each dense part is learned
+  from, and its own secant, w_(t+1) - w_t over the change of its gradient, moves B by 2/r of the way (to 1/alpha where
+  x_tj or the slope is 0), kept above 0.01/alpha. On dense data it stays a multiple of the identity: the ratio does not
+  contain x_tj.
+- SECANT: ``1 / (alpha tau + C_jc)``. The row after each dense part sees the displacement since the last such row,
+  delta: C grows by skip times ``dl_c x_tj / delta_jc``, dl the change of the row's slopes, kept between 0 and 99 alpha.
+- GAUSS_NEWTON: the same form, C growing at each row by the diagonal of its Hessian, ``s_t h_c x_tj^2``, h the second
+  derivative of the loss in the score.
+
+In the last two, ``alpha tau + C`` is the accumulated curvature: tau times its mean, so that D is the inverse of the
+mean curvature over tau as in Equation 2. An intercept, which the paper has not, is not penalised and has MCID's steps.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.score_kernels import (
+    check_widths,
+    column_of,
+    places,
+    row_arrays,
+    row_axpy,
+    row_scores,
+    row_span,
+    row_weight,
+    single_score,
+    value_of,
+)
+from distls.workers.losses.registry import (
+    SLOPES_IN_G,
+    BinaryHinge,
+    BinaryLog,
+    BinarySquaredHinge,
+    Loss,
+    OvrHinge,
+    OvrLog,
+    OvrSquaredHinge,
+    Softmax,
+    Squared,
+    add_slopes,
+    code_of,
+    target_slopes,
+)
+from distls.workers.stochastic.sgd_kernels import prefetch_row
+
+__all__ = ["METRICS", "ScheduledSettings", "scheduled_block", "scheduled_settings"]
+
+METRICS = {"none": 0, "paper": 1, "secant": 2, "gauss-newton": 3}
+_NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (
+    METRICS[name] for name in ("none", "paper", "secant", "gauss-newton")
+)
+
+_LEAST_B = 1e-2  # times 1/alpha: Figure 2, line 8
+_MOST_CURVATURE = 99.0  # times alpha
+_ROWS_AHEAD = 8
+
+
+class ScheduledSettings(NamedTuple):
+    """What `scheduled_block` is told; build it with `scheduled_settings`.
+
+    Attributes
+    ----------
+    alpha : float, > 0
+    t0 : float, > 0
+    skip : int, >= 1
+    metric : int, a value of `METRICS`
+    fit_intercept : bool
+    loss : a member of `LOSSES` or `BINARY_LOSSES` whose slopes are not a pair
+    """
+
+    alpha: float
+    t0: float
+    skip: int
+    metric: int
+    fit_intercept: bool
+    loss: Loss
+
+
+def scheduled_settings(
+    loss: Loss, alpha: float, t0: float, skip: int, *, metric: str = "none", fit_intercept: bool = False
+) -> ScheduledSettings:
+    """Return settings of the one set of types that kernels are compiled for."""
+    if not alpha > 0 or not t0 > 0 or skip < 1:
+        raise ValueError(f"need alpha > 0, t0 > 0, skip >= 1: got {alpha}, {t0}, {skip}")
+    return ScheduledSettings(float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), loss)
+
+
+def _curvatures(loss: Loss, y: Any, g: Any, h: Any) -> None:
+    """Set h to the second derivatives of a loss in the scores, from its slopes g at class y."""
+    raise NotImplementedError
+
+
+@overload(_curvatures)
+def _curvatures_overload(loss, y, g, h):
+    def none(loss, y, g, h):
+        h[:] = 0
+
+    def one(loss, y, g, h):
+        h[:] = 1
+
+    def where_short(loss, y, g, h):
+        for c in range(len(g)):
+            h[c] = g.dtype.type(1.0 if g[c] != 0.0 else 0.0)
+
+    def logistic(loss, y, g, h):
+        for c in range(len(g)):
+            size = abs(g[c])  # 1 - p of the row's class, p of the others
+            h[c] = size * (g.dtype.type(1.0) - size)
+
+    kinds = {
+        OvrHinge: none, BinaryHinge: none, Squared: one, OvrSquaredHinge: where_short, BinarySquaredHinge: where_short,
+        OvrLog: logistic, BinaryLog: logistic, Softmax: logistic,
+    }  # fmt: skip
+    return kinds[loss.instance_class]
+
+
+@helper
+def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal):
+    """Take the row's step in the metric; Gauss-Newton's learns from the row first (factor is -s_t)."""
+    k, kind, length = len(g), w.dtype.type, len(columns)
+    if metric == _NONE:
+        row_axpy(columns, values, 0, length, factor / (alpha * tau), g, w)
+        return
+    if metric == _GAUSS_NEWTON:
+        _learn_gauss_newton(columns, values, kind(-factor), h, diagonal)
+    for c in range(k):
+        if g[c] != 0.0:  # a NaN goes on
+            slope, floor, one = kind(factor) * g[c], kind(alpha * tau), kind(1.0)
+            if metric == _PAPER:
+                slope /= kind(tau)
+                for p in range(length):
+                    j = np.intp(columns[p])
+                    w[j, c] += slope * kind(values[p]) * diagonal[j, c]
+            else:
+                for p in range(length):
+                    j = np.intp(columns[p])
+                    w[j, c] += slope * kind(values[p]) * (one / (floor + diagonal[j, c]))
+
+
+# Steps of the only output, w and diagonal (n_features,), a kernel each: in one that chooses among these loops numba
+# would count references to all arrays, once a row.
+
+
+@helper
+def _add_row(rows, i, slope, w):
+    start, stop = places(rows, i)
+    for p in range(start, stop):
+        w[column_of(rows, p)] += slope * w.dtype.type(value_of(rows, i, p))
+
+
+@helper
+def _add_row_times(rows, i, slope, diagonal, w):
+    start, stop = places(rows, i)
+    for p in range(start, stop):
+        j = column_of(rows, p)
+        w[j] += slope * w.dtype.type(value_of(rows, i, p)) * diagonal[j]
+
+
+@helper
+def _add_row_over(rows, i, slope, grow, floor, diagonal, w):
+    start, stop = places(rows, i)
+    for p in range(start, stop):
+        j, x = column_of(rows, p), w.dtype.type(value_of(rows, i, p))
+        curvature = diagonal[j] + grow * x * x
+        diagonal[j] = curvature
+        w[j] += slope * x / (floor + curvature)
+
+
+@helper
+def _decay(w, diagonal, tau, settings):
+    """Do the dense part: ``W <- W - skip alpha D W``, never beyond zero; w and diagonal are flat."""
+    kind = w.dtype.type
+    share, none = kind(settings.skip * settings.alpha), kind(0.0)
+    if settings.metric == _NONE:
+        factor = kind(max(1.0 - settings.skip / tau, 0.0))
+        for j in range(len(w)):
+            w[j] *= factor
+    elif settings.metric == _PAPER:
+        share /= kind(tau)
+        for j in range(len(w)):
+            left = kind(1.0) - share * diagonal[j]
+            w[j] *= none if left < none else left  # not `max`: a NaN must go on
+    else:
+        floor = kind(settings.alpha * tau)
+        for j in range(len(w)):
+            left = kind(1.0) - share / (floor + diagonal[j])
+            w[j] *= none if left < none else left
+
+
+@helper
+def _learn_gauss_newton(columns, values, weight, h, diagonal):
+    """Let C grow by the diagonal of the row's Hessian."""
+    for c in range(len(h)):
+        if h[c] > 0.0:
+            grow = weight * h[c]
+            for p in range(len(columns)):
+                x = h.dtype.type(values[p])
+                diagonal[np.intp(columns[p]), c] += grow * x * x
+
+
+@helper
+def _learn_paper(columns, values, slopes, after, factor, tau, r, alpha, diagonal):
+    """Move B towards the row's own secants (Figure 2, lines 6 to 8): its slopes before and after its step."""
+    kind, share, top = diagonal.dtype.type, 2.0 / r, 1.0 / alpha
+    least = _LEAST_B * top
+    k, length = diagonal.shape[1], len(columns)
+    steps = np.empty((length, k))
+    for p in range(length):
+        j, x = np.intp(columns[p]), np.float64(values[p])
+        for c in range(k):
+            moved = factor / tau * slopes[c] * x * diagonal[j, c]
+            ratio = top
+            if moved != 0.0:
+                ratio = moved / (alpha * moved + (np.float64(after[c]) - np.float64(slopes[c])) * x)
+            steps[p, c] = diagonal[j, c] + share * (ratio - diagonal[j, c])
+    for j in range(len(diagonal)):
+        for c in range(k):
+            diagonal[j, c] = kind(max(diagonal[j, c] + share * (top - diagonal[j, c]), least))
+    for p in range(length):
+        for c in range(k):
+            diagonal[np.intp(columns[p]), c] = kind(max(steps[p, c], least))
+
+
+@helper
+def _learn_secant(columns, values, slopes, before, w, previous, settings, diagonal):
+    """Let C grow by what the row sees of the displacement since the last dense part: its slopes now and there."""
+    kind, most = diagonal.dtype.type, _MOST_CURVATURE * settings.alpha
+    for p in range(len(columns)):
+        j, x = np.intp(columns[p]), np.float64(values[p])
+        for c in range(diagonal.shape[1]):
+            moved, change = np.float64(w[j, c]) - np.float64(previous[j, c]), slopes[c] - before[c]
+            if moved != 0.0 and change != 0.0:
+                seen = np.float64(change) * x / moved
+                diagonal[j, c] += kind(settings.skip * min(max(seen, 0.0), most))
+
+
+@helper
+def _slopes(indices, data, start, stop, w, b, y, i, settings, z, g):
+    """Set g to the slopes of row i at other weights."""
+    row_scores(indices, data, start, stop, w, z)
+    if settings.fit_intercept:
+        _add(z, b)
+    _, rival, _ = target_slopes(settings.loss, z, 1.0, y, i, g)
+    if rival != SLOPES_IN_G:
+        g[:] = 0
+
+
+@kernel
+def scheduled_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loops count references at every row)
+    rows, y, weight, order, w, b, diagonal, previous, clock, settings
+):
+    """Train on the rows `order` of one block, in that order.
+
+    Parameters
+    ----------
+    rows : CsrRows or DenseRows
+    y : int32 (n_rows,), class codes, or float64 (n_rows, k), numbers
+    weight : float64 (n_rows,), s_i with mean 1 over the data set; or (0,) for all ones
+    order : int64 (m,), rows to visit
+    w : float32 or float64 (n_features, k), C-ordered; mutated
+    b : float64 (k,), mutated if `fit_intercept`, else zeros
+    diagonal : as w: B of PAPER, C of SECANT and GAUSS_NEWTON; mutated; (0, k) of NONE
+    previous : as w: the weights after the last dense part, of SECANT; mutated; (0, k) of others
+    clock : float64 (1,), rows learned from; mutated
+    settings : ScheduledSettings
+
+    Returns
+    -------
+    loss_sum : sum_i s_i * loss_i, each at the weights before its own step, float64
+    errors : rows whose class did not have the highest score then; 0 for numbers
+    """
+    check_widths(w, b)
+    metric, alpha, skip = settings.metric, settings.alpha, settings.skip
+    if (metric != _NONE and diagonal.shape != w.shape) or (metric == _SECANT and previous.shape != w.shape):
+        raise ValueError("the metric needs a number for every weight")
+    k, n, t = len(b), len(order), clock[0]
+    since = np.intp(t) % skip  # rows after the last dense part
+    z, g, other, h = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k, w.dtype), np.zeros(k, w.dtype)
+    indices, data = row_arrays(rows)
+    # of the only column, and for what goes over all weights
+    every, every_diagonal, single = w.reshape(w.size), diagonal.reshape(diagonal.size), k == 1
+    start, stop, kind = np.int64(0), np.int64(0), w.dtype.type
+    loss_sum, errors = 0.0, 0
+    for at in range(n):
+        i = np.intp(order[at])
+        prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
+        tau = t + settings.t0
+        learning = since == 0 and t >= skip  # the row after a dense part
+        if learning or not single:
+            start, stop = row_span(rows, i, indices, data)
+        if single:
+            z[0] = single_score(rows, i, every)
+        else:
+            row_scores(indices, data, start, stop, w, z)
+        if settings.fit_intercept:
+            _add(z, b)
+        value, rival, best = target_slopes(settings.loss, z, 1.0, y, i, g)
+        s, label = row_weight(weight, i), code_of(y, i)
+        loss_sum += s * value
+        errors += best != label
+        flat = rival != SLOPES_IN_G
+        if flat:
+            g[:] = 0
+        if learning and metric == _SECANT:
+            _slopes(indices, data, start, stop, previous, b, y, i, settings, z, other)
+            _learn_secant(indices[start:stop], data[start:stop], g, other, w, previous, settings, diagonal)
+            previous[:] = w
+        if not flat:
+            if metric == _GAUSS_NEWTON:
+                _curvatures(settings.loss, label, g, h)
+            if single:
+                slope, grow, floor = kind(-s) * g[0], kind(s) * h[0], kind(alpha * tau)
+                if metric == _NONE:
+                    _add_row(rows, i, slope / floor, every)
+                elif metric == _PAPER:
+                    _add_row_times(rows, i, slope / kind(tau), every_diagonal, every)
+                else:
+                    _add_row_over(rows, i, slope, grow, floor, every_diagonal, every)
+            else:
+                _row_step(indices[start:stop], data[start:stop], -s, tau, alpha, metric, g, h, w, diagonal)
+            if settings.fit_intercept:
+                add_slopes(-s * min(1.0 / (alpha * tau), 1.0 / math.sqrt(tau)), rival, label, g, b)
+        if learning and metric == _PAPER:
+            _slopes(indices, data, start, stop, w, b, y, i, settings, z, other)
+            columns, values = indices[start:stop], data[start:stop]
+            _learn_paper(columns, values, g, other, -s, tau, 1.0 + t // skip, alpha, diagonal)
+        t += 1.0
+        since += 1
+        if since == skip:
+            since = 0
+            _decay(every, every_diagonal, tau, settings)
+    clock[0] = t
+    return loss_sum, errors
+
+
+@kernel
+def _add(z, b):
+    for c in range(len(z)):
+        z[c] += z.dtype.type(b[c])

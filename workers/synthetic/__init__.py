@@ -1,0 +1,1 @@
+"""Seeded synthetic data, and its export as text."""
