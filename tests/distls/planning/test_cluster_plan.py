@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from distls.cli import cli
 from distls.columns.sharding import add_columns
-from distls.execution.dask.executor import start_local
+from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import group_items, run_group
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.network import SMALL, traffic_of
