@@ -165,7 +165,8 @@ class RowReader:
     def _add_answer(self, value: float) -> None:
         n = int(self.state[State.ANSWERS])
         if n == len(self.answers.values):
-            self.answers = Answers(*(np.resize(array, 2 * n) for array in self.answers))
+            starts, values = self.answers
+            self.answers = Answers(np.resize(starts, 2 * n), np.resize(values, 2 * n))
         self.answers.starts[n], self.answers.values[n] = self.state[State.START], value
         self.state[State.ANSWERS] = n + 1
 
