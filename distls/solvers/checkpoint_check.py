@@ -54,7 +54,7 @@ def check_state(solver: Any, state: Any, where: str) -> Any:
 
 def _makes_a_model(solver: Any, state: Any, where: str) -> bool:
     """Tell whether the weights of a state are a model of the fit's data."""
-    from distls.metadata_check import check_model  # it knows of models, which are made of states
+    from distls.model_check import check_model  # it knows of models, which are made of states
 
     problem, made = solver.problem, solver.weights(state)
     model = LinearModel(
@@ -103,11 +103,9 @@ def _wrong_design(solver: Any, state: Any) -> str | None:
     recipe = getattr(state, "recipe", None)
     if not recipe or recipe["kind"] == "columns":
         return None
-    from distls.metadata_check import takes
-
     n_features = solver.problem.shape[0]
     design = design_of({**recipe, "n_stages": 1}, state.arrays)[0]
-    return None if takes(design, n_features) else "its features"
+    return None if design.takes(n_features) else "its features"
 
 
 # -- shapes ----------------------------------------------------------------------------------------------
