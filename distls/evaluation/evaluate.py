@@ -201,8 +201,7 @@ def _reduced(
     merge: Callable[..., Any],
 ) -> Any:
     total = executor.reduce(lane, reading_lanes(dataset), merge=merge, shared=weights.readout())
-    assert sorted(total.blocks) == list(range(len(dataset)))
-    assert total.n_rows == dataset.meta.n_rows
+    total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
     return total
 
 
@@ -218,7 +217,8 @@ def _evaluated(
     if dataset.meta.target == "continuous":
         lane = partial(residual_lane, reference(dataset))
         total = _reduced(executor, dataset, weights, lane, merge_residuals)
-        return RegressionEvaluation(total.n_rows, total.squares / total.n_rows, total.spread / total.n_rows)
+        n_rows = total.ledger.n_rows
+        return RegressionEvaluation(n_rows, total.squares / n_rows, total.spread / n_rows)
     if dataset.meta.target == "multilabel":
         return _label_evaluation(executor, dataset, weights, loss, classes, codes)
     loss = scored_as(loss, weights.recipe)
@@ -239,10 +239,10 @@ def _label_evaluation(
     job = LabelJob(reference(dataset), loss, places, len(classes) + len(strange))
     total: LabelSum = _reduced(executor, dataset, weights, partial(label_lane, job), merge_labels)
     return LabelEvaluation(
-        n_rows=total.n_rows,
-        error=total.errors / total.n_rows,
+        n_rows=total.ledger.n_rows,
+        error=total.errors / total.ledger.n_rows,
         log_loss=total.loss_sum / total.known if loss in PROBABLE and total.known else None,
-        unknown=total.n_rows - total.known,
+        unknown=total.ledger.n_rows - total.known,
         classes=[*classes, *strange],
         counts=total.counts,
     )
@@ -252,10 +252,10 @@ def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str)
     n_outputs = max(len(classes), 1)
     confusion = np.stack([total.pairs // n_outputs, total.pairs % n_outputs, total.pair_counts], axis=1)
     return Evaluation(
-        n_rows=total.n_rows,
-        error=total.errors / total.n_rows,
+        n_rows=total.ledger.n_rows,
+        error=total.errors / total.ledger.n_rows,
         log_loss=total.loss_sum / total.known if loss in WITH_PROBABILITIES and total.known > 0 else None,
-        unknown=total.n_rows - int(total.known),
+        unknown=total.ledger.n_rows - int(total.known),
         classes=dataset.meta.classes,
         predicted_classes=classes,
         confusion=confusion,
@@ -405,14 +405,14 @@ class Evaluator:
         if not problem.ranks:
             return weights
         dataset = problem.dataset
-        job = ThresholdJob(self._data, None if not dataset.meta.weighted else problem.row_weight_by_class)
+        job = ThresholdJob(self._data, problem.row_weights)
         sums: ThresholdSums = self._executor.reduce(
             partial(threshold_lane, job),
             reading_lanes(dataset),
             merge=merge_thresholds,
             shared=weights.readout(),
         )
-        assert sums.n_rows == dataset.meta.n_rows
+        sums.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
         slope, constant = fitted_threshold(sums)
         w = weights.coefficients
         with single_threaded_blas():
@@ -464,7 +464,7 @@ class Evaluator:
         return {
             "objective": value,
             "certificate": _certificate(problem, weights, replace(total), value),
-            "eval_bytes_read": total.reads.bytes_read,
+            "eval_bytes_read": total.ledger.bytes_read,
         }
 
     def gradient(self, weights: Weights) -> NDArray[np.float64]:
@@ -473,17 +473,15 @@ class Evaluator:
         return np.asarray(total.gradient / total.weight_sum)
 
     def _summed(self, weights: Weights, *, with_gradient: bool) -> GradientSum:
-        problem = self._problem
-        by_class = problem.row_weight_by_class
-        plain = not problem.dataset.meta.weighted and bool(np.all(by_class == 1.0))
-        job = GradientJob(self._data, problem.loss, None if plain else by_class, with_gradient)
+        problem, dataset = self._problem, self._problem.dataset
+        job = GradientJob(self._data, problem.loss, problem.row_weights, with_gradient)
         total: GradientSum = self._executor.reduce(
             partial(gradient_lane, job),
-            reading_lanes(problem.dataset),
+            reading_lanes(dataset),
             merge=merge_gradients,
             shared=weights.readout(every_feature=with_gradient),
         )
-        assert total.n_rows == problem.dataset.meta.n_rows
+        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
         return total
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.storage.model.model import used_rows
 from distls.workers.prediction.predictor import Readout
+from distls.workers.rounds.ledger import Ledger
 
 __all__ = ["Refit", "RoundReport", "Solver", "State", "Status", "Weights"]
 
@@ -148,6 +149,41 @@ class RoundReport:
     details: dict[str, Any] | None = None
     notes: list[str] | None = None
     preliminary: bool | None = None
+
+    @classmethod
+    def of(
+        cls,
+        ledger: Ledger,
+        loss_sum: float,
+        errors: int | None,
+        *,
+        averaging: dict[str, float] | None = None,
+        details: dict[str, Any] | None = None,
+        preliminary: bool | None = None,
+    ) -> Self:
+        """Return the report of a round from its ledger.
+
+        Parameters
+        ----------
+        loss_sum : float
+            Over the ledger's rows.
+        errors : int or None
+            Rows predicted wrong.
+        """
+        return cls(
+            running_loss=loss_sum / ledger.n_rows,
+            running_error=None if errors is None else errors / ledger.n_rows,
+            n_rows=ledger.n_rows,
+            bytes_read=ledger.bytes_read,
+            cached_bytes=ledger.cached_bytes,
+            kernel_seconds=ledger.kernel_seconds,
+            wait_seconds=ledger.wait_seconds,
+            averaging=averaging,
+            worker_seconds=ledger.worker_seconds,
+            worker_peaks=ledger.worker_peaks,
+            details=details,
+            preliminary=preliminary,
+        )
 
 
 S = TypeVar("S", bound=State)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,9 @@ from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_r
 from distls.workers.losses.registry import LOG_LOSSES, LOSSES
 from distls.workers.losses.targets import is_codes, slice_rows, slopes_of
 from distls.workers.prediction.predictor import Readout, linear_view, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger
 from distls.workers.stochastic.lane_task import row_weights
 
 __all__ = [
@@ -57,33 +58,30 @@ class ScoreSum:
 
     Attributes
     ----------
-    n_rows, errors : int
-        Rows of unknown labels count as errors.
+    errors : int
+        Rows predicted wrong; those of unknown labels are.
     known : float
         Rows whose label the model knows.
     loss_sum : float
         Over those rows.
     pairs, pair_counts : int64 arrays of shape (m,)
         The confusion matrix: ``class of the data * n_outputs + predicted code``, increasing, and how often.
-    blocks : list of int
-    bytes_read : int
+    ledger : Ledger
     """
 
-    n_rows: int
     errors: int
     known: float
     loss_sum: float
     pairs: NDArray[np.int64]
     pair_counts: NDArray[np.int64]
-    blocks: list[int]
-    reads: ReadStats
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 def score_lane(job: ScoreJob, readout: Readout, lane: Lane) -> ScoreSum:
     """Score one lane's partitions: with the log loss where the model has probabilities."""
     loss = LOG_LOSSES[job.loss] if job.loss in LOG_LOSSES else LOSSES[job.loss]
-    reads, total = ReadStats(), None
-    for index, part in stream(job.data, lane.blocks, reads):
+    ledger, total = Ledger(), None
+    for index, part in stream(job.data, lane.blocks, ledger):
         x, weights, intercept = linear_view(readout, part.x)
         count = n_rows_of(x)
         predicted = np.empty(count, np.int32)
@@ -92,13 +90,12 @@ def score_lane(job: ScoreJob, readout: Readout, lane: Lane) -> ScoreSum:
         )
         keys = part.y.astype(np.int64) * len(intercept) + predicted
         pairs, counts = np.unique(keys, return_counts=True)
-        block = ScoreSum(
-            count, int(errors), float(known), float(loss_sum), pairs, counts, [index], ReadStats()
-        )
+        block = ScoreSum(int(errors), float(known), float(loss_sum), pairs, counts)
+        ledger.count(index, count)
         total = block if total is None else merge_scores(total, block)
     empty = np.empty(0, np.int64)
-    total = total or ScoreSum(0, 0, 0.0, 0.0, empty, empty, [], ReadStats())
-    return replace(total, reads=reads)
+    total = total or ScoreSum(0, 0.0, 0.0, empty, empty)
+    return replace(total, ledger=ledger)
 
 
 def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
@@ -108,14 +105,12 @@ def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
     counts = np.zeros(len(pairs), np.int64)
     np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))
     return ScoreSum(
-        left.n_rows + right.n_rows,
         left.errors + right.errors,
         left.known + right.known,
         left.loss_sum + right.loss_sum,
         pairs,
         counts,
-        left.blocks + right.blocks,
-        left.reads.merge(right.reads),
+        left.ledger.merge(right.ledger),
     )
 
 
@@ -148,16 +143,14 @@ class GradientSum:
     loss_sum, weight_sum : float
     gradient : float64 array of shape (n_features, n_outputs), or (0, n_outputs) without gradient
     intercept_gradient : float64 array of shape (n_outputs,)
-    n_rows : int
-    reads : ReadStats
+    ledger : Ledger
     """
 
     loss_sum: float
     weight_sum: float
     gradient: NDArray[np.float64]
     intercept_gradient: NDArray[np.float64]
-    n_rows: int
-    reads: ReadStats
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 def gradient_lane(job: GradientJob, readout: Readout, lane: Lane) -> GradientSum:
@@ -165,14 +158,14 @@ def gradient_lane(job: GradientJob, readout: Readout, lane: Lane) -> GradientSum
     shape = readout.weights.shape
     gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
     intercept_gradient = np.zeros(shape[1])
-    total = GradientSum(0.0, 0.0, gradient, intercept_gradient, 0, ReadStats())
-    for _, part in stream(job.data, lane.blocks, total.reads):
+    total = GradientSum(0.0, 0.0, gradient, intercept_gradient)
+    for index, part in stream(job.data, lane.blocks, total.ledger):
         weight = row_weights(part, job.class_weight)
         add = _add_classes if is_codes(part.y) else _add_others
         loss_sum, weight_sum = add(job, readout, part, weight, total)
         total.loss_sum += loss_sum
         total.weight_sum += weight_sum
-        total.n_rows += n_rows_of(part.x)
+        total.ledger.count(index, n_rows_of(part.x))
     return total
 
 
@@ -223,6 +216,5 @@ def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:
         left,
         loss_sum=left.loss_sum + right.loss_sum,
         weight_sum=left.weight_sum + right.weight_sum,
-        n_rows=left.n_rows + right.n_rows,
-        reads=left.reads.merge(right.reads),
+        ledger=left.ledger.merge(right.ledger),
     )

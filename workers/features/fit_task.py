@@ -11,7 +11,7 @@ from distls.storage.rows import CsrRows, Rows, n_rows_of, take_rows
 from distls.workers.features.design import Design, blocks
 from distls.workers.linear_algebra.gram import GramSum, column_sums
 from distls.workers.linear_algebra.packed_triangle import packed_size
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.lane_task import row_weights
@@ -65,7 +65,7 @@ def moments_lane(job: MomentsJob, _: None, lane: Lane) -> RowMoments:
     m = job.design.width(open_ref(job.data).meta.n_features)
     total = RowMoments(np.zeros(packed_size(m)), np.zeros(m))
     pending = GramSum(total.gram, dtype=np.dtype(np.float64))
-    for _index, part in stream(job.data, lane.blocks, ReadStats()):
+    for _index, part in stream(job.data, lane.blocks):
         weight = row_weights(part, job.class_weight)
         for rows, features in blocks(job.design, part.x, np.dtype(np.float64)):
             own = weight[rows] if len(weight) else None
@@ -87,7 +87,7 @@ def merge_moments(left: RowMoments, right: RowMoments) -> RowMoments:
 def count_lane(data: DatasetRef, _: None, lane: Lane) -> NDArray[np.int64]:
     """Return how many of one lane's rows are not zero in each column, shape (n_features,)."""
     total = np.zeros(open_ref(data).meta.n_features, np.int64)
-    for _index, part in stream(data, lane.blocks, ReadStats()):
+    for _index, part in stream(data, lane.blocks):
         total += _counts(part.x, len(total))
     return total
 
@@ -133,6 +133,6 @@ def sampled_rows(job: SampleJob, _: None, share: tuple[int, int]) -> Rows:
     """Return the sampled rows of one partition."""
     index, count = share
     generator = rng(job.seed, Purpose.PREPARE, 1, index)
-    ((_index, part),) = stream(job.data, [index], ReadStats())
+    ((_index, part),) = stream(job.data, [index])
     chosen = np.sort(generator.choice(n_rows_of(part.x), count, replace=False))
     return take_rows(part.x, chosen)

@@ -12,7 +12,7 @@ from distls.storage.rows import n_rows_of
 from distls.workers.losses.registry import probabilities
 from distls.workers.losses.targets import THRESHOLDS
 from distls.workers.prediction.predictor import Readout, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.rounds.block_stream import DatasetRef, stream
 
 __all__ = ["PredictJob", "Predicted", "predict_block", "sigmoids", "top_classes"]
 
@@ -60,7 +60,7 @@ class Predicted(NamedTuple):
 
 def predict_block(job: PredictJob, readout: Readout, index: int) -> Predicted:
     """Predict partition `index`."""
-    ((_, part),) = stream(job.data, [index], ReadStats())
+    ((_, part),) = stream(job.data, [index])
     n_rows, dtype = n_rows_of(part.x), readout.weights.dtype
     if job.target == "continuous":
         values = np.empty((n_rows, len(readout.intercept)), dtype)

@@ -146,9 +146,7 @@ class BlockCoordinateDescent:
             self.plan.cache_bytes,
             columns=self._shards.digest,
         )
-        by_class = problem.row_weight_by_class
-        plain = not dataset.meta.weighted and bool(np.all(by_class == 1.0))
-        self._class_weight = None if plain else by_class
+        self._class_weight = problem.row_weights
 
     def _planned(self, memory: MemoryBudget) -> Plan:
         """Return the plan; where it does not fit, say what could be done without."""
@@ -262,12 +260,10 @@ class BlockCoordinateDescent:
         """Return the lanes in which partitions are read."""
         return [Lane(i, blocks) for i, blocks in enumerate(self._row_lanes)]
 
-    def check_cover(self, shards: list[int]) -> None:
-        """Every shard exactly once."""
-        if sorted(shards) != list(range(len(self._shards))):
-            raise DistlsError(
-                f"a round covered {len(shards)} column shards instead of {len(self._shards)}; resume the run"
-            )
+    @property
+    def n_shards(self) -> int:
+        """Column shards of the data."""
+        return len(self._shards)
 
     @property
     def shard_bytes(self) -> int:
@@ -378,8 +374,7 @@ class _Round:
         return SparseWeights(columns, state.weights[columns], state.intercept)
 
     def _checked(self, sums: MarginSums) -> MarginSums:
-        if sums.n_rows != self._n or sorted(sums.blocks) != list(range(len(self._problem.dataset))):
-            raise DistlsError(f"a round covered {sums.n_rows} rows instead of {self._n}; resume the run")
+        sums.ledger.check_cover(range(len(self._problem.dataset)), self._n)
         return sums
 
     def _sweep(self) -> LaneSweeps:
@@ -389,7 +384,7 @@ class _Round:
         job = self._solver.sweep_job(self._margins, state)
         weights = self._sent(state)
         swept = self._executor.reduce(partial(sweep_lane, job), lanes, merge=merge_sweeps, shared=weights)
-        self._solver.check_cover(swept.blocks)
+        swept.ledger.check_cover(range(self._solver.n_shards), 0, "column shards")
         return swept
 
     def _value(self, loss_sum: float, weights: NDArray[Any]) -> float:
@@ -472,17 +467,10 @@ class _Round:
         )
 
     def _report(self, scored: MarginSums, swept: LaneSweeps, state: BcdState) -> RoundReport:
-        reads = scored.reads.merge(swept.reads)
-        return RoundReport(
-            running_loss=float(scored.losses[0]) / self._n,
-            running_error=scored.errors / self._n,
-            n_rows=self._n,
-            bytes_read=reads.bytes_read,
-            cached_bytes=reads.cached_bytes,
-            kernel_seconds=scored.kernel_seconds + swept.kernel_seconds,
-            wait_seconds=reads.wait_seconds,
-            worker_seconds=_added(scored.busy, swept.busy),
-            worker_peaks=scored.peaks | swept.peaks,
+        return RoundReport.of(
+            scored.ledger.merge(swept.ledger),
+            float(scored.losses[0]),
+            scored.errors,
             details={
                 **self._details,
                 "violation": float(swept.totals[_T.violation]),
@@ -495,7 +483,3 @@ class _Round:
             },
             preliminary=(self._solver.params["debias"] is not None and not state.refit) or None,
         )
-
-
-def _added(left: dict[str, float], right: dict[str, float]) -> dict[str, float]:
-    return {name: left.get(name, 0.0) + right.get(name, 0.0) for name in sorted({*left, *right})}

@@ -308,15 +308,9 @@ class Cls:
 
     def _report(self, residuals: BlockSums, fitted: BlockSums) -> RoundReport:
         """Return what both reads cost; loss and error are those of the predictions before the round."""
-        report, other = self._reader.report(residuals), self._reader.report(fitted)
-        names = ("n_rows", "bytes_read", "cached_bytes", "kernel_seconds", "wait_seconds")
-        sums = {name: getattr(report, name) + getattr(other, name) for name in names}
-        seconds = {
-            worker: report.worker_seconds.get(worker, 0.0) + other.worker_seconds.get(worker, 0.0)
-            for worker in {**report.worker_seconds, **other.worker_seconds}
-        }
-        peaks = {**report.worker_peaks, **other.worker_peaks}
-        return replace(report, **sums, worker_seconds=seconds, worker_peaks=peaks)
+        report = self._reader.report(residuals)
+        both = self._reader.report(replace(residuals, ledger=residuals.ledger.merge(fitted.ledger)))
+        return replace(both, running_loss=report.running_loss, running_error=report.running_error)
 
     def status(self, state: ClsState) -> Status:
         """Tell whether all rounds are done, or change nothing any more."""

@@ -181,9 +181,7 @@ class Stochastic:
         self._averages = params.get("average", "none")
         self._initial = initial
         self._retired: NDArray[np.float64] | None = None
-        by_class = problem.row_weight_by_class
-        plain = not dataset.meta.weighted and bool(np.all(by_class == 1.0))
-        self._class_weight = None if plain else by_class
+        self._class_weight = problem.row_weights
 
     def _parts(self) -> tuple[int, int]:
         """Return into how many parts a pass may be cut, and how many of them a round takes at most.
@@ -284,7 +282,8 @@ class Stochastic:
         job = self._job(state, self._update(state))
         starts = self._lane_starts(state)
         result = executor.reduce(partial(train_lane, job), starts, merge=merge_lanes, shared=state.lane)
-        _check_cover(result, starts, self.problem)
+        blocks = [block for start in starts for block in start.lane.blocks]
+        result.ledger.check_cover(blocks, int(self.problem.dataset.table.rows[blocks].sum()))
         following = self._advance(state, result)
         return following, replace(self._report(result, job), details=details)
 
@@ -393,7 +392,7 @@ class Stochastic:
 
     def _advance(self, state: StochasticState, result: LaneResult) -> StochasticState:
         stored, end = self.problem.dataset.stored_bytes, self._end(state)
-        passes = state.passes + float(stored[result.blocks].sum() / stored.sum())
+        passes = state.passes + float(stored[result.ledger.blocks].sum() / stored.sum())
         if end == self.parts:
             passes, end = math.floor(state.passes) + 1.0, 0  # whole passes are whole numbers
         following = StochasticState(
@@ -445,25 +444,15 @@ class Stochastic:
         averaging = None
         if self.sample is not None:
             data, readout = replace(self.data, cache_bytes=0), job.readout(job.update, result.arrays)
-            after = mean_loss(data, self.sample, self.problem.loss, readout, result.reads)
+            after = mean_loss(data, self.sample, self.problem.loss, readout, result.ledger)
             averaging = {
-                "loss_before": result.sample_loss / result.n_rows,
+                "loss_before": result.sample_loss / result.ledger.n_rows,
                 "loss_after": after,
-                "penalty": after - result.sample_loss / result.n_rows,
+                "penalty": after - result.sample_loss / result.ledger.n_rows,
                 "spread": _relative_spread(result),
             }
-        return RoundReport(
-            running_loss=result.loss_sum / result.n_rows,
-            running_error=None if self.problem.target == "continuous" else result.errors / result.n_rows,
-            n_rows=result.n_rows,
-            bytes_read=result.reads.bytes_read,
-            cached_bytes=result.reads.cached_bytes,
-            kernel_seconds=result.kernel_seconds,
-            wait_seconds=result.reads.wait_seconds,
-            averaging=averaging,
-            worker_seconds=result.busy,
-            worker_peaks=result.peaks,
-        )
+        errors = None if self.problem.target == "continuous" else result.errors
+        return RoundReport.of(result.ledger, result.loss_sum, errors, averaging=averaging)
 
     def status(self, state: StochasticState) -> Status:
         """Tell whether the weights are finite."""
@@ -532,15 +521,4 @@ class Olbfgs(Stochastic):
 def _relative_spread(result: LaneResult) -> float:
     """Return the lanes' mean distance from their mean, relative to its size."""
     size = float(np.square(result.arrays[0], dtype=np.float64).sum())
-    return math.sqrt(result.spread / result.n_rows / size) if size else 0.0
-
-
-def _check_cover(result: LaneResult, starts: list[LaneStart], problem: Problem) -> None:
-    """Every partition of the round exactly once, every row counted."""
-    expected = sorted(block for start in starts for block in start.lane.blocks)
-    n_rows = int(problem.dataset.table.rows[expected].sum()) if expected else 0
-    if sorted(result.blocks) != expected or result.n_rows != n_rows or len(result.times) != len(starts):
-        raise DistlsError(
-            f"a round covered {len(result.blocks)} partitions and {result.n_rows} rows instead of {len(expected)} "
-            f"and {n_rows}; resume the run"
-        )
+    return math.sqrt(result.spread / result.ledger.n_rows / size) if size else 0.0
