@@ -34,10 +34,10 @@ import scipy.sparse as sp
 import distls
 from distls.evaluation.evaluate import score
 from distls.execution.serial import SerialExecutor
+from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State, Status, Weights
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import CsrRows
-from distls.training.callbacks import Callback, FitStart, RoundEvent
 
 BLOCK = 2048  # rows of a partition: accuracy is taken after whole partitions
 EVERY = 4 * BLOCK  # iterations between evaluations

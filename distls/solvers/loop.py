@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from distls.execution.executor import Executor
+from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import RoundReport, Solver, State, Status, Weights
 from distls.storage.filesystem.safe_read import making_sense
-from distls.training.callbacks import Callback, RoundEvent
 
 __all__ = ["Limits", "Progress", "Solution", "progress_of", "solve"]
 

@@ -18,6 +18,7 @@ from distls.memory_plan import check_workers
 from distls.methods.registry import Method, method_named
 from distls.problem import Problem
 from distls.solvers.checkpoint_check import check_state
+from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
 from distls.solvers.solver import Status, Weights
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -26,7 +27,7 @@ from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.model.model import LinearModel, load_model, save_model, used_rows
-from distls.training.callbacks import Callback, Checkpointer, EventLog, FitStart
+from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import check_setting, configure, make_solver, open_expected, settled
 from distls.training.regularization_path import following, is_path, settings_of_path
 from distls.training.run_folder import Run

@@ -14,10 +14,11 @@ import pytest
 
 import distls.solvers.loop
 from distls.execution.serial import SerialExecutor
+from distls.solvers.events import RoundEvent
 from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
 from distls.solvers.solver import RoundReport, State, Status, Weights
 from distls.storage.errors import FormatError
-from distls.training.callbacks import History, RoundEvent
+from distls.training.callbacks import History
 
 
 @dataclass

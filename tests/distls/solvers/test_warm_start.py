@@ -12,11 +12,11 @@ from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict
+from distls.solvers.events import RoundEvent, SilentCallback
 from distls.solvers.least_squares.stagewise_state import StagewiseState, base_of, block_of
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
-from distls.training.callbacks import RoundEvent, _Quiet
 from distls.workers.least_squares.block_task import predict_block
 from distls.workers.prediction.predictor import Readout, linear_view
 
@@ -64,7 +64,7 @@ class TestCls(WarmContract):
         assert self.fit(dataset, seed=1).model.sha256 == undisturbed
 
 
-class Last(_Quiet):
+class Last(SilentCallback):
     """Keeps the newest state, and lets the kept predictions get lost after every round."""
 
     state: StagewiseState
