@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows
 from distls.workers.losses.targets import THRESHOLDS, indicators, slice_rows, slopes_of
-from distls.workers.prediction.predictor import Readout, score_pieces
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
@@ -63,13 +63,14 @@ class LabelSum:
     ledger: Ledger
 
 
-def label_lane(job: LabelJob, readout: Readout, lane: Lane) -> LabelSum:
+def label_lane(job: LabelJob, predictor: LinearPredictor, lane: Lane) -> LabelSum:
     """Compare the sets predicted for one lane's rows with their labels."""
     ledger = Ledger()
     total = LabelSum(0, 0, 0.0, np.zeros((job.n_labels, 3), np.int64), Ledger())
     for index, part in stream(job.data, lane.blocks, ledger):
         pieces = (
-            _compared(job, slice_rows(part.y, rows), values) for rows, values in score_pieces(readout, part.x)
+            _compared(job, slice_rows(part.y, rows), values)
+            for rows, values in score_pieces(predictor, part.x)
         )
         total = reduce(merge_labels, pieces, total)
         ledger.blocks.append(index)

@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.prediction.predictor import Readout, score_pieces
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
@@ -35,12 +35,12 @@ class ResidualSum:
     ledger: Ledger
 
 
-def residual_lane(data: DatasetRef, readout: Readout, lane: Lane) -> ResidualSum:
+def residual_lane(data: DatasetRef, predictor: LinearPredictor, lane: Lane) -> ResidualSum:
     """Compare the predictions for one lane's rows with their targets."""
-    ledger, zero = Ledger(), np.zeros(len(readout.intercept))
+    ledger, zero = Ledger(), np.zeros(len(predictor.intercept))
     total = ResidualSum(zero, zero, zero, Ledger())
     for index, part in stream(data, lane.blocks, ledger):
-        pieces = (_compared(part.y[rows], values) for rows, values in score_pieces(readout, part.x))
+        pieces = (_compared(part.y[rows], values) for rows, values in score_pieces(predictor, part.x))
         total = reduce(merge_residuals, pieces, total)
         ledger.blocks.append(index)
     return replace(total, ledger=ledger.merge(total.ledger))

@@ -18,7 +18,7 @@ from distls.storage.rows import Rows, concatenate_rows, n_rows_of, take_rows
 from distls.workers.linear_algebra.score_kernels import evaluate_rows, scores
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import is_codes, slopes_of
-from distls.workers.prediction.predictor import Readout, linear_view
+from distls.workers.prediction.predictor import LinearPredictor, linear_view
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.runtime.rng import Purpose, rng
@@ -58,12 +58,12 @@ def mean_loss(
     data: DatasetRef,
     sample: SampleRef,
     loss: str,
-    readout: Readout,
+    predictor: LinearPredictor,
     ledger: Ledger,
 ) -> float:
     """Return the mean loss of a model over the sample; the first call in a process reads it."""
     x, y = _rows_of(data, sample, ledger)
-    total, count = evaluate_targets(x, y, np.empty(0, np.float64), loss, readout)
+    total, count = evaluate_targets(x, y, np.empty(0, np.float64), loss, predictor)
     return float(total / count) if count else 0.0
 
 
@@ -72,10 +72,10 @@ def evaluate_targets(
     y: NDArray[Any],
     weight: NDArray[np.float64],
     loss: str,
-    readout: Readout,
+    predictor: LinearPredictor,
 ) -> tuple[float, float]:
     """Return the sums of s_i * loss_i and of s_i, for class codes or for numbers."""
-    x, weights, intercept = linear_view(readout, x)
+    x, weights, intercept = linear_view(predictor, x)
     if is_codes(y):
         total, count, _ = evaluate_rows(x, y, weight, LOSSES[loss], weights, intercept, np.empty(0, np.int32))
         return float(total), float(count)

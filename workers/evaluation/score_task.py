@@ -12,7 +12,7 @@ from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_rows
 from distls.workers.losses.registry import LOG_LOSSES, LOSSES
 from distls.workers.losses.targets import is_codes, slice_rows, slopes_of
-from distls.workers.prediction.predictor import Readout, linear_view, score_pieces
+from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
@@ -77,12 +77,12 @@ class ScoreSum:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def score_lane(job: ScoreJob, readout: Readout, lane: Lane) -> ScoreSum:
+def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSum:
     """Score one lane's partitions: with the log loss where the model has probabilities."""
     loss = LOG_LOSSES[job.loss] if job.loss in LOG_LOSSES else LOSSES[job.loss]
     ledger, total = Ledger(), None
     for index, part in stream(job.data, lane.blocks, ledger):
-        x, weights, intercept = linear_view(readout, part.x)
+        x, weights, intercept = linear_view(predictor, part.x)
         count = n_rows_of(x)
         predicted = np.empty(count, np.int32)
         loss_sum, known, errors = evaluate_rows(
@@ -153,16 +153,16 @@ class GradientSum:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def gradient_lane(job: GradientJob, readout: Readout, lane: Lane) -> GradientSum:
+def gradient_lane(job: GradientJob, predictor: LinearPredictor, lane: Lane) -> GradientSum:
     """Sum loss and gradient over one lane's partitions; the gradient that of a plain linear model only."""
-    shape = readout.weights.shape
+    shape = predictor.coefficients.shape
     gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
     intercept_gradient = np.zeros(shape[1])
     total = GradientSum(0.0, 0.0, gradient, intercept_gradient)
     for index, part in stream(job.data, lane.blocks, total.ledger):
         weight = row_weights(part, job.class_weight)
         add = _add_classes if is_codes(part.y) else _add_others
-        loss_sum, weight_sum = add(job, readout, part, weight, total)
+        loss_sum, weight_sum = add(job, predictor, part, weight, total)
         total.loss_sum += loss_sum
         total.weight_sum += weight_sum
         total.ledger.count(index, n_rows_of(part.x))
@@ -170,10 +170,14 @@ def gradient_lane(job: GradientJob, readout: Readout, lane: Lane) -> GradientSum
 
 
 def _add_classes(
-    job: GradientJob, readout: Readout, part: Partition, weight: NDArray[np.float64], total: GradientSum
+    job: GradientJob,
+    predictor: LinearPredictor,
+    part: Partition,
+    weight: NDArray[np.float64],
+    total: GradientSum,
 ) -> tuple[float, float]:
     """Add the gradient of rows with classes, where asked for; return the sums of losses and of weights."""
-    x, weights, intercept = linear_view(readout, part.x)
+    x, weights, intercept = linear_view(predictor, part.x)
     given = x, part.y, weight, LOSSES[job.loss], weights, intercept
     sums = (
         add_gradient(*given, total.gradient, total.intercept_gradient)
@@ -184,11 +188,15 @@ def _add_classes(
 
 
 def _add_others(
-    job: GradientJob, readout: Readout, part: Partition, weight: NDArray[np.float64], total: GradientSum
+    job: GradientJob,
+    predictor: LinearPredictor,
+    part: Partition,
+    weight: NDArray[np.float64],
+    total: GradientSum,
 ) -> tuple[float, float]:
     """Do the same for rows with sets of labels or with numbers, piece by piece."""
     loss_sum, weight_sum = 0.0, 0.0
-    for rows, values in score_pieces(readout, part.x):
+    for rows, values in score_pieces(predictor, part.x):
         slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), weight[rows])
         loss_sum += slopes.loss_sum
         weight_sum += slopes.weight_sum

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import n_rows_of
 from distls.workers.losses.targets import indicators, slice_rows
-from distls.workers.prediction.predictor import PIECE_BYTES, Readout, score_pieces
+from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
@@ -75,13 +75,13 @@ def threshold_bytes(k: int) -> int:
     return 3 * 8 * (k + 1) ** 2 + 8 * PIECE_BYTES
 
 
-def threshold_lane(job: ThresholdJob, readout: Readout, lane: Lane) -> ThresholdSums:
+def threshold_lane(job: ThresholdJob, predictor: LinearPredictor, lane: Lane) -> ThresholdSums:
     """Sum over one lane's rows."""
-    size = len(readout.intercept) + 1
+    size = len(predictor.intercept) + 1
     total = ThresholdSums(np.zeros((size, size)), np.zeros(size), Ledger())
     for index, part in stream(job.data, lane.blocks, total.ledger):
         weight = row_weights(part, job.row_weight)
-        for rows, scores in score_pieces(readout, part.x):
+        for rows, scores in score_pieces(predictor, part.x):
             features = np.ones((len(scores), size))
             features[:, :-1] = scores
             cuts = best_cuts(features[:, :-1], indicators(slice_rows(part.y, rows), size - 1))

@@ -17,7 +17,7 @@ from distls.workers.features.design import blocks, design_of
 from distls.workers.linear_algebra.score_kernels import add_gradient
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import is_codes, slice_rows
-from distls.workers.prediction.predictor import Readout
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
@@ -59,7 +59,8 @@ class StochasticJob:
     sample : SampleRef or None
         Where the lanes' weights are judged before they are averaged.
     recipe, arrays : dicts
-        Of generated features, as `distls.workers.prediction.predictor.Readout` has them; empty for the rows themselves.
+        Of generated features, as `distls.workers.prediction.predictor.LinearPredictor` has them; empty for the rows
+        themselves.
     dtype : str
         Of generated features.
     """
@@ -75,9 +76,9 @@ class StochasticJob:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     dtype: str = "float32"
 
-    def readout(self, update: Update, arrays: Arrays) -> Readout:
+    def predictor(self, update: Update, arrays: Arrays) -> LinearPredictor:
         """Return what scores rows with an update's arrays."""
-        return Readout(*update.model(arrays), self.recipe, self.arrays)
+        return LinearPredictor(*update.model(arrays), self.recipe, self.arrays)
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,8 @@ def _train(job: StochasticJob, start: Arrays, item: LaneStart, ledger: Ledger) -
     arrays = learner.arrays()
     sample_loss = 0.0
     if job.sample is not None:
-        readout = job.readout(job.update, arrays)
-        sample_loss = ledger.n_rows * mean_loss(job.data, job.sample, job.update.loss, readout, ledger)
+        predictor = job.predictor(job.update, arrays)
+        sample_loss = ledger.n_rows * mean_loss(job.data, job.sample, job.update.loss, predictor, ledger)
     return LaneResult(
         arrays=arrays,
         tail=tail,
@@ -258,14 +259,14 @@ def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
     for index, part, rows in _between(job, trial.blocks, 0, trial.n_rows):
         order = rng(job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
         _learn(job, learner, part, rows.start + order)
-    readout = job.readout(trial.update, learner.arrays())
+    predictor = job.predictor(trial.update, learner.arrays())
     loss_sum, weight_sum = 0.0, 0.0
     for _, part, rows in _between(job, trial.blocks, trial.n_rows, 2 * trial.n_rows):
         x, y, weight = slice_rows(part.x, rows), part.y[rows], row_weights(part, job.class_weight)[rows]
-        loss, total = evaluate_targets(x, y, weight, trial.update.loss, readout)
+        loss, total = evaluate_targets(x, y, weight, trial.update.loss, predictor)
         loss_sum, weight_sum = loss_sum + loss, weight_sum + total
     with np.errstate(over="ignore", invalid="ignore"):
-        penalty = trial.update.alpha * trial.update.penalty_of(readout.weights)
+        penalty = trial.update.alpha * trial.update.penalty_of(predictor.coefficients)
         value = loss_sum / weight_sum + penalty if weight_sum > 0 else penalty
     return value if math.isfinite(value) else math.inf
 
@@ -366,6 +367,6 @@ def warm_up(types: KernelTypes, update: Update) -> None:
     for array in learner.arrays():
         merge_mean(array.reshape(-1), array.reshape(-1).copy(), 0.5)
     weights, intercept = update.model(arrays)
-    evaluate_targets(x, y, none, types.loss, Readout(weights, intercept))
+    evaluate_targets(x, y, none, types.loss, LinearPredictor(weights, intercept))
     if types.loss != "perceptron" and types.target != "continuous":
         add_gradient(x, y, none, LOSSES[types.loss], weights, intercept, np.zeros((1, 2)), np.zeros(2))

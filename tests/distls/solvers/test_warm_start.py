@@ -18,7 +18,7 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.workers.least_squares.block_task import predict_block
-from distls.workers.prediction.predictor import Readout, linear_view
+from distls.workers.prediction.predictor import LinearPredictor, linear_view
 
 FOURIER = {"features": "fourier", "bandwidth": 2.0}
 FIRST = {"loss": "softmax", "alpha": 1e-4}
@@ -98,8 +98,8 @@ def test_stages_fit_what_the_initial_model_has_left(tmp_path: Path, kind: str, i
             values = predict_block(block, DenseRows(x), values, 40)
         scores.append(values)
     assert (model.recipe == {}) == (kind == "original")
-    readout = Readout(model.weights, model.intercept, model.recipe, model.arrays)
-    rows, weights, intercept = linear_view(readout, DenseRows(x))
+    predictor = LinearPredictor.of(model)
+    rows, weights, intercept = linear_view(predictor, DenseRows(x))
     np.testing.assert_allclose(
         rows.values @ weights + intercept, np.mean(scores, axis=0), rtol=1e-9, atol=1e-10
     )
@@ -195,6 +195,6 @@ def test_what_cannot_be_started_from(tmp_path: Path, method: str) -> None:
 
 
 def test_rows_beside_features_that_do_not_fit_are_refused() -> None:
-    readout = Readout(np.ones((5, 2)), np.zeros(2), {"n_features": 3, "rows": True}, {})
+    predictor = LinearPredictor(np.ones((5, 2)), np.zeros(2), {"n_features": 3, "rows": True}, {})
     with pytest.raises(FormatError, match="rows"):
-        linear_view(readout, DenseRows(np.ones((4, 3))))
+        linear_view(predictor, DenseRows(np.ones((4, 3))))
