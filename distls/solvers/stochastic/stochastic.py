@@ -22,7 +22,7 @@ from distls.memory_plan import Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import DesignState, OneBlock
-from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.stochastic.step_choice import (
     Facts,
     Recipe,
@@ -41,7 +41,8 @@ from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
-from distls.workers.features.design import PIECE_ROWS
+from distls.workers.features.design import PIECE_ROWS, design_of
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.runtime.rng import Purpose, rng
@@ -128,7 +129,7 @@ class StochasticState(DesignState):
         return super().join({**scalars, "lane": lane}, rest)
 
 
-class Stochastic:
+class Stochastic(Solver[StochasticState]):
     """The solver of all stochastic methods, which differ in `recipe_of`: what lanes are to do.
 
     Parameters
@@ -349,6 +350,23 @@ class Stochastic:
         sums = executor.reduce(partial(mean_lane, job), lanes, merge=merge_means, shared=self.problem.shape)
         return (*lane[:2], sums.x / sums.weight, sums.y / sums.weight, lane[4])
 
+    def fits(self, state: StochasticState) -> bool:
+        """See `Solver.fits`; the lanes' arrays are those of `init` already."""
+        first, width = self.init(), self.problem.shape[0]
+        if state.recipe:
+            width = design_of({**state.recipe, "n_stages": 1}, state.arrays)[0].width(width)
+        return (
+            state.times.shape == first.times.shape
+            and state.tail.shape == state.before.shape == first.tail.shape
+            and state.tail_intercept.shape == state.before_intercept.shape == first.tail_intercept.shape
+            and width == self.shape[0]
+            and 0 <= state.part < max(self.parts, 1)
+            and 1 <= state.interval <= max(self.longest, 1)
+            and (state.chosen is None or state.chosen < len(self.recipe.candidates))
+            # without averaging there is nothing to average
+            and bool(len(state.tail) or not (state.tail_steps or state.before_steps))
+        )
+
     def probe(self, block: int) -> None:
         """Train one partition in this process and forget it: what `plan` times."""
         state = StochasticState()
@@ -443,8 +461,8 @@ class Stochastic:
     def _report(self, result: LaneResult, job: StochasticJob) -> RoundReport:
         averaging = None
         if self.sample is not None:
-            data, readout = replace(self.data, cache_bytes=0), job.readout(job.update, result.arrays)
-            after = mean_loss(data, self.sample, self.problem.loss, readout, result.ledger)
+            data, predictor = replace(self.data, cache_bytes=0), job.predictor(job.update, result.arrays)
+            after = mean_loss(data, self.sample, self.problem.loss, predictor, result.ledger)
             averaging = {
                 "loss_before": result.sample_loss / result.ledger.n_rows,
                 "loss_after": after,
@@ -459,15 +477,16 @@ class Stochastic:
         finite = all(np.isfinite(array).all() for array in state.lane)
         return Status.RUNNING if finite else Status.DIVERGED
 
-    def weights(self, state: StochasticState) -> Weights:
+    def weights(self, state: StochasticState) -> Fitted:
         """Return the window's mean, or the last averaged weights without averaging of iterates."""
         steps, update = state.tail_steps + state.before_steps, self._update(state)
         recipe = {"n_features": self.problem.shape[0], "features": state.recipe} if state.recipe else {}
         if not steps:
-            return Weights(*update.model(state.lane), recipe, state.arrays)
+            return Fitted(LinearPredictor(*update.model(state.lane), recipe, state.arrays))
         mean = ((state.tail + state.before) / steps).astype(self.problem.dtype)
         intercept = (state.tail_intercept + state.before_intercept) / steps
-        return Weights(*update.model((mean, intercept, *state.lane[2:])), recipe, state.arrays)
+        model = update.model((mean, intercept, *state.lane[2:]))
+        return Fitted(LinearPredictor(*model, recipe, state.arrays))
 
 
 class Mcid(Stochastic):
