@@ -17,7 +17,7 @@ from contract import SolverContract, StopAfter, opened
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict, resume
-from distls.evaluation.evaluate import readout_of
+from distls.evaluation.evaluate import predictor_of
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import METHODS
 from distls.planning.fit_plan import plan_fit
@@ -86,7 +86,7 @@ def write_labels(path: Path, x: np.ndarray, y: np.ndarray) -> Dataset:
 
 def predictions(model: LinearModel, x: np.ndarray) -> np.ndarray:
     """Return the scores of a model."""
-    rows, _, _ = linear_view(readout_of(model), DenseRows(x))
+    rows, _, _ = linear_view(predictor_of(model), DenseRows(x))
     assert isinstance(rows, DenseRows)
     return rows.values
 
