@@ -147,20 +147,12 @@ def solve(
             state, report = solver.step(state, executor)
             progress.seconds += time.perf_counter() - started
             record = _record(state, report, progress)
-            status = Status.DIVERGED if _diverged(solver, state, report) else Status.RUNNING
-            if status == Status.RUNNING:
-                own = solver.status(state)
-                ended = own in _OWN_ENDS
-                last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
-                due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
-                if limits.eval_every and (due or last):
-                    progress.evaluated_at = state.passes
-                    fitted = solver.weights(state)
-                    _evaluate(evaluate, fitted, record, progress)
-                    if limits.patience is not None and _is_best(record, progress):
-                        best = fitted
-                        keep_best(fitted)
-                status = own if ended else _limit_met(limits, state, progress, record)
+            status = Status.DIVERGED
+            if math.isfinite(report.running_loss) and solver.status(state) != Status.DIVERGED:
+                status, new_best = _judged(solver, state, record, progress, limits, evaluate)
+                if new_best is not None:
+                    best = new_best
+                    keep_best(best)
             for callback in callbacks:
                 callback.on_round(RoundEvent(record, state, asdict(progress)))
             done = state, progress, record
@@ -202,8 +194,28 @@ def _limit_met(limits: Limits, state: State, progress: Progress, record: dict[st
     return Status.RUNNING
 
 
-def _diverged(solver: Solver[S], state: S, report: RoundReport) -> bool:
-    return not math.isfinite(report.running_loss) or solver.status(state) == Status.DIVERGED
+def _judged(
+    solver: Solver[S],
+    state: S,
+    record: dict[str, Any],
+    progress: Progress,
+    limits: Limits,
+    evaluate: Evaluate,
+) -> tuple[Status, Fitted | None]:
+    """Evaluate where it is due; return the status after a round, and under patience a new best predictor."""
+    own = solver.status(state)
+    ended = own in _OWN_ENDS
+    last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
+    due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
+    best = None
+    if limits.eval_every and (due or last):
+        progress.evaluated_at = state.passes
+        fitted = solver.weights(state)
+        _evaluate(evaluate, fitted, record, progress)
+        if limits.patience is not None and _is_best(record, progress):
+            best = fitted
+    # once more: an evaluation may have met the tolerance, or ended the patience
+    return own if ended else _limit_met(limits, state, progress, record), best
 
 
 def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:
