@@ -49,30 +49,7 @@ _DEFAULT_LANES = 2
 
 
 class BlockCoordinateDescent(Solver[BcdState]):
-    """The solver of `bcd`.
-
-    Parameters
-    ----------
-    problem : Problem
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
-    memory : MemoryBudget, optional
-    initial : LinearModel, optional
-        Starts from its weights instead of zero.
-    state : str, optional
-        Folder of the scores; without one there is a plan, but no training.
-
-    Raises
-    ------
-    MismatchError
-        The data have no column shards, or a model to start from does not fit.
-    MemoryPlanError
-        The job cannot fit.
-    ParameterError
-        There are fewer shards than lanes.
-    """
+    """The solver of `bcd`; parameters as of `SolverFactory`, and the data must have column shards."""
 
     state_type = BcdState
 

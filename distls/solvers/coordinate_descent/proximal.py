@@ -68,26 +68,7 @@ def sharp_constant(loss: str, k: int) -> float:
 
 
 class Proximal(Solver[ProximalState]):
-    """What FISTA and SpaRSA share.
-
-    Parameters
-    ----------
-    problem : Problem
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
-    memory : MemoryBudget, optional
-    initial : LinearModel, optional
-        Starts from its weights instead of zero.
-
-    Raises
-    ------
-    MismatchError
-        A model to start from does not fit.
-    MemoryPlanError
-        The job cannot fit.
-    """
+    """What FISTA and SpaRSA share; parameters as of `SolverFactory`."""
 
     state_type = ProximalState
     # points of a round, the last of which has a gradient
