@@ -22,7 +22,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from distls.solvers.solver import State, Status
+from distls.solvers.solver import S, State, Status
 from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import DistlsError, FormatError, MismatchError
 from distls.storage.filesystem.append_log import Lines
@@ -273,7 +273,7 @@ class Run:
         # in an object store, one that was being written has no description yet
         return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
-    def load_checkpoint(self, state_type: type[State]) -> tuple[State, dict[str, Any]] | None:
+    def load_checkpoint(self, state_type: type[S]) -> tuple[S, dict[str, Any]] | None:
         """Read the newest checkpoint, or None when there is none yet."""
         found = self.checkpoints()
         if not found:

@@ -29,7 +29,7 @@ from distls.solvers.least_squares.ridge_path import (
     grid_size,
     total_of,
 )
-from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import index_dtype
@@ -44,6 +44,7 @@ from distls.workers.least_squares.multi_point_task import (
     warm_up_products,
 )
 from distls.workers.linear_algebra.packed_triangle import unpacked
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.stochastic.lane_task import KernelTypes
@@ -446,11 +447,12 @@ class GeneralizedLeastSquares:
             return Status.DIVERGED
         return Status.CONVERGED if state.stage == _DONE else Status.RUNNING
 
-    def weights(self, state: GlsState) -> Weights:
+    def weights(self, state: GlsState) -> Fitted:
         """Return the last weights that are known to be better than all before."""
         theta = self._published(state)
         coefficients = np.ascontiguousarray(theta[self._first :], self.problem.dtype)
-        return Weights(coefficients, self._intercept(theta), alpha=state.alpha if self._path else None)
+        predictor = LinearPredictor(coefficients, self._intercept(theta))
+        return Fitted(predictor, alpha=state.alpha if self._path else None)
 
     def _published(self, state: GlsState) -> Array:
         """Return the candidate where the bound holds for certain; before any step is taken, a safe step."""
@@ -464,6 +466,26 @@ class GeneralizedLeastSquares:
                     step = self._metric(state).steps(state.best_gradient[:, 0], float(state.safe[0]))
                 return state.best[:, 0] - step
         return state.best[:, 0]
+
+    def fits(self, state: GlsState) -> bool:
+        """See `Solver.fits`: p fits, r of them running."""
+        n_features, k = self.problem.shape
+        m, p, r = n_features + self._first, len(state.running), int(state.running.sum())
+        own = [
+            getattr(state, f"{name}{part}").shape for name in ("best", "base") for part in ("", "_gradient")
+        ]
+        counted = ("running", "best_value", "base_value", "lipschitz", "safe", "momentum", "accepted")
+        return (
+            all(shape == (m, p, k) for shape in own)
+            and all(getattr(state, name).shape == (p,) for name in counted)
+            and state.best_held.shape == state.base_held.shape == (p, 2)
+            and state.candidate.shape in ((m, r, k), (m, p, k))
+            and state.ahead.shape in (state.candidate.shape, (0, 0, 0))
+            and state.bound.shape == state.candidate.shape[1:2]
+            and len(state.basis) in (0, m)
+            and len(state.gram) in (0, m, *state.basis.shape)
+            and state.alphas.ndim == 1
+        )
 
     def probe(self, block: int) -> None:
         """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""

@@ -17,10 +17,11 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
+from distls.solvers.coordinate_descent.bcd_round import Round
+from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError
-from distls.training.callbacks import _Quiet
 from distls.training.fitting import fit, resume
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
@@ -71,7 +72,7 @@ def small(tmp_path_factory):
     return with_columns(tmp_path_factory.mktemp("small") / "train", x, y), np.asarray(x.todense(), float), y
 
 
-class Details(_Quiet):
+class Details(SilentCallback):
     """Keeps the records of all rounds."""
 
     def __init__(self):
@@ -247,7 +248,7 @@ def test_what_is_kept_may_be_lost(small, tmp_path, lost):
     assert resume(run).model.sha256 == whole
 
 
-class _Removes(_Quiet):
+class _Removes(SilentCallback):
     """Empties RUN/state while the fit goes on."""
 
     def __init__(self, state):
@@ -269,10 +270,8 @@ def test_damaged_state_is_made_anew(small, tmp_path):
 
 def test_a_rise_is_an_error(small, monkeypatch):
     dataset, _, _ = small
-    from distls.solvers.coordinate_descent import bcd as module
-
-    honest = module._Round._value
-    monkeypatch.setattr(module._Round, "_value", lambda self, *given: honest(self, *given) - 1.0)
+    honest = Round._value
+    monkeypatch.setattr(Round, "_value", lambda self, *given: honest(self, *given) - 1.0)
     with pytest.raises(DistlsError, match=r"round 1: the objective rose from 2 to "):
         fit("bcd", dataset, params={"alpha": 100.0}, passes=2)
 
