@@ -227,9 +227,10 @@ def _descending_blocks(solver: Any, state: Any) -> bool:
 
 _SHAPES: dict[str, Callable[[Any, Any], bool]] = {
     "BcdState": _descending_blocks,
-    "ClsState": _calibrated,
-    "GlsState": _descending,
+    "ClosedFormState": lambda solver, state: solver.fits(state),
+    "ClsState": lambda solver, state: solver.fits(state),
+    "GlsState": lambda solver, state: solver.fits(state),
     "ProximalState": _proximal,
-    "StagewiseState": _stagewise,
+    "StagewiseState": lambda solver, state: solver.fits(state),
     "StochasticState": _stochastic,
 }

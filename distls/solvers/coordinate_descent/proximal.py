@@ -19,7 +19,7 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.least_squares.accelerated_steps import next_momentum
+from distls.solvers.momentum import next_momentum
 from distls.solvers.solver import RoundReport, State, Status, Weights
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.errors import ParameterError
@@ -31,7 +31,7 @@ from distls.workers.least_squares.multi_point_task import (
     SCORES,
     PointJob,
     PointMoments,
-    Points,
+    StackedWeights,
     point_lane,
     sigma_lane,
     warm_up_products,
@@ -254,10 +254,12 @@ class Proximal:
             class_weight=self._reader.class_weight,
         )
 
-    def _points(self, thetas: list[Array]) -> Points:
+    def _points(self, thetas: list[Array]) -> StackedWeights:
         flat = np.concatenate(thetas, axis=1) if len(thetas) > 1 else thetas[0]
         intercept = flat[0].copy() if self._first else np.zeros(flat.shape[1])
-        return Points(np.ascontiguousarray(flat[self._first :]), intercept, bare=len(thetas) - 1)
+        return StackedWeights(
+            np.ascontiguousarray(flat[self._first :]), intercept, losses_only=len(thetas) - 1
+        )
 
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         thetas = [state.candidate, state.ahead] if state.ahead.size else [state.candidate]
@@ -452,7 +454,7 @@ def _diverged(state: ProximalState) -> str:
 
 def _after(t: float) -> float:
     """Return Nesterov's t after t."""
-    return float(next_momentum(np.array(t)))
+    return next_momentum(t)
 
 
 def _general_basis(m: int) -> Array:
