@@ -179,6 +179,13 @@ class Problem:
         """Normalised weight of a row of each class with sample weight one, shape (n_classes,) or (1,)."""
         return self.class_weight * self.weight_scale
 
+    @property
+    def row_weights(self) -> NDArray[np.float64] | None:
+        """The same for tasks: None where every row weighs one, so that kernels need not look."""
+        by_class = self.row_weight_by_class
+        plain = not self.dataset.meta.weighted and bool(np.all(by_class == 1.0))
+        return None if plain else by_class
+
 
 def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
     """Refuse a loss that makes no sense of the targets, naming the values of its parameter that do."""

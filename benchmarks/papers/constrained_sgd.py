@@ -42,10 +42,10 @@ from numpy.typing import NDArray
 import distls
 from benchmarks.papers import least_squares
 from distls.execution.serial import SerialExecutor
+from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import DenseRows, Rows, concatenate_rows
-from distls.training.callbacks import Callback, FitStart, RoundEvent
 from distls.workers.stochastic.updates import Learner, MeanUpdate, RlsUpdate, SgdLearner, SgdUpdate, Update
 
 Numbers = dict[str, Any]

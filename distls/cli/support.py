@@ -19,7 +19,7 @@ from distls.storage.filesystem.paths import Place, place_of
 
 if TYPE_CHECKING:
     from distls.execution import ClusterOptions
-    from distls.training.callbacks import Callback
+    from distls.solvers.events import Callback
 
 OK, FAILED, USAGE = 0, 1, 2
 

@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distls.evaluation.evaluate import check_scorable, readout_of, reference
+from distls.evaluation.evaluate import check_scorable, predictor_of, reference
 from distls.execution.executor import Executor
 from distls.methods.registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -139,7 +139,7 @@ class DatasetEstimator(BaseEstimator):
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
-        pieces = [values for _, values in score_pieces(readout_of(self.model_), rows_of(X))]
+        pieces = [values for _, values in score_pieces(predictor_of(self.model_), rows_of(X))]
         return np.concatenate(pieces)
 
     @property
@@ -164,7 +164,7 @@ class DatasetEstimator(BaseEstimator):
         )
         job = PredictJob(reference(dataset), model.scored_as, 1, False, model.target)
         executor = self._executor() or SerialExecutor()
-        return executor.map(partial(predict_block, job), range(len(dataset)), shared=readout_of(model))
+        return executor.map(partial(predict_block, job), range(len(dataset)), shared=predictor_of(model))
 
 
 def _has_probabilities(estimator: Any) -> bool:

@@ -79,7 +79,8 @@ class StreamingEstimator(DatasetEstimator):
         target: TargetKind = "continuous" if classes is None else "class"
         n_outputs = first.y.shape[1] if classes is None else len(classes)
         facts = facts_of(first.x, loss_of(params), target, params, self.n_features_in_, n_outputs)
-        recipe = solver_type(METHODS[self._method]).recipe_of(facts, params, 1, warm=start is not None)
+        solver: Any = solver_type(METHODS[self._method])
+        recipe = solver.recipe_of(facts, params, 1, warm=start is not None)
         by_code = params["class_weight"]
         weights = None if by_code is None else np.array([by_code[str(code)] for code in classes or []])
         self._template = _template(self._method, params, classes or [], fitted, target)
@@ -90,11 +91,10 @@ class StreamingEstimator(DatasetEstimator):
         """The trained model; after `partial_fit` it is put together when first asked for."""
         model: LinearModel | None = getattr(self, "_model", None)
         if model is None:
-            weights = self._learned.weights()
-            if not np.isfinite(weights.coefficients).all():
+            predictor = self._learned.weights()
+            if not np.isfinite(predictor.coefficients).all():
                 raise ParameterError(DIVERGED)
-            intercept = weights.intercept.astype(weights.coefficients.dtype)
-            model = self._model = replace(self._template, weights=weights.coefficients, intercept=intercept)
+            model = self._model = replace(self._template, **predictor.stored())
         return model
 
     @property

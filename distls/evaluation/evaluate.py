@@ -18,7 +18,7 @@ from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.metadata_check import check_model
 from distls.problem import Problem, loss_of
-from distls.solvers.solver import Weights
+from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.dataset.metadata import Label, TargetKind
@@ -38,7 +38,7 @@ from distls.workers.evaluation.score_task import (
     score_lane,
 )
 from distls.workers.penalties.registry import conjugate, prox_rows
-from distls.workers.prediction.predictor import Readout
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import (
     ThresholdJob,
     ThresholdSums,
@@ -61,7 +61,7 @@ __all__ = [
     "check_scorable",
     "class_codes",
     "evaluate",
-    "readout_of",
+    "predictor_of",
     "reference",
 ]
 
@@ -71,10 +71,9 @@ def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
     return DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, cache_bytes)
 
 
-def readout_of(model: LinearModel) -> Readout:
-    """Return what workers score rows with."""
-    check_model(model, "the model")
-    return Weights(model.weights, model.intercept, model.recipe, model.arrays).readout()
+def predictor_of(model: LinearModel) -> LinearPredictor:
+    """Return the predictor of a model, checked, as workers score rows with it."""
+    return LinearPredictor.of(check_model(model, "the model")).compact()
 
 
 def reading_lanes(dataset: Dataset) -> list[Lane]:
@@ -182,34 +181,33 @@ def class_codes(
 def score(
     executor: Executor,
     dataset: Dataset,
-    weights: Weights,
+    predictor: LinearPredictor,
     loss: str,
     codes: NDArray[np.int32],
     cache_bytes: int = 0,
 ) -> ScoreSum:
     """Reduce the scores of all rows with classes, exactly once each."""
     job = ScoreJob(reference(dataset, cache_bytes), loss, codes)
-    total: ScoreSum = _reduced(executor, dataset, weights, partial(score_lane, job), merge_scores)
+    total: ScoreSum = _reduced(executor, dataset, predictor, partial(score_lane, job), merge_scores)
     return total
 
 
 def _reduced(
     executor: Executor,
     dataset: Dataset,
-    weights: Weights,
+    predictor: LinearPredictor,
     lane: Callable[..., Any],
     merge: Callable[..., Any],
 ) -> Any:
-    total = executor.reduce(lane, reading_lanes(dataset), merge=merge, shared=weights.readout())
-    assert sorted(total.blocks) == list(range(len(dataset)))
-    assert total.n_rows == dataset.meta.n_rows
+    total = executor.reduce(lane, reading_lanes(dataset), merge=merge, shared=predictor.compact())
+    total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
     return total
 
 
 def _evaluated(
     executor: Executor,
     dataset: Dataset,
-    weights: Weights,
+    predictor: LinearPredictor,
     loss: str,
     classes: list[Label],
     codes: NDArray[np.int32],
@@ -217,18 +215,19 @@ def _evaluated(
     """Compare the predictions for all rows with their targets; `codes` as `class_codes` returns them."""
     if dataset.meta.target == "continuous":
         lane = partial(residual_lane, reference(dataset))
-        total = _reduced(executor, dataset, weights, lane, merge_residuals)
-        return RegressionEvaluation(total.n_rows, total.squares / total.n_rows, total.spread / total.n_rows)
+        total = _reduced(executor, dataset, predictor, lane, merge_residuals)
+        n_rows = total.ledger.n_rows
+        return RegressionEvaluation(n_rows, total.squares / n_rows, total.spread / n_rows)
     if dataset.meta.target == "multilabel":
-        return _label_evaluation(executor, dataset, weights, loss, classes, codes)
-    loss = scored_as(loss, weights.recipe)
-    return _summary(score(executor, dataset, weights, loss, codes), dataset, classes, loss)
+        return _label_evaluation(executor, dataset, predictor, loss, classes, codes)
+    loss = scored_as(loss, predictor.recipe)
+    return _summary(score(executor, dataset, predictor, loss, codes), dataset, classes, loss)
 
 
 def _label_evaluation(
     executor: Executor,
     dataset: Dataset,
-    weights: Weights,
+    predictor: LinearPredictor,
     loss: str,
     classes: list[Label],
     codes: NDArray[np.int32],
@@ -237,12 +236,12 @@ def _label_evaluation(
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
     strange = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
     job = LabelJob(reference(dataset), loss, places, len(classes) + len(strange))
-    total: LabelSum = _reduced(executor, dataset, weights, partial(label_lane, job), merge_labels)
+    total: LabelSum = _reduced(executor, dataset, predictor, partial(label_lane, job), merge_labels)
     return LabelEvaluation(
-        n_rows=total.n_rows,
-        error=total.errors / total.n_rows,
+        n_rows=total.ledger.n_rows,
+        error=total.errors / total.ledger.n_rows,
         log_loss=total.loss_sum / total.known if loss in PROBABLE and total.known else None,
-        unknown=total.n_rows - total.known,
+        unknown=total.ledger.n_rows - total.known,
         classes=[*classes, *strange],
         counts=total.counts,
     )
@@ -252,10 +251,10 @@ def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str)
     n_outputs = max(len(classes), 1)
     confusion = np.stack([total.pairs // n_outputs, total.pairs % n_outputs, total.pair_counts], axis=1)
     return Evaluation(
-        n_rows=total.n_rows,
-        error=total.errors / total.n_rows,
+        n_rows=total.ledger.n_rows,
+        error=total.errors / total.ledger.n_rows,
         log_loss=total.loss_sum / total.known if loss in WITH_PROBABILITIES and total.known > 0 else None,
-        unknown=total.n_rows - int(total.known),
+        unknown=total.ledger.n_rows - int(total.known),
         classes=dataset.meta.classes,
         predicted_classes=classes,
         confusion=confusion,
@@ -325,8 +324,8 @@ def evaluate(
         check_targets(data, fitted.target, fitted.n_outputs, name)
         codes = class_codes(data, fitted.classes, name, unknown_labels)
         pass_on(notices, notify)
-        weights = Weights(fitted.weights, fitted.intercept, fitted.recipe, fitted.arrays)
-        return _evaluated(executor or SerialExecutor(), data, weights, fitted.loss, fitted.classes, codes)
+        runner, predictor = executor or SerialExecutor(), LinearPredictor.of(fitted)
+        return _evaluated(runner, data, predictor, fitted.loss, fitted.classes, codes)
 
 
 def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
@@ -385,46 +384,46 @@ class Evaluator:
         dataset = open_dataset(path)
         return dataset, check_evaluable(self._problem, dataset)
 
-    def __call__(self, weights: Weights) -> dict[str, Any]:
+    def __call__(self, fitted: Fitted) -> dict[str, Any]:
         """Return objective, certificate, what reading cost, and the error on the evaluation data."""
-        told = self.objective(weights)
+        told = self.objective(fitted)
         if self._eval is None:  # then there is no need to know what is published
             return told
-        return told | self._scored("eval", self.published(weights), self._eval)
+        return told | self._scored("eval", self.published(fitted.predictor), self._eval)
 
-    def selection(self, weights: Weights) -> dict[str, Any]:
-        """Return the error of published weights on the selection data, if there are any."""
-        return self._scored("select", weights, self._select)
+    def selection(self, predictor: LinearPredictor) -> dict[str, Any]:
+        """Return the error of a published predictor on the selection data, if there are any."""
+        return self._scored("select", predictor, self._select)
 
-    def published(self, weights: Weights) -> Weights:
-        """Return the weights of the model that is made of them: of a ranking, less a threshold for sets of labels.
+    def published(self, predictor: LinearPredictor) -> LinearPredictor:
+        """Return the predictor of the model to publish: of a ranking, less a threshold for sets of labels.
 
         That is fitted to the training data, in one read of them; see `distls.workers.prediction.threshold_task`.
         """
         problem = self._problem
         if not problem.ranks:
-            return weights
+            return predictor
         dataset = problem.dataset
-        job = ThresholdJob(self._data, None if not dataset.meta.weighted else problem.row_weight_by_class)
+        job = ThresholdJob(self._data, problem.row_weights)
         sums: ThresholdSums = self._executor.reduce(
             partial(threshold_lane, job),
             reading_lanes(dataset),
             merge=merge_thresholds,
-            shared=weights.readout(),
+            shared=predictor.compact(),
         )
-        assert sums.n_rows == dataset.meta.n_rows
+        sums.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
         slope, constant = fitted_threshold(sums)
-        w = weights.coefficients
+        w = predictor.coefficients
         with single_threaded_blas():
-            of_rows, of_intercept = w @ slope, weights.intercept @ slope
+            of_rows, of_intercept = w @ slope, predictor.intercept @ slope
         return replace(
-            weights,
+            predictor,
             coefficients=np.asarray(w - of_rows[:, None], w.dtype),
-            intercept=weights.intercept - (of_intercept + constant),
+            intercept=predictor.intercept - (of_intercept + constant),
         )
 
     def _scored(
-        self, name: str, weights: Weights, opened: tuple[Dataset, NDArray[np.int32]] | None
+        self, name: str, predictor: LinearPredictor, opened: tuple[Dataset, NDArray[np.int32]] | None
     ) -> dict[str, Any]:
         """Return what is to be small as ``NAME_error``: the error, of numbers the mean squared one or None.
 
@@ -435,14 +434,14 @@ class Evaluator:
         problem = self._problem
         dataset, codes = opened
         classes = problem.dataset.meta.classes
-        evaluation = _evaluated(self._executor, dataset, weights, problem.loss, classes, codes)
+        evaluation = _evaluated(self._executor, dataset, predictor, problem.loss, classes, codes)
         criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
         if isinstance(evaluation, RegressionEvaluation):
             return {f"{name}_error": criterion, f"{name}_mse": criterion, f"{name}_log_loss": None}
         known = evaluation.log_loss is not None and math.isfinite(evaluation.log_loss)
         return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss if known else None}
 
-    def objective(self, weights: Weights) -> dict[str, Any]:
+    def objective(self, fitted: Fitted) -> dict[str, Any]:
         """Return F(W, b) and the certificate; one read of the training data.
 
         For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha);
@@ -450,40 +449,38 @@ class Evaluator:
         penalties see `_gap`. With an intercept the bound would need it minimised out, so the gradient's norm is
         reported instead.
         """
-        problem = self._problem
-        if weights.alpha is not None:
-            problem = replace(problem, alpha=weights.alpha)
-        if weights.refit is not None:
-            problem = replace(problem, alpha=weights.refit.alpha, penalty="l2")
-        with_gradient = problem.loss != "perceptron" and not weights.recipe
-        total = self._summed(weights, with_gradient=with_gradient)
-        if weights.refit is not None:
-            total.gradient[~weights.refit.used] = 0.0  # other weights are no part of that problem
-        penalty = problem.penalty_of(weights.coefficients) if with_gradient else 0.0
+        problem, predictor = self._problem, fitted.predictor
+        if fitted.alpha is not None:
+            problem = replace(problem, alpha=fitted.alpha)
+        if fitted.refit is not None:
+            problem = replace(problem, alpha=fitted.refit.alpha, penalty="l2")
+        with_gradient = problem.loss != "perceptron" and not predictor.recipe
+        total = self._summed(predictor, with_gradient=with_gradient)
+        if fitted.refit is not None:
+            total.gradient[~fitted.refit.used] = 0.0  # other weights are no part of that problem
+        penalty = problem.penalty_of(predictor.coefficients) if with_gradient else 0.0
         value = total.loss_sum / total.weight_sum + problem.alpha * penalty
         return {
             "objective": value,
-            "certificate": _certificate(problem, weights, replace(total), value),
-            "eval_bytes_read": total.reads.bytes_read,
+            "certificate": _certificate(problem, predictor, replace(total), value),
+            "eval_bytes_read": total.ledger.bytes_read,
         }
 
-    def gradient(self, weights: Weights) -> NDArray[np.float64]:
+    def gradient(self, predictor: LinearPredictor) -> NDArray[np.float64]:
         """Return the gradient of the mean loss in the weights, without the penalty's; one read of the training data."""
-        total = self._summed(weights, with_gradient=True)
+        total = self._summed(predictor, with_gradient=True)
         return np.asarray(total.gradient / total.weight_sum)
 
-    def _summed(self, weights: Weights, *, with_gradient: bool) -> GradientSum:
-        problem = self._problem
-        by_class = problem.row_weight_by_class
-        plain = not problem.dataset.meta.weighted and bool(np.all(by_class == 1.0))
-        job = GradientJob(self._data, problem.loss, None if plain else by_class, with_gradient)
+    def _summed(self, predictor: LinearPredictor, *, with_gradient: bool) -> GradientSum:
+        problem, dataset = self._problem, self._problem.dataset
+        job = GradientJob(self._data, problem.loss, problem.row_weights, with_gradient)
         total: GradientSum = self._executor.reduce(
             partial(gradient_lane, job),
-            reading_lanes(problem.dataset),
+            reading_lanes(dataset),
             merge=merge_gradients,
-            shared=weights.readout(every_feature=with_gradient),
+            shared=predictor if with_gradient else predictor.compact(),
         )
-        assert total.n_rows == problem.dataset.meta.n_rows
+        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
         return total
 
 
@@ -504,22 +501,24 @@ def is_linear(params: Mapping[str, Any]) -> bool:
     return "basis" not in params and params.get("features", "original") == "original"
 
 
-def _certificate(problem: Problem, weights: Weights, total: Any, objective: float) -> dict[str, Any]:
+def _certificate(
+    problem: Problem, predictor: LinearPredictor, total: Any, objective: float
+) -> dict[str, Any]:
     setting = {
         "loss": problem.loss,
         "fit_intercept": problem.fit_intercept,
         "alpha": problem.alpha,
         "penalty": problem.penalty,
     }
-    kind = "none" if weights.recipe else certificate_kind(setting)
+    kind = "none" if predictor.recipe else certificate_kind(setting)
     if kind == "none":
         return {"kind": kind, "value": None}
     gradient = total.gradient
     gradient /= total.weight_sum
     if problem.penalty != "l2" and kind == "duality_gap":
         loss = total.loss_sum / total.weight_sum
-        return {"kind": kind, "value": min(_gap(problem, weights, loss, gradient), objective)}
-    square = float(np.square(_stationarity(problem, weights, gradient)).sum())
+        return {"kind": kind, "value": min(_gap(problem, predictor, loss, gradient), objective)}
+    square = float(np.square(_stationarity(problem, predictor, gradient)).sum())
     if kind == "gradient_norm":
         own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
         return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}
@@ -527,9 +526,11 @@ def _certificate(problem: Problem, weights: Weights, total: Any, objective: floa
     return {"kind": kind, "value": min(square / (2.0 * problem.alpha), objective)}
 
 
-def _stationarity(problem: Problem, weights: Weights, gradient: NDArray[np.float64]) -> NDArray[np.float64]:
+def _stationarity(
+    problem: Problem, predictor: LinearPredictor, gradient: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return what is zero at the optimum: the gradient of F, or how far a step of size 1 with its prox would go."""
-    w = weights.coefficients.astype(np.float64)
+    w = predictor.coefficients.astype(np.float64)
     if problem.penalty == "l2":
         gradient += problem.alpha * w
         return gradient
@@ -539,14 +540,14 @@ def _stationarity(problem: Problem, weights: Weights, gradient: NDArray[np.float
 _SQUARED_HINGES = ("multiclass_squared_hinge", "multitask_squared_hinge")
 
 
-def _gap(problem: Problem, weights: Weights, loss: float, gradient: NDArray[np.float64]) -> float:
+def _gap(problem: Problem, predictor: LinearPredictor, loss: float, gradient: NDArray[np.float64]) -> float:
     """Return the duality gap at c times the slopes of the losses, c being what makes that feasible.
 
     By Fenchel's equality the conjugates of the losses at their slopes have the mean <G, W> - L(W), with G the gradient
     of L. The squared hinges' conjugates are quadratic: at c times the slopes they cost c^2 L + c (<G, W> - 2 L). Of
     other losses, which are not negative, convexity bounds them by c (<G, W> - L), which is exact at c = 1.
     """
-    product = float(np.vdot(gradient, weights.coefficients.astype(np.float64)))
+    product = float(np.vdot(gradient, predictor.coefficients.astype(np.float64)))
     c, conjugated = conjugate(problem.penalty, -gradient, problem.alpha, problem.l1_ratio)
-    rest = problem.alpha * problem.penalty_of(weights.coefficients) + conjugated + c * product
+    rest = problem.alpha * problem.penalty_of(predictor.coefficients) + conjugated + c * product
     return rest + loss * ((1.0 - c) ** 2 if problem.loss in _SQUARED_HINGES else 1.0 - c)

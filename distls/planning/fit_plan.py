@@ -13,6 +13,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
 from distls.methods.registry import Method, method_named
 from distls.problem import Problem
+from distls.solvers.solver import Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
 from distls.training.configuration import complete, make_solver
@@ -54,7 +55,9 @@ def plan_fit(
     return replace(plan, seconds_per_pass=one_thread_seconds(solver, data, seed) / slots)
 
 
-def planned(method: Method, data: Dataset, params: dict[str, Any], seed: int, budget: MemoryBudget) -> Any:
+def planned(
+    method: Method, data: Dataset, params: dict[str, Any], seed: int, budget: MemoryBudget
+) -> Solver[State]:
     """Return the solver of a fit that is not started: it has a plan.
 
     Raises
@@ -66,7 +69,7 @@ def planned(method: Method, data: Dataset, params: dict[str, Any], seed: int, bu
     return make_solver(method, problem, params, slots=budget.workers * budget.threads, memory=budget)
 
 
-def one_thread_seconds(solver: Any, data: Dataset, seed: int) -> float:
+def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> float:
     """Return how long a pass takes in one thread, from reading one partition and training on it in this process."""
     block = int(rng(seed, Purpose.PROBE).integers(len(data)))
     task = partial(solver.probe, block)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distls.evaluation.evaluate import check_scorable, readout_of, reference
+from distls.evaluation.evaluate import check_scorable, predictor_of, reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
@@ -108,8 +108,8 @@ def _write(
     progress: Callable[[int, int, str], None] | None,
 ) -> None:
     job = PredictJob(reference(data), fitted.scored_as, top, proba, fitted.target)
-    readout = readout_of(fitted)
-    blocks = executor.map(partial(predict_block, job), range(len(data)), shared=readout)
+    predictor = predictor_of(fitted)
+    blocks = executor.map(partial(predict_block, job), range(len(data)), shared=predictor)
     counted = _counted(blocks, len(data), progress)
     try:
         if target.suffix == ".csv":

@@ -13,6 +13,7 @@ from distls.execution import ClusterOptions
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.registry import BLOCK_SIZE, Method, expand_grid, method_named
 from distls.problem import Problem
+from distls.solvers.solver import Solver, SolverFactory, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, place_of
@@ -226,10 +227,11 @@ def open_expected(config: dict[str, Any]) -> Dataset:
     return data
 
 
-def solver_type(method: Method) -> Any:
+def solver_type(method: Method) -> SolverFactory:
     """Return the class of a method's solver."""
     module, _, name = method.solver.partition(":")
-    return getattr(importlib.import_module(module), name)
+    factory: SolverFactory = getattr(importlib.import_module(module), name)
+    return factory
 
 
 def make_solver(
@@ -240,7 +242,7 @@ def make_solver(
     slots: int,
     memory: MemoryBudget | None,
     run: Place | None = None,
-) -> Any:
+) -> Solver[State]:
     """Build the method's solver, which plans its memory and refuses what cannot fit.
 
     A method that keeps predictions does so in the folder ``state`` of `run`; without one it can be asked for its

@@ -18,18 +18,20 @@ from distls.memory_plan import check_workers
 from distls.methods.registry import Method, method_named
 from distls.problem import Problem
 from distls.solvers.checkpoint_check import check_state
+from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
-from distls.solvers.solver import Status, Weights
+from distls.solvers.solver import Fitted, S, Solver, Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError
 from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.model.model import LinearModel, load_model, save_model, used_rows
-from distls.training.callbacks import Callback, Checkpointer, EventLog, FitStart
+from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import check_setting, configure, make_solver, open_expected, settled
 from distls.training.regularization_path import following, is_path, settings_of_path
 from distls.training.run_folder import Run
+from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = ["FitResult", "fit", "resume"]
 
@@ -329,8 +331,8 @@ def _train(
         evaluate=evaluator,
         callbacks=watchers,
         progress=progress,
-        best_weights=best,
-        keep_best=lambda weights: save_model(run.path / "best", _model(weights, problem, params, chosen)),
+        best=best,
+        keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, problem, params, chosen)),
     )
     return _conclude(run, solution, problem, params, chosen, evaluator, startup)
 
@@ -342,8 +344,8 @@ def _limits(config: dict[str, Any]) -> Limits:
     return Limits(config["passes"], config["max_seconds"], config["tol"], every, config["patience"])
 
 
-def _start(run: Run, solver: Any) -> tuple[Any, Progress, Weights | None]:
-    """Return state, progress and best weights: of the newest checkpoint, or of a fresh start."""
+def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
+    """Return state, progress and the best weights: of the newest checkpoint, or of a fresh start."""
     found = run.load_checkpoint(solver.state_type)
     if found is None:
         run.truncate_events(0)
@@ -355,27 +357,24 @@ def _start(run: Run, solver: Any) -> tuple[Any, Progress, Weights | None]:
     if progress.best is not None and (run.path / "best").exists():
         model = load_model(run.path / "best")
         alpha = model.params.get("alpha") if math.isnan(solver.problem.alpha) else None
-        best = Weights(model.weights, model.intercept.astype("float64"), model.recipe, model.arrays, alpha)
+        best = Fitted(LinearPredictor.of(model), alpha)
     return state, progress, best
 
 
-def _model(weights: Weights, problem: Problem, params: dict[str, Any], method: Method) -> LinearModel:
+def _model(fitted: Fitted, problem: Problem, params: dict[str, Any], method: Method) -> LinearModel:
     meta = problem.dataset.meta
     return LinearModel(
-        weights=weights.coefficients,
-        intercept=weights.intercept.astype(weights.coefficients.dtype),
+        **fitted.predictor.stored(),
         classes=meta.classes,
         method=method.name,
         loss=problem.loss,
-        params=params if weights.alpha is None else {**params, "alpha": weights.alpha},
+        params=params if fitted.alpha is None else {**params, "alpha": fitted.alpha},
         transforms=meta.transforms,
         transforms_digest=meta.transforms_digest,
         dataset_fingerprint=problem.dataset.fingerprint,
         zero_based=meta.zero_based,
         source=meta.source,
         features=problem.dataset.features(),
-        recipe=weights.recipe,
-        arrays=weights.arrays,
         target=problem.target,
     )
 
@@ -392,9 +391,9 @@ def _conclude(
     record = dict(solution.record)
     model = None
     if solution.status not in (Status.INTERRUPTED, Status.DIVERGED):
-        published = evaluator.published(solution.weights)
-        model = _model(published, problem, params, method)
-        record |= evaluator.selection(published)
+        predictor = evaluator.published(solution.fitted.predictor)
+        model = _model(replace(solution.fitted, predictor=predictor), problem, params, method)
+        record |= evaluator.selection(predictor)
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}

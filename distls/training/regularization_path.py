@@ -11,11 +11,11 @@ from distls.evaluation.evaluate import Evaluator, reference
 from distls.execution.executor import Executor
 from distls.methods.registry import method_named
 from distls.problem import Problem
-from distls.solvers.solver import Weights
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.workers.penalties.registry import zero_from
+from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = ["following", "is_path", "settings_of_path"]
 
@@ -69,7 +69,7 @@ def _largest_alpha(
 ) -> float:
     """Return the smallest alpha at which zero weights are optimal, but for the intercept."""
     problem = Problem.of(dataset, setting, config["seed"], method_named(config["method"]).targets)
-    zero = Weights(np.zeros(problem.shape, problem.dtype), np.zeros(problem.shape[1]))
+    zero = LinearPredictor(np.zeros(problem.shape, problem.dtype), np.zeros(problem.shape[1]))
     gradient = Evaluator(problem, executor, reference(dataset)).gradient(zero)
     alpha = zero_from(problem.penalty, gradient, problem.l1_ratio)
     if not 0.0 < alpha < math.inf:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from distls.solvers.solver import State, Status
+from distls.solvers.solver import S, State, Status
 from distls.storage.errors import DistlsError, FormatError, MismatchError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree, subfolders, write_json
@@ -277,7 +277,7 @@ class Run:
         # in an object store, one that was being written has no description yet
         return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
-    def load_checkpoint(self, state_type: type[State]) -> tuple[State, dict[str, Any]] | None:
+    def load_checkpoint(self, state_type: type[S]) -> tuple[S, dict[str, Any]] | None:
         """Read the newest checkpoint, or None when there is none yet."""
         found = self.checkpoints()
         if not found:

@@ -6,7 +6,6 @@ point and the gradient at the next has both from one read, and so have all the p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,9 +21,9 @@ from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_rows
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import Slopes, slice_rows, slopes_of
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.runtime.process import peak_rss, process_name
+from distls.workers.rounds.ledger import Ledger
 from distls.workers.stochastic.lane_task import KernelTypes, row_weights
 
 __all__ = [
@@ -207,22 +206,13 @@ def _reduced(
     add: Callable[[Partition, NDArray[np.float64], list[Moments]], None],
 ) -> BlockSums:
     """Read a lane's partitions once and add each to the sums that `start` makes for rows of a width."""
-    entered = time.perf_counter()
     total: list[Moments] = []
-    reads, seconds = ReadStats(), 0.0
-    for _, part in stream(job.data, lane.blocks, reads):
-        began = time.perf_counter()
-        total = total or start(n_features_of(part.x, job.data))
-        add(part, row_weights(part, job.class_weight), total)
-        seconds += time.perf_counter() - began
-    return BlockSums(
-        folds=total,
-        blocks=list(lane.blocks),
-        reads=reads,
-        kernel_seconds=seconds,
-        busy={process_name(): time.perf_counter() - entered},
-        peaks={process_name(): peak_rss()},
-    )
+    with Ledger.of_task() as ledger:
+        for _, part in stream(job.data, lane.blocks, ledger):
+            with ledger.in_kernels():
+                total = total or start(n_features_of(part.x, job.data))
+                add(part, row_weights(part, job.class_weight), total)
+        return BlockSums.of(total, lane, ledger)
 
 
 def _zero_points(width: int, points: StackedWeights, job: PointJob) -> PointMoments:

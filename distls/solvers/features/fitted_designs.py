@@ -9,6 +9,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
+from distls.metadata_check import takes
 from distls.methods.registry import BLOCK_SIZE
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
@@ -49,6 +50,13 @@ class DesignState(State):
         others = {name: array for name, array in arrays.items() if name not in own}
         inside = {name.removeprefix(_PREFIX): array for name, array in own.items()}
         return super().join(scalars | {"arrays": inside}, others)
+
+    def describes(self, n_features: int) -> bool:
+        """See `State.describes`; raises what decoding them raises where they are none."""
+        if not self.recipe or self.recipe["kind"] == "columns":
+            return True
+        # one stage: the number in the file may be too large for memory
+        return takes(design_of({**self.recipe, "n_stages": 1}, self.arrays)[0], n_features)
 
     @property
     def design(self) -> Design:

@@ -40,7 +40,7 @@ from scipy import sparse as sp
 from distls.execution.executor import Executor
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.storage.errors import DistlsError, ParameterError
+from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Rows, concatenate_rows, n_rows_of
 from distls.workers.features.convolution import Convolution
 from distls.workers.features.design import RANDOM, Design, Projection, blocks
@@ -307,8 +307,8 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
     n_features = reader.problem.shape[0]
     job = MomentsJob(reader.data, Design(n_features=n_features), reader.class_weight)
     total = executor.reduce(partial(moments_lane, job), _lanes(reader), merge=merge_moments)
-    if total.n_rows != reader.problem.dataset.meta.n_rows:
-        raise DistlsError(f"principal components were made of {total.n_rows} rows, not of all; try again")
+    dataset = reader.problem.dataset
+    total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
     mean = total.sums / total.weight_sum
     covariance = unpacked(total.gram, np.empty((n_features, n_features))) / total.weight_sum
     covariance -= np.outer(mean, mean)

@@ -21,7 +21,7 @@ from distls.solvers.least_squares.alpha_grid import total_of
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import Metric
-from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.least_squares.block_task import BlockSums, Moments
@@ -181,11 +181,9 @@ class Accelerated(GlsPasses):
             return Status.DIVERGED
         return Status.RUNNING if state.running else Status.CONVERGED
 
-    def weights(self, state: GlsState) -> Weights:
+    def weights(self, state: GlsState) -> Fitted:
         """Return the last weights that are known to be better than all before."""
-        coefficients, intercept = self._split(self._published(state))
-        alpha = state.alpha if self._follows_path else None
-        return Weights(np.ascontiguousarray(coefficients, self.problem.dtype), intercept, alpha=alpha)
+        return self._fitted(self._published(state), state.alpha)
 
     def _published(self, state: GlsState) -> Array:
         """Return the candidate where the bound holds for certain; before any step is taken, a safe step."""
@@ -201,7 +199,7 @@ class Accelerated(GlsPasses):
         return iterate.best.theta - step
 
     def fits(self, state: GlsState) -> bool:
-        """Whether a state read from a checkpoint has the shapes of this problem."""
+        """See `Solver.fits`."""
         m, _ = self._shape
         return (
             len(state.iterates) == 1
@@ -209,6 +207,8 @@ class Accelerated(GlsPasses):
             and state.basis.shape in ((0, 0), (m,), (m, m))
             and state.gram.shape in ((0, 0), (m, m))
             and bool(len(state.basis) or not len(state.gram))
+            # a factorisation of anything else may not end
+            and bool(np.isfinite(state.basis).all() and np.isfinite(state.gram).all())
         )
 
     def _suits(self, iterate: Iterate) -> bool:
@@ -217,7 +217,7 @@ class Accelerated(GlsPasses):
         if iterate.ahead is not None:
             arrays.append(iterate.ahead)
         return all(array.shape == self._shape and array.dtype == np.float64 for array in arrays) and all(
-            point.held_out.shape == (2,) for point in points
+            point.held_out.shape == (2,) and point.held_out.dtype == np.float64 for point in points
         )
 
     def probe(self, block: int) -> None:

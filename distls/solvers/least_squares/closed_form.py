@@ -18,7 +18,7 @@ from distls.execution.executor import Executor
 from distls.solvers.least_squares.alpha_grid import alpha_grid, check_folds, choice_note, total_of
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.metric import Metric
-from distls.solvers.solver import RoundReport, State, Status, Weights
+from distls.solvers.solver import Fitted, RoundReport, State, Status
 from distls.workers.least_squares.block_task import Moments, block_lane
 from distls.workers.least_squares.ridge_task import FoldSums, PathJob, held_out
 from distls.workers.rounds.lanes import Lane
@@ -136,14 +136,12 @@ class ClosedForm(GlsPasses):
             return Status.DIVERGED
         return Status.CONVERGED if state.solved else Status.RUNNING
 
-    def weights(self, state: ClosedFormState) -> Weights:
+    def weights(self, state: ClosedFormState) -> Fitted:
         """Return the solution."""
-        coefficients, intercept = self._split(state.theta)
-        alpha = state.alpha if self._follows_path else None
-        return Weights(np.ascontiguousarray(coefficients, self.problem.dtype), intercept, alpha=alpha)
+        return self._fitted(state.theta, state.alpha)
 
     def fits(self, state: ClosedFormState) -> bool:
-        """Whether a state read from a checkpoint has the shapes of this problem."""
+        """See `Solver.fits`."""
         m, _ = self._shape
         return (
             state.theta.shape == self._shape

@@ -26,7 +26,7 @@ from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features.fitted_designs import DesignState, OneBlock
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model.model import LinearModel
@@ -43,7 +43,7 @@ from distls.workers.least_squares.calibrated_task import (
 from distls.workers.least_squares.multi_point_task import warm_up_products
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
-from distls.workers.prediction.predictor import PIECE_BYTES
+from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.stochastic.lane_task import KernelTypes
@@ -242,6 +242,15 @@ class Cls:
         )
         return CalibratedJob(block, self.powers, self.onto)
 
+    def fits(self, state: ClsState) -> bool:
+        """See `Solver.fits`."""
+        width, k = self._block.width, self.problem.shape[1]
+        return (
+            state.fits.shape == (state.round, width, k)
+            and state.intercepts.shape == (state.round, k)
+            and state.calibrations.shape == (state.round, len(self.powers) * k, k)
+        )
+
     def probe(self, block: int) -> None:
         """Do the first read of one partition in this process and forget it: what `plan` times."""
         job = self._job(self._block.probe(), 0, with_gram=True)
@@ -308,15 +317,9 @@ class Cls:
 
     def _report(self, residuals: BlockSums, fitted: BlockSums) -> RoundReport:
         """Return what both reads cost; loss and error are those of the predictions before the round."""
-        report, other = self._reader.report(residuals), self._reader.report(fitted)
-        names = ("n_rows", "bytes_read", "cached_bytes", "kernel_seconds", "wait_seconds")
-        sums = {name: getattr(report, name) + getattr(other, name) for name in names}
-        seconds = {
-            worker: report.worker_seconds.get(worker, 0.0) + other.worker_seconds.get(worker, 0.0)
-            for worker in {**report.worker_seconds, **other.worker_seconds}
-        }
-        peaks = {**report.worker_peaks, **other.worker_peaks}
-        return replace(report, **sums, worker_seconds=seconds, worker_peaks=peaks)
+        report = self._reader.report(residuals)
+        both = self._reader.report(replace(residuals, ledger=residuals.ledger.merge(fitted.ledger)))
+        return replace(both, running_loss=report.running_loss, running_error=report.running_error)
 
     def status(self, state: ClsState) -> Status:
         """Tell whether all rounds are done, or change nothing any more."""
@@ -326,16 +329,7 @@ class Cls:
             return Status.CONVERGED
         return Status.MAX_PASSES if state.round >= self.params["rounds"] else Status.RUNNING
 
-    def fits(self, state: ClsState) -> bool:
-        """Whether a state read from a checkpoint has the shapes of this problem."""
-        width, k = self._block.width, self.problem.shape[1]
-        return (
-            state.fits.shape == (state.round, width, k)
-            and state.intercepts.shape == (state.round, k)
-            and state.calibrations.shape == (state.round, len(self.powers) * k, k)
-        )
-
-    def weights(self, state: ClsState) -> Weights:
+    def weights(self, state: ClsState) -> Fitted:
         """Return what replays all rounds: the residual fits side by side, and the calibrations."""
         d, k = self.problem.shape
         recipe: dict[str, Any] = {
@@ -348,7 +342,7 @@ class Cls:
             arrays |= state.arrays
         fits = state.fits if state.round else np.empty((0, d, k), self.problem.dtype)
         side_by_side = np.ascontiguousarray(fits.transpose(1, 0, 2)).reshape(fits.shape[1], state.round * k)
-        return Weights(side_by_side, state.intercepts.reshape(-1), recipe, arrays)
+        return Fitted(LinearPredictor(side_by_side, state.intercepts.reshape(-1), recipe, arrays))
 
 
 def _solve_in_span(gram: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:

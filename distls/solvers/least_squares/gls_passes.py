@@ -15,7 +15,7 @@ from distls.solvers.block_reads import BlockReader
 from distls.solvers.least_squares.alpha_grid import fold_count
 from distls.solvers.least_squares.iterate import Evaluated
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.solver import RoundReport
+from distls.solvers.solver import Fitted, RoundReport
 from distls.storage.rows import index_dtype
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments
@@ -28,6 +28,7 @@ from distls.workers.least_squares.multi_point_task import (
     warm_up_products,
 )
 from distls.workers.linear_algebra.packed_triangle import unpacked
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.stochastic.lane_task import KernelTypes
 
 __all__ = ["BASIS_NOTE", "GlsPasses", "may_need_basis", "rank_notes"]
@@ -86,6 +87,11 @@ class GlsPasses:
         """Return weights and intercept."""
         intercept = theta[0].copy() if self._first else np.zeros(theta.shape[1])
         return np.ascontiguousarray(theta[self._first :]), intercept
+
+    def _fitted(self, theta: Array, alpha: float) -> Fitted:
+        weights, intercept = self._split(theta)
+        predictor = LinearPredictor(np.ascontiguousarray(weights, self.problem.dtype), intercept)
+        return Fitted(predictor, alpha=alpha if self._follows_path else None)
 
     def _report(
         self, sums: BlockSums, details: dict[str, Any], path: list[dict[str, float]], notes: list[str]

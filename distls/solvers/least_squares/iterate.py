@@ -217,41 +217,40 @@ def _stacked(iterates: list[Iterate]) -> dict[str, NDArray[Any]]:
 
 
 def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
-    """Return the iterates of `_stacked`; candidates may be those of the running ones alone."""
-    running = arrays["running"]
-    p, moving = len(running), np.flatnonzero(running)
-    if arrays["candidate"].shape[1] == p:
-        moving = np.arange(p)
-    steps: dict[int, tuple[Array, Array | None, float]] = {}
-    for place, number in enumerate(moving):
-        ahead = np.ascontiguousarray(arrays["ahead"][:, place]) if arrays["ahead"].size else None
-        steps[number] = (
-            np.ascontiguousarray(arrays["candidate"][:, place]),
-            ahead,
-            float(arrays["bound"][place]),
-        )
-    points = {name: _evaluated(arrays, name, p) for name in ("best", "base")}
-    return [
-        Iterate(
-            points["best"][number],
-            points["base"][number],
-            *steps.get(number, (points["best"][number].theta, None, np.inf)),
-            *(float(arrays[name][number]) for name in ("lipschitz", "safe", "momentum")),
-            int(arrays["accepted"][number]),
-            bool(running[number]),
-        )
-        for number in range(p)
-    ]
+    """Return the iterates of `_stacked`."""
+    running = arrays["running"].tolist()
+    p = len(running)
+    # earlier checkpoints have the steps of running iterates alone
+    moving = [n for n in range(p) if running[n] or arrays["candidate"].shape[1] == p]
+    ahead = _columns(arrays["ahead"], len(moving)) if arrays["ahead"].size else [None] * len(moving)
+    steps = zip(_columns(arrays["candidate"], len(moving)), ahead, arrays["bound"].tolist(), strict=True)
+    step_of = dict(zip(moving, steps, strict=True))
+    best, base = _evaluated(arrays, "best", p), _evaluated(arrays, "base", p)
+    found = []
+    for n in range(p):
+        candidate, look_ahead, bound = step_of.get(n, (best[n].theta, None, np.inf))
+        lipschitz, safe, momentum = (float(arrays[name][n]) for name in ("lipschitz", "safe", "momentum"))
+        accepted = int(arrays["accepted"][n])
+        found.append(
+            Iterate(
+                best[n], base[n], candidate, look_ahead, float(bound), lipschitz, safe, momentum, accepted,
+                bool(running[n]),
+            )
+        )  # fmt: skip
+    return found
 
 
 def _evaluated(arrays: dict[str, NDArray[Any]], name: str, p: int) -> list[Evaluated]:
-    parts = arrays[name], arrays[f"{name}_gradient"], arrays[f"{name}_value"], arrays[f"{name}_held"]
+    thetas, gradients = _columns(arrays[name], p), _columns(arrays[f"{name}_gradient"], p)
+    values, held_out = arrays[f"{name}_value"].tolist(), arrays[f"{name}_held"]
     return [
-        Evaluated(
-            np.ascontiguousarray(parts[0][:, number]),
-            np.ascontiguousarray(parts[1][:, number]),
-            float(parts[2][number]),
-            np.ascontiguousarray(parts[3][number]),
-        )
-        for number in range(p)
+        Evaluated(thetas[n], gradients[n], float(values[n]), np.ascontiguousarray(held_out[n]))
+        for n in range(p)
     ]
+
+
+def _columns(array: NDArray[Any], p: int) -> list[NDArray[Any]]:
+    """Return p matrices that are side by side, each in memory of its own."""
+    if array.shape[1] != p:
+        raise ValueError(f"{array.shape[1]} iterates instead of {p}")
+    return [np.ascontiguousarray(array[:, n]) for n in range(p)]

@@ -160,7 +160,7 @@ class Path(Accelerated):
         return _mean([state.iterates[number] for number in self._grid(state).fits_of(state.alpha)])
 
     def fits(self, state: GlsState) -> bool:
-        """Whether a state read from a checkpoint has the shapes of this problem."""
+        """See `Solver.fits`."""
         if not _searches(state):
             return super().fits(state)
         m, _ = self._shape
@@ -171,6 +171,7 @@ class Path(Accelerated):
             and bool(np.any(state.alphas == state.alpha))
             and all(self._suits(iterate) for iterate in state.iterates)
             and state.gram.shape == (m, m)
+            and bool(np.isfinite(state.gram).all())
         )
 
     @property

@@ -27,7 +27,7 @@ from distls.solvers.least_squares.stagewise_state import (
     base_of,
     block_of,
 )
-from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
@@ -357,6 +357,10 @@ class Stagewise:
             state, round=state.round + 1, passes=state.passes + 1.0, version=state.blocks, **changes
         )
 
+    def fits(self, state: StagewiseState) -> bool:
+        """See `Solver.fits`."""
+        return _fits(self, state)
+
     def probe(self, block: int) -> None:
         """Work through one partition in this process as a round does, and forget it: what `plan` times."""
         n_features, k = self.problem.shape
@@ -376,11 +380,54 @@ class Stagewise:
             return Status.DIVERGED
         return Status.CONVERGED if state.stage >= self._stages else Status.RUNNING
 
-    def weights(self, state: StagewiseState) -> Weights:
+    def weights(self, state: StagewiseState) -> Fitted:
         """Return the model of what is fitted so far."""
         with single_threaded_blas():
-            return assemble(state, self.problem.shape[0], self.params["stages"])
+            return Fitted(assemble(state, self.problem.shape[0], self.params["stages"]))
 
 
 def _add(left: int, right: int) -> int:
     return left + right
+
+
+def _fits(solver: Stagewise, state: StagewiseState) -> bool:
+    n_features, k = solver.problem.shape
+    stage, widths, columns = state.stage, state.widths, state.columns
+    first = solver.init()
+    if widths.shape != (stage,) or np.any(widths <= 0) or np.any(widths > n_features + 2**32):
+        return False
+    total = sum(map(int, widths))
+    calibrations = (stage, k, k) if first.calibrations.shape[1:] == (k, k) else (0, 0, 0)
+    return (
+        state.coefficients.shape == (total, k)
+        and state.intercepts.shape == (stage, k)
+        and state.calibrations.shape == calibrations
+        and state.base.shape == first.base.shape
+        and state.base_intercept.shape == first.base_intercept.shape
+        and columns.shape in ((0,), (total,))
+        and state.order.shape in ((0,), (n_features,))
+        and all(_are_places(each, n_features) for each in (columns, state.order))
+        and state.sigma.shape == (len(state.sigma),) * 2
+        and state.iterate.shape == state.point.shape
+        and state.point.shape in ((0, 0), (len(state.sigma), k))
+        and _is_block(solver, state)
+    )
+
+
+def _is_block(solver: Stagewise, state: StagewiseState) -> bool:
+    """Tell whether the weights of a stage under way are as many as its features, and those of others as theirs."""
+    if not state.recipe:
+        return bool(state.stage == 0 and not len(state.point))
+    design, n_features = state.design, solver.problem.shape[0]
+    if state.recipe["kind"] != "columns":
+        width = design.width(n_features)
+        if len(state.columns) or np.any(state.widths != width):
+            return False
+    if not len(state.point):
+        return True
+    now = generators.design_at(design, state.stage, state.order)
+    return bool(len(state.point) == now.width(n_features) + int(solver.problem.fit_intercept))
+
+
+def _are_places(numbers: NDArray[np.int64], n: int) -> bool:
+    return bool(np.all(numbers >= 0) and np.all(numbers < n))

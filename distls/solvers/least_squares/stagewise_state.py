@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from distls.solvers.features.fitted_designs import DesignState
 from distls.solvers.features.generators import design_at
-from distls.solvers.solver import Weights
 from distls.workers.features.design import Design, recipe_of
 from distls.workers.least_squares.block_task import Block
+from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = ["StagewiseState", "append_block", "assemble", "base_of", "block_of"]
 
@@ -153,7 +153,7 @@ def append_block(
     )
 
 
-def assemble(state: StagewiseState, n_features: int, per_model: int) -> Weights:
+def assemble(state: StagewiseState, n_features: int, per_model: int) -> LinearPredictor:
     """Return the model of all complete models' blocks, or of the only one's that is under way, and of the initial one.
 
     Calibrations are multiplied out: ``V_t = W_t (I + C_t+1) ... (I + C_T)`` makes scores linear in all features.
@@ -184,15 +184,17 @@ def assemble(state: StagewiseState, n_features: int, per_model: int) -> Weights:
     return _weights(state, total / n_models, intercept / n_models, base / n_models, n_features)
 
 
-def _weights(state: StagewiseState, total: Array, intercept: Array, base: Array, n_features: int) -> Weights:
+def _weights(
+    state: StagewiseState, total: Array, intercept: Array, base: Array, n_features: int
+) -> LinearPredictor:
     """Return a plain model where all weights are those of original features, else the recipe of the blocks."""
     dtype = state.coefficients.dtype
     if len(state.columns) or not len(total):
         plain = base if state.has_base else np.zeros((n_features, total.shape[1]))
         np.add.at(plain, state.columns[: len(total)], total)
-        return Weights(plain.astype(dtype), intercept)
+        return LinearPredictor(plain.astype(dtype), intercept)
     features, arrays = recipe_of(state.design, len(total) // int(state.widths[0]))
     recipe: dict[str, Any] = {"n_features": n_features, "features": features}
     if state.has_base:
         recipe["rows"], total = True, np.concatenate([base, total])
-    return Weights(total.astype(dtype), intercept, recipe, arrays)
+    return LinearPredictor(total.astype(dtype), intercept, recipe, arrays)

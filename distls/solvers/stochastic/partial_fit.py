@@ -12,9 +12,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.solvers.solver import Weights
 from distls.solvers.stochastic.step_choice import Facts, Recipe
 from distls.storage.rows import CsrRows, Partition, Rows, n_rows_of
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.stochastic.lane_task import row_weights
 from distls.workers.stochastic.updates import Learner, SgdLearner, Update
 
@@ -113,10 +113,10 @@ class Stream:
             self.before, self.before_b = _times(mean, self.before_steps), mean_b * self.before_steps
         self.learner.new_window()
 
-    def weights(self) -> Weights:
+    def weights(self) -> LinearPredictor:
         """Return the model as it stands, finite or not."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return Weights(*self._weights())
+            return LinearPredictor(*self._weights())
 
     def _weights(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
         steps = self.learner.window_steps if isinstance(self.learner, SgdLearner) else 0.0

@@ -22,7 +22,7 @@ from distls.memory_plan import Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import DesignState, OneBlock
-from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.stochastic.step_choice import (
     Facts,
     Recipe,
@@ -41,7 +41,8 @@ from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
-from distls.workers.features.design import PIECE_ROWS
+from distls.workers.features.design import PIECE_ROWS, design_of
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.runtime.rng import Purpose, rng
@@ -128,7 +129,7 @@ class StochasticState(DesignState):
         return super().join({**scalars, "lane": lane}, rest)
 
 
-class Stochastic:
+class Stochastic(Solver[StochasticState]):
     """The solver of all stochastic methods, which differ in `recipe_of`: what lanes are to do.
 
     Parameters
@@ -181,9 +182,7 @@ class Stochastic:
         self._averages = params.get("average", "none")
         self._initial = initial
         self._retired: NDArray[np.float64] | None = None
-        by_class = problem.row_weight_by_class
-        plain = not dataset.meta.weighted and bool(np.all(by_class == 1.0))
-        self._class_weight = None if plain else by_class
+        self._class_weight = problem.row_weights
 
     def _parts(self) -> tuple[int, int]:
         """Return into how many parts a pass may be cut, and how many of them a round takes at most.
@@ -284,7 +283,8 @@ class Stochastic:
         job = self._job(state, self._update(state))
         starts = self._lane_starts(state)
         result = executor.reduce(partial(train_lane, job), starts, merge=merge_lanes, shared=state.lane)
-        _check_cover(result, starts, self.problem)
+        blocks = [block for start in starts for block in start.lane.blocks]
+        result.ledger.check_cover(blocks, int(self.problem.dataset.table.rows[blocks].sum()))
         following = self._advance(state, result)
         return following, replace(self._report(result, job), details=details)
 
@@ -350,6 +350,23 @@ class Stochastic:
         sums = executor.reduce(partial(mean_lane, job), lanes, merge=merge_means, shared=self.problem.shape)
         return (*lane[:2], sums.x / sums.weight, sums.y / sums.weight, lane[4])
 
+    def fits(self, state: StochasticState) -> bool:
+        """See `Solver.fits`; the lanes' arrays are those of `init` already."""
+        first, width = self.init(), self.problem.shape[0]
+        if state.recipe:
+            width = design_of({**state.recipe, "n_stages": 1}, state.arrays)[0].width(width)
+        return (
+            state.times.shape == first.times.shape
+            and state.tail.shape == state.before.shape == first.tail.shape
+            and state.tail_intercept.shape == state.before_intercept.shape == first.tail_intercept.shape
+            and width == self.shape[0]
+            and 0 <= state.part < max(self.parts, 1)
+            and 1 <= state.interval <= max(self.longest, 1)
+            and (state.chosen is None or state.chosen < len(self.recipe.candidates))
+            # without averaging there is nothing to average
+            and bool(len(state.tail) or not (state.tail_steps or state.before_steps))
+        )
+
     def probe(self, block: int) -> None:
         """Train one partition in this process and forget it: what `plan` times."""
         state = StochasticState()
@@ -393,7 +410,7 @@ class Stochastic:
 
     def _advance(self, state: StochasticState, result: LaneResult) -> StochasticState:
         stored, end = self.problem.dataset.stored_bytes, self._end(state)
-        passes = state.passes + float(stored[result.blocks].sum() / stored.sum())
+        passes = state.passes + float(stored[result.ledger.blocks].sum() / stored.sum())
         if end == self.parts:
             passes, end = math.floor(state.passes) + 1.0, 0  # whole passes are whole numbers
         following = StochasticState(
@@ -444,41 +461,32 @@ class Stochastic:
     def _report(self, result: LaneResult, job: StochasticJob) -> RoundReport:
         averaging = None
         if self.sample is not None:
-            data, readout = replace(self.data, cache_bytes=0), job.readout(job.update, result.arrays)
-            after = mean_loss(data, self.sample, self.problem.loss, readout, result.reads)
+            data, predictor = replace(self.data, cache_bytes=0), job.predictor(job.update, result.arrays)
+            after = mean_loss(data, self.sample, self.problem.loss, predictor, result.ledger)
             averaging = {
-                "loss_before": result.sample_loss / result.n_rows,
+                "loss_before": result.sample_loss / result.ledger.n_rows,
                 "loss_after": after,
-                "penalty": after - result.sample_loss / result.n_rows,
+                "penalty": after - result.sample_loss / result.ledger.n_rows,
                 "spread": _relative_spread(result),
             }
-        return RoundReport(
-            running_loss=result.loss_sum / result.n_rows,
-            running_error=None if self.problem.target == "continuous" else result.errors / result.n_rows,
-            n_rows=result.n_rows,
-            bytes_read=result.reads.bytes_read,
-            cached_bytes=result.reads.cached_bytes,
-            kernel_seconds=result.kernel_seconds,
-            wait_seconds=result.reads.wait_seconds,
-            averaging=averaging,
-            worker_seconds=result.busy,
-            worker_peaks=result.peaks,
-        )
+        errors = None if self.problem.target == "continuous" else result.errors
+        return RoundReport.of(result.ledger, result.loss_sum, errors, averaging=averaging)
 
     def status(self, state: StochasticState) -> Status:
         """Tell whether the weights are finite."""
         finite = all(np.isfinite(array).all() for array in state.lane)
         return Status.RUNNING if finite else Status.DIVERGED
 
-    def weights(self, state: StochasticState) -> Weights:
+    def weights(self, state: StochasticState) -> Fitted:
         """Return the window's mean, or the last averaged weights without averaging of iterates."""
         steps, update = state.tail_steps + state.before_steps, self._update(state)
         recipe = {"n_features": self.problem.shape[0], "features": state.recipe} if state.recipe else {}
         if not steps:
-            return Weights(*update.model(state.lane), recipe, state.arrays)
+            return Fitted(LinearPredictor(*update.model(state.lane), recipe, state.arrays))
         mean = ((state.tail + state.before) / steps).astype(self.problem.dtype)
         intercept = (state.tail_intercept + state.before_intercept) / steps
-        return Weights(*update.model((mean, intercept, *state.lane[2:])), recipe, state.arrays)
+        model = update.model((mean, intercept, *state.lane[2:]))
+        return Fitted(LinearPredictor(*model, recipe, state.arrays))
 
 
 class Mcid(Stochastic):
@@ -532,15 +540,4 @@ class Olbfgs(Stochastic):
 def _relative_spread(result: LaneResult) -> float:
     """Return the lanes' mean distance from their mean, relative to its size."""
     size = float(np.square(result.arrays[0], dtype=np.float64).sum())
-    return math.sqrt(result.spread / result.n_rows / size) if size else 0.0
-
-
-def _check_cover(result: LaneResult, starts: list[LaneStart], problem: Problem) -> None:
-    """Every partition of the round exactly once, every row counted."""
-    expected = sorted(block for start in starts for block in start.lane.blocks)
-    n_rows = int(problem.dataset.table.rows[expected].sum()) if expected else 0
-    if sorted(result.blocks) != expected or result.n_rows != n_rows or len(result.times) != len(starts):
-        raise DistlsError(
-            f"a round covered {len(result.blocks)} partitions and {result.n_rows} rows instead of {len(expected)} "
-            f"and {n_rows}; resume the run"
-        )
+    return math.sqrt(result.spread / result.ledger.n_rows / size) if size else 0.0

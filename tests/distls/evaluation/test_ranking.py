@@ -20,13 +20,14 @@ from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.prediction.predict import predict
 from distls.problem import Problem
-from distls.solvers.solver import Weights
+from distls.solvers.solver import Fitted
 from distls.solvers.warm_start import initial_weights
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
 from distls.training.configuration import make_solver
 from distls.training.fitting import fit
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import best_cuts, threshold_bytes
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
@@ -166,7 +167,9 @@ def test_a_model_is_started_from_without_its_threshold(
     first = fit("bcd", dataset, str(tmp_path / "a"), params=params, passes=2000)
     problem = Problem.of(dataset, METHODS[method].resolve(params), 0, ("multilabel",))
     start = initial_weights(load_model(tmp_path / "a"), problem).astype(float)
-    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(Weights(start, np.zeros(K)))
+    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(
+        Fitted(LinearPredictor(start, np.zeros(K)))
+    )
     assert there["objective"] == pytest.approx(first.record["objective"], rel=1e-6)
     again = fit(method, dataset, params={**params, "init": str(tmp_path / "a")}, passes=2)
     assert again.record["objective"] <= first.record["objective"] * (1 + 1e-6)

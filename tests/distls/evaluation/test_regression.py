@@ -27,13 +27,14 @@ from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.prediction.predict import predict
 from distls.problem import Problem
-from distls.solvers.solver import Status, Weights
+from distls.solvers.solver import Fitted, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.model.model import load_model, save_model
 from distls.training.callbacks import describe_round
 from distls.training.fitting import FitResult, fit
 from distls.training.run_folder import Run
+from distls.workers.prediction.predictor import LinearPredictor
 
 D, K, N = 7, 3, 260
 IDENTITY = {"link": "identity", "alpha": 0.05}
@@ -113,7 +114,7 @@ def evaluated(data: Dataset, model: Any, **given: Any) -> dict[str, Any]:
     problem = Problem.of(data, params, 0, ("class", "multilabel", "continuous"))
     assert problem.shape == (D, K)
     evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
-    return evaluator(Weights(model.weights, model.intercept))
+    return evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
 
 
 @pytest.mark.parametrize("weighted", [False, True])

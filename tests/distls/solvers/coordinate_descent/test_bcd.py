@@ -16,10 +16,10 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
+from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError
-from distls.training.callbacks import _Quiet
 from distls.training.fitting import fit, resume
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
@@ -70,7 +70,7 @@ def small(tmp_path_factory):
     return with_columns(tmp_path_factory.mktemp("small") / "train", x, y), np.asarray(x.todense(), float), y
 
 
-class Details(_Quiet):
+class Details(SilentCallback):
     """Keeps the records of all rounds."""
 
     def __init__(self):
@@ -246,7 +246,7 @@ def test_what_is_kept_may_be_lost(small, tmp_path, lost):
     assert resume(run).model.sha256 == whole
 
 
-class _Removes(_Quiet):
+class _Removes(SilentCallback):
     """Empties RUN/state while the fit goes on."""
 
     def __init__(self, state):

@@ -15,9 +15,9 @@ from distls.methods.registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista, sharp_constant
+from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
-from distls.training.callbacks import _Quiet
 from distls.training.fitting import fit
 from reference import bcd, proximal
 
@@ -69,7 +69,7 @@ def small(tmp_path_factory):
     return add_columns(path, shard_size=2000), np.asarray(x.todense(), float), y
 
 
-class Details(_Quiet):
+class Details(SilentCallback):
     """Keeps the records and the accepted weights of all rounds."""
 
     def __init__(self):

@@ -17,10 +17,11 @@ from contract import SolverContract, StopAfter, opened
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict, resume
-from distls.evaluation.evaluate import readout_of
+from distls.evaluation.evaluate import predictor_of
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import METHODS
 from distls.planning.fit_plan import plan_fit
+from distls.solvers.events import RoundEvent, SilentCallback
 from distls.solvers.least_squares.cls import Cls
 from distls.solvers.least_squares.metric import Metric
 from distls.solvers.solver import Status
@@ -30,7 +31,6 @@ from distls.storage.dataset.partitions import write_partition
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, ParameterError
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.rows import CsrRows, DenseRows, Partition
-from distls.training.callbacks import RoundEvent, _Quiet
 from distls.training.run_folder import Run
 from distls.workers.prediction.calibration import replay
 from distls.workers.prediction.predictor import linear_view
@@ -86,7 +86,7 @@ def write_labels(path: Path, x: np.ndarray, y: np.ndarray) -> Dataset:
 
 def predictions(model: LinearModel, x: np.ndarray) -> np.ndarray:
     """Return the scores of a model."""
-    rows, _, _ = linear_view(readout_of(model), DenseRows(x))
+    rows, _, _ = linear_view(predictor_of(model), DenseRows(x))
     assert isinstance(rows, DenseRows)
     return rows.values
 
@@ -373,7 +373,7 @@ def test_limits_come_in_whole_rounds(data: tuple[Dataset, np.ndarray, np.ndarray
 # ---------------------------------------------------------------- lost predictions
 
 
-class Spoils(_Quiet):
+class Spoils(SilentCallback):
     """Damages what is kept for rows after every round."""
 
     def __init__(self, run: Path, how: str) -> None:
