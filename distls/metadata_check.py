@@ -19,7 +19,8 @@ from distls.storage.dataset.feature_names import NAME_ARRAYS
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import LinearModel
-from distls.workers.features.design import Design, design_of
+from distls.workers.features.design import Design
+from distls.workers.features.design_recipe import design_of
 from distls.workers.ingestion.transforms import NAMES
 from distls.workers.losses.registry import LOG_LOSSES, LOSSES
 

@@ -203,6 +203,7 @@ class Accelerated(GlsPasses):
         m, _ = self._shape
         return (
             len(state.iterates) == 1
+            and state.alphas.ndim == 1
             and all(self._suits(iterate) for iterate in state.iterates)
             and state.basis.shape in ((0, 0), (m,), (m, m))
             and state.gram.shape in ((0, 0), (m, m))
