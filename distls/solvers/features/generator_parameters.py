@@ -40,8 +40,8 @@ from distls.workers.linear_algebra.packed_triangle import packed_size
 
 __all__ = [
     "FEATURES", "FREQUENCY", "GRADIENT", "MASKS", "ORIGINAL", "SAMPLE_ROWS", "SCALE_ROWS", "block_width",
-    "check_features", "check_used", "convolution_of", "filter_design", "filters_per_stage", "given_or_default", "image_shape",
-    "preparation_bytes", "probe_design", "stages_per_pass", "work_bytes",
+    "check_features", "check_used", "convolution_of", "filter_design", "filters_per_stage", "given_or_default",
+    "image_shape", "preparation_bytes", "probe_design", "stages_per_pass", "work_bytes",
 ]  # fmt: skip
 
 GRADIENT, FREQUENCY, _REPLACED = "gradient", "frequency", "columns-replaced"

@@ -217,8 +217,8 @@ class Accelerated(GlsPasses):
         arrays = [iterate.candidate, *(array for point in points for array in (point.theta, point.gradient))]
         if iterate.ahead is not None:
             arrays.append(iterate.ahead)
-        return all(array.shape == self._shape and array.dtype == np.float64 for array in arrays) and all(
-            point.held_out.shape == (2,) and point.held_out.dtype == np.float64 for point in points
+        return all(array.shape == self._shape for array in arrays) and all(
+            point.held_out.shape == (2,) for point in points
         )
 
     def probe(self, block: int) -> None:
