@@ -888,7 +888,7 @@ METHODS: dict[str, Method] = {
                 Parameter("dtype", "float64", one_of("float32", "float64"), "of products and weights"),
                 Parameter("init", None, text, "a run or model to start from; not with link=identity"),
             ),
-            solver="distls.solvers.least_squares.gls:GeneralizedLeastSquares",
+            solver="distls.solvers.least_squares.gls:generalized_least_squares",
             targets=("class", "multilabel", "continuous"),
             passes=100.0,
         ),
