@@ -139,7 +139,7 @@ def test_a_status_of_other_types(run: Run, changes: dict[str, Any]) -> None:
     run.write_status(known)
     assert run.status == known
     run.write_status(known | changes)
-    with pytest.raises(FormatError, match="status.json was not written by distls"):
+    with pytest.raises(FormatError, match=r"status\.json was not written by distls"):
         _ = run.status
 
 
