@@ -11,7 +11,8 @@ from typing import Any
 from distls.evaluation.evaluate import certificate_kind, check_evaluable
 from distls.execution import ClusterOptions
 from distls.execution.memory_budget import MemoryBudget
-from distls.methods.registry import BLOCK_SIZE, Method, expand_grid, method_named
+from distls.methods.parameters import BLOCK_SIZE
+from distls.methods.registry import Method, expand_grid, method_named
 from distls.problem import Problem
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError

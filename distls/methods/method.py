@@ -1,0 +1,103 @@
+"""A training method and its parameters: how they are named, parsed, completed and refused."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distls.storage.errors import ParameterError
+
+__all__ = ["Method", "Parameter"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a method.
+
+    Attributes
+    ----------
+    name : str
+    default : object
+        JSON value; None where the method decides (the description says how).
+    parse : callable
+        Takes a JSON value or text, returns the typed value or raises ValueError with the rule.
+    description : str
+    """
+
+    name: str
+    default: Any
+    parse: Callable[[Any], Any]
+    description: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """One training method.
+
+    Attributes
+    ----------
+    name, summary, paper : str
+    aliases : dict of loss alias -> full loss name
+    parameters : tuple of Parameter
+    solver : str
+        "module:class" of the solver, imported when used.
+    targets : tuple of target kinds it accepts
+    passes : float or None
+        Limit where none is given; None: the method has an end of its own.
+    keeps_rows : bool
+        Whether it keeps predictions of every row in RUN/state.
+    path : bool
+        Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before.
+    """
+
+    name: str
+    summary: str
+    paper: str
+    aliases: Mapping[str, str]
+    parameters: tuple[Parameter, ...]
+    solver: str
+    targets: tuple[str, ...]
+    passes: float | None = 10.0
+    keeps_rows: bool = False
+    path: bool = False
+
+    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and complete parameters.
+
+        Parameters
+        ----------
+        given : mapping of name -> text or value
+
+        Returns
+        -------
+        params : dict
+            Every parameter of the method, typed.
+
+        Raises
+        ------
+        ParameterError
+            A name is unknown (the closest known one is named) or a value is out of range.
+        """
+        known = {p.name: p for p in self.parameters}
+        for name in given:
+            if name not in known:
+                raise ParameterError(_unknown_parameter(name, self.name, list(known)))
+        return {
+            name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
+        }
+
+    def _parse(self, parameter: Parameter, value: Any) -> Any:
+        if value is None or value == parameter.default:
+            return parameter.default
+        try:
+            return parameter.parse(value)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"{self.name}: {parameter.name}={value}: {error}") from None
+
+
+def _unknown_parameter(name: str, method: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+    return f"{method} has no parameter {name!r}; {hint}"
