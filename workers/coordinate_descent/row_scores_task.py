@@ -25,8 +25,9 @@ from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import indicators, is_codes, label_sets, wrong_sets
 from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.merging import merge_by_key
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.process import peak_rss, process_name
-from distls.workers.stochastic.lane_task import merge_by_key, row_weights
 
 __all__ = [
     "MarginJob",

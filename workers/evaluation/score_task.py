@@ -15,7 +15,7 @@ from distls.workers.losses.targets import is_codes, slice_rows, slopes_of
 from distls.workers.prediction.predictor import Readout, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.rounds.row_weights import row_weights
 
 __all__ = [
     "GradientJob",

@@ -24,9 +24,10 @@ from distls.workers.linear_algebra.packed_triangle import packed, packed_size
 from distls.workers.losses.targets import slice_rows, slopes_of
 from distls.workers.rounds.block_stream import DatasetRef, Form, ReadStats, stream
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.merging import merge_by_key
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.buffers import borrowed_buffers
 from distls.workers.runtime.process import peak_rss, process_name
-from distls.workers.stochastic.lane_task import merge_by_key, row_weights
 
 __all__ = [
     "Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "finish_rows", "fold_of", "gram_sum",

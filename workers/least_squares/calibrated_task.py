@@ -38,8 +38,8 @@ from distls.workers.losses.targets import slice_rows
 from distls.workers.prediction.calibration import basis, calibrate
 from distls.workers.rounds.block_stream import ReadStats, stream
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.process import peak_rss, process_name
-from distls.workers.stochastic.lane_task import row_weights
 
 __all__ = ["CalibratedJob", "FittedRound", "calibration_lane", "rebuild_lane", "residual_lane"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,30 +19,28 @@ from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import is_codes, slice_rows
 from distls.workers.prediction.predictor import Readout
 from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.merging import merge_by_key
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.process import peak_rss, process_name, single_threaded_blas
 from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.averaging import merge_mean
-from distls.workers.stochastic.updates import Arrays, Learner, SgdLearner, Update, one_row
+from distls.workers.stochastic.updates import Arrays, Learner, SgdLearner, Update
 
 __all__ = [
-    "KernelTypes",
     "LaneResult",
     "LaneStart",
     "MeanSums",
     "StochasticJob",
     "Trial",
     "mean_lane",
-    "merge_by_key",
     "merge_lanes",
     "merge_means",
-    "row_weights",
     "train_lane",
     "try_update",
     "warm_up",
 ]
-
-N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True)
@@ -298,19 +296,6 @@ def _between(
         yield index, part, found[index]
 
 
-def row_weights(part: Partition, class_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """Return the normalised weight of each row, shape (n_rows,), or an empty array for all ones.
-
-    Parameters
-    ----------
-    class_weight : float64 array of shape (n_classes,), or (1,) where targets are not classes, or None (ones)
-    """
-    if class_weight is None:
-        return np.empty(0) if part.sample_weight is None else part.sample_weight.astype(np.float64)
-    by_class = class_weight[part.y] if is_codes(part.y) else np.full(n_rows_of(part.x), class_weight[0])
-    return by_class if part.sample_weight is None else by_class * part.sample_weight
-
-
 def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
     """Average two results, each weighted by its rows; reuses the memory of `left`."""
     entered = time.perf_counter()
@@ -342,34 +327,6 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
 
 def _pairs(left: Arrays, right: Arrays) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     return zip(left, right, strict=True)
-
-
-def merge_by_key(how: Callable[[list[N]], N], *tables: dict[str, N]) -> dict[str, N]:
-    """Return one table of what `how` makes of the values under each key."""
-    keys = set().union(*tables)
-    return {key: how([table[key] for table in tables if key in table]) for key in sorted(keys)}
-
-
-@dataclass(frozen=True)
-class KernelTypes:
-    """The types that a job's kernels are compiled for.
-
-    Attributes
-    ----------
-    layout : {"csr", "dense"}
-    data, indices, weights : str
-        Names of dtypes.
-    loss : str
-    target : str
-        Kind of the targets.
-    """
-
-    layout: str
-    data: str
-    indices: str
-    weights: str
-    loss: str
-    target: str = "class"
 
 
 def warm_up(types: KernelTypes, update: Update) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, DenseRows, Rows
+from distls.storage.rows import Rows
 from distls.workers.losses.registry import BINARY_LOSSES, LOSSES
 from distls.workers.penalties.registry import penalty_value
 from distls.workers.stochastic.adagrad_kernels import adaptive_block, adaptive_settings, new_decay, settle
@@ -72,7 +72,6 @@ __all__ = [
     "SgdUpdate",
     "SplittingUpdate",
     "Update",
-    "one_row",
 ]
 
 Arrays = tuple[NDArray[Any], ...]
@@ -646,11 +645,3 @@ class _OneLane:
     def peek(self) -> Arrays:
         """Return copies."""
         return tuple(array.copy() for array in self.kept)
-
-
-def one_row(layout: str, data: str, indices: str) -> Rows:
-    """Return a row of one feature, of the types that kernels are to be compiled for."""
-    values = np.ones(1, data)
-    if layout == "dense":
-        return DenseRows(values[None])
-    return CsrRows(np.array([0, 1], np.int64), np.zeros(1, indices), values)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from distls.solvers.solver import Weights
 from distls.solvers.stochastic.step_choice import Facts, Recipe
 from distls.storage.rows import CsrRows, Partition, Rows, n_rows_of
-from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.stochastic.updates import Learner, SgdLearner, Update
 
 __all__ = ["Stream", "facts_of"]

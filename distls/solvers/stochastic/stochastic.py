@@ -43,11 +43,11 @@ from distls.storage.rows import index_dtype
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
 from distls.workers.features.design import PIECE_ROWS
 from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
 from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.averaging import add_scaled
 from distls.workers.stochastic.lane_task import (
-    KernelTypes,
     LaneResult,
     LaneStart,
     StochasticJob,
