@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from distls.storage.errors import ParameterError
+
+if TYPE_CHECKING:
+    from distls.workers.stochastic.step_choice import ChooseSteps
 
 __all__ = ["Method", "Parameter"]
 
@@ -43,6 +48,9 @@ class Method:
     parameters : tuple of Parameter
     solver : str
         "module:class" of the solver, imported when used.
+    steps : str or None
+        Of a stochastic method, whose solver is `STOCHASTIC_SOLVER`: "module:function" of what chooses its steps,
+        a `distls.workers.stochastic.step_choice.ChooseSteps`.
     targets : tuple of target kinds it accepts
     passes : float or None
         Limit where none is given; None: the method has an end of its own.
@@ -62,6 +70,7 @@ class Method:
     passes: float | None = 10.0
     keeps_rows: bool = False
     path: bool = False
+    steps: str | None = None
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Check and complete parameters.
@@ -88,6 +97,23 @@ class Method:
             name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
         }
 
+    def load_solver(self) -> Callable[..., Any]:
+        """Return what makes the solver: its class, of a stochastic method with the method's steps."""
+        solver = _load(self.solver)
+        return solver if self.steps is None else partial(solver, steps=self.load_steps())
+
+    def load_steps(self) -> ChooseSteps:
+        """Return what chooses the steps of a stochastic method.
+
+        Raises
+        ------
+        ParameterError
+            The method is not stochastic.
+        """
+        if self.steps is None:
+            raise ParameterError(f"{self.name} is not a stochastic method")
+        return cast("ChooseSteps", _load(self.steps))
+
     def _parse(self, parameter: Parameter, value: Any) -> Any:
         if value is None or value == parameter.default:
             return parameter.default
@@ -95,6 +121,11 @@ class Method:
             return parameter.parse(value)
         except (TypeError, ValueError) as error:
             raise ParameterError(f"{self.name}: {parameter.name}={value}: {error}") from None
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _unknown_parameter(name: str, method: str, known: list[str]) -> str:

@@ -19,7 +19,10 @@ from distls.methods.parameters import (
     one_of,
 )
 
-__all__ = ["FOBOS", "STOCHASTIC_METHODS"]
+__all__ = ["FOBOS", "STOCHASTIC_METHODS", "STOCHASTIC_SOLVER"]
+
+# The one solver of all stochastic methods, which differ in their steps.
+STOCHASTIC_SOLVER = "distls.solvers.stochastic.stochastic:Stochastic"
 
 _MCID_PAPER = "Chen, Chen, Yang 2011, Characterizing Inverse Time Dependency in Multi-class Learning"
 _QN_PAPER = "Bordes, Bottou, Gallinari 2009, SGD-QN: Careful Quasi-Newton Stochastic Gradient Descent"
@@ -139,7 +142,8 @@ def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
         paper=f"{_MCID_PAPER}, section V.C",
         aliases={alias: loss},
         parameters=_mcid(Parameter("loss", loss, parse, f"{loss} ({alias}), the only one")),
-        solver="distls.solvers.stochastic.stochastic:Mcid",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
     )
 
@@ -313,7 +317,8 @@ STOCHASTIC_METHODS = (
                 "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
             )
         ),
-        solver="distls.solvers.stochastic.stochastic:Mcid",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
     ),
     _one_versus_rest(
@@ -331,7 +336,8 @@ STOCHASTIC_METHODS = (
         paper="Duchi, Hazan, Singer 2011, Adaptive Subgradient Methods (adaptive); Robbins, Monro 1951",
         aliases=_SGD_LOSSES,
         parameters=_sgd("adaptive", "none"),
-        solver="distls.solvers.stochastic.stochastic:Sgd",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "continuous"),
     ),
     Method(
@@ -340,7 +346,8 @@ STOCHASTIC_METHODS = (
         paper="Polyak, Juditsky 1992, Acceleration of Stochastic Approximation by Averaging",
         aliases=_SGD_LOSSES,
         parameters=_sgd("sqrt", "all"),
-        solver="distls.solvers.stochastic.stochastic:Sgd",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "continuous"),
     ),
     Method(
@@ -349,7 +356,8 @@ STOCHASTIC_METHODS = (
         paper=f"{_QN_PAPER}, Figure 1",
         aliases=_OVR_LOSSES,
         parameters=_scheduled(),
-        solver="distls.solvers.stochastic.stochastic:Scheduled",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
         targets=("class",),
     ),
     Method(
@@ -365,7 +373,8 @@ STOCHASTIC_METHODS = (
                 "of the metric: second derivatives, secants seen by new rows, or the paper's as printed",
             )
         ),
-        solver="distls.solvers.stochastic.stochastic:Scheduled",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
         targets=("class",),
     ),
     Method(
@@ -374,7 +383,8 @@ STOCHASTIC_METHODS = (
         paper=f"{_CSGD_PAPER}, Algorithm 1 and section 4.2",
         aliases={},
         parameters=_constrained("two-phase", "running"),
-        solver="distls.solvers.stochastic.stochastic:Constrained",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
     ),
     Method(
@@ -383,7 +393,8 @@ STOCHASTIC_METHODS = (
         paper=f"{_CSGD_PAPER}, section 5.1",
         aliases={},
         parameters=_constrained("sqrt", "running"),
-        solver="distls.solvers.stochastic.stochastic:Constrained",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
     ),
     Method(
@@ -392,7 +403,8 @@ STOCHASTIC_METHODS = (
         paper=f"{_CSGD_PAPER}, section 5.2",
         aliases={},
         parameters=_constrained("constant", None),
-        solver="distls.solvers.stochastic.stochastic:Adaline",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.sgd:adaline_steps",
         targets=("class",),
     ),
     Method(
@@ -401,7 +413,8 @@ STOCHASTIC_METHODS = (
         paper=f"{_CSGD_PAPER}, Algorithm 2",
         aliases={},
         parameters=_constrained("sqrt", "running"),
-        solver="distls.solvers.stochastic.stochastic:Constrained",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class",),
     ),
     Method(
@@ -410,7 +423,8 @@ STOCHASTIC_METHODS = (
         paper=f"{_CSGD_PAPER}, section 5.1 (2SGD); {_QN_PAPER}, Equation 4",
         aliases=_OVR_LOSSES,
         parameters=_RLS,
-        solver="distls.solvers.stochastic.stochastic:Rls",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.rls:rls_steps",
         targets=("class", "continuous"),
     ),
     Method(
@@ -419,7 +433,8 @@ STOCHASTIC_METHODS = (
         paper=f"{_QN_PAPER}, section 5.2; Schraudolph, Yu, Guenter 2007",
         aliases=_OVR_LOSSES,
         parameters=_OLBFGS,
-        solver="distls.solvers.stochastic.stochastic:Olbfgs",
+        solver=STOCHASTIC_SOLVER,
+        steps="distls.workers.stochastic.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
     ),
 )
@@ -431,6 +446,7 @@ FOBOS = Method(
     paper="Duchi, Singer 2009, Efficient Online and Batch Learning Using Forward Backward Splitting",
     aliases=_FOBOS_LOSSES,
     parameters=_FOBOS,
-    solver="distls.solvers.stochastic.stochastic:Fobos",
+    solver=STOCHASTIC_SOLVER,
+    steps="distls.workers.stochastic.fobos:fobos_steps",
     targets=("class",),
 )

@@ -121,7 +121,7 @@ def _like_first(solver: Any, state: Any, names: tuple[str, ...] = ()) -> bool:
 
 
 def _stochastic(solver: Any, state: Any) -> bool:
-    candidates = len(solver.recipe.candidates)
+    candidates = len(solver.steps.candidates)
     width = solver.problem.shape[0]
     if state.recipe:
         width = design_of({**state.recipe, "n_stages": 1}, state.arrays)[0].width(width)

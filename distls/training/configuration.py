@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -228,9 +227,8 @@ def open_expected(config: dict[str, Any]) -> Dataset:
 
 
 def solver_type(method: Method) -> Any:
-    """Return the class of a method's solver."""
-    module, _, name = method.solver.partition(":")
-    return getattr(importlib.import_module(module), name)
+    """Return what makes a method's solver."""
+    return method.load_solver()
 
 
 def make_solver(

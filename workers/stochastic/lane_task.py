@@ -26,7 +26,7 @@ from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.process import peak_rss, process_name, single_threaded_blas
 from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.averaging import merge_mean
-from distls.workers.stochastic.updates import Arrays, Learner, SgdLearner, Update
+from distls.workers.stochastic.update import Arrays, Learner, Update
 
 __all__ = [
     "LaneResult",
@@ -152,7 +152,7 @@ def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult
         Read only: other lanes of this process start from the same arrays.
     """
     entered = time.perf_counter()
-    learner = job.update.begin(start, item.time, item.tail_from)
+    learner = job.update.start_lane(start, item.time, item.tail_from)
     reads, loss_sum, errors, n_rows, seconds = ReadStats(), 0.0, 0, 0, 0.0
     for index, part in stream(job.data, item.lane.blocks, reads):
         count = n_rows_of(part.x)
@@ -204,7 +204,7 @@ def _learn(
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
     """Return the mean of the iterates in a learner's window, and how many they are."""
-    if not isinstance(learner, SgdLearner) or not learner.window_steps:
+    if not learner.window_steps:
         return (), 0.0
     return learner.window(consume=True), learner.window_steps
 
@@ -265,7 +265,7 @@ def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
 
     Weights are those of the job; the objective is that of `distls.problem`.
     """
-    learner, reads = trial.update.begin(start, 0.0), ReadStats()
+    learner, reads = trial.update.start_lane(start, 0.0), ReadStats()
     for index, part, rows in _between(job, trial.blocks, 0, trial.n_rows, reads):
         order = rng(job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
         _learn(job, learner, part, rows.start + order)
@@ -336,11 +336,11 @@ def warm_up(types: KernelTypes, update: Update) -> None:
     them seconds and memory they keep.
     """
     x = one_row(types.layout, types.data, types.indices)
-    k = 1 if update.single else 2
+    k = 1 if update.one_column else 2
     y: NDArray[Any] = np.zeros((1, k)) if types.target == "continuous" else np.zeros(1, np.int32)
     none, order = np.empty(0), np.zeros(1, np.int64)
     arrays = update.zeros((1, 2), types.weights)
-    learner = update.begin(arrays, 0.0, 0.0)
+    learner = update.start_lane(arrays, 0.0, 0.0)
     learner.learn(x, y, none, order)
     _window(learner)
     for array in learner.arrays():
