@@ -19,7 +19,7 @@ from distls.methods.parameters import (
     one_of,
 )
 
-__all__ = ["FOBOS", "STOCHASTIC_METHODS", "STOCHASTIC_SOLVER"]
+__all__ = ["FOBOS", "LANES_AND_ROWS", "STOCHASTIC_METHODS", "STOCHASTIC_SOLVER"]
 
 # The one solver of all stochastic methods, which differ in their steps.
 STOCHASTIC_SOLVER = "distls.solvers.stochastic.stochastic:Stochastic"
@@ -44,7 +44,7 @@ _ROUND_BYTES = Parameter(
 )
 
 # The last parameters of all methods of several lanes.
-_LANES_AND_ROWS = (
+LANES_AND_ROWS = (
     CLASS_WEIGHT,
     lanes("chains worked in parallel; default min(8, partitions)"),
     _SHUFFLE,
@@ -129,7 +129,7 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
         _average("tail"),
         fit_intercept(False, _NO_PAPER_INTERCEPT),
         Parameter("t0", None, number(0.0), "added to t in the step; default: see docs/notation.md"),
-        *_LANES_AND_ROWS,
+        *LANES_AND_ROWS,
     )
 
 
@@ -179,7 +179,7 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
             "of loss=squared: subtract the mean of the rows so far, or of all rows (a read more)",
         ),
         fit_intercept(False),
-        *_LANES_AND_ROWS,
+        *LANES_AND_ROWS,
         *ONE_BLOCK,
     )
 
@@ -201,7 +201,7 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
         ),
         Parameter("t0", None, number(above=0.0), "added to t in the step; default: tried on some rows"),
         fit_intercept(False, _NO_PAPER_INTERCEPT),
-        *_LANES_AND_ROWS,
+        *LANES_AND_ROWS,
     )
 
 
@@ -221,7 +221,7 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
         Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more; the paper has none"),
         *(mean if center else ()),
         fit_intercept(True, "an unpenalised intercept: the paper's constant feature"),
-        *_LANES_AND_ROWS,
+        *LANES_AND_ROWS,
     )
 
 
@@ -300,7 +300,7 @@ _FOBOS = (
         "steps are eta0/sqrt(t); default: tried on some rows, judged on others",
     ),
     coordinate_descent.FIT_INTERCEPT,
-    *_LANES_AND_ROWS,
+    *LANES_AND_ROWS,
 )
 
 STOCHASTIC_METHODS = (
