@@ -1,4 +1,4 @@
-"""The stochastic methods: their parameters, shared as far as they mean the same."""
+"""The stochastic methods, each with its parameters."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from typing import Any
 from distls.methods import coordinate_descent
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import (
-    CLASS_WEIGHT,
     INIT,
     ONE_BLOCK,
-    boolean,
-    dtype,
     fit_intercept,
     integer,
-    lanes,
     number,
     one_of,
 )
+from distls.methods.stochastic_parameters import (
+    DIVIDING_ALPHA,
+    LANES_AND_ROWS,
+    NO_PAPER_INTERCEPT,
+    ONE_LANE,
+    averaging,
+    steps_by_schedule,
+)
 
-__all__ = ["FOBOS", "LANES_AND_ROWS", "STOCHASTIC_METHODS", "STOCHASTIC_SOLVER"]
+__all__ = ["FOBOS", "STOCHASTIC_METHODS", "STOCHASTIC_SOLVER"]
 
 # The one solver of all stochastic methods, which differ in their steps.
 STOCHASTIC_SOLVER = "distls.solvers.stochastic.stochastic:Stochastic"
@@ -35,99 +39,15 @@ _SGD_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
 _OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
 _FOBOS_LOSSES = {**coordinate_descent.LOSS_ALIASES, "hinge": "crammer_singer"}
 
-# ---------------------------------------------------------------- rows, lanes and what is read between averagings
-
-_SHUFFLE = Parameter("shuffle", True, boolean, "visit partitions and rows in random order, else as stored")
-_DTYPE = dtype("float32", "of the weights")
-_ROUND_BYTES = Parameter(
-    "round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"
-)
-
-# The last parameters of all methods of several lanes.
-LANES_AND_ROWS = (
-    CLASS_WEIGHT,
-    lanes("chains worked in parallel; default min(8, partitions)"),
-    _SHUFFLE,
-    _DTYPE,
-    _ROUND_BYTES,
-    Parameter(
-        "sync_bytes",
-        None,
-        integer(1),
-        "stored bytes a lane reads between averagings while lanes differ; default 64 MiB, or 16 times the weights",
-    ),
-    INIT,
-)
-
-
-def _one_lane(value: Any) -> int:
-    """Parse the number of lanes of a method that has but one."""
-    if str(value) != "1":
-        raise ValueError("this method works in one lane: what it remembers of rows cannot be averaged")
-    return 1
-
-
-# Of methods of one lane; those that start from a model have `INIT` besides.
-_ONE_LANE = (
-    CLASS_WEIGHT,
-    Parameter("lanes", 1, _one_lane, "1: what the method remembers of rows cannot be averaged"),
-    _SHUFFLE,
-    _DTYPE,
-    _ROUND_BYTES,
-)
-
-# ---------------------------------------------------------------- steps
-
-
-def _average(default: str) -> Parameter:
-    return Parameter(
-        "average", default, one_of("none", "all", "tail"), "which iterates the model is the mean of"
-    )
-
-
-def _steps(schedule: str, *, adaptive: bool = False) -> tuple[Parameter, ...]:
-    """Return the parameters of the size of steps; the default of `sgd` adapts to each feature."""
-    plain = "eta0/t, eta0, eta0/sqrt(t), or eta0/sqrt(t) and from switch on eta0 sqrt(switch)/t"
-    return (
-        Parameter(
-            "schedule",
-            schedule,
-            one_of(*(("adaptive",) if adaptive else ()), "inverse", "constant", "sqrt", "two-phase"),
-            f"of steps: {'adaptive to each feature (AdaGrad), ' if adaptive else ''}{plain}",
-        ),
-        Parameter(
-            "eta0",
-            None,
-            number(above=0.0),
-            "size of steps; default: "
-            + (
-                "adaptive: sqrt(outputs)/2 (hinge: max(1, rows/10000)^(1/4)/4) times the cube root of lanes, over the "
-                "root of mean |x|^2; else "
-                if adaptive
-                else ""
-            )
-            + "tried on a tenth of the rows, at least 4096",
-        ),
-        Parameter("switch", None, number(1.0), "of two-phase, a lane's rows; default half of a pass"),
-    )
-
-
-_DIVIDING_ALPHA = Parameter(
-    "alpha", 1e-5, number(above=0.0), "L2 strength, the paper's lambda; it divides the step"
-)
-_NO_PAPER_INTERCEPT = "an unpenalised intercept; the paper has none"
-
-# ---------------------------------------------------------------- each method's own
-
 
 def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
     """Return the parameters of MCID and its comparators."""
     return (
         loss,
-        _DIVIDING_ALPHA,
+        DIVIDING_ALPHA,
         Parameter("batch_size", 1, integer(1), "rows a step, the paper's r"),
-        _average("tail"),
-        fit_intercept(False, _NO_PAPER_INTERCEPT),
+        averaging("tail"),
+        NO_PAPER_INTERCEPT,
         Parameter("t0", None, number(0.0), "added to t in the step; default: see docs/notation.md"),
         *LANES_AND_ROWS,
     )
@@ -168,10 +88,10 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
             "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared"
             + ("; default: hinge where features are more than rows, else log" if adaptive else ""),
         ),
-        *_steps(schedule, adaptive=adaptive),
+        *steps_by_schedule(schedule, adaptive=adaptive),
         Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more"),
         Parameter("batch_size", 1, integer(1), "rows a step"),
-        _average(average),
+        averaging(average),
         Parameter(
             "center",
             "none",
@@ -194,13 +114,13 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
             "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes are "
             "one binary problem",
         ),
-        _DIVIDING_ALPHA,
+        DIVIDING_ALPHA,
         *metric,
         Parameter(
             "skip", None, integer(1), "rows between dense parts; default 16 over the share of non-zeros"
         ),
         Parameter("t0", None, number(above=0.0), "added to t in the step; default: tried on some rows"),
-        fit_intercept(False, _NO_PAPER_INTERCEPT),
+        NO_PAPER_INTERCEPT,
         *LANES_AND_ROWS,
     )
 
@@ -217,7 +137,7 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
     )
     return (
         Parameter("loss", "squared", one_of("squared"), "squared, the only one"),
-        *_steps(schedule),
+        *steps_by_schedule(schedule),
         Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more; the paper has none"),
         *(mean if center else ()),
         fit_intercept(True, "an unpenalised intercept: the paper's constant feature"),
@@ -234,7 +154,7 @@ _RLS = (
     ),
     Parameter("alpha", 1e-6, number(above=0.0), "L2 strength; P starts at 1/(alpha n_rows)"),
     fit_intercept(True),
-    *_ONE_LANE,
+    *ONE_LANE,
 )
 
 _OLBFGS = (
@@ -256,8 +176,8 @@ _OLBFGS = (
     Parameter("tau", 1e4, number(above=0.0), "rows until steps are half as large"),
     Parameter("damping", 0.1, number(0.0), "times the step, added to the change of the gradient"),
     Parameter("rank", 10, integer(1, 1000), "steps that the metric is made of"),
-    fit_intercept(False, _NO_PAPER_INTERCEPT),
-    *_ONE_LANE,
+    NO_PAPER_INTERCEPT,
+    *ONE_LANE,
     INIT,
 )
 

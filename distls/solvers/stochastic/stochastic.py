@@ -24,6 +24,7 @@ from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import OneBlock
 from distls.solvers.solver import RoundReport, Status, Weights
 from distls.solvers.stochastic.problem_stats import stats_of_problem
+from distls.solvers.stochastic.step_trial import try_candidates
 from distls.solvers.stochastic.stochastic_state import StochasticState
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, ParameterError
@@ -34,20 +35,17 @@ from distls.workers.features.design import PIECE_ROWS
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
-from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.lane_task import (
     LaneResult,
     LaneStart,
     StochasticJob,
-    Trial,
     mean_lane,
     merge_lanes,
     merge_means,
     train_lane,
-    try_update,
     warm_up,
 )
-from distls.workers.stochastic.step_choice import ChooseSteps, trial_rows
+from distls.workers.stochastic.step_choice import ChooseSteps
 from distls.workers.stochastic.update import Arrays, Update
 
 __all__ = ["Stochastic"]
@@ -253,26 +251,8 @@ class Stochastic:
         )
 
     def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[int, dict[str, Any]]:
-        """Choose the candidate that, after a pass over some rows in one lane, has the lowest objective on others.
-
-        Raises
-        ------
-        DistlsError
-            None of them stays finite.
-        """
-        table, wanted = self.problem.dataset.table, trial_rows(self.problem.dataset.meta.n_rows)
-        order = rng(self.problem.seed, Purpose.TRIAL).permutation(len(table))
-        enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
-        blocks = tuple(int(block) for block in order[:enough])
-        job, candidates = self._job(state, self.steps.default), self.steps.candidates
-        trials = [Trial(candidate.on_trial, blocks, wanted) for candidate in candidates]
-        objectives = list(executor.map(partial(try_update, job), trials, shared=state.lane))
-        best = int(np.argmin(objectives))
-        if not np.isfinite(objectives[best]):
-            tried = "; ".join(str(candidate) for candidate in candidates)
-            raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")
-        table_of = {str(candidate): value for candidate, value in zip(candidates, objectives, strict=True)}
-        details = {"objectives": table_of, "chosen": candidates[best].setting, "n_rows": wanted}
+        job = self._job(state, self.steps.default)
+        best, details = try_candidates(self.steps.candidates, job, state.lane, self.problem, executor)
         return best, {"tried": details}
 
     def _with_mean(self, lane: Arrays, executor: Executor) -> Arrays:

@@ -24,8 +24,9 @@ from distls.cli import cli
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method import Method, Parameter
 from distls.methods.parameters import fit_intercept, number, one_of
-from distls.methods.registry import METHODS, register_method
-from distls.methods.stochastic import LANES_AND_ROWS, STOCHASTIC_SOLVER
+from distls.methods.registry import METHODS, method_named, register_method
+from distls.methods.stochastic import STOCHASTIC_SOLVER
+from distls.methods.stochastic_parameters import LANES_AND_ROWS
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
@@ -211,3 +212,9 @@ def test_a_name_is_registered_once() -> None:
     register_method(MOMENTUM)  # the same entry, as when its module is imported by two others
     with pytest.raises(ValueError, match="'sgd' is registered already"):
         register_method(Method("sgd", "", "", {}, (), STOCHASTIC_SOLVER, ("class",)))
+
+
+def test_a_method_that_is_not_stochastic_has_no_steps() -> None:
+    assert method_named("momentum").load_steps() is momentum_steps
+    with pytest.raises(ParameterError, match="gls is not a stochastic method"):
+        method_named("gls").load_steps()
