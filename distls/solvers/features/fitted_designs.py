@@ -9,7 +9,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.methods.registry import BLOCK_SIZE
+from distls.methods.parameters import BLOCK_SIZE
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features import generator_parameters, generators

@@ -29,7 +29,7 @@ from distls.workers.least_squares.multi_point_task import (
 )
 from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.prediction.predictor import LinearPredictor
-from distls.workers.stochastic.lane_task import KernelTypes
+from distls.workers.rounds.kernel_types import KernelTypes
 
 __all__ = ["BASIS_NOTE", "GlsPasses", "may_need_basis", "rank_notes"]
 
