@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.problem import SUITABLE
 from distls.storage.dataset.feature_names import NAME_ARRAYS
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design, design_of
 from distls.workers.ingestion.transforms import NAMES
-from distls.workers.losses.registry import LOG_LOSSES, LOSSES
+from distls.workers.losses.registry import has_probabilities, losses_with
 
 __all__ = ["check_features", "check_model", "check_source", "takes"]
 
@@ -52,7 +51,8 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
     FormatError
         Its loss is unknown, or weights and arrays are not those of its recipe.
     """
-    if model.loss not in SUITABLE.get(model.target, (*LOSSES, *LOG_LOSSES)):
+    probable = model.target == "class" and has_probabilities(model.loss)
+    if not probable and model.loss not in losses_with(target=model.target):
         raise _refuse(where, f"loss {model.loss!r} of {model.target} targets")
     with making_sense(where):
         fits = not model.recipe or _fits(model, where)

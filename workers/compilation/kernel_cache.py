@@ -93,9 +93,9 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         self.enable()
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        """Add the sources of classes that are not ours: a loss or penalty registered from outside."""
-        outside = sorted({source_digest(path) for path in _outside_files(sig)})
-        return (*super()._index_key(sig, codegen), *outside)
+        """Add the sources of the losses and penalties that a variant is compiled for: no kernel's file imports them."""
+        sources = sorted({source_digest(path) for path in _class_files(sig)})
+        return (*super()._index_key(sig, codegen), *sources)
 
 
 class _Located(CompileResultCacheImpl):  # type: ignore[misc]
@@ -176,15 +176,15 @@ def _files(name: str, what: bytes) -> Iterator[tuple[str, str]]:
             yield f"{name}.{word.decode()}", str(base / f"{word.decode()}.py")
 
 
-def _outside_files(sig: Any) -> Iterator[str]:
-    """Yield the files of the named tuples in a signature whose classes are not of this package."""
+def _class_files(sig: Any) -> Iterator[str]:
+    """Yield the files of the classes of the named tuples in a signature."""
     waiting = list(sig)
     while waiting:
         each = waiting.pop()
         if isinstance(each, types.BaseTuple):  # type: ignore[attr-defined]
             waiting += list(each)
         module = getattr(each, "instance_class", type(None)).__module__
-        if module.split(".")[0] not in ("distls", "builtins"):
+        if module != "builtins":
             path = getattr(sys.modules.get(module), "__file__", None)
             if path is not None:
                 yield path

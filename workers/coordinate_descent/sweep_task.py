@@ -32,7 +32,6 @@ from distls.storage.rows import (
 from distls.storage.temporary.row_state import RowState
 from distls.workers.coordinate_descent.descent_kernels import (
     N_TOTALS,
-    LabelSets,
     Step,
     Totals,
     column_sweep,
@@ -40,8 +39,9 @@ from distls.workers.coordinate_descent.descent_kernels import (
 )
 from distls.workers.coordinate_descent.row_scores_task import MarginJob, Margins, SparseWeights, read_margins
 from distls.workers.linear_algebra.score_kernels import scores
-from distls.workers.losses.registry import LOSSES
-from distls.workers.penalties.registry import Penalty
+from distls.workers.losses.loss import LabelSets
+from distls.workers.losses.registry import loss_named
+from distls.workers.penalties.registry import penalty_named
 from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream, stream_columns
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import peak_rss, process_name
@@ -245,7 +245,7 @@ class _Sweeper:
         self.active_bytes = self._swept_bytes = 0
         self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
         self._seconds = 0.0
-        self._penalty = int(Penalty.named(job.penalty))
+        self._penalty = penalty_named(job.penalty).argument
 
     def shards(self, lane: Lane) -> Iterator[_Shard]:
         """Yield the lane's shards in the order of the round."""
@@ -285,7 +285,9 @@ class _Sweeper:
     ) -> None:
         began = time.perf_counter()
         z, y, weight = self.margins
-        column_sweep(x, order, w, z, y, weight, LOSSES[self.job.margins.loss], self._penalty, step, totals)
+        column_sweep(
+            x, order, w, z, y, weight, loss_named(self.job.margins.loss), self._penalty, step, totals
+        )
         self._seconds += time.perf_counter() - began
 
     def count_active(self, found: list[_Active]) -> None:
@@ -364,8 +366,8 @@ def warm_up(data: DatasetRef, loss: str, dtype: str) -> None:
     step, totals = Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
     for shard in {type(x): x, DenseRows: DenseRows(np.zeros((1, 1), np.float32))}.values():
         order = np.zeros(1, np.int64)
-        column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, LOSSES[loss], 0, step, totals)
-    loss_of_scores(z, z, 0.0, y, weight, LOSSES[loss])
+        column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, loss_named(loss), 0, step, totals)
+    loss_of_scores(z, z, 0.0, y, weight, loss_named(loss))
     rows = one_row(meta.layout, meta.dtype, index_dtype(meta.n_features).name)
     scores(rows, np.zeros((2, 2), dtype), np.zeros(2), z)
 

@@ -78,17 +78,8 @@ from distls.workers.linear_algebra.score_kernels import (
     row_span,
     row_weight,
 )
-from distls.workers.losses.registry import (
-    SLOPES_IN_G,
-    BinaryLog,
-    BinarySquaredHinge,
-    Loss,
-    OvrLog,
-    OvrSquaredHinge,
-    Softmax,
-    Squared,
-    target_slopes,
-)
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import SLOPES_IN_G, has_row_function, step_curvature, target_slopes
 
 __all__ = [
     "OlbfgsSettings",
@@ -111,10 +102,6 @@ STORED, NEXT, OLBFGS_CLOCK = 1, 2, 3
 
 _SAFE = 1e-10  # s.y over |s| |y| that a pair must exceed
 _LEAST = 1e-280  # s.y that a pair must exceed: 1 / s.y is to be a number
-
-_CURVED = (Squared, OvrLog, OvrSquaredHinge, BinaryLog, BinarySquaredHinge)
-_LOGS = (OvrLog, BinaryLog)
-_SMOOTH = (*_CURVED, Softmax)
 
 
 class RlsSettings(NamedTuple):
@@ -156,9 +143,14 @@ class OlbfgsSettings(NamedTuple):
     loss: Loss
 
 
+def _is_smooth(loss: Loss) -> bool:
+    """Tell whether a loss has the derivatives that both methods need."""
+    return loss.smooth and has_row_function(loss, "row_curvature")
+
+
 def rls_settings(loss: Loss, prior: float, *, pass_rows: int = 0, fit_intercept: bool = False) -> RlsSettings:
     """Return settings of the one set of types that kernels are compiled for."""
-    if not isinstance(loss, _CURVED):
+    if not (_is_smooth(loss) and loss.separable):
         raise ValueError(f"{type(loss).__name__} has no curvature to learn from")
     if not 0 < prior < math.inf or pass_rows < 0:
         raise ValueError(f"need prior > 0 and pass_rows >= 0: got {prior}, {pass_rows}")
@@ -176,7 +168,7 @@ def olbfgs_settings(
     fit_intercept: bool = False,
 ) -> OlbfgsSettings:
     """Return settings of the one set of types that kernels are compiled for."""
-    if not isinstance(loss, _SMOOTH):
+    if not _is_smooth(loss):
         raise ValueError(f"{type(loss).__name__} is not smooth")
     if not (alpha >= 0 and eta0 > 0 and tau > 0 and damping >= 0 and epsilon > 0):
         raise ValueError(
@@ -244,35 +236,6 @@ def _wrong_overload(predicted, y, i):
 
 
 # ---------------------------------------------------------------- recursive least squares
-
-
-@elementwise_helper
-def _log_curvatures(z, g, h):
-    """Fill h with the curvatures of one-versus-rest logistic losses of slopes g, those of wrong rows raised."""
-    for c in range(len(g)):
-        slope, m = abs(np.float64(g[c])), abs(np.float64(z[c]))
-        h[c] = slope / (2.0 + m) if slope > 0.5 else slope * (1.0 - slope)
-        if m == np.inf:
-            h[c] = np.nan  # gets out, where a curvature of zero would pass over the row
-
-
-def _curvatures(loss, y, z, g, h):
-    """Fill h with the curvature of each output, for scores z and slopes g."""
-    raise NotImplementedError
-
-
-@overload(_curvatures)
-def _curvatures_overload(loss, y, z, g, h):
-    def hinge(loss, y, z, g, h):
-        for c in range(len(g)):
-            h[c] = 1.0 if g[c] != 0.0 else 0.0
-
-    def squared(loss, y, z, g, h):
-        h[:] = 1.0
-
-    if y.ndim == 2 or loss.instance_class is Squared:
-        return squared
-    return (lambda loss, y, z, g, h: _log_curvatures(z, g, h)) if loss.instance_class in _LOGS else hinge
 
 
 @kernel
@@ -408,7 +371,7 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
         loss_sum += s * value
         errors += _wrong(predicted, y, i)
         if rival == SLOPES_IN_G:  # else they are zero
-            _curvatures(settings.loss, y, z, g, h)
+            step_curvature(settings.loss, y, z, g, h)
             a = s * _largest(h)
         else:
             a = 0.0

@@ -3,7 +3,7 @@
 What lanes average between rounds is a tuple of plain arrays: the weights (n_features, n_columns), the intercept
 (n_columns,), and what else the method averages. A learner starts from them, at its lane's own time, and gives them
 back; in between it may hold them in any form. Data of two classes need one column in one-versus-rest losses: see
-`distls.workers.losses.registry.BINARY_LOSSES`.
+`distls.workers.losses.loss.Loss.single_output`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
-from distls.workers.losses.registry import BINARY_LOSSES, LOSSES
+from distls.workers.losses.registry import row_loss_for
 from distls.workers.penalties.registry import penalty_value
 from distls.workers.stochastic.adagrad_kernels import adaptive_block, adaptive_settings, new_decay, settle
 from distls.workers.stochastic.constrained_sgd_kernels import (
@@ -124,7 +124,7 @@ class Update:
     @property
     def row_loss(self) -> Any:
         """What kernels are given."""
-        return BINARY_LOSSES[self.loss] if self.single else LOSSES[self.loss]
+        return row_loss_for(self.loss, single=self.single)
 
     def zeros(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the arrays of zero weights; `shape` is that of the model's weights."""

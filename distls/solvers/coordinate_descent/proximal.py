@@ -36,13 +36,14 @@ from distls.workers.least_squares.multi_point_task import (
     sigma_lane,
     warm_up_products,
 )
+from distls.workers.losses.registry import loss_named
 from distls.workers.penalties.registry import prox_rows
 from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.stochastic.lane_task import KernelTypes
 
-__all__ = ["Fista", "Proximal", "ProximalState", "Sparsa", "sharp_constant"]
+__all__ = ["Fista", "Proximal", "ProximalState", "Sparsa"]
 
 Array = NDArray[np.float64]
 
@@ -62,11 +63,6 @@ _FAR = 1e100
 # SpaRSA's sufficient decrease.
 _SIGMA = 0.01
 _LEAST = 1e-8  # of its bound that SpaRSA's L may be
-
-
-def sharp_constant(loss: str, k: int) -> float:
-    """Return the Lipschitz constant of the slopes of a row's loss in its k scores; the smallest that is safe."""
-    return {"multiclass_squared_hinge": 2.0 * k, "multitask_squared_hinge": 2.0, "softmax": 0.5}[loss]
 
 
 class Read(NamedTuple):
@@ -167,7 +163,7 @@ class Proximal:
         self._constant = params.get("step") == "constant"
         self._reader = self._planned(memory or MemoryBudget(workers=slots))
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
-        self._sharp = sharp_constant(problem.loss, problem.shape[1])
+        self._sharp = loss_named(problem.loss).lipschitz(problem.shape[1])
         self._rounding = _ROUNDINGS * float(np.finfo(problem.dtype).eps)
 
     def _planned(self, memory: MemoryBudget) -> BlockReader:

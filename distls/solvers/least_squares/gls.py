@@ -44,6 +44,7 @@ from distls.workers.least_squares.multi_point_task import (
     warm_up_products,
 )
 from distls.workers.linear_algebra.packed_triangle import unpacked
+from distls.workers.losses.registry import loss_named
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.stochastic.lane_task import KernelTypes
@@ -52,8 +53,6 @@ __all__ = ["GeneralizedLeastSquares", "GlsState", "lipschitz_bounds"]
 
 Array = NDArray[np.float64]
 
-# The Lipschitz constants of the links' slopes: L Sigma is above every Hessian from these on.
-_SHARP = {"squared": 1.0, "ovr_log": 0.25, "softmax": 0.5}
 _START = 8.0  # L starts at the sharp bound divided by this, unless told otherwise
 _DEFAULT_FOLDS = 5
 # A fit of a path ends when its step is sure to lower the objective by no more than this share of it.
@@ -69,7 +68,9 @@ def lipschitz_bounds(loss: str, given: Any) -> tuple[float, float]:
     ----------
     given : None, "adaptive", "sharp", "paper" or float
     """
-    sharp = _SHARP[loss]
+    sharp = loss_named(loss).lipschitz(
+        2
+    )  # L Sigma is above every Hessian from here on, for any number of outputs
     named = {None: sharp / _START, "adaptive": sharp / _START, "sharp": sharp, "paper": 1.0}
     return (sharp, sharp) if loss == "squared" else (float(named.get(given, given)), sharp)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from distls.problem import Problem
 from distls.storage.errors import ParameterError
-from distls.workers.losses.registry import BINARY_LOSSES
+from distls.workers.losses.registry import loss_named
 from distls.workers.stochastic.updates import (
     AdaptiveUpdate,
     MeanUpdate,
@@ -136,7 +136,9 @@ def _common(facts: Facts) -> dict[str, Any]:
     """Return what every update is told."""
     return {
         "loss": facts.loss,
-        "single": facts.loss in BINARY_LOSSES and facts.target == "class" and facts.n_outputs == 2,
+        "single": loss_named(facts.loss).single_output is not None
+        and facts.target == "class"
+        and facts.n_outputs == 2,
         "alpha": facts.alpha,
         "fit_intercept": facts.fit_intercept,
     }

@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import minimize
 
 from distls.storage.rows import CsrRows, DenseRows
-from distls.workers.losses.registry import BINARY_LOSSES, LOSSES
+from distls.workers.losses.registry import LOSSES, losses_with
 from distls.workers.stochastic import second_order_kernels as second_order_kernels
 from distls.workers.stochastic.second_order_kernels import (
     new_olbfgs,
@@ -19,6 +19,8 @@ from distls.workers.stochastic.second_order_kernels import (
 from reference import mcid, second_order
 
 NO_WEIGHT = np.empty(0)
+
+BINARY_LOSSES = {name: LOSSES[name].single_output for name in losses_with(single_output=True)}
 
 
 def as_rows(x, layout="csr", dtype=np.float64):
