@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distls.methods.registered_names import loss_with, penalty_with
 from distls.storage.errors import ParameterError
 
 __all__ = ["BLOCK_SIZE", "METHODS", "Method", "Parameter", "expand_grid", "method_named", "parse_values"]
@@ -235,16 +236,7 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
         Parameter(
             "loss",
             None if adaptive else "softmax",
-            one_of(
-                "softmax",
-                "crammer_singer",
-                "perceptron",
-                "ovr_log",
-                "ovr_hinge",
-                "ovr_squared_hinge",
-                "squared",
-                **_SGD_LOSSES,
-            ),
+            loss_with(_SGD_LOSSES, target="class", stochastic=True),
             "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared"
             + ("; default: hinge where features are more than rows, else log" if adaptive else ""),
         ),
@@ -494,7 +486,7 @@ def _descent() -> tuple[Parameter, ...]:
         Parameter(
             "penalty",
             "l1l2",
-            one_of("l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"),
+            penalty_with(),
             "l1l2: rows of weights become zero as a whole; or l1, l2, elasticnet, l1linf, sparse-group",
         ),
         Parameter("l1_ratio", None, number(0.0, 1.0), "of elasticnet and sparse-group; default 0.5"),

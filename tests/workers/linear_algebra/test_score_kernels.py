@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, take_rows
+from distls.workers.evaluation import loss_sums
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
 from distls.workers.losses.registry import LOSSES
@@ -113,11 +114,11 @@ def test_unknown_classes_are_errors_without_a_loss(name):
     assert np.array_equal(predicted, (x @ w + b).argmax(axis=1))
 
 
-def test_log_loss_sum():
+def test_the_loss_of_softmax_is_the_log_loss():
     x, y, s, w, b = problem(6)
     p = np.exp(x @ w + b)
     p /= p.sum(axis=1, keepdims=True)
-    got = linear.log_loss_sum(as_rows(x, "dense"), y, s, w, b)
+    got = evaluate_rows(as_rows(x, "dense"), y, s, LOSSES["softmax"], w, b, NO_CLASSES)[:2]
     assert got == (
         pytest.approx(-(s * np.log(p[np.arange(len(y)), y])).sum(), rel=1e-12),
         pytest.approx(s.sum()),
@@ -188,6 +189,22 @@ def test_float32_weights_give_a_float64_gradient(name):
     np.testing.assert_allclose(grad_b, exact_b, atol=3e-5)
 
 
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("name", ["softmax", "crammer_singer"])
+def test_no_bit_depends_on_where_pieces_end(layout, name, monkeypatch):
+    x, y, s, w, b = problem(5, n=200)
+    rows, results = as_rows(x, layout), []
+    for n_bytes in (2**19, 1):  # all rows at once, and 16 at a time
+        monkeypatch.setattr(loss_sums, "_PIECE_BYTES", n_bytes)
+        grad, grad_b, predicted = np.zeros_like(w), np.zeros_like(b), np.empty(200, np.int32)
+        sums = (
+            evaluate_rows(rows, y, s, LOSSES[name], w, b, predicted),
+            add_gradient(rows, y, s, LOSSES[name], w, b, grad, grad_b),
+        )
+        results.append((sums, grad.tobytes(), grad_b.tobytes(), predicted.tobytes()))
+    assert results[0] == results[1]
+
+
 def test_an_empty_block():
     _, _, _, w, b = problem(4)
     for layout in ("csr", "dense"):
@@ -202,6 +219,7 @@ def test_an_empty_block():
 OVERREAD = """
 import ctypes, mmap, numpy as np
 from distls.storage.rows import CsrRows
+from distls.workers.evaluation import loss_sums
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
 
@@ -229,5 +247,6 @@ def test_rows_at_the_end_of_their_arrays_read_no_further():
 
 def test_log_loss_of_equal_scores_is_log_k():
     rows = as_rows(np.zeros((3, 2)), "csr")
-    got, _ = linear.log_loss_sum(rows, np.zeros(3, np.int32), NO_WEIGHT, np.zeros((2, 7)), np.zeros(7))
+    y, w = np.zeros(3, np.int32), np.zeros((2, 7))
+    got = evaluate_rows(rows, y, NO_WEIGHT, LOSSES["softmax"], w, np.zeros(7), NO_CLASSES)[0]
     assert got == pytest.approx(3 * math.log(7), rel=1e-14)
