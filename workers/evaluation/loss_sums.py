@@ -24,7 +24,7 @@ from distls.workers.losses.row_functions import add_slopes, row_update
 __all__ = ["add_gradient", "evaluate_rows"]
 
 # Rows, scores and gradients of a piece: small enough to be still in a cache when they are read again.
-_PIECE_BYTES = 2**19
+_PIECE_BYTES = 2**22
 _LEAST_ROWS = 16  # below that calling kernels would cost more than it saves
 
 Floats = NDArray[Any]
@@ -56,7 +56,9 @@ def evaluate_rows(
     errors : rows whose predicted class is not y
     """
     sums = LossSums()
-    for piece, z in _scored(rows, w, b):
+    pieces = _Pieces(rows, w, b)
+    for piece in pieces:
+        z = scores(rows, w, b, pieces.scores[: piece.stop - piece.start], piece.start)
         class_losses(loss, z, y[piece], weight[piece], sums, predicted=predicted[piece])
     return sums.totals()
 
@@ -81,32 +83,66 @@ def add_gradient(
     -------
     loss_sum, weight_sum, errors : as in `evaluate_rows`; every y must be a class
     """
-    if grad.shape[1] != len(grad_b):
-        raise ValueError("the weights and the intercept have different numbers of classes")
-    sums = LossSums()
-    for piece, z in _scored(rows, w, b):
-        rivals, gradients = np.empty(len(z), np.int32), np.empty(z.shape)
+    _check_widths(grad, grad_b)
+    sums, pieces = LossSums(), _Pieces(rows, w, b)
+    all_rivals, all_gradients = np.empty(pieces.step, np.int32), np.empty(pieces.scores.shape)
+    gather = None if isinstance(rows, CsrRows) else _Gatherer(rows.values, pieces.step)
+    for piece in pieces:
+        n = piece.stop - piece.start
+        # a dense row is read twice: its non-zeros are gathered once
+        x, first = (rows, piece.start) if gather is None else (gather(piece), 0)
+        z, rivals, gradients = pieces.scores[:n], all_rivals[:n], all_gradients[:n]
+        scores(x, w, b, z, first)
         class_losses(loss, z, y[piece], weight[piece], sums, rivals=rivals, gradients=gradients)
-        _add_products(rows, piece.start, y[piece], weight[piece], rivals, gradients, grad, grad_b)
+        _add_products(x, first, y[piece], weight[piece], rivals, gradients, grad, grad_b)
     return sums.totals()
 
 
-def _scored(rows: Rows, w: Floats, b: Floats) -> Iterator[tuple[slice, Floats]]:
-    """Yield (rows, their scores) for consecutive pieces; the array of the scores is used again."""
+def _check_widths(w: Floats, b: Floats) -> None:
     if w.shape[1] != len(b):
         raise ValueError("the weights and the intercept have different numbers of classes")
-    n_rows = n_rows_of(rows)
-    step = max(_LEAST_ROWS, _PIECE_BYTES // (_row_bytes(rows, n_rows) + len(b) * (w.itemsize + 8)))
-    out = np.empty((min(step, n_rows), len(b)), w.dtype)
-    for first in range(0, n_rows, step):
-        piece = slice(first, min(first + step, n_rows))
-        yield piece, scores(rows, w, b, out[: piece.stop - first], first)
 
 
-def _row_bytes(rows: Rows, n_rows: int) -> int:
-    """Return the mean size of a row of a block."""
-    arrays = (rows.indices, rows.data) if isinstance(rows, CsrRows) else (rows.values,)
-    return sum(array.nbytes for array in arrays) // max(n_rows, 1)
+class _Pieces:
+    """Consecutive rows of a block, as many at a time as fill a piece, and room for their scores."""
+
+    def __init__(self, rows: Rows, w: Floats, b: Floats) -> None:
+        _check_widths(w, b)
+        self._n_rows, k = n_rows_of(rows), len(b)
+        arrays = (rows.indices, rows.data) if isinstance(rows, CsrRows) else (rows.values,)
+        row_bytes = sum(array.nbytes for array in arrays) // max(self._n_rows, 1) + k * (w.itemsize + 8)
+        self.step = min(max(_LEAST_ROWS, _PIECE_BYTES // row_bytes), self._n_rows)
+        self.scores = np.empty((self.step, k), w.dtype)
+
+    def __iter__(self) -> Iterator[slice]:
+        for first in range(0, self._n_rows, max(self.step, 1)):
+            yield slice(first, min(first + self.step, self._n_rows))
+
+
+class _Gatherer:
+    """Makes sparse rows of pieces of dense ones, in arrays that are used again, as `row_span` gathers a row."""
+
+    def __init__(self, values: Floats, step: int) -> None:
+        self._values, size = values, step * values.shape[1]
+        self._indptr = np.zeros(step + 1, np.int64)
+        self._indices, self._data = np.empty(size, np.uint32), np.empty(size, values.dtype)
+
+    def __call__(self, piece: slice) -> CsrRows:
+        indptr = self._indptr[: piece.stop - piece.start + 1]
+        _gather(self._values[piece], indptr, self._indices, self._data)
+        return CsrRows(indptr, self._indices, self._data)
+
+
+@kernel
+def _gather(values, indptr, indices, data):
+    found = 0
+    for i in range(len(values)):
+        for j in range(values.shape[1]):
+            # written always, kept if not zero: no branch to mispredict
+            indices[found] = j
+            data[found] = values[i, j]
+            found += values[i, j] != 0
+        indptr[i + 1] = found
 
 
 @kernel
