@@ -377,7 +377,7 @@ class SplittingUpdate(Update):
     ----------
     eta0 : float
     penalty : str
-        One of `SPLITS`.
+        One with a `split`.
     l1_ratio : float
     """
 
