@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from distls.problem import SUITABLE
 from distls.storage.dataset.metadata import Width
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.safe_read import convert_json, making_sense
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of
-from distls.workers.losses.registry import LOG_LOSSES, LOSSES
+from distls.workers.losses.registry import has_probabilities, losses_with
 
 __all__ = ["check_model"]
 
@@ -47,7 +46,8 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
     FormatError
         Its loss is unknown, or weights and arrays are not those of its recipe.
     """
-    if model.loss not in SUITABLE.get(model.target, (*LOSSES, *LOG_LOSSES)):
+    probable = model.target == "class" and has_probabilities(model.loss)
+    if not probable and model.loss not in losses_with(target=model.target):
         raise FormatError(f"{where}: not written by distls (loss {model.loss!r} of {model.target} targets)")
     if model.recipe:
         with making_sense(where):

@@ -27,7 +27,7 @@ from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.training.fitting import FitResult, fit
 from distls.workers.losses.registry import probabilities
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
-from distls.workers.prediction.predictor import score_pieces
+from distls.workers.prediction.predictor import score_pieces, scored_as
 
 __all__ = ["DIVERGED", "DatasetClassifier", "DatasetEstimator", "LinearCoefficients", "rows_of"]
 
@@ -162,7 +162,7 @@ class DatasetEstimator(BaseEstimator):
             features=model.features,
             model_name="the model",
         )
-        job = PredictJob(reference(dataset), model.scored_as, 1, False, model.target)
+        job = PredictJob(reference(dataset), scored_as(model.loss, model.recipe), 1, False, model.target)
         executor = self._executor() or SerialExecutor()
         return executor.map(partial(predict_block, job), range(len(dataset)), shared=predictor_of(model))
 
@@ -295,7 +295,8 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         check_is_fitted(self, "model_")
         if hasattr(X, "__dask_graph__"):
             return self._lazily("predict_proba", X, np.dtype(np.float64), len(self.classes_))
-        return probabilities(self.model_.scored_as, self._scores(X).astype(np.float64))
+        model = self.model_
+        return probabilities(scored_as(model.loss, model.recipe), self._scores(X).astype(np.float64))
 
 
 class LinearCoefficients:

@@ -24,7 +24,7 @@ from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import MismatchError
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.model.model import PROBABLE, WITH_PROBABILITIES, LinearModel, load_model, scored_as
+from distls.storage.model.model import LinearModel, load_model
 from distls.workers.evaluation.multilabel_task import LabelJob, LabelSum, label_lane, merge_labels
 from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
 from distls.workers.evaluation.score_task import (
@@ -37,8 +37,9 @@ from distls.workers.evaluation.score_task import (
     merge_scores,
     score_lane,
 )
+from distls.workers.losses.registry import has_probabilities, loss_named
 from distls.workers.penalties.registry import conjugate, prox_rows
-from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.threshold_task import (
     ThresholdJob,
     ThresholdSums,
@@ -240,7 +241,7 @@ def _label_evaluation(
     return LabelEvaluation(
         n_rows=total.ledger.n_rows,
         error=total.errors / total.ledger.n_rows,
-        log_loss=total.loss_sum / total.known if loss in PROBABLE and total.known else None,
+        log_loss=total.loss_sum / total.known if has_probabilities(loss) and total.known else None,
         unknown=total.ledger.n_rows - total.known,
         classes=[*classes, *strange],
         counts=total.counts,
@@ -253,7 +254,7 @@ def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str)
     return Evaluation(
         n_rows=total.ledger.n_rows,
         error=total.errors / total.ledger.n_rows,
-        log_loss=total.loss_sum / total.known if loss in WITH_PROBABILITIES and total.known > 0 else None,
+        log_loss=total.loss_sum / total.known if has_probabilities(loss) and total.known > 0 else None,
         unknown=total.ledger.n_rows - int(total.known),
         classes=dataset.meta.classes,
         predicted_classes=classes,
@@ -451,7 +452,7 @@ class Evaluator:
             problem = replace(problem, alpha=fitted.alpha)
         if fitted.refit is not None:
             problem = replace(problem, alpha=fitted.refit.alpha, penalty="l2")
-        with_gradient = problem.loss != "perceptron" and not predictor.recipe
+        with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
         total = self._summed(predictor, with_gradient=with_gradient)
         if fitted.refit is not None:
             total.gradient[~fitted.refit.used] = 0.0  # other weights are no part of that problem
@@ -483,14 +484,14 @@ class Evaluator:
 
 def certificate_kind(params: Mapping[str, Any]) -> str:
     """Return the kind of certificate that a setting has; see docs/notation.md."""
-    loss = loss_of(params)
-    if loss == "perceptron" or not is_linear(params):
+    certificate = loss_named(loss_of(params)).certificate
+    if certificate == "none" or not is_linear(params):
         return "none"
     if params["fit_intercept"] or params["alpha"] == 0:
         return "gradient_norm"
     if params.get("penalty", "l2") != "l2":
         return "duality_gap"
-    return "duality_gap" if loss in ("crammer_singer", "ovr_hinge") else "strong_convexity"
+    return certificate
 
 
 def is_linear(params: Mapping[str, Any]) -> bool:
@@ -534,9 +535,6 @@ def _stationarity(
     return w - prox_rows(problem.penalty, w - gradient, problem.alpha, problem.l1_ratio)
 
 
-_SQUARED_HINGES = ("multiclass_squared_hinge", "multitask_squared_hinge")
-
-
 def _gap(problem: Problem, predictor: LinearPredictor, loss: float, gradient: NDArray[np.float64]) -> float:
     """Return the duality gap at c times the slopes of the losses, c being what makes that feasible.
 
@@ -547,4 +545,4 @@ def _gap(problem: Problem, predictor: LinearPredictor, loss: float, gradient: ND
     product = float(np.vdot(gradient, predictor.coefficients.astype(np.float64)))
     c, conjugated = conjugate(problem.penalty, -gradient, problem.alpha, problem.l1_ratio)
     rest = problem.alpha * problem.penalty_of(predictor.coefficients) + conjugated + c * product
-    return rest + loss * ((1.0 - c) ** 2 if problem.loss in _SQUARED_HINGES else 1.0 - c)
+    return rest + loss * loss_named(problem.loss).dual_shortfall(c)

@@ -18,6 +18,7 @@ from distls.methods.parameters import (
     number_or,
     one_of,
 )
+from distls.methods.registered_names import loss_with, penalty_with
 
 __all__ = ["ALPHA", "COORDINATE_DESCENT_METHODS", "FIT_INTERCEPT", "LOSS_ALIASES"]
 
@@ -36,13 +37,13 @@ def _path_alphas(value: Any) -> Any:
 _LOSS = Parameter(
     "loss",
     "multiclass_squared_hinge",
-    one_of("multiclass_squared_hinge", "multitask_squared_hinge", "softmax", **LOSS_ALIASES),
+    loss_with(LOSS_ALIASES, coordinate_descent=True),
     "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge or softmax (log): Equations 2, 11, 12",
 )
 _PENALTY = Parameter(
     "penalty",
     "l1l2",
-    one_of("l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"),
+    penalty_with(),
     "l1l2: rows of weights become zero as a whole; or l1, l2, elasticnet, l1linf, sparse-group",
 )
 _L1_RATIO = Parameter("l1_ratio", None, number(0.0, 1.0), "of elasticnet and sparse-group; default 0.5")

@@ -14,6 +14,7 @@ from distls.methods.parameters import (
     number,
     one_of,
 )
+from distls.methods.registered_names import loss_with, penalty_with
 from distls.methods.stochastic_parameters import (
     DIVIDING_ALPHA,
     LANES_AND_ROWS,
@@ -75,16 +76,7 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
         Parameter(
             "loss",
             None if adaptive else "softmax",
-            one_of(
-                "softmax",
-                "crammer_singer",
-                "perceptron",
-                "ovr_log",
-                "ovr_hinge",
-                "ovr_squared_hinge",
-                "squared",
-                **_SGD_LOSSES,
-            ),
+            loss_with(_SGD_LOSSES, target="class", stochastic=True),
             "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared"
             + ("; default: hinge where features are more than rows, else log" if adaptive else ""),
         ),
@@ -110,7 +102,9 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
         Parameter(
             "loss",
             "ovr_squared_hinge",
-            one_of("ovr_squared_hinge", "ovr_hinge", "ovr_log", **_OVR_LOSSES),
+            loss_with(
+                _OVR_LOSSES, curvature=True, single_output=True, first=("ovr_squared_hinge", "ovr_hinge")
+            ),
             "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes are "
             "one binary problem",
         ),
@@ -145,11 +139,15 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
     )
 
 
+# Second-order methods need derivatives of the loss that change with the scores.
+_SMOOTH: dict[str, Any] = {"smooth": True, "curvature": True}
+_SMOOTH_LOSSES = {"log": "ovr_log", "squared_hinge": "ovr_squared_hinge"}
+
 _RLS = (
     Parameter(
         "loss",
         "squared",
-        one_of("squared", "ovr_squared_hinge", "ovr_log", log="ovr_log", squared_hinge="ovr_squared_hinge"),
+        loss_with(_SMOOTH_LOSSES, **_SMOOTH, separable=True, first=("squared", "ovr_squared_hinge")),
         "squared, or one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_log (log)",
     ),
     Parameter("alpha", 1e-6, number(above=0.0), "L2 strength; P starts at 1/(alpha n_rows)"),
@@ -161,14 +159,7 @@ _OLBFGS = (
     Parameter(
         "loss",
         "ovr_squared_hinge",
-        one_of(
-            "ovr_squared_hinge",
-            "ovr_log",
-            "softmax",
-            "squared",
-            log="ovr_log",
-            squared_hinge="ovr_squared_hinge",
-        ),
+        loss_with(_SMOOTH_LOSSES, **_SMOOTH, first=("ovr_squared_hinge", "ovr_log", "softmax")),
         "a smooth one: ovr_squared_hinge (squared_hinge), ovr_log (log), softmax or squared",
     ),
     Parameter("alpha", 1e-5, number(0.0), "L2 strength, 0 or more"),
@@ -188,7 +179,7 @@ def _lazy_penalty(value: Any) -> str:
         raise ValueError(
             "its shrinkages do not add up over the rows that lack a feature; bcd, fista and sparsa have it"
         )
-    return one_of("l1l2", "l1", "l2", "elasticnet", "l1linf")(value)
+    return penalty_with(split=True)(value)
 
 
 _FOBOS = (
@@ -233,7 +224,7 @@ STOCHASTIC_METHODS = (
             Parameter(
                 "loss",
                 "softmax",
-                one_of("softmax", "crammer_singer", "perceptron", **_SGD_LOSSES),
+                loss_with(_SGD_LOSSES, target="class", stochastic=True, separable=False),
                 "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
             )
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,19 +18,13 @@ from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 
 __all__ = [
-    "PROBABLE",
-    "WITH_PROBABILITIES",
     "LinearModel",
     "load_model",
     "save_model",
-    "scored_as",
     "used_rows",
     "weights_sha256",
 ]
 
-# Losses whose scores give probabilities; and with those of `scored_as` that are no losses.
-PROBABLE = ("softmax", "ovr_log")
-WITH_PROBABILITIES = (*PROBABLE, "simplex")
 
 _FEATURES = "features_"
 _ROWS = "rows"
@@ -127,16 +120,6 @@ class LinearModel:
         return len(self.classes) or len(self.intercept)
 
     @property
-    def has_probabilities(self) -> bool:
-        """Whether the scores give probabilities: their softmax, or their sigmoids (of classes divided by their sum)."""
-        return self.scored_as in WITH_PROBABILITIES
-
-    @property
-    def scored_as(self) -> str:
-        """What workers score rows as: the loss, or "simplex" where scores are probabilities already."""
-        return scored_as(self.loss, self.recipe)
-
-    @property
     def sha256(self) -> str:
         """Digest of the weights, and of the recipe's arrays by name; see `weights_sha256`."""
         return weights_sha256(
@@ -148,12 +131,6 @@ def used_rows(weights: NDArray[Any]) -> NDArray[np.int64]:
     """Return the rows of weights that are not all zero, increasing; -0.0 is not zero here."""
     bits = weights.view(f"u{weights.itemsize}")
     return np.flatnonzero(bits.any(axis=1))
-
-
-def scored_as(loss: str, recipe: Mapping[str, Any]) -> str:
-    """Return "simplex" for a recipe whose scores are probabilities, else the loss."""
-    calibrated = recipe.get("calibration", {}).get("onto") == "simplex"
-    return "simplex" if calibrated else loss
 
 
 def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDArray[Any]) -> str:

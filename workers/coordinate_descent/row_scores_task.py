@@ -18,9 +18,10 @@ from distls.storage.dataset.partitions import are_below
 from distls.storage.errors import StateLostError
 from distls.storage.rows import Partition, n_rows_of
 from distls.storage.temporary.row_state import RowState
-from distls.workers.coordinate_descent.descent_kernels import LabelSets, loss_of_scores
+from distls.workers.coordinate_descent.descent_kernels import loss_of_scores
 from distls.workers.linear_algebra.score_kernels import scores
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss import LabelSets
+from distls.workers.losses.registry import loss_named
 from distls.workers.losses.targets import indicators, is_codes, label_sets, wrong_sets
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.lanes import Lane
@@ -200,7 +201,7 @@ def _count(
     y = part.y if is_codes(part.y) else label_sets(part.y)
     with total.ledger.in_kernels():
         for place, size in enumerate(sizes):
-            total.losses[place] += loss_of_scores(z, change, size, y, weight, LOSSES[job.loss])
+            total.losses[place] += loss_of_scores(z, change, size, y, weight, loss_named(job.loss))
         own = is_codes(y)
         wrong = z.argmax(axis=1) != y if own else wrong_sets(job.loss, z, indicators(part.y, z.shape[1]))
     total.errors += int(np.count_nonzero(wrong))

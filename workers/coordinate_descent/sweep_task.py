@@ -31,7 +31,6 @@ from distls.storage.rows import (
 from distls.storage.temporary.row_state import RowState
 from distls.workers.coordinate_descent.descent_kernels import (
     N_TOTALS,
-    LabelSets,
     Step,
     Totals,
     column_sweep,
@@ -39,8 +38,9 @@ from distls.workers.coordinate_descent.descent_kernels import (
 )
 from distls.workers.coordinate_descent.row_scores_task import MarginJob, Margins, SparseWeights, read_margins
 from distls.workers.linear_algebra.score_kernels import scores
-from distls.workers.losses.registry import LOSSES
-from distls.workers.penalties.registry import Penalty
+from distls.workers.losses.loss import LabelSets
+from distls.workers.losses.registry import loss_named
+from distls.workers.penalties.registry import penalty_named
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream, stream_columns
 from distls.workers.rounds.kernel_types import one_row
 from distls.workers.rounds.lanes import Lane
@@ -231,7 +231,7 @@ class _Sweeper:
         self.job, self.margins, self._lane, self._ledger = job, margins, lane, ledger
         self.active_bytes = self._swept_bytes = 0
         self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
-        self._penalty = int(Penalty.named(job.penalty))
+        self._penalty = penalty_named(job.penalty).argument
 
     def shards(self, lane: Lane) -> Iterator[_Shard]:
         """Yield the lane's shards in the order of the round."""
@@ -272,7 +272,7 @@ class _Sweeper:
         totals: NDArray[np.float64],
     ) -> None:
         z, y, weight = self.margins
-        loss = LOSSES[self.job.margins.loss]
+        loss = loss_named(self.job.margins.loss)
         with self._ledger.in_kernels():
             column_sweep(x, order, w, z, y, weight, loss, self._penalty, step, totals)
 
@@ -348,8 +348,8 @@ def warm_up(data: DatasetRef, loss: str, dtype: str) -> None:
     step, totals = Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
     for shard in {type(x): x, DenseRows: DenseRows(np.zeros((1, 1), np.float32))}.values():
         order = np.zeros(1, np.int64)
-        column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, LOSSES[loss], 0, step, totals)
-    loss_of_scores(z, z, 0.0, y, weight, LOSSES[loss])
+        column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, loss_named(loss), 0, step, totals)
+    loss_of_scores(z, z, 0.0, y, weight, loss_named(loss))
     rows = one_row(meta.layout, meta.dtype, index_dtype(meta.n_features).name)
     scores(rows, np.zeros((2, 2), dtype), np.zeros(2), z)
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows
-from distls.workers.losses.targets import THRESHOLDS, indicators, slice_rows, slopes_of
+from distls.workers.losses.registry import loss_named
+from distls.workers.losses.targets import indicators, slice_rows, slopes_of
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
@@ -85,7 +86,7 @@ def _compared(job: LabelJob, y: CsrRows, scores: NDArray[Any]) -> LabelSum:
     known = np.ones(n_rows, dtype=bool)
     known[row[strange]] = False
     wanted = indicators(_only(y, codes, ~strange), k)
-    chosen = scores > THRESHOLDS[job.loss]
+    chosen = scores > loss_named(job.loss).threshold
     wrong = (wanted != chosen).any(axis=1) | ~known
     counts = np.zeros((job.n_labels, 3), np.int64)
     counts[:, 0] = np.bincount(codes, minlength=job.n_labels)

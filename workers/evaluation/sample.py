@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import Rows, concatenate_rows, n_rows_of, take_rows
-from distls.workers.linear_algebra.score_kernels import evaluate_rows, scores
-from distls.workers.losses.registry import LOSSES
+from distls.workers.evaluation.loss_sums import evaluate_rows
+from distls.workers.linear_algebra.score_kernels import scores
+from distls.workers.losses.class_losses import NO_CLASSES
+from distls.workers.losses.registry import loss_named
 from distls.workers.losses.targets import is_codes, slopes_of
 from distls.workers.prediction.predictor import LinearPredictor, linear_view
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
@@ -77,8 +79,8 @@ def evaluate_targets(
     """Return the sums of s_i * loss_i and of s_i, for class codes or for numbers."""
     x, weights, intercept = linear_view(predictor, x)
     if is_codes(y):
-        total, count, _ = evaluate_rows(x, y, weight, LOSSES[loss], weights, intercept, np.empty(0, np.int32))
-        return float(total), float(count)
+        total, count, _ = evaluate_rows(x, y, weight, loss_named(loss), weights, intercept, NO_CLASSES)
+        return total, count
     values = scores(x, weights, intercept, np.empty((n_rows_of(x), weights.shape[1]), weights.dtype))
     found = slopes_of(loss, values, y, weight)
     return found.loss_sum, found.weight_sum

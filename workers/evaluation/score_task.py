@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
+from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
-from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_rows
-from distls.workers.losses.registry import LOG_LOSSES, LOSSES
+from distls.workers.losses.class_losses import NO_CLASSES
+from distls.workers.losses.registry import loss_named, scorer
 from distls.workers.losses.targets import is_codes, slice_rows, slopes_of
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
@@ -79,7 +80,7 @@ class ScoreSum:
 
 def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSum:
     """Score one lane's partitions: with the log loss where the model has probabilities."""
-    loss = LOG_LOSSES[job.loss] if job.loss in LOG_LOSSES else LOSSES[job.loss]
+    loss = scorer(job.loss)
     ledger, total = Ledger(), None
     for index, part in stream(job.data, lane.blocks, ledger):
         x, weights, intercept = linear_view(predictor, part.x)
@@ -90,7 +91,7 @@ def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSu
         )
         keys = part.y.astype(np.int64) * len(intercept) + predicted
         pairs, counts = np.unique(keys, return_counts=True)
-        block = ScoreSum(int(errors), float(known), float(loss_sum), pairs, counts)
+        block = ScoreSum(errors, known, loss_sum, pairs, counts)
         ledger.count(index, count)
         total = block if total is None else merge_scores(total, block)
     empty = np.empty(0, np.int64)
@@ -178,11 +179,11 @@ def _add_classes(
 ) -> tuple[float, float]:
     """Add the gradient of rows with classes, where asked for; return the sums of losses and of weights."""
     x, weights, intercept = linear_view(predictor, part.x)
-    given = x, part.y, weight, LOSSES[job.loss], weights, intercept
+    given = x, part.y, weight, loss_named(job.loss), weights, intercept
     sums = (
         add_gradient(*given, total.gradient, total.intercept_gradient)
         if job.with_gradient
-        else evaluate_rows(*given, np.empty(0, np.int32))
+        else evaluate_rows(*given, NO_CLASSES)
     )
     return sums[0], sums[1]
 

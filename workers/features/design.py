@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
 from distls.workers.features.convolution import Convolution, convolve
-from distls.workers.features.feature_kernels import cosines, fill_dense, logits, times_shifted
+from distls.workers.features.feature_kernels import cosines, logits, times_shifted
 from distls.workers.linear_algebra.column_selection import columns_of_csr
+from distls.workers.linear_algebra.gram_kernels import fill_dense
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.runtime.buffers import borrowed_buffers, take
 from distls.workers.runtime.rng import Purpose, rng

@@ -14,7 +14,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from distls.workers.compilation.jit import elementwise
 
 __all__ = [
-    "cosines", "cut_patches", "fill_dense", "logits", "normalise_patches", "pool_absolute", "pool_two_sided",
+    "cosines", "cut_patches", "logits", "normalise_patches", "pool_absolute", "pool_two_sided",
     "times_shifted",
 ]  # fmt: skip
 
@@ -77,15 +77,6 @@ def times_shifted(product, z, offsets):
     for i in range(z.shape[0]):
         for j in range(z.shape[1]):
             product[i, j] *= z[i, j] + offsets[j]
-
-
-@elementwise
-def fill_dense(indptr, indices, data, first, out):
-    """Set `out` (n, n_features) to the sparse rows from `first` on."""
-    out[:] = 0
-    for i in range(out.shape[0]):
-        for p in range(indptr[first + i], indptr[first + i + 1]):
-            out[i, indices[p]] = data[p]
 
 
 @elementwise

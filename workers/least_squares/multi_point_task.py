@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
+from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.features.design import PIECE_ROWS, Design, blocks
 from distls.workers.least_squares.block_task import BlockSums, Moments, fold_of, n_features_of
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
-from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_rows
+from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import Slopes, slice_rows, slopes_of
 from distls.workers.rounds.block_stream import DatasetRef, stream
@@ -312,4 +313,4 @@ def warm_up_products(types: KernelTypes) -> None:
     slopes_of(types.loss, np.zeros((1, 2)), y, np.ones(1))
     given = x, y, np.ones(1), LOSSES[types.loss], weights, np.zeros(2)
     add_gradient(*given, np.zeros((1, 2)), np.zeros(2))
-    evaluate_rows(*given, np.empty(0, np.int32))
+    evaluate_rows(*given, NO_CLASSES)

@@ -15,8 +15,13 @@ from scipy.linalg import blas
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.features.feature_kernels import fill_dense
-from distls.workers.linear_algebra.gram_kernels import add_cross_csr, add_gram_csr, add_upper, count_pairs
+from distls.workers.linear_algebra.gram_kernels import (
+    add_cross_csr,
+    add_gram_csr,
+    add_upper,
+    count_pairs,
+    fill_dense,
+)
 from distls.workers.linear_algebra.packed_triangle import order_of, packed_size
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.runtime.buffers import take

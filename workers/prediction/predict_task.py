@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import n_rows_of
-from distls.workers.losses.registry import probabilities
-from distls.workers.losses.targets import THRESHOLDS
+from distls.workers.losses.registry import loss_named, probabilities
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 
@@ -71,7 +70,7 @@ def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Pr
     counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for rows, scores in score_pieces(predictor, part.x):
         if job.target == "multilabel":
-            row, chosen = np.nonzero(scores > THRESHOLDS[job.loss])
+            row, chosen = np.nonzero(scores > loss_named(job.loss).threshold)
             counts.append(np.bincount(row, minlength=len(scores)))
             labels.append(chosen.astype(np.int32))
         if job.proba:

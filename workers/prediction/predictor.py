@@ -6,7 +6,7 @@ problem, so that its kernels know linear models only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -24,7 +24,7 @@ from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.targets import slice_rows
 from distls.workers.prediction.calibration import replay
 
-__all__ = ["PIECE_BYTES", "LinearPredictor", "linear_view", "score_pieces"]
+__all__ = ["PIECE_BYTES", "LinearPredictor", "linear_view", "score_pieces", "scored_as"]
 
 # Scores of this many bytes at a time, whatever the number of outputs; with recipes that of the weights' columns.
 PIECE_BYTES = 8 * 2**20
@@ -96,6 +96,15 @@ class LinearPredictor:
         if isinstance(x, CsrRows):
             return columns_of_csr(x, self.columns)
         return DenseRows(np.ascontiguousarray(x.values[:, self.columns]))
+
+
+def scored_as(loss: str, recipe: Mapping[str, Any]) -> str:
+    """Return what scores are evaluated as: "simplex" for a recipe whose scores are probabilities, else the loss.
+
+    See `distls.workers.losses.registry.scorer`.
+    """
+    calibrated = recipe.get("calibration", {}).get("onto") == "simplex"
+    return "simplex" if calibrated else loss
 
 
 def linear_view(predictor: LinearPredictor, x: Rows) -> tuple[Rows, NDArray[Any], NDArray[np.float64]]:

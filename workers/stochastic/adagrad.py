@@ -30,10 +30,10 @@ from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_scores,
     row_span,
-    row_update,
     row_weight,
 )
-from distls.workers.losses.registry import SLOPES_IN_G, Loss, add_slopes, code_of, target_slopes
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import SLOPES_IN_G, add_slopes, code_of, row_update, target_slopes
 from distls.workers.stochastic.prefetch import prefetch_row
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
@@ -62,7 +62,7 @@ class AdagradSettings(NamedTuple):
     eta0, eta_b : float, > 0; of weights, and of the intercept
     alpha : float, L2 strength >= 0
     fit_intercept : bool
-    loss : a member of `LOSSES` or `BINARY_LOSSES`
+    loss : Loss
     """
 
     eta0: float

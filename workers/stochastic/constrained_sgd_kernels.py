@@ -57,7 +57,8 @@ from distls.workers.linear_algebra.score_kernels import (
     row_span,
     row_weight,
 )
-from distls.workers.losses.registry import LOSSES, target_slopes
+from distls.workers.losses.row_functions import target_slopes
+from distls.workers.losses.squared import Squared
 from distls.workers.stochastic.prefetch import prefetch_row
 from distls.workers.stochastic.step_sizes import SCHEDULES, SQRT, step_size
 
@@ -90,7 +91,7 @@ T, MASS, SQUARE, SCALE, CLOCK_SIZE = 0, 1, 2, 3, 4
 # four: loops over few outputs would spend their time on finding out that the arrays do not overlap.
 A, B, TARGETS, PRODUCTS, OUTPUT_SIZE = 0, 1, 2, 3, 4
 
-_SQUARED = LOSSES["squared"]
+_SQUARED = Squared()
 _ROWS_AHEAD = 2  # how far before its use a row is fetched
 _SMALL_SCALE = 2.0**-30  # sigma below it is folded in: V = W / sigma would outgrow float32
 _CANCELLED = 1e-8  # |S|^2 fallen to this share in one step has lost half its digits

@@ -33,29 +33,23 @@ from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_scores,
     row_span,
-    row_update,
     row_weight,
 )
-from distls.workers.losses.registry import Loss, add_slopes, code_of, target_slopes
-from distls.workers.penalties.registry import Penalty, penalty_value, row_prox
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import add_slopes, code_of, row_update, target_slopes
+from distls.workers.penalties.penalty import Penalty
+from distls.workers.penalties.registry import penalty_named, penalty_value
+from distls.workers.penalties.row_kernels import row_prox
 from distls.workers.stochastic.prefetch import prefetch_row
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
 from distls.workers.stochastic.step_sizes import SQRT, step_size
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
-__all__ = ["SPLITS", "FobosSettings", "FobosUpdate", "fobos_block", "fobos_settings", "fobos_steps"]
+__all__ = ["FobosSettings", "FobosUpdate", "fobos_block", "fobos_settings", "fobos_steps"]
 
 _LARGEST = 1e50  # of P: then all rows are brought up to date and it starts anew
 _ROWS_AHEAD = 2
 _TRIED_POWERS = range(-2, 5)  # of 4, over mean|x|^2
-# Penalty -> (norm, pull, decay); a function of rho where it is mixed.
-SPLITS = {
-    "l1l2": lambda rho: (Penalty.L1L2, 1.0, 0.0),
-    "l1": lambda rho: (Penalty.L1, 1.0, 0.0),
-    "l1linf": lambda rho: (Penalty.L1LINF, 1.0, 0.0),
-    "l2": lambda rho: (Penalty.L1, 0.0, 1.0),
-    "elasticnet": lambda rho: (Penalty.L1, rho, 1.0 - rho),
-}
 
 
 class FobosSettings(NamedTuple):
@@ -64,14 +58,14 @@ class FobosSettings(NamedTuple):
     Attributes
     ----------
     eta0 : float, > 0
-    norm : int, a `Penalty`
+    norm : int or Penalty, the `argument` of a penalty
     pull, decay : float, alpha times those of the penalty
     fit_intercept : bool
-    loss : a member of `LOSSES`
+    loss : Loss
     """
 
     eta0: float
-    norm: int
+    norm: int | Penalty
     pull: float
     decay: float
     fit_intercept: bool
@@ -84,9 +78,12 @@ def fobos_settings(
     """Return settings of the one set of types that kernels are compiled for."""
     if not eta0 > 0 or not alpha >= 0:
         raise ValueError(f"need eta0 > 0 and alpha >= 0: got {eta0}, {alpha}")
-    norm, pull, decay = SPLITS[penalty](rho)
+    parts = penalty_named(penalty).split(rho)
+    if parts is None:
+        raise ValueError(f"shrinkages of {penalty} do not add up")
+    norm, pull, decay = parts
     return FobosSettings(
-        float(eta0), int(norm), float(alpha * pull), float(alpha * decay), bool(fit_intercept), loss
+        float(eta0), norm.argument, float(alpha * pull), float(alpha * decay), bool(fit_intercept), loss
     )
 
 

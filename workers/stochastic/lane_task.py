@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, Partition, n_rows_of, take_rows
+from distls.workers.evaluation.loss_sums import add_gradient
 from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
-from distls.workers.linear_algebra.score_kernels import add_gradient
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import is_codes, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor
@@ -334,5 +334,5 @@ def warm_up(types: KernelTypes, update: Update) -> None:
         merge_mean(array.reshape(-1), array.reshape(-1).copy(), 0.5)
     weights, intercept = update.model(arrays)
     evaluate_targets(x, y, none, types.loss, LinearPredictor(weights, intercept))
-    if types.loss != "perceptron" and types.target != "continuous":
+    if LOSSES[types.loss].certificate != "none" and types.target != "continuous":
         add_gradient(x, y, none, LOSSES[types.loss], weights, intercept, np.zeros((1, 2)), np.zeros(2))

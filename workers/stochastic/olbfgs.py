@@ -29,17 +29,8 @@ from distls.workers.linear_algebra.score_kernels import (
     row_span,
     row_weight,
 )
-from distls.workers.losses.registry import (
-    SLOPES_IN_G,
-    BinaryLog,
-    BinarySquaredHinge,
-    Loss,
-    OvrLog,
-    OvrSquaredHinge,
-    Softmax,
-    Squared,
-    target_slopes,
-)
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import SLOPES_IN_G, has_row_function, target_slopes
 from distls.workers.stochastic.dense_vectors import add_multiple, dot, is_wrong, scores_of
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
@@ -53,8 +44,6 @@ T, STORED, NEXT, CLOCK_SIZE = 0, 1, 2, 3
 
 _SAFE = 1e-10  # s.y over |s| |y| that a pair must exceed
 _LEAST = 1e-280  # s.y that a pair must exceed: 1 / s.y is to be a number
-
-_SMOOTH = (Squared, OvrLog, OvrSquaredHinge, BinaryLog, BinarySquaredHinge, Softmax)
 
 
 class OlbfgsSettings(NamedTuple):
@@ -90,7 +79,7 @@ def olbfgs_settings(
     fit_intercept: bool = False,
 ) -> OlbfgsSettings:
     """Return settings of the one set of types that kernels are compiled for."""
-    if not isinstance(loss, _SMOOTH):
+    if not (loss.smooth and has_row_function(loss, "row_curvature")):
         raise ValueError(f"{type(loss).__name__} is not smooth")
     if not (alpha >= 0 and eta0 > 0 and tau > 0 and damping >= 0 and epsilon > 0):
         raise ValueError(

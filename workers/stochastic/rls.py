@@ -55,21 +55,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
 from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_span, row_weight
-from distls.workers.losses.registry import (
-    SLOPES_IN_G,
-    BinaryLog,
-    BinarySquaredHinge,
-    Loss,
-    OvrLog,
-    OvrSquaredHinge,
-    Squared,
-    target_slopes,
-)
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import SLOPES_IN_G, has_row_function, step_curvature, target_slopes
 from distls.workers.stochastic.dense_vectors import add_multiple, dot, is_wrong, scores_of
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
@@ -80,9 +71,6 @@ Array = NDArray[np.float64]
 
 # The clock of a lane, float64 (2 + k,): the rows seen so far, the sum of the curvatures a_i and those of each output.
 T, CURVATURE = 0, 1
-
-_CURVED = (Squared, OvrLog, OvrSquaredHinge, BinaryLog, BinarySquaredHinge)
-_LOGS = (OvrLog, BinaryLog)
 
 
 class RlsSettings(NamedTuple):
@@ -102,9 +90,13 @@ class RlsSettings(NamedTuple):
     loss: Loss
 
 
+def _has_curvature(loss: Loss) -> bool:
+    return loss.smooth and loss.separable and has_row_function(loss, "row_curvature")
+
+
 def rls_settings(loss: Loss, prior: float, *, pass_rows: int = 0, fit_intercept: bool = False) -> RlsSettings:
     """Return settings of the one set of types that kernels are compiled for."""
-    if not isinstance(loss, _CURVED):
+    if not _has_curvature(loss):
         raise ValueError(f"{type(loss).__name__} has no curvature to learn from")
     if not 0 < prior < math.inf or pass_rows < 0:
         raise ValueError(f"need prior > 0 and pass_rows >= 0: got {prior}, {pass_rows}")
@@ -114,35 +106,6 @@ def rls_settings(loss: Loss, prior: float, *, pass_rows: int = 0, fit_intercept:
 def new_rls(n_features: int, k: int, settings: RlsSettings) -> tuple[Array, Array, Array]:
     """Return P = I / prior (d, d), the mean of rows (d,) and the clock (2 + k,) of a lane that has not started."""
     return np.eye(n_features) / settings.prior, np.zeros(n_features), np.zeros(CURVATURE + 1 + k)
-
-
-@elementwise_helper
-def _log_curvatures(z, g, h):
-    """Fill h with the curvatures of one-versus-rest logistic losses of slopes g, those of wrong rows raised."""
-    for c in range(len(g)):
-        slope, m = abs(np.float64(g[c])), abs(np.float64(z[c]))
-        h[c] = slope / (2.0 + m) if slope > 0.5 else slope * (1.0 - slope)
-        if m == np.inf:
-            h[c] = np.nan  # gets out, where a curvature of zero would pass over the row
-
-
-def _curvatures(loss, y, z, g, h):
-    """Fill h with the curvature of each output, for scores z and slopes g."""
-    raise NotImplementedError
-
-
-@overload(_curvatures)
-def _curvatures_overload(loss, y, z, g, h):
-    def hinge(loss, y, z, g, h):
-        for c in range(len(g)):
-            h[c] = 1.0 if g[c] != 0.0 else 0.0
-
-    def squared(loss, y, z, g, h):
-        h[:] = 1.0
-
-    if y.ndim == 2 or loss.instance_class is Squared:
-        return squared
-    return (lambda loss, y, z, g, h: _log_curvatures(z, g, h)) if loss.instance_class in _LOGS else hinge
 
 
 @kernel
@@ -278,7 +241,7 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
         loss_sum += s * value
         errors += is_wrong(predicted, y, i)
         if rival == SLOPES_IN_G:  # else they are zero
-            _curvatures(settings.loss, y, z, g, h)
+            step_curvature(settings.loss, y, z, g, h)
             a = s * _largest(h)
         else:
             a = 0.0

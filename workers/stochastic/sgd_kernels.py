@@ -40,10 +40,10 @@ from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_scores,
     row_span,
-    row_update,
     row_weight,
 )
-from distls.workers.losses.registry import Loss, add_slopes, code_of, target_slopes
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import add_slopes, code_of, row_update, target_slopes
 from distls.workers.stochastic.prefetch import prefetch_row
 from distls.workers.stochastic.step_sizes import step_size
 
@@ -89,7 +89,7 @@ class SgdSettings(NamedTuple):
     batch_size : int, the MCID paper's r >= 1
     fit_intercept : bool
     tail_from : float, the lane time m at which the averaging window starts; infinity for no averaging
-    loss : a member of `LOSSES`
+    loss : Loss
     """
 
     alpha: float

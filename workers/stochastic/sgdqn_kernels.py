@@ -24,10 +24,9 @@ mean curvature over tau as in Equation 2. An intercept, which the paper has not,
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.score_kernels import (
@@ -42,19 +41,12 @@ from distls.workers.linear_algebra.score_kernels import (
     single_score,
     value_of,
 )
-from distls.workers.losses.registry import (
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import (
     SLOPES_IN_G,
-    BinaryHinge,
-    BinaryLog,
-    BinarySquaredHinge,
-    Loss,
-    OvrHinge,
-    OvrLog,
-    OvrSquaredHinge,
-    Softmax,
-    Squared,
     add_slopes,
     code_of,
+    row_curvature,
     target_slopes,
 )
 from distls.workers.stochastic.prefetch import prefetch_row
@@ -81,7 +73,7 @@ class SgdqnSettings(NamedTuple):
     skip : int, >= 1
     metric : int, a value of `METRICS`
     fit_intercept : bool
-    loss : a member of `LOSSES` or `BINARY_LOSSES` whose slopes are not a pair
+    loss : Loss whose gradient is not a pair, with a `row_curvature`
     """
 
     alpha: float
@@ -99,35 +91,6 @@ def sgdqn_settings(
     if not alpha > 0 or not t0 > 0 or skip < 1:
         raise ValueError(f"need alpha > 0, t0 > 0, skip >= 1: got {alpha}, {t0}, {skip}")
     return SgdqnSettings(float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), loss)
-
-
-def _curvatures(loss: Loss, y: Any, g: Any, h: Any) -> None:
-    """Set h to the second derivatives of a loss in the scores, from its slopes g at class y."""
-    raise NotImplementedError
-
-
-@overload(_curvatures)
-def _curvatures_overload(loss, y, g, h):
-    def none(loss, y, g, h):
-        h[:] = 0
-
-    def one(loss, y, g, h):
-        h[:] = 1
-
-    def where_short(loss, y, g, h):
-        for c in range(len(g)):
-            h[c] = g.dtype.type(1.0 if g[c] != 0.0 else 0.0)
-
-    def logistic(loss, y, g, h):
-        for c in range(len(g)):
-            size = abs(g[c])  # 1 - p of the row's class, p of the others
-            h[c] = size * (g.dtype.type(1.0) - size)
-
-    kinds = {
-        OvrHinge: none, BinaryHinge: none, Squared: one, OvrSquaredHinge: where_short, BinarySquaredHinge: where_short,
-        OvrLog: logistic, BinaryLog: logistic, Softmax: logistic,
-    }  # fmt: skip
-    return kinds[loss.instance_class]
 
 
 @helper
@@ -323,7 +286,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
             previous[:] = w
         if not flat:
             if metric == _GAUSS_NEWTON:
-                _curvatures(settings.loss, label, g, h)
+                row_curvature(settings.loss, g, h)
             if single:
                 slope, grow, floor = kind(-s) * g[0], kind(s) * h[0], kind(alpha * tau)
                 if metric == _NONE:

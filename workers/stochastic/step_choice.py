@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from distls.storage.errors import ParameterError
-from distls.workers.losses.registry import BINARY_LOSSES
+from distls.workers.losses.registry import loss_named
 from distls.workers.stochastic.update import ScheduleUpdate, Update
 
 __all__ = [
@@ -64,7 +64,9 @@ class ProblemStats:
         one_column : bool
             Whether the method uses one column for two classes where the loss allows it.
         """
-        binary = self.loss in BINARY_LOSSES and self.target == "class" and self.n_outputs == 2
+        binary = (
+            loss_named(self.loss).single_output is not None and self.target == "class" and self.n_outputs == 2
+        )
         return {
             "loss": self.loss,
             "one_column": one_column and binary,

@@ -3,7 +3,7 @@
 What lanes average between rounds is a tuple of plain arrays: the weights (n_features, n_columns), the intercept
 (n_columns,), and what else the method averages. A learner starts from them, at its lane's own time, and returns
 them; in between it may hold them in any form. Data of two classes need one column in one-versus-rest losses: see
-`distls.workers.losses.registry.BINARY_LOSSES`.
+`distls.workers.losses.loss.Loss.single_output`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import Rows
-from distls.workers.losses.registry import BINARY_LOSSES, LOSSES
+from distls.workers.losses.registry import row_loss_for
 from distls.workers.penalties.registry import penalty_value
 
 __all__ = ["Arrays", "KernelLearner", "Learner", "Model", "ScheduleUpdate", "Update"]
@@ -132,7 +132,7 @@ class Update(ABC):
     @property
     def row_loss(self) -> Any:
         """The loss in the form that kernels take."""
-        return BINARY_LOSSES[self.loss] if self.one_column else LOSSES[self.loss]
+        return row_loss_for(self.loss, single=self.one_column)
 
     @property
     def needs_mean(self) -> bool:

@@ -44,13 +44,14 @@ from distls.workers.least_squares.multi_point_task import (
     sigma_lane,
     warm_up_products,
 )
+from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = ["Fista", "Proximal", "ProximalState", "Sparsa", "sharp_constant"]
+__all__ = ["Fista", "Proximal", "ProximalState", "Sparsa"]
 
 Array = NDArray[np.float64]
 
@@ -60,11 +61,6 @@ _NORM, _START, _STEPS = "norm", "start", "steps"
 _COLUMNS, _RESIDUAL, _NORM_READS = 4, 0.01, 20
 # L starts at its bound divided by this, where it is searched for.
 _START_SHARE = 64.0
-
-
-def sharp_constant(loss: str, k: int) -> float:
-    """Return the Lipschitz constant of the slopes of a row's loss in its k scores; the smallest that is safe."""
-    return {"multiclass_squared_hinge": 2.0 * k, "multitask_squared_hinge": 2.0, "softmax": 0.5}[loss]
 
 
 class Proximal(Solver[ProximalState]):
@@ -92,7 +88,7 @@ class Proximal(Solver[ProximalState]):
         self._constant = params.get("step") == "constant"
         self._reader = self._planned(memory or MemoryBudget(workers=slots))
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
-        self._sharp = sharp_constant(problem.loss, problem.shape[1])
+        self._sharp = loss_named(problem.loss).lipschitz(problem.shape[1])
         self._steps = self.steps_type(
             problem, safe=self.safe, constant=self._constant, history=params.get("history", 1)
         )

@@ -37,6 +37,7 @@ from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, 
 from distls.workers.least_squares.replay_task import ReplayJob, replay_lane
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
+from distls.workers.losses.registry import loss_named
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -53,8 +54,6 @@ ORDERS = {
 }
 _INNER_ROUNDS = 50
 _RANDOM_STAGES = 16
-# The Lipschitz constant of the softmax; that of the identity is 1.
-_SOFTMAX = 0.5
 # In the driver: the weights of all stages before and after a round and in the model, with the copy that is saved;
 # Sigma, its scaled form and its factor; what principal components are made from.
 _MODEL_COPIES, _METRIC_COPIES, _PREPARATION_COPIES = 4, 3, 6
@@ -134,7 +133,7 @@ class Stagewise:
             check_initial(initial, problem, params["init"])
         self._calibrated = params["inner"] == "calibrated"
         self._logistic = params["inner"] == "logistic"
-        self._lipschitz = _SOFTMAX if self._logistic else 1.0
+        self._lipschitz = loss_named(problem.loss).lipschitz(problem.shape[1])
         self._per_pass = generator_parameters.stages_per_pass(self.params, n_features)
         self._stages = self.params["stages"] * self.params["models"]
         self._ordered = params["features"] == "original" and params["order"] != "replacement"

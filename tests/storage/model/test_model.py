@@ -46,8 +46,6 @@ def test_round_trip(tmp_path, dtype):
         found = load_model(path)
         assert same(found, model(dtype))
         assert found.n_features == 3
-        assert found.has_probabilities
-    assert not replace(model(), loss="crammer_singer").has_probabilities
 
 
 def test_what_raw_data_need_is_stored_in_the_described_form(tmp_path):

@@ -6,13 +6,15 @@ import pytest
 from scipy.optimize import minimize
 
 from distls.storage.rows import CsrRows, DenseRows
-from distls.workers.losses.registry import BINARY_LOSSES, LOSSES
+from distls.workers.losses.registry import LOSSES, losses_with
 from distls.workers.stochastic import rls
 from distls.workers.stochastic.olbfgs import new_olbfgs, olbfgs_block, olbfgs_settings
 from distls.workers.stochastic.rls import new_rls, rls_block, rls_settings
 from reference import mcid, second_order
 
 NO_WEIGHT = np.empty(0)
+
+BINARY_LOSSES = {name: LOSSES[name].single_output for name in losses_with(single_output=True)}
 
 
 def as_rows(x, layout="csr", dtype=np.float64):

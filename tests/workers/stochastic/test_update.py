@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
-from distls.workers.losses.registry import BINARY_LOSSES
+from distls.workers.losses.registry import losses_with
+from distls.workers.penalties.registry import penalties_with
 from distls.workers.stochastic import fobos
 from distls.workers.stochastic.adagrad import AdagradUpdate
 from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
-from distls.workers.stochastic.fobos import SPLITS, FobosUpdate
+from distls.workers.stochastic.fobos import FobosUpdate
 from distls.workers.stochastic.olbfgs import OlbfgsUpdate
 from distls.workers.stochastic.rls import RlsUpdate
 from distls.workers.stochastic.sgd import SgdUpdate
@@ -108,7 +109,7 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
 
 
-@pytest.mark.parametrize("penalty", sorted(SPLITS))
+@pytest.mark.parametrize("penalty", penalties_with(split=True))
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("loss", ["softmax", "crammer_singer", "multiclass_squared_hinge"])
 @pytest.mark.parametrize("alpha", [0.0, 0.02, 0.2])
@@ -249,7 +250,7 @@ def test_arrays_of_the_start_are_only_read(name):
     assert all(np.array_equal(a, b) for a, b in zip(start, before, strict=True))
 
 
-@pytest.mark.parametrize("loss", sorted(BINARY_LOSSES))
+@pytest.mark.parametrize("loss", sorted(losses_with(single_output=True)))
 def test_one_column_of_two_classes_is_the_mirrored_model_of_two(loss):
     x, y, s = problem(2)
     for make in (

@@ -33,7 +33,7 @@ from distls.storage.model.model import LinearModel, load_model
 from distls.storage.rows import CsrRows, DenseRows, Partition
 from distls.training.run_folder import Run
 from distls.workers.prediction.calibration import replay
-from distls.workers.prediction.predictor import linear_view
+from distls.workers.prediction.predictor import linear_view, scored_as
 from reference import calibrated as reference
 from reference import features as formulas
 
@@ -691,4 +691,4 @@ def test_sets_of_labels_lie_in_the_cube(tmp_path: Path) -> None:
     assert model.recipe["calibration"]["onto"] == "cube"
     expected = reference.calibrated(x, y, rounds=4, alpha=1e-4, onto="cube")
     np.testing.assert_allclose(predictions(model, x), expected[-1].predictions, atol=1e-6)
-    assert not model.has_probabilities
+    assert scored_as(model.loss, model.recipe) == "squared"

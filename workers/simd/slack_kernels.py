@@ -1,7 +1,7 @@
 """Sums over the classes of one row's scores, in LLVM's own vectors: what block coordinate descent does to a non-zero.
 
 The slack of class r is ``max(z_r + c, 0)``. All classes are worked through without a branch, the row's own one too,
-which the callers (`distls.workers.column_losses`) put right: on vectors that is several times faster than to skip what
+which the losses put right: on vectors that is several times faster than to skip what
 is zero. Sums are made in registers and only one of a loop's arrays is written, so that no result depends on addresses
 (docs/decisions/0006). Scores may be float32 or float64; arithmetic is float64.
 
