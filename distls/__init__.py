@@ -27,7 +27,7 @@ _HOMES = {
     "evaluate": "distls.evaluation.evaluate",
     "fit": "distls.training.fitting",
     "generate": "distls.synthetic.generation",
-    "ingest": "distls.ingestion",
+    "ingest": "distls.ingestion.ingest",
     "load_model": "distls.storage.model.model",
     "open_dataset": "distls.storage.dataset.dataset",
     "predict": "distls.prediction.predict",
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from distls.estimators.stochastic import SGDQNClassifier as SGDQNClassifier
     from distls.estimators.stochastic import StochasticClassifier as StochasticClassifier
     from distls.evaluation.evaluate import evaluate as evaluate
-    from distls.ingestion import ingest as ingest
+    from distls.ingestion.ingest import ingest as ingest
     from distls.prediction.predict import predict as predict
     from distls.storage.dataset.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.ingestion.like import Like
-from distls.ingestion.options import IngestOptions
-from distls.ingestion.plan import SourcePlan
+from distls.ingestion.request.like import Like
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.rows import index_dtype
 from distls.workers.ingestion.assemble_task import PartitionItem, Piece
-from distls.workers.ingestion.parsing.text_blocks import TextItem
 from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
 from distls.workers.runtime.rng import Purpose, rng
@@ -59,10 +58,7 @@ class Survey:
 
     def where(self, item: int, line: int) -> str:
         """Name a 0-based line (row, for arrays) of an item for the user."""
-        source = self.plan.items[item]
-        if isinstance(source, TextItem):
-            return f"{source.file.path}:{self._first_lines[item] + line + 1}"
-        return f"{source.name}, row {source.start + line}"
+        return self.plan.items[item].where(line, self._first_lines[item])
 
     def where_in_chunk(self, chunk: int, line: int) -> str:
         """Name a line of the item that a chunk belongs to."""
@@ -173,7 +169,7 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
         skipped, _ = survey.skipped()
         why = f"; all {skipped} lines with content were refused" if skipped else ""
         raise BadInputError(f"{_sources(survey)}: no rows{why}")
-    zero_based = _zero_based(survey, options, like)
+    zero_based = _zero_based(survey, like)
     notices: list[str] = []
     target = _target(survey, options, like, notices)
     classes = _classes(survey, target, like, notices)
@@ -193,7 +189,7 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     n_targets = survey.chunks[0]["n_labels"] // survey.chunks[0]["rows"] if target == "continuous" else 0
     n_columns = _width(survey, options, like, 1 if zero_based is False else 0)
     _check_log1p(survey, like.meta.transforms if like else options.transform)
-    weighted = survey.plan.weighted and (survey.plan.format != "vw" or survey.total("weighted") > 0)
+    weighted = survey.plan.weighted and (not survey.plan.may_be_unweighted or survey.total("weighted") > 0)
     return Schema(target, classes, n_targets, n_columns, zero_based, weighted, tuple(notices))
 
 
@@ -204,22 +200,16 @@ def _sources(survey: Survey) -> str:
     return files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1} more"
 
 
-def _zero_based(survey: Survey, options: IngestOptions, like: Like | None) -> bool | None:
+def _zero_based(survey: Survey, like: Like | None) -> bool | None:
     if not survey.plan.is_numbered:
         return None
     smallest, where = survey.extreme("min")
     known = like.meta.zero_based if like is not None else None
-    if survey.plan.format == "vw":
-        if like is not None and known is False:
-            raise MismatchError(
-                f"the features of {like.path} count from 1, those of Vowpal Wabbit text from 0"
-            )
-        return True
-    if options.zero_based == "auto":
+    if survey.plan.zero_based == "auto":
         if like is not None and known is False and smallest == 0:
             raise MismatchError(f"{where}: index 0, but the features of {like.path} count from 1")
         return known if known is not None else smallest == 0
-    wanted = options.zero_based == "yes"
+    wanted = survey.plan.zero_based == "yes"
     if like is not None and known is not None and known != wanted:
         raise MismatchError(
             f"the features of {like.path} count from {1 - known}, zero_based says from {1 - wanted}"

@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all
 
-import distls.ingestion.plan
-from distls.ingestion import ingest
+import distls.ingestion.request.source_plan
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 
@@ -26,7 +26,7 @@ TYPES = ["T cell", "B cell", "NK", "Läufer"]
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch):
     """Several items, and several blocks in each."""
-    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 1500)
+    monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 1500)
 
 
 def make(n_rows=120, n_features=30, sparse=True, seed=0):

@@ -14,11 +14,11 @@ from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all, small_
 from table_helpers import HEADER, JOBS, OPTIONS, csv_text, expected, make_rows, write_rows
 
 import distls
-import distls.ingestion.plan
+import distls.ingestion.request.source_plan
 import distls.ingestion.survey
 from distls.cli import cli
 from distls.execution import ClusterOptions, open_executor
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 
@@ -69,7 +69,7 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch, header)
     options = dict(zip(OPTIONS, ("group", "weight", "id") if header else (5, 4, 0), strict=True))
     found = []
     for size in [*range(1, 50, 4), *range(50, len(text) + 2, 11), 10**6]:
-        monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", size)
+        monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", size)
         ingest(tmp_path / "a.csv", tmp_path / "d", **options, shuffle=False)
         found.append((read_all(tmp_path / "d")[0].tolist(), open_dataset(tmp_path / "d").feature_names()))
         shutil.rmtree(tmp_path / "d")

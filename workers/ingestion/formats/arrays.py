@@ -11,7 +11,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
@@ -19,14 +19,17 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.batch import Progress, ReadOptions
+from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.row_block import ArrayHeader, FileRows, RowBlock
 
 __all__ = [
-    "ArrayHeader",
+    "ARRAY_READER",
+    "COMPUTED_READER",
+    "MEMORY_READER",
     "ArrayItem",
     "ComputedItem",
     "MemoryItem",
-    "RowBlock",
-    "array_blocks",
     "read_header",
     "read_labels_file",
 ]
@@ -43,26 +46,7 @@ _DAMAGED = (
 
 
 @dataclass(frozen=True)
-class ArrayHeader:
-    """What is known of an array file before its rows are read.
-
-    Attributes
-    ----------
-    n_rows, n_features : int
-        Trailing axes of an image array count as features.
-    sparse : bool
-    labelled : bool
-        The file holds the labels too (npz only).
-    """
-
-    n_rows: int
-    n_features: int
-    sparse: bool
-    labelled: bool = False
-
-
-@dataclass(frozen=True)
-class ArrayItem:
+class ArrayItem(FileRows):
     """Rows start, ..., stop - 1 of an array file, with their labels if there are any.
 
     Attributes
@@ -79,11 +63,6 @@ class ArrayItem:
     stop: int
     labels: SourceFile | None = None
     first_row: int = 0
-
-    @property
-    def name(self) -> str:
-        """The source, for messages."""
-        return self.file.path
 
 
 @dataclass(frozen=True)
@@ -106,10 +85,9 @@ class MemoryItem:
     start: int
     stop: int
 
-    @property
-    def name(self) -> str:
-        """The source, for messages."""
-        return "X"
+    def where(self, line: int, _lines_before: int = 0) -> str:
+        """Name a row of the item."""
+        return f"X, row {self.start + line}"
 
 
 @dataclass(frozen=True)
@@ -131,30 +109,9 @@ class ComputedItem:
     start: int
     compute: Callable[[], tuple[Any, Any, Any]]
 
-
-@dataclass(frozen=True)
-class RowBlock:
-    """Consecutive rows of an array source.
-
-    Attributes
-    ----------
-    first_row : int
-        Number of the first row in its source.
-    values : array of shape (n_rows, n_features); None for sparse rows
-    csr : (indptr, indices, data); None for dense rows
-    labels : array of shape (n_rows, n_targets), or None
-        float64; or str, where labels may be words.
-    weights : float32 array of shape (n_rows,), or None
-    faults : dict
-        Rows of the block that the reader refuses, and why.
-    """
-
-    first_row: int
-    values: NDArray[Any] | None
-    csr: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None
-    labels: NDArray[Any] | None
-    weights: NDArray[np.float32] | None = None
-    faults: dict[int, str] = field(default_factory=dict)
+    def where(self, line: int, _lines_before: int = 0) -> str:
+        """Name a row of the item."""
+        return f"{self.name}, row {self.start + line}"
 
 
 # -- headers ---------------------------------------------------------------------------------------------
@@ -337,15 +294,10 @@ def _check_labels(values: NDArray[Any], name: str) -> None:
 
 
 def array_blocks(
-    item: ArrayItem | MemoryItem | ComputedItem, skip: int, block_bytes: int
+    item: ArrayItem, _options: ReadOptions, progress: Progress, block_bytes: int
 ) -> Iterator[RowBlock]:
-    """Yield the item's rows from its `skip`-th on, in blocks of about `block_bytes` as float32."""
-    if isinstance(item, ComputedItem):
-        x, y, weight = item.compute()
-        item = MemoryItem(item.number, x, y, weight, 0, x.shape[0])
-    if isinstance(item, MemoryItem):
-        yield from _memory_blocks(item, skip, block_bytes)
-        return
+    """Yield the rows of a file from the `progress.offset`-th on, in blocks of about `block_bytes` as float32."""
+    skip = progress.offset
     try:
         if item.kind == "npz":
             yield from _npz_blocks(item, skip, block_bytes)
@@ -376,8 +328,11 @@ def _as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] |
     return part.reshape(len(part), -1)
 
 
-def _memory_blocks(item: MemoryItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
-    weights = item.sample_weight
+def memory_blocks(
+    item: MemoryItem, _options: ReadOptions, progress: Progress, block_bytes: int
+) -> Iterator[RowBlock]:
+    """Yield the rows of arrays in memory from the `progress.offset`-th on, in blocks as `array_blocks` does."""
+    weights, skip = item.sample_weight, progress.offset
     sparse = not isinstance(item.x, np.ndarray)
     width = 2 * item.x.nnz // max(item.x.shape[0], 1) if sparse else item.x.shape[1]
     for first, stop in _row_ranges(item.start + skip, item.stop, width, block_bytes):
@@ -385,6 +340,15 @@ def _memory_blocks(item: MemoryItem, skip: int, block_bytes: int) -> Iterator[Ro
         weight = None if weights is None else np.asarray(weights[first:stop], dtype=np.float32)
         values, csr = (None, (part.indptr, part.indices, part.data)) if sparse else (part, None)
         yield RowBlock(first, values, csr, _as_targets(item.y, first, stop), weight)
+
+
+def computed_blocks(
+    item: ComputedItem, options: ReadOptions, progress: Progress, block_bytes: int
+) -> Iterator[RowBlock]:
+    """Compute the rows of an item, and yield them as `memory_blocks` does."""
+    x, y, weight = item.compute()
+    computed = MemoryItem(item.number, x, y, weight, 0, x.shape[0])
+    yield from memory_blocks(computed, options, progress, block_bytes)
 
 
 def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
@@ -478,3 +442,8 @@ def _csr_blocks(
             # an earlier attempt cut the rows into the same blocks
             if first >= skip:
                 yield RowBlock(first, None, block, _as_targets(y, first, stop))
+
+
+ARRAY_READER = BlockReader(array_blocks)
+MEMORY_READER = BlockReader(memory_blocks)
+COMPUTED_READER = BlockReader(computed_blocks)
