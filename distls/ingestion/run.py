@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
+from distls.ingestion.partition_layout import allot_split, partition_items
 from distls.ingestion.plan import check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
-from distls.ingestion.schema import Schema, Survey, allot_split, decide_schema, partition_items
+from distls.ingestion.schema import Schema, Survey, decide_schema
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.transform_fit import FittedTransforms, fit_transforms, take_over_transforms
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, publish
@@ -344,6 +345,7 @@ class IngestRun:
 
     def _source(self) -> dict[str, Any]:
         """Return what is told of the source, with what a later ``like`` needs to read more of its kind."""
+        # the member that readers of any version know
         described = {"recipe": self.plan.description} if self.plan.description else {}
         return {
             "format": self.plan.format,

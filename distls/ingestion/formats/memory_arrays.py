@@ -13,7 +13,7 @@ from distls.ingestion.request import source_plan
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.arrays import (
+from distls.workers.ingestion.formats.memory_arrays import (
     COMPUTED_READER,
     MEMORY_READER,
     ComputedItem,

@@ -41,10 +41,14 @@ def register(format: Format[Any]) -> None:
     Raises
     ------
     ValueError
-        There is one of this name.
+        There is one of this name, or one with another option of the same name.
     """
     if format.name in (*_FORMATS, "auto"):
         raise ValueError(f"there is a format {format.name} already")
+    known = option_infos()
+    for name, info in format.options.infos().items():
+        if known.get(name, info) != info:
+            raise ValueError(f"there is another option {name} already")
     _FORMATS[format.name] = format
 
 

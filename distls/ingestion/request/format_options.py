@@ -33,7 +33,7 @@ class OptionInfo:
     flag : str
         For a boolean: the spelling on the command line, as in ``--binary`` or ``--lowercase/--no-lowercase``.
     parse : callable, or None
-        Turns what users may write into what is kept.
+        Turns what users may write into what is kept, and leaves that alone.
     """
 
     help: str

@@ -1,4 +1,4 @@
-"""Arrays as sources: IDX (.gz), npy, npz, scipy CSR npz and in-memory arrays, read in blocks of rows.
+"""Array files as sources: IDX (.gz), npy, npz and scipy CSR npz, read in blocks of rows.
 
 Files are never loaded whole: npy is memory-mapped, members of an npz and compressed IDX are read as streams.
 """
@@ -10,7 +10,7 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
@@ -25,13 +25,11 @@ from distls.workers.ingestion.records.row_block import ArrayHeader, FileRows, Ro
 
 __all__ = [
     "ARRAY_READER",
-    "COMPUTED_READER",
-    "MEMORY_READER",
     "ArrayItem",
-    "ComputedItem",
-    "MemoryItem",
+    "as_targets",
     "read_header",
     "read_labels_file",
+    "row_ranges",
 ]
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -63,55 +61,6 @@ class ArrayItem(FileRows):
     stop: int
     labels: SourceFile | None = None
     first_row: int = 0
-
-
-@dataclass(frozen=True)
-class MemoryItem:
-    """Rows of arrays in memory: staged in the process that holds them.
-
-    Attributes
-    ----------
-    x : array or scipy.sparse CSR of shape (n_rows, n_features)
-    y : array of shape (n_rows,) or (n_rows, n_targets), or None
-    sample_weight : array of shape (n_rows,), or None
-    start, stop : int
-        The rows of this item.
-    """
-
-    number: int
-    x: Any
-    y: NDArray[Any] | None
-    sample_weight: NDArray[Any] | None
-    start: int
-    stop: int
-
-    def where(self, line: int, _lines_before: int = 0) -> str:
-        """Name a row of the item."""
-        return f"X, row {self.start + line}"
-
-
-@dataclass(frozen=True)
-class ComputedItem:
-    """Rows that are computed when they are read, such as a chunk of a lazy array.
-
-    Attributes
-    ----------
-    name : str
-        Of the source, for messages.
-    start : int
-        Number of the first row.
-    compute : callable
-        Returns x, y and sample_weight of these rows, as `MemoryItem` has them.
-    """
-
-    number: int
-    name: str
-    start: int
-    compute: Callable[[], tuple[Any, Any, Any]]
-
-    def where(self, line: int, _lines_before: int = 0) -> str:
-        """Name a row of the item."""
-        return f"{self.name}, row {self.start + line}"
 
 
 # -- headers ---------------------------------------------------------------------------------------------
@@ -311,7 +260,8 @@ def array_blocks(
         raise BadInputError(f"{item.file.path}: damaged or cut short ({error})") from None
 
 
-def _row_ranges(start: int, stop: int, n_features: int, block_bytes: int) -> Iterator[tuple[int, int]]:
+def row_ranges(start: int, stop: int, n_features: int, block_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into ranges of about `block_bytes` as float32."""
     step = max(1, block_bytes // (4 * max(n_features, 1)))
     for first in range(start, stop, step):
         yield first, min(first + step, stop)
@@ -321,34 +271,12 @@ def _labels_for(item: ArrayItem) -> NDArray[Any] | None:
     return None if item.labels is None else read_labels_file(item.labels)[item.first_row :]
 
 
-def _as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | None:
+def as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | None:
+    """Return the labels of these rows as `RowBlock` has them."""
     if y is None:
         return None
     part = np.asarray(y[first:stop], dtype=None if y.dtype.kind == "U" else np.float64)
     return part.reshape(len(part), -1)
-
-
-def memory_blocks(
-    item: MemoryItem, _options: ReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
-    """Yield the rows of arrays in memory from the `progress.offset`-th on, in blocks as `array_blocks` does."""
-    weights, skip = item.sample_weight, progress.offset
-    sparse = not isinstance(item.x, np.ndarray)
-    width = 2 * item.x.nnz // max(item.x.shape[0], 1) if sparse else item.x.shape[1]
-    for first, stop in _row_ranges(item.start + skip, item.stop, width, block_bytes):
-        part = item.x[first:stop]
-        weight = None if weights is None else np.asarray(weights[first:stop], dtype=np.float32)
-        values, csr = (None, (part.indptr, part.indices, part.data)) if sparse else (part, None)
-        yield RowBlock(first, values, csr, _as_targets(item.y, first, stop), weight)
-
-
-def computed_blocks(
-    item: ComputedItem, options: ReadOptions, progress: Progress, block_bytes: int
-) -> Iterator[RowBlock]:
-    """Compute the rows of an item, and yield them as `memory_blocks` does."""
-    x, y, weight = item.compute()
-    computed = MemoryItem(item.number, x, y, weight, 0, x.shape[0])
-    yield from memory_blocks(computed, options, progress, block_bytes)
 
 
 def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
@@ -356,9 +284,9 @@ def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
     values = np.load(item.file.path, mmap_mode="r", allow_pickle=False)
     y = _labels_for(item)
     n_features = math.prod(values.shape[1:])
-    for first, stop in _row_ranges(item.start + skip, item.stop, n_features, block_bytes):
+    for first, stop in row_ranges(item.start + skip, item.stop, n_features, block_bytes):
         block = values[first:stop].reshape(stop - first, n_features)
-        yield RowBlock(first, block, None, _as_targets(y, first, stop))
+        yield RowBlock(first, block, None, as_targets(y, first, stop))
 
 
 def _idx_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
@@ -378,9 +306,9 @@ def _stream_blocks(
 ) -> Iterator[RowBlock]:
     n_features = math.prod(shape[1:])
     _discard(stream, skip * n_features * dtype.itemsize)
-    for first, stop in _row_ranges(skip, shape[0], n_features, block_bytes):
+    for first, stop in row_ranges(skip, shape[0], n_features, block_bytes):
         block = _read_values(stream, (stop - first) * n_features, dtype).reshape(stop - first, n_features)
-        yield RowBlock(first, block, None, _as_targets(y, first, stop))
+        yield RowBlock(first, block, None, as_targets(y, first, stop))
 
 
 def _discard(stream: IO[bytes], n_bytes: int) -> None:
@@ -441,9 +369,7 @@ def _csr_blocks(
             end = int(ends[-1])
             # an earlier attempt cut the rows into the same blocks
             if first >= skip:
-                yield RowBlock(first, None, block, _as_targets(y, first, stop))
+                yield RowBlock(first, None, block, as_targets(y, first, stop))
 
 
 ARRAY_READER = BlockReader(array_blocks)
-MEMORY_READER = BlockReader(memory_blocks)
-COMPUTED_READER = BlockReader(computed_blocks)
