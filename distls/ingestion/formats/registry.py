@@ -32,7 +32,11 @@ __all__ = [
     "register",
 ]
 
-_FORMATS: dict[str, Format[Any]] = {}
+_BUILT_IN: tuple[Format[Any], ...] = (
+    *(SvmlightFormat(), VwFormat(), DocumentFormat(), CsvFormat(), ParquetFormat(), AnnDataFormat()),
+    *(NpzFormat(), NpyFormat(), IdxFormat()),
+)
+_FORMATS = {format.name: format for format in _BUILT_IN}
 
 
 def register(format: Format[Any]) -> None:
@@ -50,19 +54,6 @@ def register(format: Format[Any]) -> None:
         if known.get(name, info) != info:
             raise ValueError(f"there is another option {name} already")
     _FORMATS[format.name] = format
-
-
-for _format in (
-    SvmlightFormat(),
-    VwFormat(),
-    DocumentFormat(),
-    CsvFormat(),
-    ParquetFormat(),
-    AnnDataFormat(),
-):
-    register(_format)
-for _arrays in (NpzFormat(), NpyFormat(), IdxFormat()):
-    register(_arrays)
 
 
 def format_names() -> tuple[str, ...]:

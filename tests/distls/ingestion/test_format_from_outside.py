@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from ingest_helpers import read_all
 
 import distls
 from distls.cli import cli
@@ -30,7 +31,6 @@ from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.batch import Progress, ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.row_block import ArrayHeader, RowBlock
-from tests.ingest_helpers import read_all
 
 # -- the file of the workers -----------------------------------------------------------------------------
 
@@ -110,9 +110,10 @@ class NumbersFormat(Format[NumbersOptions]):
 @pytest.fixture(scope="module", autouse=True)
 def registered():
     """The format, for the tests of this module only."""
-    known = dict(registry._FORMATS)
+    known, parameters = dict(registry._FORMATS), list(cli.commands["ingest"].params)
     registry.register(NumbersFormat())
     yield
+    cli.commands["ingest"].params = parameters
     registry._FORMATS.clear()
     registry._FORMATS.update(known)
 
