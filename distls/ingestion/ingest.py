@@ -67,8 +67,9 @@ def ingest(
         Folder to write; it must not exist, unless an earlier call with the same arguments did not finish.
     y, sample_weight : array, optional
         Of in-memory data or dask arrays: shape (n_rows,), or (n_rows, n_targets) for continuous `y`.
-    format : {"auto", "svmlight", "vw", "text", "csv", "parquet", "anndata", "npz", "npy", "idx"}
-        text: one document a line, ``LABEL<TAB>DOCUMENT``, a document alone (`unlabelled`), or a JSON object.
+    format : str
+        ``auto``: found out; else one of those that ``distls ingest --help`` lists. text: one document a line,
+        ``LABEL<TAB>DOCUMENT``, a document alone (`unlabelled`), or a JSON object.
     read : SvmlightOptions, VwOptions, DocumentOptions, CsvOptions, ParquetOptions, AnnDataOptions or ArrayOptions
         The options of the format, which they name too: ``read=CsvOptions(label_column="y", separator=";")``.
     n_features : int, optional

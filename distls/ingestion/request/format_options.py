@@ -122,13 +122,7 @@ def decimal_number(given: str | float) -> str:
 
 @dataclass(frozen=True)
 class LabelColumn(FormatOptions):
-    """Options of sources with named columns or fields.
-
-    Attributes
-    ----------
-    label_column, weight_column : str or int, optional
-        By name, by position from 0, from -1 backwards, or ``"last"``.
-    """
+    """Options of sources with named columns or fields."""
 
     label_column: str | int | None = option(
         None, OptionInfo("Name, position or last; JSON: default label, ...", "COLUMN")
@@ -138,18 +132,7 @@ class LabelColumn(FormatOptions):
 
 @dataclass(frozen=True)
 class TableColumns(LabelColumn):
-    """Options of tables.
-
-    Attributes
-    ----------
-    label_column, weight_column : str or int, optional
-        By name, by position from 0, from -1 backwards, or ``"last"``; the label has no default.
-    ignore_columns, categorical : str or sequence
-        Columns to leave out, and to take as categories whatever is in them. A column with anything but numbers in it
-        is a category by itself: a feature for each of its values.
-    na : float, optional
-        The number that missing values stand for. Default: they are refused.
-    """
+    """Options of tables: `CsvOptions` says what they are."""
 
     ignore_columns: Sequence[str | int] = option(
         (), OptionInfo("Columns of a table to leave out.", "A,B,...", parse=column_list)
@@ -158,8 +141,5 @@ class TableColumns(LabelColumn):
         (), OptionInfo("Columns to take as categories.", "A,B,...", parse=column_list)
     )
     na: str | float | None = option(
-        None,
-        OptionInfo(
-            "The number that missing values stand for; default refused.", "VALUE", parse=decimal_number
-        ),
+        None, OptionInfo("What missing values stand for; default refused.", "VALUE", parse=decimal_number)
     )
