@@ -16,13 +16,8 @@ from distls.workers.ingestion.formats.svmlight import SvmlightParser
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import State
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.parsing.vw_kernels import (
-    VW_STATE_SIZE,
-    Code,
-    VwState,
-    hash_name,
-    parse_vw_lines,
-)
+from distls.workers.ingestion.parsing.vw_kernels import parse_vw_lines
+from distls.workers.ingestion.parsing.vw_token_kernels import VW_STATE_SIZE, Code, VwState, hash_name
 from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
 from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
