@@ -78,7 +78,7 @@ class DatasetEstimator(BaseEstimator):
 
     def _ingest(self, X: Any, path: Path, y: Any, sample_weight: Any, **options: Any) -> Dataset:
         """Write rows as a dataset."""
-        from distls.ingestion import ingest
+        from distls.ingestion.ingest import ingest
 
         shuffle = getattr(self, "shuffle", True)
         ingest(

@@ -19,7 +19,7 @@ from distls.columns.sharding import add_columns, cut_columns
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.memory_plan import BASE_BYTES, check_workers
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import (
@@ -518,7 +518,7 @@ def test_an_ingest_whose_columns_were_stopped_says_how_to_go_on(many, tmp_path, 
         SpillArea(tmp_path / "d").create()
         raise Killed
 
-    monkeypatch.setattr("distls.ingestion.add_columns", dies)
+    monkeypatch.setattr("distls.ingestion.ingest.add_columns", dies)
     with pytest.raises(Killed):
         ingest(many / "a.svm", tmp_path / "d", columns=True)
     with pytest.raises(StorageError) as caught:

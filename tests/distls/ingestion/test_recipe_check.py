@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distls.ingestion.recipe_check import check_source, check_transforms
+from distls.ingestion.request.recipe_check import check_source, check_transforms
 
 TABLE = {
     "columns": ["a", "b", "y"], "label": "y", "weight": "", "na": "",

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from distls.ingestion.recipe_check import check_source, check_transforms
+from distls.ingestion.request.recipe_check import check_source, check_transforms
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import LinearModel, load_model
 
-__all__ = ["Like", "ModelLike", "like_model", "open_like"]
+__all__ = ["Like", "ModelLike", "description_of", "like_model", "open_like"]
 
 
 @dataclass(frozen=True)
@@ -92,3 +92,8 @@ def _checked(like: L) -> L:
         check_transforms(meta.transforms, like.features(), meta.n_features)
         check_source(meta.source)
     return like
+
+
+def description_of(like: Like | None) -> dict[str, Any]:
+    """Return how the source of `like` was read, as its format described it; empty without one."""
+    return {} if like is None else dict(like.meta.source.get("recipe", {}))
