@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,7 +10,8 @@ from typing import Any
 from distls.evaluation.evaluate import certificate_kind, check_evaluable
 from distls.execution import ClusterOptions
 from distls.execution.memory_budget import MemoryBudget
-from distls.methods.registry import BLOCK_SIZE, Method, expand_grid, method_named
+from distls.methods.parameters import BLOCK_SIZE
+from distls.methods.registry import Method, expand_grid, method_named
 from distls.problem import Problem
 from distls.solvers.solver import Solver, SolverFactory, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -228,9 +228,8 @@ def open_expected(config: dict[str, Any]) -> Dataset:
 
 
 def solver_type(method: Method) -> SolverFactory:
-    """Return the class of a method's solver."""
-    module, _, name = method.solver.partition(":")
-    factory: SolverFactory = getattr(importlib.import_module(module), name)
+    """Return what makes a method's solver."""
+    factory: SolverFactory = method.load_solver()
     return factory
 
 

@@ -25,7 +25,7 @@ from distls.workers.losses.targets import indicators, is_codes, label_sets, wron
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
-from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.rounds.row_weights import row_weights
 
 __all__ = [
     "MarginJob",

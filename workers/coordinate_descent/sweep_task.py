@@ -42,10 +42,10 @@ from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.registry import LOSSES
 from distls.workers.penalties.registry import Penalty
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream, stream_columns
+from distls.workers.rounds.kernel_types import one_row
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.updates import one_row
 
 __all__ = ["LaneSweeps", "SweepJob", "active_sweeps", "merge_sweeps", "probe_sweep", "sweep_lane", "warm_up"]
 

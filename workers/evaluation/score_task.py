@@ -16,7 +16,7 @@ from distls.workers.prediction.predictor import LinearPredictor, linear_view, sc
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
-from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.rounds.row_weights import row_weights
 
 __all__ = [
     "GradientJob",

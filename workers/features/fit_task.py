@@ -14,8 +14,8 @@ from distls.workers.linear_algebra.packed_triangle import packed_size
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.lane_task import row_weights
 
 __all__ = [
     "MomentsJob", "RowMoments", "SampleJob", "count_lane", "merge_counts", "merge_moments", "moments_lane",

@@ -24,8 +24,8 @@ from distls.workers.losses.targets import slice_rows, slopes_of
 from distls.workers.rounds.block_stream import DatasetRef, Form, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.buffers import borrowed_buffers
-from distls.workers.stochastic.lane_task import row_weights
 
 __all__ = [
     "Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "finish_rows", "fold_of", "gram_sum",

@@ -38,7 +38,7 @@ from distls.workers.prediction.calibration import basis, calibrate
 from distls.workers.rounds.block_stream import stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
-from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.rounds.row_weights import row_weights
 
 __all__ = ["CalibratedJob", "FittedRound", "calibration_lane", "rebuild_lane", "residual_lane"]
 

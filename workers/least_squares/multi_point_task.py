@@ -22,9 +22,10 @@ from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_r
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import Slopes, slice_rows, slopes_of
 from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
-from distls.workers.stochastic.lane_task import KernelTypes, row_weights
+from distls.workers.rounds.row_weights import row_weights
 
 __all__ = [
     "SCORES",

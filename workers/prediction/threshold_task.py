@@ -19,8 +19,8 @@ from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor, sc
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.process import single_threaded_blas
-from distls.workers.stochastic.lane_task import row_weights
 
 __all__ = [
     "ThresholdJob",

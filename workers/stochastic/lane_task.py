@@ -19,15 +19,16 @@ from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import is_codes, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
+from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.averaging import merge_mean
-from distls.workers.stochastic.updates import Arrays, Learner, SgdLearner, Update, one_row
+from distls.workers.stochastic.update import Arrays, Learner, Update
 
 __all__ = [
-    "KernelTypes",
     "LaneResult",
     "LaneStart",
     "MeanSums",
@@ -36,7 +37,6 @@ __all__ = [
     "mean_lane",
     "merge_lanes",
     "merge_means",
-    "row_weights",
     "train_lane",
     "try_update",
     "warm_up",
@@ -147,7 +147,7 @@ def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult
 
 
 def _train(job: StochasticJob, start: Arrays, item: LaneStart, ledger: Ledger) -> LaneResult:
-    learner = job.update.begin(start, item.time, item.tail_from)
+    learner = job.update.start_lane(start, item.time, item.tail_from)
     loss_sum, errors = 0.0, 0
     for index, part in stream(job.data, item.lane.blocks, ledger):
         count = n_rows_of(part.x)
@@ -194,7 +194,7 @@ def _learn(
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
     """Return the mean of the iterates in a learner's window, and how many they are."""
-    if not isinstance(learner, SgdLearner) or not learner.window_steps:
+    if not learner.window_steps:
         return (), 0.0
     return learner.window(consume=True), learner.window_steps
 
@@ -255,7 +255,7 @@ def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
 
     Weights are those of the job; the objective is that of `distls.problem`.
     """
-    learner = trial.update.begin(start, 0.0)
+    learner = trial.update.start_lane(start, 0.0)
     for index, part, rows in _between(job, trial.blocks, 0, trial.n_rows):
         order = rng(job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
         _learn(job, learner, part, rows.start + order)
@@ -284,19 +284,6 @@ def _between(
         at += count
     for index, part in stream(job.data, tuple(found)):
         yield index, part, found[index]
-
-
-def row_weights(part: Partition, class_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """Return the normalised weight of each row, shape (n_rows,), or an empty array for all ones.
-
-    Parameters
-    ----------
-    class_weight : float64 array of shape (n_classes,), or (1,) where targets are not classes, or None (ones)
-    """
-    if class_weight is None:
-        return np.empty(0) if part.sample_weight is None else part.sample_weight.astype(np.float64)
-    by_class = class_weight[part.y] if is_codes(part.y) else np.full(n_rows_of(part.x), class_weight[0])
-    return by_class if part.sample_weight is None else by_class * part.sample_weight
 
 
 def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
@@ -328,28 +315,6 @@ def _pairs(left: Arrays, right: Arrays) -> Iterator[tuple[NDArray[Any], NDArray[
     return zip(left, right, strict=True)
 
 
-@dataclass(frozen=True)
-class KernelTypes:
-    """The types that a job's kernels are compiled for.
-
-    Attributes
-    ----------
-    layout : {"csr", "dense"}
-    data, indices, weights : str
-        Names of dtypes.
-    loss : str
-    target : str
-        Kind of the targets.
-    """
-
-    layout: str
-    data: str
-    indices: str
-    weights: str
-    loss: str
-    target: str = "class"
-
-
 def warm_up(types: KernelTypes, update: Update) -> None:
     """Compile the kernels of a job, or load them from the disk cache, on one row of nothing.
 
@@ -357,11 +322,11 @@ def warm_up(types: KernelTypes, update: Update) -> None:
     them seconds and memory they keep.
     """
     x = one_row(types.layout, types.data, types.indices)
-    k = 1 if update.single else 2
+    k = 1 if update.one_column else 2
     y: NDArray[Any] = np.zeros((1, k)) if types.target == "continuous" else np.zeros(1, np.int32)
     none, order = np.empty(0), np.zeros(1, np.int64)
     arrays = update.zeros((1, 2), types.weights)
-    learner = update.begin(arrays, 0.0, 0.0)
+    learner = update.start_lane(arrays, 0.0, 0.0)
     learner.learn(x, y, none, order)
     _window(learner)
     for array in learner.arrays():

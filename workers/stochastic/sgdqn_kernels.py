@@ -57,9 +57,9 @@ from distls.workers.losses.registry import (
     code_of,
     target_slopes,
 )
-from distls.workers.stochastic.sgd_kernels import prefetch_row
+from distls.workers.stochastic.prefetch import prefetch_row
 
-__all__ = ["METRICS", "ScheduledSettings", "scheduled_block", "scheduled_settings"]
+__all__ = ["METRICS", "SgdqnSettings", "sgdqn_block", "sgdqn_settings"]
 
 METRICS = {"none": 0, "paper": 1, "secant": 2, "gauss-newton": 3}
 _NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (
@@ -71,8 +71,8 @@ _MOST_CURVATURE = 99.0  # times alpha
 _ROWS_AHEAD = 8
 
 
-class ScheduledSettings(NamedTuple):
-    """What `scheduled_block` is told; build it with `scheduled_settings`.
+class SgdqnSettings(NamedTuple):
+    """What `sgdqn_block` is told; build it with `sgdqn_settings`.
 
     Attributes
     ----------
@@ -92,13 +92,13 @@ class ScheduledSettings(NamedTuple):
     loss: Loss
 
 
-def scheduled_settings(
+def sgdqn_settings(
     loss: Loss, alpha: float, t0: float, skip: int, *, metric: str = "none", fit_intercept: bool = False
-) -> ScheduledSettings:
+) -> SgdqnSettings:
     """Return settings of the one set of types that kernels are compiled for."""
     if not alpha > 0 or not t0 > 0 or skip < 1:
         raise ValueError(f"need alpha > 0, t0 > 0, skip >= 1: got {alpha}, {t0}, {skip}")
-    return ScheduledSettings(float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), loss)
+    return SgdqnSettings(float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), loss)
 
 
 def _curvatures(loss: Loss, y: Any, g: Any, h: Any) -> None:
@@ -262,7 +262,7 @@ def _slopes(indices, data, start, stop, w, b, y, i, settings, z, g):
 
 
 @kernel
-def scheduled_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loops count references at every row)
+def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loops count references at every row)
     rows, y, weight, order, w, b, diagonal, previous, clock, settings
 ):
     """Train on the rows `order` of one block, in that order.
@@ -278,7 +278,7 @@ def scheduled_block(  # noqa: C901, PLR0915  (one loop: calls that choose among 
     diagonal : as w: B of PAPER, C of SECANT and GAUSS_NEWTON; mutated; (0, k) of NONE
     previous : as w: the weights after the last dense part, of SECANT; mutated; (0, k) of others
     clock : float64 (1,), rows learned from; mutated
-    settings : ScheduledSettings
+    settings : SgdqnSettings
 
     Returns
     -------

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.metadata_check import takes
-from distls.methods.registry import BLOCK_SIZE
+from distls.methods.parameters import BLOCK_SIZE
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features import generators

@@ -44,9 +44,9 @@ from distls.workers.least_squares.multi_point_task import warm_up_products
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor
+from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
-from distls.workers.stochastic.lane_task import KernelTypes
 
 __all__ = ["Cls", "ClsState"]
 

@@ -45,9 +45,9 @@ from distls.workers.least_squares.multi_point_task import (
 )
 from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
-from distls.workers.stochastic.lane_task import KernelTypes
 
 __all__ = ["GeneralizedLeastSquares", "GlsState", "lipschitz_bounds"]
 

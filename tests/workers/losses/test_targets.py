@@ -19,7 +19,7 @@ from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import indicators, is_codes, slice_rows, slopes_of
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
-from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.rounds.row_weights import row_weights
 
 N, K = 40, 3
 NONE = np.empty(0)

@@ -537,6 +537,7 @@ _LIST = "expected increasing powers from 1 to at most 12, 1 among them"
         ("basis", "1+3+2", _LIST),
         ("basis", "0", _LIST),
         ("basis", "13", _LIST),
+        ("basis", "9" * 18, _LIST),  # not listed before it is refused
         ("basis", "cubic", "expected a number of powers, or powers such as 1+2+3"),
         ("basis", "1+x", "expected a number of powers, or powers such as 1+2+3"),
         ("rounds", 0, "expected a whole number of at least 1"),

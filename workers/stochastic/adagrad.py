@@ -18,6 +18,7 @@ The intercept is a feature of value 1 that is not penalised, with a step size of
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,18 +34,28 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.registry import SLOPES_IN_G, Loss, add_slopes, code_of, target_slopes
-from distls.workers.stochastic.sgd_kernels import prefetch_row
+from distls.workers.stochastic.prefetch import prefetch_row
+from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
+from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
-__all__ = ["AdaptiveSettings", "Decay", "adaptive_block", "adaptive_settings", "new_decay", "settle"]
+__all__ = [
+    "AdagradSettings",
+    "AdagradUpdate",
+    "adagrad_block",
+    "adagrad_settings",
+    "adagrad_steps",
+]
 
 _TINY = 1e-18  # keeps 0/0 away, far below the root of any sum of squares that matters
 _SMALLEST_FACTOR = 1e-4
 _SMALL_STEP = 1e-5
 _ROWS_AHEAD = 2
+# The size of a step in the scores: docs/decisions/0011 and 0018.
+_SCORE_STEP, _SCORE_STEP_HINGE = 0.5, 0.25
 
 
-class AdaptiveSettings(NamedTuple):
-    """What `adaptive_block` is told; build it with `adaptive_settings`, as each set of field types is compiled anew.
+class AdagradSettings(NamedTuple):
+    """What `adagrad_block` is told; build it with `adagrad_settings`, as each set of field types is compiled anew.
 
     Attributes
     ----------
@@ -61,13 +72,13 @@ class AdaptiveSettings(NamedTuple):
     loss: Loss
 
 
-def adaptive_settings(
+def adagrad_settings(
     loss: Loss, eta0: float, *, eta_b: float = 1.0, alpha: float = 0.0, fit_intercept: bool = False
-) -> AdaptiveSettings:
+) -> AdagradSettings:
     """Return settings of the one set of types that kernels are compiled for."""
     if not eta0 > 0 or not eta_b > 0 or not alpha >= 0:
         raise ValueError(f"need eta0 > 0, eta_b > 0 and alpha >= 0: got {eta0}, {eta_b}, {alpha}")
-    return AdaptiveSettings(float(eta0), float(eta_b), float(alpha), bool(fit_intercept), loss)
+    return AdagradSettings(float(eta0), float(eta_b), float(alpha), bool(fit_intercept), loss)
 
 
 class Decay(NamedTuple):
@@ -137,7 +148,7 @@ def _accumulate(columns, values, square, eta, squares, factors, steps):
 
 
 @kernel
-def adaptive_block(rows, y, weight, order, w, b, squares, square_b, decay, clock, settings):
+def adagrad_block(rows, y, weight, order, w, b, squares, square_b, decay, clock, settings):
     """Train on the rows `order` of one block, in that order.
 
     Parameters
@@ -152,7 +163,7 @@ def adaptive_block(rows, y, weight, order, w, b, squares, square_b, decay, clock
     square_b : float64 (1,): the G of the intercept; mutated
     decay : Decay; mutated where alpha > 0
     clock : float64 (1,), steps taken; mutated
-    settings : AdaptiveSettings
+    settings : AdagradSettings
 
     Returns
     -------
@@ -214,3 +225,52 @@ def settle(w, squares, decay, time, settings):
                 w[j, c] *= factor
             decay.factors[j] = 1.0
             decay.since[j] = time
+
+
+@dataclass(frozen=True)
+class AdagradUpdate(Update):
+    """Steps that adapt to each feature.
+
+    Attributes
+    ----------
+    eta0, eta_b : float
+        Of weights, and of the intercept.
+    """
+
+    eta0: float = 1.0
+    eta_b: float = 1.0
+
+    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return the accumulators of features and intercept."""
+        return np.zeros(shape[0], dtype), np.zeros(1)
+
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+        """Return the learner of a lane that has taken `time` steps."""
+        own = tuple(array.copy() for array in arrays)
+        settings = adagrad_settings(
+            self.row_loss, self.eta0, eta_b=self.eta_b, alpha=self.alpha, fit_intercept=self.fit_intercept
+        )
+        decay, clock = new_decay(len(own[0]), self.alpha, time, own[0].dtype), np.array([float(time)])
+        return _AdagradLearner(settings, (*own, decay, clock), clock, len(own))
+
+
+class _AdagradLearner(KernelLearner):
+    kernel = staticmethod(adagrad_block)
+
+    def arrays(self) -> Arrays:
+        """Return weights, intercept and accumulators, everything decayed up to now."""
+        weights, _, squares, _, decay, _ = self.state
+        settle(weights, squares, decay, self.time, self.settings)
+        return super().arrays()
+
+
+def adagrad_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return steps whose first change of a score is known; they need no trial."""
+    objective, size = stats.objective(), math.sqrt(stats.mean_square_norm) or 1.0
+    if stats.loss == "crammer_singer":  # has slopes of two outputs, however many there are
+        scale = _SCORE_STEP_HINGE * max(stats.n_rows / 1e4, 1.0) ** 0.25
+    else:
+        scale = _SCORE_STEP * math.sqrt(1 if objective["one_column"] else stats.n_outputs)
+    score_step = scale * n_lanes ** (1 / 3)
+    eta0 = params["eta0"] or score_step / size
+    return StepChoice(AdagradUpdate(**objective, eta0=eta0, eta_b=params["eta0"] or score_step))

@@ -20,6 +20,8 @@ The intercept is a feature of value 1 that is not penalised.
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,22 +37,17 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.registry import Loss, add_slopes, code_of, target_slopes
-from distls.workers.penalties.registry import Penalty, row_prox
-from distls.workers.stochastic.sgd_kernels import prefetch_row
+from distls.workers.penalties.registry import Penalty, penalty_value, row_prox
+from distls.workers.stochastic.prefetch import prefetch_row
+from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
 from distls.workers.stochastic.step_sizes import SQRT, step_size
+from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
-__all__ = [
-    "SPLITS",
-    "Shrinkage",
-    "SplittingSettings",
-    "new_shrinkage",
-    "shrink_all",
-    "splitting_block",
-    "splitting_settings",
-]
+__all__ = ["SPLITS", "FobosSettings", "FobosUpdate", "fobos_block", "fobos_settings", "fobos_steps"]
 
 _LARGEST = 1e50  # of P: then all rows are brought up to date and it starts anew
 _ROWS_AHEAD = 2
+_TRIED_POWERS = range(-2, 5)  # of 4, over mean|x|^2
 # Penalty -> (norm, pull, decay); a function of rho where it is mixed.
 SPLITS = {
     "l1l2": lambda rho: (Penalty.L1L2, 1.0, 0.0),
@@ -61,8 +58,8 @@ SPLITS = {
 }
 
 
-class SplittingSettings(NamedTuple):
-    """What `splitting_block` is told; build it with `splitting_settings`, as each set of types is compiled anew.
+class FobosSettings(NamedTuple):
+    """What `fobos_block` is told; build it with `fobos_settings`, as each set of types is compiled anew.
 
     Attributes
     ----------
@@ -81,14 +78,14 @@ class SplittingSettings(NamedTuple):
     loss: Loss
 
 
-def splitting_settings(
+def fobos_settings(
     loss: Loss, eta0: float, *, alpha: float, penalty: str, rho: float = 0.0, fit_intercept: bool = False
-) -> SplittingSettings:
+) -> FobosSettings:
     """Return settings of the one set of types that kernels are compiled for."""
     if not eta0 > 0 or not alpha >= 0:
         raise ValueError(f"need eta0 > 0 and alpha >= 0: got {eta0}, {alpha}")
     norm, pull, decay = SPLITS[penalty](rho)
-    return SplittingSettings(
+    return FobosSettings(
         float(eta0), int(norm), float(alpha * pull), float(alpha * decay), bool(fit_intercept), loss
     )
 
@@ -136,7 +133,7 @@ def _shrink(w, mark, scale, drawn, norm, rows):
 
 
 @kernel
-def splitting_block(rows, y, weight, order, w, b, shrinkage, settings):
+def fobos_block(rows, y, weight, order, w, b, shrinkage, settings):
     """Train on the rows `order` of one block, in that order.
 
     Parameters
@@ -148,7 +145,7 @@ def splitting_block(rows, y, weight, order, w, b, shrinkage, settings):
     w : float32 or float64 (n_features, k), C-ordered; mutated. After `shrink_all` it is W
     b : float64 (k,), mutated if `fit_intercept`, else zeros
     shrinkage : Shrinkage; mutated
-    settings : SplittingSettings
+    settings : FobosSettings
 
     Returns
     -------
@@ -199,8 +196,62 @@ def _shrink_all(w, marks, scale, drawn, norm, scratch):
         marks[j, 0], marks[j, 1] = 1.0, 0.0
 
 
-def shrink_all(w: NDArray[Any], shrinkage: Shrinkage, settings: SplittingSettings) -> None:
+def shrink_all(w: NDArray[Any], shrinkage: Shrinkage, settings: FobosSettings) -> None:
     """Bring all rows up to date, so that w is W, and start the shrinkage anew."""
     clock = shrinkage.clock
     _shrink_all(w, shrinkage.marks, clock[1], clock[2], settings.norm, np.empty((2, w.shape[1])))
     clock[1], clock[2] = 1.0, 0.0
+
+
+@dataclass(frozen=True)
+class FobosUpdate(Update):
+    """Forward-backward splitting with steps eta0/sqrt(t).
+
+    Attributes
+    ----------
+    eta0 : float
+    penalty : str
+        One of `SPLITS`.
+    l1_ratio : float
+    """
+
+    eta0: float = 1.0
+    penalty: str = "l1l2"
+    l1_ratio: float = 0.0
+
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+        """Return the learner of a lane that has taken `time` steps."""
+        own = tuple(array.copy() for array in arrays)
+        settings = fobos_settings(
+            self.row_loss, self.eta0, alpha=self.alpha, penalty=self.penalty, rho=self.l1_ratio,
+            fit_intercept=self.fit_intercept,
+        )  # fmt: skip
+        shrinkage = new_shrinkage(len(own[0]), time)
+        return _FobosLearner(settings, (*own, shrinkage), shrinkage.clock, len(own))
+
+    def penalty_of(self, weights: NDArray[Any]) -> float:
+        """Return R of the model's weights."""
+        return penalty_value(self.penalty, weights, self.l1_ratio)
+
+
+class _FobosLearner(KernelLearner):
+    kernel = staticmethod(fobos_block)
+
+    def arrays(self) -> Arrays:
+        """Return weights and intercept, everything shrunk up to now."""
+        weights, _, shrinkage = self.state
+        shrink_all(weights, shrinkage, self.settings)
+        return super().arrays()
+
+
+def fobos_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return steps of the size that is given, or of sizes to be tried."""
+    update = FobosUpdate(**stats.objective(), penalty=stats.penalty, l1_ratio=stats.l1_ratio)
+    curvature, given = stats.mean_square_norm or 1.0, params["eta0"]
+    if given:
+        return StepChoice(replace(update, eta0=given))
+    if stats.loss == "multiclass_squared_hinge":
+        curvature *= stats.n_outputs  # the slope of a row's own class is a sum over all others
+    updates = [replace(update, eta0=4.0**power / curvature) for power in _TRIED_POWERS]
+    candidates = tuple(Candidate({"eta0": each.eta0}, each, each) for each in updates)
+    return StepChoice(updates[len(updates) // 2], candidates)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from distls.storage.rows import CsrRows, DenseRows
+from distls.workers.stochastic.constrained_sgd import MeanModel, new_mean_lane, weights_from_mean_lane
 from distls.workers.stochastic.constrained_sgd_kernels import (
     CENTRE,
     MASS,
@@ -14,12 +15,9 @@ from distls.workers.stochastic.constrained_sgd_kernels import (
     SQUARE,
     TARGETS,
     A,
-    MeanModel,
     T,
-    mean_block,
-    mean_settings,
-    new_mean_lane,
-    weights_from_mean_lane,
+    constrained_block,
+    constrained_settings,
 )
 from distls.workers.stochastic.step_sizes import CONSTANT, SCHEDULES, SQRT, TWO_PHASE, step_size
 from reference import constrained
@@ -93,7 +91,7 @@ def check_against_oracle(
     x, y, s = problem(k, numbers, n)
     s = s if weighted else np.ones(n)
     m = 100.0
-    settings = mean_settings(
+    settings = constrained_settings(
         mode,
         eta0,
         running=running,
@@ -107,7 +105,7 @@ def check_against_oracle(
     order = np.random.default_rng(3).permutation(n)
     loss_sum, errors = 0.0, 0
     for part in np.split(order, [130, 131]):
-        result = mean_block(as_rows(x, layout), y, s if weighted else NO_WEIGHT, part, *lane, settings)
+        result = constrained_block(as_rows(x, layout), y, s if weighted else NO_WEIGHT, part, *lane, settings)
         loss_sum, errors = loss_sum + result[0], errors + result[1]
     expected = oracle(mode, x, y, k, model, order, s, eta0, schedule, m, alpha, running, fit_intercept)
     found = weights_from_mean_lane(lane, settings)
@@ -184,7 +182,7 @@ def run(x, y, s, order, settings, model=None, cuts=(), dtype=np.float64):
     k = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
     lane = new_mean_lane(model or start(x.shape[1], k, False, settings.running), settings, dtype)
     for part in np.split(order, cuts):
-        mean_block(sparse_rows(x, dtype), y, s, part, *lane, settings)
+        constrained_block(sparse_rows(x, dtype), y, s, part, *lane, settings)
     return lane
 
 
@@ -196,7 +194,7 @@ def same_bits(one, two):
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_cutting_the_order_into_blocks_changes_no_bit(mode, dtype):
     x, y, s = problem(3, False, n=1100)
-    settings = mean_settings(mode, 0.3, alpha=0.02)
+    settings = constrained_settings(mode, 0.3, alpha=0.02)
     order = np.random.default_rng(1).permutation(len(x))
     whole = run(x, y, s, order, settings, dtype=dtype)
     cut = run(x, y, s, order, settings, cuts=[1, 4, 5, 64, 64, 300, 1024, 1025], dtype=dtype)
@@ -207,10 +205,10 @@ def test_cutting_the_order_into_blocks_changes_no_bit(mode, dtype):
 
 def test_dense_and_csr_give_the_same_bits():
     x, y, s = problem(3, False)
-    settings = mean_settings(PROJECT, 0.3, alpha=0.02)
+    settings = constrained_settings(PROJECT, 0.3, alpha=0.02)
     lanes = [new_mean_lane(start(x.shape[1], 3, False, True), settings) for _ in range(2)]
     for lane, layout in zip(lanes, ("csr", "dense"), strict=True):
-        mean_block(as_rows(x, layout), y, s, np.arange(len(x)), *lane, settings)
+        constrained_block(as_rows(x, layout), y, s, np.arange(len(x)), *lane, settings)
     assert same_bits(*lanes)
 
 
@@ -218,7 +216,7 @@ def test_dense_and_csr_give_the_same_bits():
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_the_same_bits_wherever_arrays_lie(mode, k):
     x, y, s = problem(k, True)
-    settings = mean_settings(mode, 0.3, alpha=0.02)
+    settings = constrained_settings(mode, 0.3, alpha=0.02)
 
     def train(pad):
         held = [np.empty(size) for size in (pad, 3 * pad + 1)]  # moves what is allocated next
@@ -235,7 +233,7 @@ def test_the_same_bits_wherever_arrays_lie(mode, k):
 @pytest.mark.parametrize("mode", [PROJECT, CENTRE], ids=["project", "centre"])
 def test_a_lane_goes_on_from_its_plain_model(mode, running):
     x, y, s = problem(3, True)
-    settings = mean_settings(mode, 0.3, alpha=0.02, running=running, schedule=TWO_PHASE, m=150.0)
+    settings = constrained_settings(mode, 0.3, alpha=0.02, running=running, schedule=TWO_PHASE, m=150.0)
     order = np.random.default_rng(1).permutation(len(x))
     model = start(x.shape[1], 3, False, running)
     whole = weights_from_mean_lane(run(x, y, s, order, settings, model), settings)
@@ -247,7 +245,7 @@ def test_a_lane_goes_on_from_its_plain_model(mode, running):
 
 def test_reading_a_lane_twice_changes_nothing():
     x, y, s = problem(3, False)
-    settings = mean_settings(CENTRE, 0.3, alpha=0.02)
+    settings = constrained_settings(CENTRE, 0.3, alpha=0.02)
     lane = run(x, y, s, np.arange(300), settings)
     assert lane.clock[SCALE] != 1.0
     first = [np.copy(a) for a in weights_from_mean_lane(lane, settings)]
@@ -259,7 +257,7 @@ def test_reading_a_lane_twice_changes_nothing():
 def test_tracked_scalars_are_what_they_stand_for():
     x, y, s = problem(3, True, n=1000)
     for mode in (PROJECT, CENTRE):
-        settings = mean_settings(mode, 0.3, alpha=0.02)
+        settings = constrained_settings(mode, 0.3, alpha=0.02)
         lane = run(x, y, s, np.arange(1000), settings)  # 488 rows since the last fold
         w = lane.clock[SCALE] * (lane.v + np.outer(lane.s, lane.outputs[:, A]))
         assert lane.clock[SQUARE] == pytest.approx(lane.s @ lane.s, rel=1e-12)
@@ -274,10 +272,10 @@ def test_float32_keeps_to_the_constraint_however_long_it_runs():
     rng = np.random.default_rng(0)
     x = rng.random((20000, 30)).astype(np.float32)
     y = (x @ rng.standard_normal((30, 2)) + 0.1 * rng.standard_normal((20000, 2))).astype(float)
-    settings = mean_settings(PROJECT, 1.0)
+    settings = constrained_settings(PROJECT, 1.0)
     lane = new_mean_lane(start(30, 2, False, True), settings, np.float32)
     for _ in range(5):
-        mean_block(DenseRows(x), y, NO_WEIGHT, np.arange(len(x)), *lane, settings)
+        constrained_block(DenseRows(x), y, NO_WEIGHT, np.arange(len(x)), *lane, settings)
     found = weights_from_mean_lane(lane, settings)
     close(found.mean_x @ found.w + found.b, found.mean_y, 2e-6)
 
@@ -286,7 +284,7 @@ def test_no_hyperplane_where_the_mean_is_zero():
     # x and -x: after the second row the mean is 0 and only the gradient step remains
     x = np.array([[0.3, 0.7], [-0.3, -0.7], [0.5, 0.0]])
     y = np.array([[1.0], [0.5], [0.2]])
-    settings = mean_settings(PROJECT, 0.5, schedule=CONSTANT, fit_intercept=False)
+    settings = constrained_settings(PROJECT, 0.5, schedule=CONSTANT, fit_intercept=False)
     for n in (2, 3):
         lane = run(x, y, NO_WEIGHT, np.arange(n), settings)
         expected = constrained.csgd(
@@ -303,7 +301,7 @@ def test_no_hyperplane_where_the_mean_is_zero():
         if n == 2:
             assert lane.clock[SQUARE] == 0.0
             assert not found.mean_x.any()
-    fixed = mean_settings(PROJECT, 0.5, schedule=CONSTANT, fit_intercept=False, running=False)
+    fixed = constrained_settings(PROJECT, 0.5, schedule=CONSTANT, fit_intercept=False, running=False)
     model = MeanModel(np.zeros((2, 1)), np.zeros(1), np.zeros(2), np.array([0.7]))
     plain = constrained.csgd(
         x,
@@ -327,7 +325,7 @@ def test_the_penalised_optimum_is_a_fixed_point(mode):
     centred = x - mean_x
     w = np.linalg.solve(centred.T @ centred / 50 + alpha * np.eye(5), centred.T @ (y - mean_y) / 50)
     model = MeanModel(w, mean_y - mean_x @ w, mean_x, mean_y)
-    settings = mean_settings(mode, 1e-5, running=False, schedule=CONSTANT, alpha=alpha)
+    settings = constrained_settings(mode, 1e-5, running=False, schedule=CONSTANT, alpha=alpha)
     order = np.tile(np.arange(50), 400)
     found = weights_from_mean_lane(run(x, y, NO_WEIGHT, order, settings, model), settings)
     close(found.w, w, 3e-4)
@@ -336,17 +334,17 @@ def test_the_penalised_optimum_is_a_fixed_point(mode):
 
 def test_an_empty_block_changes_nothing():
     x, y, s = problem(3, False)
-    settings = mean_settings(PROJECT, 0.3, alpha=0.02)
+    settings = constrained_settings(PROJECT, 0.3, alpha=0.02)
     lane = run(x, y, s, np.arange(20), settings)
     before = [a.copy() for a in lane]
     for rows in (sparse_rows(x[:0]), DenseRows(x[:0])):
-        assert mean_block(rows, y[:0], NO_WEIGHT, np.arange(0), *lane, settings) == (0.0, 0)
+        assert constrained_block(rows, y[:0], NO_WEIGHT, np.arange(0), *lane, settings) == (0.0, 0)
     assert same_bits(before, lane)
 
 
 def test_divergence_is_seen():
     x, y, s = problem(3, True)
-    settings = mean_settings(CENTRE, 1e3, schedule=CONSTANT)
+    settings = constrained_settings(CENTRE, 1e3, schedule=CONSTANT)
     found = weights_from_mean_lane(run(x, y, s, np.arange(400), settings), settings)
     assert not np.isfinite(found.w).all()
 
@@ -369,10 +367,10 @@ def test_steps():
 )
 def test_arrays_that_do_not_fit_are_refused(change, message):
     x, y, _ = problem(3, False)
-    settings = mean_settings(PROJECT, 0.3)
+    settings = constrained_settings(PROJECT, 0.3)
     lane = new_mean_lane(start(17, 3, False, True), settings)._replace(**change)
     with pytest.raises(ValueError, match=message):
-        mean_block(sparse_rows(x), y, NO_WEIGHT, np.arange(3), *lane, settings)
+        constrained_block(sparse_rows(x), y, NO_WEIGHT, np.arange(3), *lane, settings)
 
 
 @pytest.mark.parametrize(
@@ -380,14 +378,14 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
 )
 def test_settings_are_checked(bad):
     with pytest.raises(ValueError, match=r"need eta0|no such mode"):
-        mean_settings(**{"mode": PROJECT, "eta0": 0.1, **bad})
+        constrained_settings(**{"mode": PROJECT, "eta0": 0.1, **bad})
 
 
 def test_more_is_checked():
     with pytest.raises(ValueError, match="centred data have an intercept"):
-        mean_settings(CENTRE, 0.1, fit_intercept=False)
+        constrained_settings(CENTRE, 0.1, fit_intercept=False)
     model = start(5, 2, False, True)
     with pytest.raises(ValueError, match="w is"):
-        new_mean_lane(model._replace(mean_x=np.zeros(4)), mean_settings(PROJECT, 0.1))
+        new_mean_lane(model._replace(mean_x=np.zeros(4)), constrained_settings(PROJECT, 0.1))
     with pytest.raises(ValueError, match="need t >= 0"):
-        new_mean_lane(model._replace(t=-1.0), mean_settings(PROJECT, 0.1))
+        new_mean_lane(model._replace(t=-1.0), constrained_settings(PROJECT, 0.1))

@@ -7,15 +7,9 @@ from scipy.optimize import minimize
 
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.registry import BINARY_LOSSES, LOSSES
-from distls.workers.stochastic import second_order_kernels as second_order_kernels
-from distls.workers.stochastic.second_order_kernels import (
-    new_olbfgs,
-    new_rls,
-    olbfgs_block,
-    olbfgs_settings,
-    rls_block,
-    rls_settings,
-)
+from distls.workers.stochastic import rls
+from distls.workers.stochastic.olbfgs import new_olbfgs, olbfgs_block, olbfgs_settings
+from distls.workers.stochastic.rls import new_rls, rls_block, rls_settings
 from reference import mcid, second_order
 
 NO_WEIGHT = np.empty(0)
@@ -335,7 +329,7 @@ def test_the_product_does_not_depend_on_addresses(d):
                 views[place][...] = a
                 at += a.size + gap
             p, u, v, out = (views[place] for place in range(4))
-            second_order_kernels._sweep(p, 0.3, u, v, out)
+            rls._sweep(p, 0.3, u, v, out)
             found.add(np.triu(p).tobytes() + out.tobytes())
     assert len(found) == 1
 

@@ -1,8 +1,6 @@
-"""Second-order stochastic passes over one block of rows, for few features: recursive least squares and oLBFGS.
+"""Recursive least squares, for one lane and few features: dense in the parameters whatever the rows are.
 
-Both are for one lane, and dense in the parameters whatever the rows are.
-
-**Recursive least squares** (2SGD of the constrained-SGD paper, section 5.1; Equation 4 of the SGD-QN paper with the
+The method is (2SGD of the constrained-SGD paper, section 5.1; Equation 4 of the SGD-QN paper with the
 Hessian estimated on line). With h_t the curvature of the loss at the scores of row t and a_t = s_t h_t,
 
     A_t = prior I + sum_{i<=t} a_i x_i x_i^T,    W_t = W_{t-1} - s_t A_t^-1 x_t (x) g_t,
@@ -47,37 +45,21 @@ is wrong with probability 1/(1 + exp(m)).
 Cost of a row: one sweep over half of P, O(d^2), and O(d k). Memory: 8 d^2 bytes. P loses digits as
 `prior` becomes small beside the rows' sum of squares: its error is the machine precision over prior, to be
 compared with its own size, of one over that sum.
-
-**oLBFGS** (Schraudolph, Yu and Guenter 2007; SGD-QN paper, section 5.2). With theta the weights and intercepts, and
-f_t the loss of row t with the penalty,
-
-    s_t = eta_t d_t,    d_t = -B_t grad f_t(theta_t),    eta_t = eta0 tau / (tau + t),
-    y_t = grad f_t(theta_t + s_t) - grad f_t(theta_t) + damping s_t,
-
-both gradients of the same row. B_t is the product form of L-BFGS over the last pairs (s, y) in two loops, with the
-mean of s.y / y.y over all of them for its start, and `epsilon` where there is none yet. A pair whose s.y is not safely
-positive is left out. Cost of a row: O(rank d k); memory: 16 rank d k bytes.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
-from distls.workers.linear_algebra.score_kernels import (
-    check_widths,
-    row_arrays,
-    row_axpy,
-    row_scores,
-    row_span,
-    row_weight,
-)
+from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_span, row_weight
 from distls.workers.losses.registry import (
     SLOPES_IN_G,
     BinaryLog,
@@ -85,36 +67,22 @@ from distls.workers.losses.registry import (
     Loss,
     OvrLog,
     OvrSquaredHinge,
-    Softmax,
     Squared,
     target_slopes,
 )
+from distls.workers.stochastic.dense_vectors import add_multiple, dot, is_wrong, scores_of
+from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
+from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
-__all__ = [
-    "OlbfgsSettings",
-    "RlsSettings",
-    "new_olbfgs",
-    "new_rls",
-    "olbfgs_block",
-    "olbfgs_settings",
-    "rls_block",
-    "rls_settings",
-]
+__all__ = ["RlsSettings", "RlsUpdate", "new_rls", "rls_block", "rls_settings", "rls_steps"]
 
 Array = NDArray[np.float64]
 
-# The clocks of a lane, float64. Both start with the rows seen so far. That of `rls_block` (2 + k,) goes on with the sum
-# of the curvatures a_i and those of each output; that of `olbfgs_block` with the number of pairs and the place of the
-# next one.
+# The clock of a lane, float64 (2 + k,): the rows seen so far, the sum of the curvatures a_i and those of each output.
 T, CURVATURE = 0, 1
-STORED, NEXT, OLBFGS_CLOCK = 1, 2, 3
-
-_SAFE = 1e-10  # s.y over |s| |y| that a pair must exceed
-_LEAST = 1e-280  # s.y that a pair must exceed: 1 / s.y is to be a number
 
 _CURVED = (Squared, OvrLog, OvrSquaredHinge, BinaryLog, BinarySquaredHinge)
 _LOGS = (OvrLog, BinaryLog)
-_SMOOTH = (*_CURVED, Softmax)
 
 
 class RlsSettings(NamedTuple):
@@ -134,28 +102,6 @@ class RlsSettings(NamedTuple):
     loss: Loss
 
 
-class OlbfgsSettings(NamedTuple):
-    """What `olbfgs_block` is told; build it with `olbfgs_settings`.
-
-    Attributes
-    ----------
-    alpha : float, >= 0
-    eta0, tau : float, > 0; the gain of step t = 0, 1, ... is ``eta0 * tau / (tau + t)``
-    damping : float, >= 0; lambda of the paper
-    epsilon : float, > 0; the length of steps before the first pair, over the gradient's and the gain
-    fit_intercept : bool
-    loss : a loss that is smooth
-    """
-
-    alpha: float
-    eta0: float
-    tau: float
-    damping: float
-    epsilon: float
-    fit_intercept: bool
-    loss: Loss
-
-
 def rls_settings(loss: Loss, prior: float, *, pass_rows: int = 0, fit_intercept: bool = False) -> RlsSettings:
     """Return settings of the one set of types that kernels are compiled for."""
     if not isinstance(loss, _CURVED):
@@ -165,85 +111,9 @@ def rls_settings(loss: Loss, prior: float, *, pass_rows: int = 0, fit_intercept:
     return RlsSettings(float(prior), int(pass_rows), bool(fit_intercept), loss)
 
 
-def olbfgs_settings(
-    loss: Loss,
-    alpha: float,
-    *,
-    eta0: float = 0.1,
-    tau: float = 1e4,
-    damping: float = 0.1,
-    epsilon: float = 1e-10,
-    fit_intercept: bool = False,
-) -> OlbfgsSettings:
-    """Return settings of the one set of types that kernels are compiled for."""
-    if not isinstance(loss, _SMOOTH):
-        raise ValueError(f"{type(loss).__name__} is not smooth")
-    if not (alpha >= 0 and eta0 > 0 and tau > 0 and damping >= 0 and epsilon > 0):
-        raise ValueError(
-            "need alpha, damping >= 0 and eta0, tau, epsilon > 0: "
-            f"got {alpha}, {damping}, {eta0}, {tau}, {epsilon}"
-        )
-    return OlbfgsSettings(
-        float(alpha), float(eta0), float(tau), float(damping), float(epsilon), bool(fit_intercept), loss
-    )
-
-
 def new_rls(n_features: int, k: int, settings: RlsSettings) -> tuple[Array, Array, Array]:
     """Return P = I / prior (d, d), the mean of rows (d,) and the clock (2 + k,) of a lane that has not started."""
     return np.eye(n_features) / settings.prior, np.zeros(n_features), np.zeros(CURVATURE + 1 + k)
-
-
-def new_olbfgs(n_features: int, k: int, rank: int = 10) -> tuple[Array, Array, Array, Array, Array]:
-    """Return theta (d k + k,), S and Y (rank, d k + k), rho (rank, 2) and the clock of a lane not started."""
-    if rank < 1:
-        raise ValueError(f"need rank >= 1: got {rank}")
-    size = (n_features + 1) * k
-    return (
-        np.zeros(size),
-        np.zeros((rank, size)),
-        np.zeros((rank, size)),
-        np.zeros((rank, 2)),
-        np.zeros(OLBFGS_CLOCK),
-    )
-
-
-# ---------------------------------------------------------------- vectors: a loop sums or writes, never both
-# What only writes is `elementwise`: nothing to reassociate, so the versions LLVM makes of a loop round alike.
-
-
-@helper
-def _dot(a, b):
-    total = 0.0
-    for j in range(len(a)):
-        total += a[j] * b[j]
-    return total
-
-
-@elementwise
-def _add(factor, a, out):
-    for j in range(len(out)):
-        out[j] += factor * a[j]
-
-
-@helper
-def _scores_of(indices, data, start, stop, w, b, fit_intercept, z):
-    row_scores(indices, data, start, stop, w, z)
-    if fit_intercept:
-        for c in range(len(z)):
-            z[c] += z.dtype.type(b[c])
-
-
-def _wrong(predicted, y, i):
-    """Return 1 if row i, of a class, is predicted to be of another; 0 for numbers."""
-    raise NotImplementedError
-
-
-@overload(_wrong)
-def _wrong_overload(predicted, y, i):
-    return (lambda predicted, y, i: predicted != y[i]) if y.ndim == 1 else (lambda predicted, y, i: False)
-
-
-# ---------------------------------------------------------------- recursive least squares
 
 
 @elementwise_helper
@@ -293,9 +163,9 @@ def _sweep(p, pending, u, v, out):
         out[j] = 0.0
     for i in range(len(v)):
         row, right = p[i][i:], v[i:]  # slices: LLVM vectorises no loop over p[i, j]
-        _add(-pending * u[i], u[i:], row)
-        total = _dot(row, right)
-        _add(right[0], row[1:], out[i + 1 :])
+        add_multiple(-pending * u[i], u[i:], row)
+        total = dot(row, right)
+        add_multiple(right[0], row[1:], out[i + 1 :])
         out[i] += total
 
 
@@ -336,7 +206,7 @@ def _penalise(j, prior, fit_intercept, w, b, p, mean, sums, pending, u, v, out, 
     v[j] = 1.0
     _sweep(p, pending, u, v, out)
     u[:] = out
-    shift = _dot(mean, u) if fit_intercept else 0.0
+    shift = dot(mean, u) if fit_intercept else 0.0
     for c in range(len(g)):
         _, rate = _own(c, sums[0], sums[1:])
         step = prior * rate / (1.0 + prior * rate * u[j]) * w[j, c]
@@ -402,11 +272,11 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
     for position in range(len(order)):
         i = np.intp(order[position])
         start, stop = row_span(rows, i, indices, data)
-        _scores_of(indices, data, start, stop, w, b, intercept, z)
+        scores_of(indices, data, start, stop, w, b, intercept, z)
         value, rival, predicted = target_slopes(settings.loss, z, 1.0, y, i, g)
         s = row_weight(weight, i)
         loss_sum += s * value
-        errors += _wrong(predicted, y, i)
+        errors += is_wrong(predicted, y, i)
         if rival == SLOPES_IN_G:  # else they are zero
             _curvatures(settings.loss, y, z, g, h)
             a = s * _largest(h)
@@ -416,13 +286,13 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
             _centred(indices, data, start, stop, mean, intercept, v)
             _sweep(p, pending, u, v, out)
             u[:] = out
-            q, left = _dot(u, v), sums[0] / (sums[0] + a) if intercept else 1.0
-            _steps(s, h, sums, q, _dot(mean, u) if intercept else 0.0, intercept, g, b)
+            q, left = dot(u, v), sums[0] / (sums[0] + a) if intercept else 1.0
+            _steps(s, h, sums, q, dot(mean, u) if intercept else 0.0, intercept, g, b)
             _subtract_outer(u, g, w)
             pending = a * left / (1.0 + a * left * q)
             sums[0] += a
             if intercept:
-                _add(a / sums[0], v, mean)
+                add_multiple(a / sums[0], v, mean)
         for due in range(
             _penalties_until(t, d, settings.pass_rows), _penalties_until(t + 1, d, settings.pass_rows)
         ):
@@ -438,138 +308,40 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
     return loss_sum, errors
 
 
-# ---------------------------------------------------------------- online L-BFGS
+@dataclass(frozen=True)
+class RlsUpdate(Update):
+    """Recursive least squares, for one lane.
 
-
-@elementwise
-def _load(given, theta):
-    """Take over what the caller has changed: theta keeps the digits that the type of `given` has not."""
-    for j in range(len(theta)):
-        theta[j] = theta[j] if given.dtype.type(theta[j]) == given[j] else given[j]
-
-
-@elementwise_helper
-def _store(theta, out):
-    for j in range(len(out)):
-        out[j] = theta[j]
-
-
-@helper
-def _slopes_at(loss, indices, data, start, stop, y, i, w, b, fit_intercept, z, g):
-    """Fill g with the slopes of row i; return its loss and its class as predicted."""
-    _scores_of(indices, data, start, stop, w, b, fit_intercept, z)
-    value, rival, predicted = target_slopes(loss, z, 1.0, y, i, g)
-    if rival != SLOPES_IN_G:  # of smooth losses: none
-        g[:] = 0.0
-    return value, predicted
-
-
-@elementwise_helper
-def _row_plus(indices, data, start, stop, s, g, factor, like, fit_intercept, out):
-    """Set ``out = factor * like`` on weights, add ``s x (x) g`` to them, and set the intercepts to ``s g``."""
-    k = len(g)
-    n_weights = len(out) - k
-    for j in range(n_weights):
-        out[j] = factor * like[j]
-    row_axpy(indices, data, start, stop, s, g, out[:n_weights].reshape(-1, k))
-    for c in range(k):
-        out[n_weights + c] = s * g[c] if fit_intercept else 0.0
-
-
-@helper
-def _rescale(s_history, y_history, rho, stored, following, epsilon, p):
-    """Overwrite p by B p: the two loops over the stored pairs, newest first, then oldest first."""
-    rank = len(rho)
-    share, ratio = np.empty(rank), 0.0
-    for age in range(stored):
-        at = (following - 1 - age) % rank
-        share[at] = rho[at, 0] * _dot(s_history[at], p)
-        _add(-share[at], y_history[at], p)
-        ratio += rho[at, 1]
-    p *= ratio / stored if stored else epsilon
-    for age in range(stored - 1, -1, -1):
-        at = (following - 1 - age) % rank
-        _add(share[at] - rho[at, 0] * _dot(y_history[at], p), s_history[at], p)
-
-
-@helper
-def _remember(change, bend, s_history, y_history, rho, clock):
-    """Store a pair (s, y) in place of the oldest, unless s.y is not safely positive."""
-    product, squares = _dot(change, bend), _dot(bend, bend)
-    if not (product > _LEAST and product > _SAFE * math.sqrt(_dot(change, change)) * math.sqrt(squares)):
-        return
-    at = np.intp(clock[NEXT])
-    s_history[at] = change
-    y_history[at] = bend
-    rho[at, 0], rho[at, 1] = 1.0 / product, product / squares
-    clock[STORED] = min(clock[STORED] + 1.0, float(len(rho)))
-    clock[NEXT] = (at + 1) % len(rho)
-
-
-@helper
-def _check_olbfgs(w, b, theta, s_history, y_history, rho):
-    check_widths(w, b)
-    if len(theta) != w.size + len(b):
-        raise ValueError("theta does not have the size of the weights and the intercept")
-    if s_history.shape != y_history.shape or s_history.shape != (len(rho), len(theta)) or not len(rho):
-        raise ValueError("the history of pairs does not have the shape (rank, size of theta)")
-
-
-@kernel
-def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho, clock, settings):
-    """Show the rows `order` of one block, in that order, to oLBFGS.
-
-    Parameters
+    Attributes
     ----------
-    rows, y, weight, order : as in `rls_block`
-    w : float32 or float64 (n_features, k), C-ordered; read, and mutated at the end
-    b : (k,) of any float type, likewise if `fit_intercept`
-    theta : float64 (d k + k,), the parameters in full: where w or b, rounded, still has its value it is taken
-        from theta, so that float32 weights lose no step, however small
-    s_history, y_history : float64 (rank, d k + k), the pairs in a ring
-    rho : float64 (rank, 2), 1 / s.y and s.y / y.y of each pair
-    clock : float64 (3,)
-    settings : OlbfgsSettings
-
-    Returns
-    -------
-    loss_sum, errors : as in `rls_block`
-
-    Notes
-    -----
-    All state is of `new_olbfgs`, and mutated.
+    n_rows : int
+        Rows of a pass, whose objective is minimised.
     """
-    _check_olbfgs(w, b, theta, s_history, y_history, rho)
-    d, k = w.shape
-    alpha, intercept, loss = settings.alpha, settings.fit_intercept, settings.loss
-    weights, intercepts = theta[: d * k].reshape(d, k), theta[d * k :]
-    _load(w.reshape(-1), theta[: d * k])
-    if intercept:
-        _load(b, intercepts)
-    z, g, after = np.empty(k), np.empty(k), np.empty(k)
-    step, bend = np.empty(len(theta)), np.empty(len(theta))
-    loss_sum, errors = 0.0, 0
-    indices, data = row_arrays(rows)
-    for position in range(len(order)):
-        i = np.intp(order[position])
-        start, stop = row_span(rows, i, indices, data)
-        value, predicted = _slopes_at(
-            loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, g
-        )
-        s = row_weight(weight, i)
-        loss_sum += s * value
-        errors += _wrong(predicted, y, i)
-        _row_plus(indices, data, start, stop, s, g, alpha, theta, intercept, step)
-        _rescale(s_history, y_history, rho, int(clock[STORED]), int(clock[NEXT]), settings.epsilon, step)
-        step *= -settings.eta0 * settings.tau / (settings.tau + clock[T])
-        _add(1.0, step, theta)
-        _slopes_at(loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, after)
-        _add(-1.0, g, after)
-        _row_plus(indices, data, start, stop, s, after, alpha, step, intercept, bend)
-        _add(settings.damping, step, bend)
-        _remember(step, bend, s_history, y_history, rho, clock)
-        clock[T] += 1.0
-    _store(weights.reshape(-1), w.reshape(-1))
-    if intercept:
-        _store(intercepts, b)
-    return loss_sum, errors
+
+    n_rows: int = 1
+
+    def _settings(self) -> RlsSettings:
+        prior = self.alpha * self.n_rows
+        return rls_settings(self.row_loss, prior, pass_rows=self.n_rows, fit_intercept=self.fit_intercept)
+
+    def bytes_of(self, shape: tuple[int, int], dtype: Any) -> int:
+        """Return the size of `zeros`, P above all."""
+        return super().bytes_of(shape, dtype) + 8 * shape[0] ** 2
+
+    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return P, the mean of rows and the clock."""
+        return new_rls(*shape, self._settings())
+
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+        """Return the learner; the clock among the arrays has the time."""
+        own = tuple(array.copy() for array in arrays)
+        return _RlsLearner(self._settings(), own, own[-1], len(own))
+
+
+class _RlsLearner(KernelLearner):
+    kernel = staticmethod(rls_block)
+
+
+def rls_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return the steps of recursive least squares, which need no size."""
+    return StepChoice(RlsUpdate(**stats.objective(), n_rows=stats.n_rows))

@@ -10,19 +10,16 @@ import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
 from distls.workers.losses.registry import BINARY_LOSSES
-from distls.workers.stochastic import fobos_kernels as splitting
-from distls.workers.stochastic.fobos_kernels import SPLITS
+from distls.workers.stochastic import fobos
+from distls.workers.stochastic.adagrad import AdagradUpdate
+from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
+from distls.workers.stochastic.fobos import SPLITS, FobosUpdate
+from distls.workers.stochastic.olbfgs import OlbfgsUpdate
+from distls.workers.stochastic.rls import RlsUpdate
+from distls.workers.stochastic.sgd import SgdUpdate
+from distls.workers.stochastic.sgdqn import SgdqnUpdate
 from distls.workers.stochastic.sgdqn_kernels import METRICS
 from distls.workers.stochastic.step_sizes import SCHEDULES
-from distls.workers.stochastic.updates import (
-    AdaptiveUpdate,
-    MeanUpdate,
-    OlbfgsUpdate,
-    RlsUpdate,
-    ScheduledUpdate,
-    SgdUpdate,
-    SplittingUpdate,
-)
 from reference import bcd
 from reference import stochastic as oracle
 
@@ -47,8 +44,8 @@ def problem(k, n=230, d=19, seed=0):
 
 def learn(update, x, y, s=NONE, layout="csr", k=3, cuts=(), dtype=np.float64, tail_from=math.inf):
     """Go through the rows in blocks; return the arrays, the loss sum and the errors."""
-    outputs = 2 if update.single else k
-    learner = update.begin(update.zeros((x.shape[1], outputs), dtype), 0.0, tail_from)
+    outputs = 2 if update.one_column else k
+    learner = update.start_lane(update.zeros((x.shape[1], outputs), dtype), 0.0, tail_from)
     loss_sum, errors, bounds = 0.0, 0, [0, *cuts, len(x)]
     for start, stop in itertools.pairwise(bounds):
         weight = s[start:stop] if len(s) else s
@@ -85,7 +82,7 @@ def test_window_means_of_schedules_with_folds(alpha):
     x, y, _ = problem(4)
     update = SgdUpdate("softmax", False, alpha, True, schedule="constant", eta0=0.4, averaging=True)
     ws, bs, _ = oracle.sgd(x, y, oracle.slopes_of("softmax"), lambda t: 0.4, k=4, alpha=alpha, intercept=True)
-    learner = update.begin(update.zeros((x.shape[1], 4), np.float64), 0.0, 37.0)
+    learner = update.start_lane(update.zeros((x.shape[1], 4), np.float64), 0.0, 37.0)
     for start, stop in ((0, 30), (30, 120), (120, 230)):
         learner.learn(as_rows(x[start:stop], "csr"), y[start:stop], NONE, np.arange(stop - start))
     mean, mean_b = learner.window()
@@ -100,7 +97,7 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
     x, y, s = problem(3)
     if loss == "numbers":
         loss, y = "squared", numbers(3, len(x))
-    update = AdaptiveUpdate(loss, False, alpha, True, eta0=0.7, eta_b=0.4)
+    update = AdagradUpdate(loss, False, alpha, True, eta0=0.7, eta_b=0.4)
     w, b, squares, loss_sum = oracle.adaptive(
         x, y, oracle.slopes_of(loss), 0.7, eta_b=0.4, k=3, alpha=alpha, s=s, intercept=True
     )
@@ -118,7 +115,7 @@ def test_adaptive_steps_with_lazy_decay_equal_dense_ones(alpha, layout, loss):
 def test_lazy_shrinkage_equals_that_of_every_step(penalty, layout, loss, alpha):
     """With the strongest of them rows of W are zero again and again."""
     x, y, s = problem(3)
-    update = SplittingUpdate(loss, False, alpha, True, eta0=0.4, penalty=penalty, l1_ratio=0.3)
+    update = FobosUpdate(loss, False, alpha, True, eta0=0.4, penalty=penalty, l1_ratio=0.3)
     w, b, loss_sum = oracle.fobos(
         x, y, oracle.slopes_of(loss), 0.4, lambda v, mu: bcd.prox(v, mu, penalty, 0.3), k=3, alpha=alpha, s=s,
         intercept=True,
@@ -133,13 +130,13 @@ def test_lazy_shrinkage_equals_that_of_every_step(penalty, layout, loss, alpha):
 def test_shrinkage_starts_anew_before_it_overflows():
     """So strong that P would pass 1e50 after a part of the rows."""
     x, y, s = problem(3)
-    update = SplittingUpdate("softmax", False, 30.0, False, eta0=0.5, penalty="elasticnet", l1_ratio=1e-3)
+    update = FobosUpdate("softmax", False, 30.0, False, eta0=0.5, penalty="elasticnet", l1_ratio=1e-3)
     w, _, loss_sum = oracle.fobos(
         x, y, oracle.slopes_of("softmax"), 0.5, lambda v, mu: bcd.prox(v, mu, "elasticnet", 1e-3), k=3, alpha=30.0,
         s=s,
     )  # fmt: skip
     largest = np.prod(1 + 30.0 * 0.999 * 0.5 / np.sqrt(np.arange(1, len(x) + 1)))
-    assert largest > splitting._LARGEST
+    assert largest > fobos._LARGEST
     (got, _), got_loss, _ = learn(update, x, y, s)
     np.testing.assert_allclose(got, w, rtol=1e-9, atol=1e-14)
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
@@ -152,7 +149,7 @@ def test_shrinkage_starts_anew_before_it_overflows():
 def test_scheduled_updates_are_those_of_the_figures(metric, layout, loss, single):
     x, y, s = problem(1 if single else 3)
     k, slopes = (1, oracle.binary_slopes(loss)) if single else (3, oracle.slopes_of(loss))
-    update = ScheduledUpdate(loss, single, 0.02, True, t0=60.0, skip=7, metric=metric)
+    update = SgdqnUpdate(loss, single, 0.02, True, t0=60.0, skip=7, metric=metric)
     w, b, diagonal, loss_sum = oracle.scheduled(
         x, y, slopes, loss, 0.02, 60.0, 7, metric, k=k, s=s, intercept=True
     )
@@ -171,7 +168,7 @@ def test_the_printed_diagonal_stays_a_multiple_of_the_identity_on_dense_data():
     y = (x @ np.arange(1, 6) > 0).astype(np.int32)
     spreads = {}
     for metric in ("paper", "gauss-newton"):
-        update = ScheduledUpdate("ovr_squared_hinge", True, 1e-3, False, t0=3000.0, skip=16, metric=metric)
+        update = SgdqnUpdate("ovr_squared_hinge", True, 1e-3, False, t0=3000.0, skip=16, metric=metric)
         diagonal = learn(update, x, y, layout="dense")[0][2]
         spreads[metric] = diagonal.max() / diagonal.min() - 1
     assert spreads["paper"] < 1e-12
@@ -181,17 +178,15 @@ def test_the_printed_diagonal_stays_a_multiple_of_the_identity_on_dense_data():
 UPDATES = {
     "sgd": SgdUpdate("softmax", False, 0.01, True, schedule="sqrt", eta0=0.3),
     "pegasos": SgdUpdate("softmax", False, 0.01, True, t0=5.0),
-    "adaptive": AdaptiveUpdate("softmax", False, 0.01, True, eta0=0.7),
-    "svmsgd2": ScheduledUpdate("ovr_log", False, 0.02, True, t0=60.0, skip=7),
-    **{
-        m: ScheduledUpdate("ovr_squared_hinge", False, 0.02, True, t0=60.0, skip=7, metric=m) for m in METRICS
-    },
-    "csgd": MeanUpdate("squared", False, 0.0, True, eta0=0.05),
-    "fobos": SplittingUpdate("multiclass_squared_hinge", False, 0.05, True, eta0=0.3),
-    "fobos, elastic net": SplittingUpdate(
+    "adaptive": AdagradUpdate("softmax", False, 0.01, True, eta0=0.7),
+    "svmsgd2": SgdqnUpdate("ovr_log", False, 0.02, True, t0=60.0, skip=7),
+    **{m: SgdqnUpdate("ovr_squared_hinge", False, 0.02, True, t0=60.0, skip=7, metric=m) for m in METRICS},
+    "csgd": ConstrainedUpdate("squared", False, 0.0, True, eta0=0.05),
+    "fobos": FobosUpdate("multiclass_squared_hinge", False, 0.05, True, eta0=0.3),
+    "fobos, elastic net": FobosUpdate(
         "softmax", False, 0.05, True, eta0=0.3, penalty="elasticnet", l1_ratio=0.4
     ),
-    "centred": MeanUpdate("squared", False, 0.0, True, eta0=0.05, mode="centre"),
+    "centred": ConstrainedUpdate("squared", False, 0.0, True, eta0=0.05, mode="centre"),
 }
 
 
@@ -205,9 +200,9 @@ def test_cuts_and_looks_change_no_bit(name, dtype):
     assert all(np.array_equal(a, b) for a, b in zip(whole, cut, strict=True))
     assert cut_loss == pytest.approx(loss, rel=1e-12)
     assert cut_errors == errors
-    learner = update.begin(update.zeros((x.shape[1], 3), dtype), 0.0)
+    learner = update.start_lane(update.zeros((x.shape[1], 3), dtype), 0.0)
     learner.learn(as_rows(x[:90], "csr", dtype), y[:90], s[:90], np.arange(90))
-    looked, again = learner.peek(), learner.peek()
+    looked, again = learner.snapshot(), learner.snapshot()
     assert all(np.array_equal(a, b) for a, b in zip(looked, again, strict=True))
     other = copy.deepcopy(learner)
     for each in (learner, other):
@@ -250,7 +245,7 @@ def test_arrays_of_the_start_are_only_read(name):
     start = update.zeros((x.shape[1], 3), np.float64)
     start[0][...] = 0.5
     before = [array.copy() for array in start]
-    update.begin(start, 4.0).learn(as_rows(x, "csr"), y, NONE, np.arange(len(x)))
+    update.start_lane(start, 4.0).learn(as_rows(x, "csr"), y, NONE, np.arange(len(x)))
     assert all(np.array_equal(a, b) for a, b in zip(start, before, strict=True))
 
 
@@ -258,14 +253,14 @@ def test_arrays_of_the_start_are_only_read(name):
 def test_one_column_of_two_classes_is_the_mirrored_model_of_two(loss):
     x, y, s = problem(2)
     for make in (
-        lambda single: AdaptiveUpdate(loss, single, 0.0, True, eta0=0.7),
-        lambda single: ScheduledUpdate(loss, single, 0.02, True, t0=60.0, skip=7, metric="gauss-newton"),
+        lambda single: AdagradUpdate(loss, single, 0.0, True, eta0=0.7),
+        lambda single: SgdqnUpdate(loss, single, 0.02, True, t0=60.0, skip=7, metric="gauss-newton"),
         lambda single: SgdUpdate(loss, single, 0.1, True, schedule="sqrt", eta0=0.3),
     ):
         one, both = make(True), make(False)
         model = one.model(learn(one, x, y, s)[0])
         assert np.array_equal(model[0][:, 0], -model[0][:, 1])
-        if not isinstance(one, AdaptiveUpdate):  # whose accumulator counts the slopes of both
+        if not isinstance(one, AdagradUpdate):  # whose accumulator counts the slopes of both
             wanted = both.model(learn(both, x, y, s, k=2)[0])
             np.testing.assert_allclose(model[0], wanted[0], rtol=1e-9, atol=1e-12)
             np.testing.assert_allclose(model[1], wanted[1], rtol=1e-9, atol=1e-12)
