@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import distls
-from distls.execution.dask.executor import start_local
+from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.synthetic.text_export import export_text

@@ -36,19 +36,19 @@ import psutil
 from distributed import Client, Worker
 
 from distls.execution.dask.connection import Connection
-from distls.execution.dask.executor import DaskExecutor, set_log_level
+from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.messages import set_log_level
 from distls.execution.executor import group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import method_named
 from distls.planning.cluster_plan import MOST_LANES
 from distls.planning.extrapolation import resized
-from distls.problem import Problem
 from distls.solvers.loop import Limits, solve
 from distls.solvers.stochastic import stochastic
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.synthetic.generation import generate
 from distls.training.callbacks import Checkpointer, EventLog
-from distls.training.configuration import make_solver
+from distls.training.configuration import Setting
 from distls.training.run_folder import Run
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.reduction_tree import ReductionTree
@@ -214,9 +214,8 @@ def _solver_of(data: Dataset, method: str, workers: int) -> Any:
     stored_share = float(data.stored_bytes.sum() / data.decoded_bytes.sum())
     large = resized(data, int(stored_share * 16 * MIB * lanes * BLOCKS_A_LANE))
     chosen = method_named(method)
-    params = chosen.resolve({**PARAMS[method], "lanes": lanes})
-    problem = Problem.of(large, params, 0, chosen.targets)
-    return make_solver(chosen, problem, params, slots=workers, memory=MemoryBudget(64 * 2**30, workers, 1))
+    setting = Setting.of(chosen, {**PARAMS[method], "lanes": lanes}, large, 0)
+    return setting.solver(slots=workers, memory=MemoryBudget(64 * 2**30, workers, 1))
 
 
 def slope(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from slow_lane import is_slow, unmatched
 
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
@@ -22,6 +23,30 @@ UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("repeatable", derandomize=True, **UNTIMED)
 settings.register_profile("explore", **UNTIMED)
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs the slow lane too."""
+    parser.addoption("--run-slow", action="store_true", help="run the slow lane too: tests/slow_lane.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the slow lane out of a run of all tests; `-m slow --run-slow` is that lane alone."""
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)
+    whole = {Path(argument).resolve() for argument in config.args} <= {
+        config.rootpath,
+        config.rootpath / "tests",
+    }
+    if whole:
+        missing = unmatched([item.nodeid for item in items])
+        if missing:
+            raise pytest.UsageError(f"tests/slow_lane.py: no test matches {missing}")
+    if whole and not config.getoption("--run-slow"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
 
 
 class Written(NamedTuple):

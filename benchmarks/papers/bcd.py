@@ -57,9 +57,8 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import human
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import method_named
-from distls.problem import Problem
 from distls.solvers.solver import Status
-from distls.training.configuration import make_solver
+from distls.training.configuration import Setting
 
 Numbers = dict[str, Any]
 
@@ -244,15 +243,11 @@ class Fit:
     ) -> None:
         chosen = method_named(method)
         self._executor = lab.executor(options.get("processes", corpus.processes))
-        resolved = chosen.resolve({"tau": 0.0, **params} if method != "fobos" else params)
-        problem = Problem.of(
-            distls.open_dataset(corpus.train), resolved, options.get("seed", 0), chosen.targets
-        )
+        given = {"tau": 0.0, **params} if method != "fobos" else params
+        setting = Setting.of(chosen, given, distls.open_dataset(corpus.train), options.get("seed", 0))
         self._folder = tempfile.TemporaryDirectory(prefix="run-", dir=lab.place)
         slots = self._executor.slots
-        self._solver = make_solver(
-            chosen, problem, resolved, slots=slots, memory=None, run=Path(self._folder.name)
-        )
+        self._solver = setting.solver(slots=slots, memory=None, run=Path(self._folder.name))
         self._state = self._solver.init()
         self._solver.prepare(self._executor)
         self.seconds, self.cpu, self.rounds, self.status = 0.0, 0.0, 0, Status.RUNNING

@@ -170,27 +170,36 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 @cluster_options
 @common_options
 def fit(
-    method: str, dataset: Place, run: Place, pairs: tuple[str, ...], quiet: bool, debug: bool, **options: Any
+    method: str,
+    dataset: Place,
+    run: Place,
+    pairs: tuple[str, ...],
+    quiet: bool,
+    debug: bool,
+    checkpoint_seconds: float,
+    **options: Any,
 ) -> int:
     """Train METHOD on DATASET into the new folder RUN."""
     from distls.methods.registry import parse_values
-    from distls.training.configuration import check_fit
-    from distls.training.fitting import fit as run_fit
+    from distls.training.configuration import FitRequest
+    from distls.training.fitting import train
+    from distls.training.run_folder import Run
 
     cluster = cluster_of(options, debug)
-    params = parse_values(pairs)
     # everything that metadata can refuse is refused before a cluster is started
-    check_fit(method, dataset, run, params=params, cluster=cluster, **options)
+    request = FitRequest.of(method, dataset, params=parse_values(pairs), **options)
+    Run.check_new(run)
+    if cluster.scheduler is None:
+        budget = cluster.budget()
+        request.check(slots=budget.workers * budget.threads, memory=budget)
     with Running(cluster) as (executor, budget):
-        result = run_fit(
-            method,
-            dataset,
+        result = train(
+            request,
             run,
-            params=params,
             executor=executor,
             memory=budget,
             callbacks=watchers(quiet),
-            **options,
+            checkpoint_seconds=checkpoint_seconds,
         )
     return _conclude(result, run)
 
@@ -202,14 +211,14 @@ def fit(
 @common_options
 def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **options: Any) -> int:
     """Continue a fit that was interrupted or killed."""
-    from distls.training.configuration import check_resume
-    from distls.training.fitting import resume as run_resume
+    from distls.training.fitting import proceed, resumable
 
     cluster = cluster_of(options, debug)
-    check_resume(run)
+    folder, request = resumable(run)
     with Running(cluster) as (executor, budget):
-        result = run_resume(
-            run,
+        result = proceed(
+            folder,
+            request,
             executor=executor,
             memory=budget,
             callbacks=watchers(quiet),

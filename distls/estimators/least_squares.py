@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
+from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.execution.executor import Executor
 from distls.storage.errors import ParameterError
@@ -15,7 +17,31 @@ __all__ = [
 ]
 
 
-class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
+@estimator
+class _LeastSquaresClassifier(DatasetClassifier):
+    fit_intercept: bool = True
+    class_weight: Any = None
+    lanes: int | None = None
+    random_state: int = 0
+    executor: Executor | None = None
+
+
+@estimator
+class _GeneratedFeatures(_LeastSquaresClassifier):
+    pca: int | None = None
+    bandwidth: Any = None
+    degree: int | None = None
+    image: str | None = None
+    mask_side: int | None = None
+    pool: int | None = None
+    rectify: str | None = None
+    threshold: float | None = None
+    contrast: bool | None = None
+    expand: int | None = None
+
+
+@estimator
+class GeneralizedLeastSquaresClassifier(LinearCoefficients, _LeastSquaresClassifier):
     """Linear classifier by steps in the metric of the second moments (Algorithm 1 of least squares revisited).
 
     Objective and scaling: see `distls.problem`.
@@ -39,65 +65,21 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
         Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
     dtype : {"float32", "float64"}
         Of weights and of products of rows.
-    passes : float
-        Reads of the data, at most.
-    tol : float or None
-        Stop when the certificate is at most this.
-    warm_start : bool
-        Start from the weights of the last fit.
-    random_state : int
-        Of the order in which rows are stored, which folds depend on.
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
-
-    Attributes
-    ----------
-    classes_ : array of shape (n_classes,)
-    coef_ : array of shape (n_classes, n_features)
-    intercept_ : array of shape (n_classes,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done.
-    status_ : str
-        How `fit` ended: CONVERGED, MAX_PASSES, ...
+    %(limits)s
     """
 
     _method = "gls"
 
-    def __init__(
-        self,
-        link: str = "softmax",
-        *,
-        alpha: Any = 1e-5,
-        folds: int | None = None,
-        alphas: str | None = None,
-        lipschitz: Any = None,
-        accelerate: str | None = None,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        lanes: int | None = None,
-        dtype: str = "float64",
-        passes: float = 100,
-        tol: float | None = None,
-        warm_start: bool = False,
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.link = link
-        self.alpha = alpha
-        self.folds = folds
-        self.alphas = alphas
-        self.lipschitz = lipschitz
-        self.accelerate = accelerate
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.lanes = lanes
-        self.dtype = dtype
-        self.passes = passes
-        self.tol = tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.executor = executor
+    link: str = field(default="softmax", kw_only=False)
+    alpha: Any = 1e-5
+    folds: int | None = None
+    alphas: str | None = None
+    lipschitz: Any = None
+    accelerate: str | None = None
+    dtype: str = "float64"
+    passes: float = 100
+    tol: float | None = None
+    warm_start: bool = False
 
     def _check_probabilities(self) -> bool:
         if self.link == "identity":
@@ -105,7 +87,8 @@ class GeneralizedLeastSquaresClassifier(LinearCoefficients, DatasetClassifier):
         return True
 
 
-class CalibratedLeastSquaresClassifier(DatasetClassifier):
+@estimator
+class CalibratedLeastSquaresClassifier(_GeneratedFeatures):
     """Calibrated least squares (Algorithm 2 of least squares revisited).
 
     Each round fits the residuals by the rows, then the classes by powers of the predictions, and projects the
@@ -123,78 +106,21 @@ class CalibratedLeastSquaresClassifier(DatasetClassifier):
         Of a row: its own, or generated ones.
     block_size, pca, bandwidth, degree, image, mask_side, pool, rectify, threshold, contrast, expand
         Of generated features; see ``distls methods cls``.
-    fit_intercept : bool
-    class_weight : dict of label -> weight, "balanced" or None
-    lanes : int or None
-        Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
-    dtype : {"float32", "float64"}
-        Of features, products and weights.
-    random_state : int
-        Of generated features.
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
-
-    Attributes
-    ----------
-    classes_ : array of shape (n_classes,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done.
-    status_ : str
-        CONVERGED where rounds change nothing any more, or MAX_PASSES.
+    %(least_squares)s
     """
 
     _method = "cls"
 
-    def __init__(
-        self,
-        basis: Any = 3,
-        *,
-        rounds: int = 20,
-        alpha: float = 1e-4,
-        features: str = "none",
-        block_size: int | None = None,
-        pca: int | None = None,
-        bandwidth: Any = None,
-        degree: int | None = None,
-        image: str | None = None,
-        mask_side: int | None = None,
-        pool: int | None = None,
-        rectify: str | None = None,
-        threshold: float | None = None,
-        contrast: bool | None = None,
-        expand: int | None = None,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        lanes: int | None = None,
-        dtype: str = "float64",
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.basis = basis
-        self.rounds = rounds
-        self.alpha = alpha
-        self.features = features
-        self.block_size = block_size
-        self.pca = pca
-        self.bandwidth = bandwidth
-        self.degree = degree
-        self.image = image
-        self.mask_side = mask_side
-        self.pool = pool
-        self.rectify = rectify
-        self.threshold = threshold
-        self.contrast = contrast
-        self.expand = expand
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.lanes = lanes
-        self.dtype = dtype
-        self.random_state = random_state
-        self.executor = executor
+    basis: Any = field(default=3, kw_only=False)
+    rounds: int = 20
+    alpha: float = 1e-4
+    features: str = "none"
+    block_size: int | None = None
+    dtype: str = "float64"
 
 
-class StagewiseClassifier(DatasetClassifier):
+@estimator
+class StagewiseClassifier(_GeneratedFeatures):
     """Blocks of features fitted to residuals one after the other (Algorithm 3 of least squares revisited).
 
     Parameters
@@ -216,83 +142,21 @@ class StagewiseClassifier(DatasetClassifier):
         Nesterov steps in a logistic stage.
     models : int or None
         Models averaged, of random features each.
-    fit_intercept : bool
-    class_weight : dict of label -> weight, "balanced" or None
-    lanes : int or None
-        Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
-    dtype : {"float32", "float64"}
-        Of features, products and weights.
-    random_state : int
-        Of random features.
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
-
-    Attributes
-    ----------
-    classes_ : array of shape (n_classes,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done.
-    status_ : str
-        How `fit` ended.
+    %(least_squares)s
     """
 
     _method = "stagewise"
 
-    def __init__(
-        self,
-        inner: str = "linear",
-        *,
-        stages: int | None = None,
-        block_size: int = 1024,
-        features: str = "original",
-        order: str | None = None,
-        pca: int | None = None,
-        bandwidth: Any = None,
-        degree: int | None = None,
-        image: str | None = None,
-        mask_side: int | None = None,
-        pool: int | None = None,
-        rectify: str | None = None,
-        threshold: float | None = None,
-        contrast: bool | None = None,
-        expand: int | None = None,
-        alpha: float = 1e-3,
-        inner_rounds: int | None = None,
-        accelerate: bool | None = None,
-        models: int | None = None,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        lanes: int | None = None,
-        dtype: str = "float32",
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.inner = inner
-        self.stages = stages
-        self.block_size = block_size
-        self.features = features
-        self.order = order
-        self.pca = pca
-        self.bandwidth = bandwidth
-        self.degree = degree
-        self.image = image
-        self.mask_side = mask_side
-        self.pool = pool
-        self.rectify = rectify
-        self.threshold = threshold
-        self.contrast = contrast
-        self.expand = expand
-        self.alpha = alpha
-        self.inner_rounds = inner_rounds
-        self.accelerate = accelerate
-        self.models = models
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.lanes = lanes
-        self.dtype = dtype
-        self.random_state = random_state
-        self.executor = executor
+    inner: str = field(default="linear", kw_only=False)
+    stages: int | None = None
+    block_size: int = 1024
+    features: str = "original"
+    order: str | None = None
+    alpha: float = 1e-3
+    inner_rounds: int | None = None
+    accelerate: bool | None = None
+    models: int | None = None
+    dtype: str = "float32"
 
     def _check_probabilities(self) -> bool:
         if self.inner != "logistic":

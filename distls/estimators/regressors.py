@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetEstimator
 from distls.estimators.partial_fit import StreamingEstimator
 from distls.execution.executor import Executor
@@ -21,20 +23,19 @@ from distls.storage.model.model import LinearModel
 __all__ = ["CSGDRegressor", "DatasetRegressor", "GeneralizedLeastSquaresRegressor"]
 
 
+@estimator
 class DatasetRegressor(RegressorMixin, DatasetEstimator):
     """A linear model of one or several outputs.
 
-    Attributes
-    ----------
-    coef_ : array of shape (n_features,), or (n_outputs, n_features) where `y` had columns
-    intercept_ : float, or array of shape (n_outputs,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done.
-    status_ : str
-        How `fit` ended.
+    %(regressor)s
     model_ : LinearModel
     """
+
+    fit_intercept: bool = True
+    lanes: int | None = None
+    dtype: str = "float64"
+    random_state: int = 0
+    executor: Executor | None = None
 
     def __sklearn_tags__(self) -> Any:
         """Declare that there may be several outputs."""
@@ -123,6 +124,7 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         return self.model_.intercept[0] if self._single else self.model_.intercept
 
 
+@estimator
 class GeneralizedLeastSquaresRegressor(DatasetRegressor):
     """Ridge regression with one or several outputs, in one read of the data (Algorithm 1 of least squares revisited).
 
@@ -144,48 +146,23 @@ class GeneralizedLeastSquaresRegressor(DatasetRegressor):
         Of weights and products.
     random_state : int
         Of the order in which rows of arrays are stored; folds depend on it.
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
+    %(executor)s
 
-    Attributes
-    ----------
-    coef_ : array of shape (n_features,), or (n_outputs, n_features) where `y` had columns
-    intercept_ : float, or array of shape (n_outputs,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done.
-    status_ : str
-        How `fit` ended.
+    %(regressor)s
     model_ : LinearModel
     """
 
     _method = "gls"
 
-    def __init__(
-        self,
-        alpha: Any = 1e-5,
-        *,
-        folds: int | None = None,
-        alphas: str | None = None,
-        fit_intercept: bool = True,
-        lanes: int | None = None,
-        dtype: str = "float64",
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.folds = folds
-        self.alphas = alphas
-        self.fit_intercept = fit_intercept
-        self.lanes = lanes
-        self.dtype = dtype
-        self.random_state = random_state
-        self.executor = executor
+    alpha: Any = field(default=1e-5, kw_only=False)
+    folds: int | None = None
+    alphas: str | None = None
 
     def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
         return {**super()._params(labels), "link": "identity"}
 
 
+@estimator
 class CSGDRegressor(StreamingEstimator, DatasetRegressor):
     """Linear regression by stochastic gradients that pass through the mean point (constrained SGD, Algorithm 1).
 
@@ -213,52 +190,22 @@ class CSGDRegressor(StreamingEstimator, DatasetRegressor):
     passes : float
         Reads of the data.
     random_state : int
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
+    %(executor)s
 
-    Attributes
-    ----------
-    coef_ : array of shape (n_features,), or (n_outputs, n_features) where `y` had columns
-    intercept_ : float, or array of shape (n_outputs,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done by `fit`.
-    status_ : str
-        How `fit` ended.
+    %(regressor)s
     t_ : int
         Updates done by `partial_fit`.
     """
 
     _method = "csgd"
 
-    def __init__(
-        self,
-        schedule: str = "two-phase",
-        *,
-        eta0: float | None = None,
-        switch: float | None = None,
-        center: str = "running",
-        alpha: float = 0.0,
-        fit_intercept: bool = True,
-        lanes: int | None = None,
-        shuffle: bool = True,
-        dtype: str = "float64",
-        passes: float = 10,
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.schedule = schedule
-        self.eta0 = eta0
-        self.switch = switch
-        self.center = center
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.lanes = lanes
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.passes = passes
-        self.random_state = random_state
-        self.executor = executor
+    schedule: str = field(default="two-phase", kw_only=False)
+    eta0: float | None = None
+    switch: float | None = None
+    center: str = "running"
+    alpha: float = 0.0
+    shuffle: bool = True
+    passes: float = 10
 
     def _keep(self, model: LinearModel) -> None:
         super()._keep(model)

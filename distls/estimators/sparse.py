@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.execution.executor import Executor
 from distls.problem import loss_of
@@ -18,6 +20,7 @@ from distls.workers.losses.registry import LOG_LOSSES
 __all__ = ["SparseMulticlassClassifier"]
 
 
+@estimator
 class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     """Direct multi-class model that uses few features, by block coordinate descent (the paper's Algorithms 1-3).
 
@@ -55,8 +58,7 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     warm_start : bool
         Start from the weights of the last fit.
     random_state : int
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
+    %(executor)s
 
     Attributes
     ----------
@@ -75,46 +77,24 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     _method = "bcd"
     _columns = True
 
-    def __init__(
-        self,
-        loss: str = "squared_hinge",
-        *,
-        penalty: str = "l1l2",
-        alpha: float = 1e-4,
-        l1_ratio: float | None = None,
-        step: str = "line-search",
-        active_sweeps: int = 5,
-        tau: float = 1e-3,
-        violation: str = "sum",
-        debias: float | None = None,
-        fit_intercept: bool = False,
-        class_weight: Any = None,
-        lanes: int | None = None,
-        dtype: str = "float64",
-        passes: float = 200,
-        tol: float | None = None,
-        warm_start: bool = False,
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.loss = loss
-        self.penalty = penalty
-        self.alpha = alpha
-        self.l1_ratio = l1_ratio
-        self.step = step
-        self.active_sweeps = active_sweeps
-        self.tau = tau
-        self.violation = violation
-        self.debias = debias
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.lanes = lanes
-        self.dtype = dtype
-        self.passes = passes
-        self.tol = tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.executor = executor
+    loss: str = field(default="squared_hinge", kw_only=False)
+    penalty: str = "l1l2"
+    alpha: float = 1e-4
+    l1_ratio: float | None = None
+    step: str = "line-search"
+    active_sweeps: int = 5
+    tau: float = 1e-3
+    violation: str = "sum"
+    debias: float | None = None
+    fit_intercept: bool = False
+    class_weight: Any = None
+    lanes: int | None = None
+    dtype: str = "float64"
+    passes: float = 200
+    tol: float | None = None
+    warm_start: bool = False
+    random_state: int = 0
+    executor: Executor | None = None
 
     @property
     def used_features_(self) -> NDArray[np.int64]:

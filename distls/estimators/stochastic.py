@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.estimators.partial_fit import StreamingEstimator
 from distls.execution.executor import Executor
@@ -25,8 +27,20 @@ __all__ = [
 ]
 
 
+@estimator
 class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassifier):
     """A classifier of a stochastic method, which can also learn from blocks of rows as they come."""
+
+    fit_intercept: bool = False
+    class_weight: Any = None
+    lanes: int | None = None
+    shuffle: bool = True
+    dtype: str = "float32"
+    passes: float = 10
+    tol: float | None = None
+    warm_start: bool = False
+    random_state: int = 0
+    executor: Executor | None = None
 
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -87,6 +101,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         return True
 
 
+@estimator
 class MCIDClassifier(StreamingClassifier):
     """Stochastic multi-class logistic regression, SVM or perceptron (MCID, Algorithms 1-4).
 
@@ -101,78 +116,21 @@ class MCIDClassifier(StreamingClassifier):
         Rows a step, the paper's r.
     average : {"tail", "all", "none"}
         Which iterates the model is the mean of.
-    fit_intercept : bool
-    class_weight : dict of label -> weight, "balanced" or None
-    lanes : int or None
-        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
-    shuffle : bool
-        Visit rows in a random order; else in the given one.
-    dtype : {"float32", "float64"}
-        Of the weights.
     t0 : float or None
         Added to t in the step.
-    passes : float
-        Reads of the data.
-    tol : float or None
-        Stop when the certificate is at most this.
-    warm_start : bool
-        Start from the weights of the last fit.
-    random_state : int
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
-
-    Attributes
-    ----------
-    classes_ : array of shape (n_classes,)
-    coef_ : array of shape (n_classes, n_features)
-    intercept_ : array of shape (n_classes,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done by `fit`.
-    status_ : str
-        How `fit` ended: CONVERGED, MAX_PASSES, ...
-    t_ : int
-        Updates done by `partial_fit`.
+    %(stochastic)s
     """
 
     _method = "mcid"
 
-    def __init__(
-        self,
-        loss: str = "log",
-        *,
-        alpha: float = 1e-5,
-        batch_size: int = 1,
-        average: str = "tail",
-        fit_intercept: bool = False,
-        class_weight: Any = None,
-        lanes: int | None = None,
-        shuffle: bool = True,
-        dtype: str = "float32",
-        t0: float | None = None,
-        passes: float = 10,
-        tol: float | None = None,
-        warm_start: bool = False,
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.batch_size = batch_size
-        self.average = average
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.lanes = lanes
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.t0 = t0
-        self.passes = passes
-        self.tol = tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.executor = executor
+    loss: str = field(default="log", kw_only=False)
+    alpha: float = 1e-5
+    batch_size: int = 1
+    average: str = "tail"
+    t0: float | None = None
 
 
+@estimator
 class StochasticClassifier(StreamingClassifier):
     """Stochastic gradients for any loss, with steps that adapt to each feature: the method `sgd`.
 
@@ -192,78 +150,20 @@ class StochasticClassifier(StreamingClassifier):
         Rows a step, of schedules that do not adapt.
     average : {"none", "all", "tail"}
         Which iterates the model is the mean of, for schedules that do not adapt.
-    fit_intercept : bool
-    class_weight : dict of label -> weight, "balanced" or None
-    lanes : int or None
-        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
-    shuffle : bool
-        Visit rows in a random order; else in the given one.
-    dtype : {"float32", "float64"}
-        Of the weights.
-    passes : float
-        Reads of the data.
-    tol : float or None
-        Stop when the certificate is at most this.
-    warm_start : bool
-        Start from the weights of the last fit.
-    random_state : int
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
-
-    Attributes
-    ----------
-    classes_ : array of shape (n_classes,)
-    coef_ : array of shape (n_classes, n_features)
-    intercept_ : array of shape (n_classes,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done by `fit`.
-    status_ : str
-        How `fit` ended: CONVERGED, MAX_PASSES, ...
-    t_ : int
-        Updates done by `partial_fit`.
+    %(stochastic)s
     """
 
     _method = "sgd"
 
-    def __init__(
-        self,
-        loss: str = "log",
-        *,
-        schedule: str = "adaptive",
-        eta0: float | None = None,
-        alpha: float = 0.0,
-        batch_size: int = 1,
-        average: str = "none",
-        fit_intercept: bool = False,
-        class_weight: Any = None,
-        lanes: int | None = None,
-        shuffle: bool = True,
-        dtype: str = "float32",
-        passes: float = 10,
-        tol: float | None = None,
-        warm_start: bool = False,
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.loss = loss
-        self.schedule = schedule
-        self.eta0 = eta0
-        self.alpha = alpha
-        self.batch_size = batch_size
-        self.average = average
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.lanes = lanes
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.passes = passes
-        self.tol = tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.executor = executor
+    loss: str = field(default="log", kw_only=False)
+    schedule: str = "adaptive"
+    eta0: float | None = None
+    alpha: float = 0.0
+    batch_size: int = 1
+    average: str = "none"
 
 
+@estimator
 class SGDQNClassifier(StreamingClassifier):
     """Linear SVM or one-versus-rest logistic regression by SGD-QN: stochastic gradients in a diagonal metric.
 
@@ -280,76 +180,19 @@ class SGDQNClassifier(StreamingClassifier):
         Rows between dense parts.
     t0 : float or None
         Added to t in the step; None: tried by `fit`, safe in `partial_fit`.
-    fit_intercept : bool
-    class_weight : dict of label -> weight, "balanced" or None
-    lanes : int or None
-        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
-    shuffle : bool
-        Visit rows in a random order; else in the given one.
-    dtype : {"float32", "float64"}
-        Of the weights.
-    passes : float
-        Reads of the data.
-    tol : float or None
-        Stop when the certificate is at most this.
-    warm_start : bool
-        Start from the weights of the last fit.
-    random_state : int
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
-
-    Attributes
-    ----------
-    classes_ : array of shape (n_classes,)
-    coef_ : array of shape (n_classes, n_features)
-    intercept_ : array of shape (n_classes,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done by `fit`.
-    status_ : str
-        How `fit` ended: CONVERGED, MAX_PASSES, ...
-    t_ : int
-        Updates done by `partial_fit`.
+    %(stochastic)s
     """
 
     _method = "sgdqn"
 
-    def __init__(
-        self,
-        loss: str = "squared_hinge",
-        *,
-        alpha: float = 1e-5,
-        diagonal: str = "gauss-newton",
-        skip: int | None = None,
-        t0: float | None = None,
-        fit_intercept: bool = False,
-        class_weight: Any = None,
-        lanes: int | None = None,
-        shuffle: bool = True,
-        dtype: str = "float32",
-        passes: float = 10,
-        tol: float | None = None,
-        warm_start: bool = False,
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.diagonal = diagonal
-        self.skip = skip
-        self.t0 = t0
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.lanes = lanes
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.passes = passes
-        self.tol = tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.executor = executor
+    loss: str = field(default="squared_hinge", kw_only=False)
+    alpha: float = 1e-5
+    diagonal: str = "gauss-newton"
+    skip: int | None = None
+    t0: float | None = None
 
 
+@estimator
 class AdalineClassifier(StreamingClassifier):
     """Least-squares classification by stochastic gradients that pass through the mean point (C-Adaline).
 
@@ -369,74 +212,16 @@ class AdalineClassifier(StreamingClassifier):
         The mean point: of the rows so far, or of all rows (`fit` only).
     alpha : float
         L2 strength, 0 or more.
-    fit_intercept : bool
-    class_weight : dict of label -> weight, "balanced" or None
-    lanes : int or None
-        Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
-    shuffle : bool
-        Visit rows in a random order; else in the given one.
-    dtype : {"float32", "float64"}
-        Of the weights.
-    passes : float
-        Reads of the data.
-    tol : float or None
-        Stop when the certificate is at most this.
-    warm_start : bool
-        Start from the weights of the last fit.
-    random_state : int
-    executor : Executor or None
-        Where to run; None uses the current Dask client if there is one, else this process.
-
-    Attributes
-    ----------
-    classes_ : array of shape (n_classes,)
-    coef_ : array of shape (n_classes, n_features)
-    intercept_ : array of shape (n_classes,)
-    n_features_in_ : int
-    n_iter_ : float
-        Passes done by `fit`.
-    status_ : str
-        How `fit` ended: CONVERGED, MAX_PASSES, ...
-    t_ : int
-        Updates done by `partial_fit`.
+    %(stochastic)s
     """
 
-    def __init__(
-        self,
-        constrained: bool = True,
-        *,
-        schedule: str | None = None,
-        eta0: float | None = None,
-        switch: float | None = None,
-        center: str = "running",
-        alpha: float = 0.0,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        lanes: int | None = None,
-        shuffle: bool = True,
-        dtype: str = "float32",
-        passes: float = 10,
-        tol: float | None = None,
-        warm_start: bool = False,
-        random_state: int = 0,
-        executor: Executor | None = None,
-    ) -> None:
-        self.constrained = constrained
-        self.schedule = schedule
-        self.eta0 = eta0
-        self.switch = switch
-        self.center = center
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.lanes = lanes
-        self.shuffle = shuffle
-        self.dtype = dtype
-        self.passes = passes
-        self.tol = tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.executor = executor
+    constrained: bool = field(default=True, kw_only=False)
+    schedule: str | None = None
+    eta0: float | None = None
+    switch: float | None = None
+    center: str = "running"
+    alpha: float = 0.0
+    fit_intercept: bool = True
 
     @property
     def _method(self) -> str:  # type: ignore[override]

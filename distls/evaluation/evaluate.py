@@ -19,7 +19,7 @@ from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_option
 from distls.metadata_check import check_model
 from distls.problem import Problem, loss_of
 from distls.solvers.solver import Fitted
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import MismatchError
@@ -357,7 +357,7 @@ class Evaluator:
     executor : Executor
     data : DatasetRef
         The training data, with the cache budget of the fit.
-    eval_data, select_data : path or None
+    eval_data, select_data : Dataset or None
 
     Raises
     ------
@@ -371,18 +371,15 @@ class Evaluator:
         executor: Executor,
         data: DatasetRef,
         *,
-        eval_data: str | None = None,
-        select_data: str | None = None,
+        eval_data: Dataset | None = None,
+        select_data: Dataset | None = None,
     ) -> None:
         self._problem, self._executor, self._data = problem, executor, data
-        self._eval = self._open(eval_data)
-        self._select = self._open(select_data)
+        self._eval = self._checked(eval_data)
+        self._select = self._checked(select_data)
 
-    def _open(self, path: str | None) -> tuple[Dataset, NDArray[np.int32]] | None:
-        if path is None:
-            return None
-        dataset = open_dataset(path)
-        return dataset, check_evaluable(self._problem, dataset)
+    def _checked(self, dataset: Dataset | None) -> tuple[Dataset, NDArray[np.int32]] | None:
+        return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
 
     def __call__(self, fitted: Fitted) -> dict[str, Any]:
         """Return objective, certificate, what reading cost, and the error on the evaluation data."""
@@ -498,7 +495,7 @@ def certificate_kind(params: Mapping[str, Any]) -> str:
 
 def is_linear(params: Mapping[str, Any]) -> bool:
     """Tell whether the model of a setting is plainly linear in the rows."""
-    return "basis" not in params and params.get("features", "original") == "original"
+    return "basis" not in params and params.get("features", "none") in ("none", "original")
 
 
 def _certificate(

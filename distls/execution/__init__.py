@@ -97,7 +97,7 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
     def start() -> Executor:
         # before Dask is imported, which takes as long as the server does
         start_fork_server()
-        from distls.execution.dask.executor import start_local
+        from distls.execution.dask.local_cluster import start_local
 
         return start_local(budget.workers, budget.threads, options.memory_limit, log_level=level)
 

@@ -16,10 +16,10 @@ from distls.execution.network import Traffic, traffic_of
 from distls.memory_plan import Plan
 from distls.methods.registry import Method, method_named
 from distls.planning.extrapolation import resized
-from distls.planning.fit_plan import fewest, one_thread_seconds, planned
+from distls.planning.fit_plan import fewest, one_thread_seconds
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.filesystem.paths import Place
-from distls.training.configuration import complete
+from distls.training.configuration import Setting
 
 __all__ = [
     "Cluster",
@@ -154,15 +154,14 @@ def plan_cluster(
     """
     given, chosen = open_dataset(dataset), method_named(method)
     data = given if stored_bytes is None else resized(given, stored_bytes)
-    resolved = complete(chosen, params or {}, data)
+    setting = Setting.of(chosen, params or {}, data, seed)
     budget = MemoryBudget(memory_limit, cluster.workers, cluster.threads, compiles=True)
-    solver = planned(chosen, data, resolved, seed, budget)
+    solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
     plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
     if rate is None and probe:
         # lanes are of the large data
-        small = planned(
-            chosen, given, {**resolved, **_default_lanes(chosen)}, seed, MemoryBudget(memory_limit)
-        )
+        own = Setting.of(chosen, {**setting.params, **_default_lanes(chosen)}, given, seed)
+        small = own.solver(slots=1, memory=MemoryBudget(memory_limit))
         rate = small.plan.bytes_per_pass / one_thread_seconds(small, given, seed)
     n_blocks = len(data.columns) if chosen.name == "bcd" and data.columns is not None else len(data)
     return _predict(plan, chosen, cluster, (data.meta.n_rows, n_blocks), rate)

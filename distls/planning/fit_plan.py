@@ -11,15 +11,14 @@ from typing import Any
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
-from distls.methods.registry import Method, method_named
-from distls.problem import Problem
+from distls.methods.registry import method_named
 from distls.solvers.solver import Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
-from distls.training.configuration import complete, make_solver
+from distls.training.configuration import Setting
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["fewest", "one_thread_seconds", "plan_fit", "planned"]
+__all__ = ["fewest", "one_thread_seconds", "plan_fit"]
 
 
 def plan_fit(
@@ -47,26 +46,13 @@ def plan_fit(
     data = open_dataset(dataset)
     chosen = method_named(method)
     budget = _budget(cluster or ClusterOptions())
-    solver = planned(chosen, data, complete(chosen, params or {}, data), seed, budget)
+    setting = Setting.of(chosen, params or {}, data, seed)
+    solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
     plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
     if not probe:
         return plan
     slots = min(budget.workers * budget.threads, len(solver.lanes))
     return replace(plan, seconds_per_pass=one_thread_seconds(solver, data, seed) / slots)
-
-
-def planned(
-    method: Method, data: Dataset, params: dict[str, Any], seed: int, budget: MemoryBudget
-) -> Solver[State]:
-    """Return the solver of a fit that is not started: it has a plan.
-
-    Raises
-    ------
-    MemoryPlanError
-        The fit cannot fit.
-    """
-    problem = Problem.of(data, params, seed, method.targets)
-    return make_solver(method, problem, params, slots=budget.workers * budget.threads, memory=budget)
 
 
 def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> float:

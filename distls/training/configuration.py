@@ -1,105 +1,265 @@
-"""Everything that can be refused before a fit starts, from metadata alone."""
+"""A fit as it was asked for, checked once from metadata alone, before any worker is started."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from distls.evaluation.evaluate import certificate_kind, check_evaluable
-from distls.execution import ClusterOptions
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.parameters import BLOCK_SIZE
 from distls.methods.registry import Method, expand_grid, method_named
 from distls.problem import Problem
+from distls.solvers.loop import Limits
 from distls.solvers.solver import Solver, SolverFactory, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
-from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.filesystem.safe_read import making_sense, refuse_links
+from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import load_model
-from distls.training.regularization_path import is_path
+from distls.training.regularization_path import has_path
 from distls.training.run_folder import Run
 
-__all__ = [
-    "check_fit",
-    "check_resume",
-    "check_setting",
-    "complete",
-    "configure",
-    "make_solver",
-    "open_expected",
-    "settled",
-    "solver_type",
-]
+__all__ = ["FitRequest", "Setting", "solver_type"]
 
 
-def configure(
-    method: str,
-    dataset: str | Place | Dataset,
-    *,
-    params: Mapping[str, Any] | None,
-    passes: float | None,
-    tol: float | None,
-    max_seconds: float | None,
-    eval_data: str | Place | Dataset | None,
-    eval_every: float | None,
-    patience: int | None,
-    select: str | Place | Dataset | None,
-    seed: int,
-) -> dict[str, Any]:
-    """Check everything that metadata can tell and return the run's ``config.json``."""
-    _check_numbers(passes=passes, max_seconds=max_seconds, tol=tol, patience=patience)
-    if eval_every != 0:
-        _check_numbers(eval_every=eval_every)
-    if seed < 0:
-        raise ParameterError(f"seed={seed}: must not be negative")
-    data = _as_dataset(dataset)
-    chosen = method_named(method)
-    settings = [complete(chosen, setting, data) for setting in expand_grid(params or {})]
-    _check_options(tol, patience, eval_every, eval_data, select, settings)
-    for setting in settings:
-        problem = Problem.of(data, setting, seed, chosen.targets)
-        for other in (eval_data, select):
-            if other is not None:
-                check_evaluable(problem, _as_dataset(other))
-    config = {
-        "format_version": 1,
-        "method": method,
-        "dataset": str(data.path.resolve()),
-        "dataset_fingerprint": data.fingerprint,
-        "seed": seed,
-        "passes": chosen.passes if passes is None and tol is None and max_seconds is None else passes,
-        "tol": tol,
-        "max_seconds": max_seconds,
-        "eval": None if eval_data is None else str(_as_dataset(eval_data).path.resolve()),
-        "eval_every": eval_every,
-        "patience": patience,
-        "select": None if select is None else str(_as_dataset(select).path.resolve()),
-        "grid": settings,
-    }
-    is_path(config)  # refuses what contradicts a path
-    return config
+@dataclass(frozen=True)
+class Setting:
+    """One value for each parameter of a method, on data that they suit.
 
-
-def complete(method: Method, given: Mapping[str, Any], data: Dataset) -> dict[str, Any]:
-    """Check and complete the parameters of a fit; where no loss is given the data may decide it.
-
-    It is that of the model to start from, or the one that errs least on data of such a shape as a rule
-    (docs/decisions/0018).
-
-    Raises
-    ------
-    ParameterError
+    Attributes
+    ----------
+    method : Method
+    params : dict
+        Validated and complete.
+    problem : Problem
     """
-    params = method.resolve(given)
-    if params.get("loss", "") is None:
-        params["loss"] = _loss_for(method, params, data)
-    return params
+
+    method: Method
+    params: dict[str, Any]
+    problem: Problem
+    _solvers: dict[Any, Solver[State]] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, method: Method, given: Mapping[str, Any], data: Dataset, seed: int) -> Setting:
+        """Validate and complete parameters for a data set.
+
+        Raises
+        ------
+        ParameterError, MismatchError
+        """
+        params = method.resolve(given)
+        if params.get("loss", "") is None:
+            params["loss"] = _loss_for(method, params, data)
+        return cls(method, params, Problem.of(data, params, seed, method.targets))
+
+    def solver(self, *, slots: int, memory: MemoryBudget | None, run: Place | None = None) -> Solver[State]:
+        """Return the solver, which has planned its memory; made once for the same workers.
+
+        Parameters
+        ----------
+        slots : int
+            Threads of all workers.
+        memory : MemoryBudget or None
+        run : path or None
+            A method that keeps state for each row does so in its folder ``state``; without one it can be planned
+            but not run.
+
+        Raises
+        ------
+        ParameterError, MismatchError, FormatError, MemoryPlanError
+            It cannot be run so: lanes, memory, a model to start from that does not fit.
+        """
+        state = None if run is None else str(run.resolve() / "state")
+        rows = {"state": state} if self.method.keeps_rows else {}
+        key = slots, memory, *rows.values()
+        if key not in self._solvers:
+            initial = None if self.params.get("init") is None else load_model(self.params["init"])
+            self._solvers[key] = solver_type(self.method)(
+                self.problem, self.params, slots=slots, memory=memory, initial=initial, **rows
+            )
+        return self._solvers[key]
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """What a run was asked to do; its data sets are open.
+
+    Attributes
+    ----------
+    method : Method
+    data : Dataset
+    settings : list of Setting
+        More than one where `select` is to choose.
+    seed : int
+    passes, tol, max_seconds, eval_every, patience
+        Limits as given, the method's own passes where there is no other limit.
+    eval_data, select, selected_on : Dataset or None
+        To score during the fit; to choose a setting by; to be scored for a parent run that chooses.
+    """
+
+    method: Method
+    data: Dataset
+    settings: list[Setting]
+    seed: int = 0
+    passes: float | None = None
+    tol: float | None = None
+    max_seconds: float | None = None
+    eval_every: float | None = None
+    patience: int | None = None
+    eval_data: Dataset | None = None
+    select: Dataset | None = None
+    selected_on: Dataset | None = None
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        dataset: str | Place | Dataset,
+        *,
+        params: Mapping[str, Any] | None = None,
+        passes: float | None = None,
+        tol: float | None = None,
+        max_seconds: float | None = None,
+        eval_data: str | Place | Dataset | None = None,
+        eval_every: float | None = None,
+        patience: int | None = None,
+        select: str | Place | Dataset | None = None,
+        seed: int = 0,
+    ) -> FitRequest:
+        """Check everything that metadata can tell of a fit; parameters as those of `distls.fit`.
+
+        Raises
+        ------
+        ParameterError, MismatchError, FormatError
+        """
+        _check_numbers(passes=passes, max_seconds=max_seconds, tol=tol, patience=patience)
+        if eval_every != 0:
+            _check_numbers(eval_every=eval_every)
+        if seed < 0:
+            raise ParameterError(f"seed={seed}: must not be negative")
+        chosen, data = method_named(method), _opened(dataset)
+        unlimited = passes is None and tol is None and max_seconds is None
+        request = cls(
+            chosen, data, [Setting.of(chosen, given, data, seed) for given in expand_grid(params or {})], seed,
+            chosen.passes if unlimited else passes, tol, max_seconds, eval_every, patience,
+            None if eval_data is None else _opened(eval_data), None if select is None else _opened(select),
+        )  # fmt: skip
+        request._check_options()
+        for setting in request.settings:
+            for other in (request.eval_data, request.select):
+                if other is not None:
+                    check_evaluable(setting.problem, other)
+        has_path(chosen, request.grid)  # refuses what contradicts a path
+        return request
+
+    @classmethod
+    def of_run(cls, run: Run) -> FitRequest:
+        """Read what a run was asked to do, and open its data sets.
+
+        Raises
+        ------
+        FormatError
+            It is not what a fit can have been started with.
+        MismatchError
+            The data set is another one by now.
+        """
+        config, where = run.config, str(run.path / "config.json")
+        try:
+            with making_sense(where):
+                chosen = method_named(config["method"])
+                for params in config["grid"]:
+                    if chosen.resolve(params) != params or params.get("loss", "") is None:
+                        raise ValueError("a setting that is not complete")
+        except ParameterError as error:
+            raise FormatError(f"{where}: not written by distls ({error})") from None
+        data = _expected(config)
+        names = ("passes", "tol", "max_seconds", "eval_every", "patience")
+        others = (config["eval"], config["select"], config.get("selected_on"))
+        return cls(
+            chosen, data, [Setting.of(chosen, params, data, config["seed"]) for params in config["grid"]],
+            config["seed"], *(config[name] for name in names),
+            *(None if path is None else open_dataset(path) for path in others),
+        )  # fmt: skip
+
+    @property
+    def grid(self) -> list[dict[str, Any]]:
+        """The parameters of each setting."""
+        return [setting.params for setting in self.settings]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The run's ``config.json``."""
+        config = {
+            "format_version": 1,
+            "method": self.method.name,
+            "dataset": str(self.data.path.resolve()),
+            "dataset_fingerprint": self.data.fingerprint,
+            "seed": self.seed,
+            "passes": self.passes,
+            "tol": self.tol,
+            "max_seconds": self.max_seconds,
+            "eval": _path_of(self.eval_data),
+            "eval_every": self.eval_every,
+            "patience": self.patience,
+            "select": _path_of(self.select),
+            "grid": self.grid,
+        }
+        return config if self.selected_on is None else {**config, "selected_on": _path_of(self.selected_on)}
+
+    @property
+    def limits(self) -> Limits:
+        """When to stop and how often to evaluate."""
+        every = self.eval_every
+        if every is None:
+            every = 1.0 if self.tol is not None or self.patience is not None else math.inf
+        return Limits(self.passes, self.max_seconds, self.tol, every, self.patience)
+
+    def check(self, *, slots: int, memory: MemoryBudget | None) -> None:
+        """Refuse what the solver of a setting would refuse.
+
+        Raises
+        ------
+        ParameterError, MismatchError, FormatError, MemoryPlanError
+        """
+        for setting in self.settings:
+            setting.solver(slots=slots, memory=memory).init()
+
+    def _check_options(self) -> None:
+        if self.patience is not None and self.eval_data is None:
+            raise ParameterError("patience needs evaluation data: give --eval DATASET")
+        if self.eval_every == 0 and (self.tol is not None or self.patience is not None):
+            raise ParameterError(
+                "eval_every=0 evaluates nothing, which tol and patience need; drop one of them"
+            )
+        if self.patience is not None and any(params.get("debias") is not None for params in self.grid):
+            raise ParameterError(
+                "patience: not with debias, which fits the weights again at the end; drop one of them"
+            )
+        if self.tol is not None and any(certificate_kind(params) == "none" for params in self.grid):
+            raise ParameterError(
+                "tol: this loss has no certificate to compare it with; limit passes or seconds"
+            )
+        if len(self.settings) > 1 and self.select is None:
+            raise ParameterError(
+                f"{len(self.settings)} settings are given; --select DATASET chooses among them"
+            )
+
+
+def solver_type(method: Method) -> SolverFactory:
+    """Return what makes a method's solver."""
+    factory: SolverFactory = method.load_solver()
+    return factory
 
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
+    """Return the loss where none is given (docs/decisions/0018).
+
+    The initial model's if there is one, else the one with the lowest error on data of this shape in our measurements.
+    """
     if data.meta.target == "continuous":
         raise ParameterError(
             f"{method.name}: {data.path} has continuous targets: give loss=squared, with an intercept and a schedule "
@@ -114,109 +274,21 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     return "crammer_singer" if width > data.meta.n_rows else "softmax"
 
 
-def check_fit(
-    method: str,
-    dataset: str | Place,
-    run: str | Place,
-    *,
-    cluster: ClusterOptions,
-    checkpoint_seconds: float = 30.0,
-    **options: Any,
-) -> None:
-    """Refuse what `fit` would refuse, before workers are started; parameters as there.
-
-    Raises
-    ------
-    ParameterError, MismatchError, FormatError, MemoryPlanError
-    """
-    config = configure(method, dataset, **options)
-    Run.check_new(place_of(run))
-    if cluster.scheduler is not None:
-        return
-    budget = cluster.budget()
-    for setting in config["grid"]:
-        check_setting(config, setting, slots=budget.workers * budget.threads, memory=budget)
-
-
-def check_setting(
-    config: dict[str, Any], setting: dict[str, Any], *, slots: int, memory: MemoryBudget | None
-) -> None:
-    """Refuse what the solver of one setting would refuse: lanes, memory, a model to start from that does not fit.
-
-    Raises
-    ------
-    ParameterError, MismatchError, FormatError, MemoryPlanError
-    """
-    chosen = method_named(config["method"])
-    problem = Problem.of(open_dataset(config["dataset"]), setting, config["seed"], chosen.targets)
-    make_solver(chosen, problem, setting, slots=slots, memory=memory).init()
-
-
-def check_resume(run: str | Place) -> None:
-    """Refuse what `resume` would refuse, before workers are started.
-
-    Raises
-    ------
-    FormatError, MismatchError, StorageError
-    """
-    folder = Run.open(place_of(run))
-    refuse_links(folder.path)
-    with folder.held():
-        open_expected(settled(folder))
-
-
-def settled(run: Run) -> dict[str, Any]:
-    """Return the configuration of a run whose settings are ones that a fit can have been started with.
-
-    Raises
-    ------
-    FormatError
-    """
-    config, where = run.config, str(run.path / "config.json")
-    try:
-        with making_sense(where):
-            chosen = method_named(config["method"])
-            for setting in config["grid"]:
-                if chosen.resolve(setting) != setting or setting.get("loss", "") is None:
-                    raise ValueError("a setting that is not complete")
-    except ParameterError as error:
-        raise FormatError(f"{where}: not written by distls ({error})") from None
-    return config
-
-
 def _check_numbers(**numbers: float | None) -> None:
     for name, value in numbers.items():
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise ParameterError(f"{name}={value}: must be greater than 0 and finite")
 
 
-def _check_options(
-    tol: float | None,
-    patience: int | None,
-    eval_every: float | None,
-    eval_data: Any,
-    select: Any,
-    grid: list[dict[str, Any]],
-) -> None:
-    if patience is not None and eval_data is None:
-        raise ParameterError("patience needs evaluation data: give --eval DATASET")
-    if eval_every == 0 and (tol is not None or patience is not None):
-        raise ParameterError("eval_every=0 evaluates nothing, which tol and patience need; drop one of them")
-    if patience is not None and any(setting.get("debias") is not None for setting in grid):
-        raise ParameterError(
-            "patience: not with debias, which fits the weights anew at the end; drop one of them"
-        )
-    if tol is not None and any(certificate_kind(setting) == "none" for setting in grid):
-        raise ParameterError("tol: this loss has no certificate to compare it with; limit passes or seconds")
-    if len(grid) > 1 and select is None:
-        raise ParameterError(f"{len(grid)} settings are given; --select DATASET chooses among them")
-
-
-def _as_dataset(source: str | Place | Dataset) -> Dataset:
+def _opened(source: str | Place | Dataset) -> Dataset:
     return source if isinstance(source, Dataset) else open_dataset(source)
 
 
-def open_expected(config: dict[str, Any]) -> Dataset:
+def _path_of(dataset: Dataset | None) -> str | None:
+    return None if dataset is None else str(dataset.path.resolve())
+
+
+def _expected(config: dict[str, Any]) -> Dataset:
     """Open a run's dataset and check that it is the one the run was started with."""
     data = open_dataset(config["dataset"])
     if data.fingerprint != config["dataset_fingerprint"]:
@@ -225,28 +297,3 @@ def open_expected(config: dict[str, Any]) -> Dataset:
             f"expected {config['dataset_fingerprint'][:12]}); start a new run"
         )
     return data
-
-
-def solver_type(method: Method) -> SolverFactory:
-    """Return what makes a method's solver."""
-    factory: SolverFactory = method.load_solver()
-    return factory
-
-
-def make_solver(
-    method: Method,
-    problem: Problem,
-    params: dict[str, Any],
-    *,
-    slots: int,
-    memory: MemoryBudget | None,
-    run: Place | None = None,
-) -> Solver[State]:
-    """Build the method's solver, which plans its memory and refuses what cannot fit.
-
-    A method that keeps predictions does so in the folder ``state`` of `run`; without one it can be asked for its
-    plan, but not run.
-    """
-    initial = None if params.get("init") is None else load_model(params["init"])
-    rows = {"state": None if run is None else str(run.resolve() / "state")} if method.keeps_rows else {}
-    return solver_type(method)(problem, params, slots=slots, memory=memory, initial=initial, **rows)

@@ -15,25 +15,23 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
-from distls.methods.registry import Method, method_named
-from distls.problem import Problem
 from distls.solvers.checkpoint_check import check_state
 from distls.solvers.events import Callback, FitStart
-from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
+from distls.solvers.loop import Progress, Solution, progress_of, solve
 from distls.solvers.solver import Fitted, S, Solver, Status
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError
 from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.model.model import LinearModel, load_model, save_model, used_rows
 from distls.training.callbacks import Checkpointer, EventLog
-from distls.training.configuration import check_setting, configure, make_solver, open_expected, settled
-from distls.training.regularization_path import following, is_path, settings_of_path
+from distls.training.configuration import FitRequest, Setting
+from distls.training.regularization_path import has_path, settings_of_path, warm_started
 from distls.training.run_folder import Run
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["FitResult", "fit", "resume"]
+__all__ = ["FitResult", "fit", "proceed", "resumable", "resume", "train"]
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def fit(
     StorageError
         The run cannot be written any more; `resume` continues it.
     """
-    config = configure(
+    request = FitRequest.of(
         method,
         dataset,
         params=params,
@@ -141,11 +139,30 @@ def fit(
         select=select,
         seed=seed,
     )
+    return train(
+        request,
+        run,
+        executor=executor,
+        memory=memory,
+        callbacks=callbacks,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+
+
+def train(
+    request: FitRequest,
+    run: str | Place | None = None,
+    *,
+    executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0,
+) -> FitResult:
+    """Train what was asked for and checked; parameters, result and errors as those of `fit`."""
     runner = executor or SerialExecutor()
-    for setting in config["grid"]:
-        check_setting(config, setting, slots=runner.slots, memory=memory)
-    with _RunFolder(run, config) as folder:
-        return _execute(folder, config, executor or SerialExecutor(), memory, callbacks, checkpoint_seconds)
+    request.check(slots=runner.slots, memory=memory)
+    with _RunFolder(run, request.config) as folder:
+        return _execute(folder, request, _Options(runner, memory, tuple(callbacks), checkpoint_seconds))
 
 
 def resume(
@@ -165,11 +182,40 @@ def resume(
     MismatchError
         The dataset is not the one the run was started with.
     """
+    return proceed(
+        *resumable(run),
+        executor=executor,
+        memory=memory,
+        callbacks=callbacks,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+
+
+def resumable(run: str | Place) -> tuple[Run, FitRequest]:
+    """Open a run that `proceed` can go on with, and its data sets.
+
+    Raises
+    ------
+    FormatError, MismatchError, StorageError
+    """
     folder = Run.open(place_of(run))
     refuse_links(folder.path)
-    return _execute(
-        folder, settled(folder), executor or SerialExecutor(), memory, callbacks, checkpoint_seconds
-    )
+    with folder.held():  # another process may be writing it
+        return folder, FitRequest.of_run(folder)
+
+
+def proceed(
+    folder: Run,
+    request: FitRequest,
+    *,
+    executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_seconds: float = 30.0,
+) -> FitResult:
+    """Continue a run that is open; parameters, result and errors as those of `resume`."""
+    options = _Options(executor or SerialExecutor(), memory, tuple(callbacks), checkpoint_seconds)
+    return _execute(folder, request, options)
 
 
 class _RunFolder:
@@ -188,29 +234,6 @@ class _RunFolder:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-def _execute(
-    run: Run,
-    config: dict[str, Any],
-    executor: Executor,
-    memory: MemoryBudget | None,
-    callbacks: Sequence[Callback],
-    checkpoint_seconds: float,
-) -> FitResult:
-    data = open_expected(config)
-    options = _Options(executor, memory, tuple(callbacks), checkpoint_seconds)
-    try:
-        with run.held():
-            for path in (config["dataset"], config["eval"], config["select"]):
-                if path is not None:
-                    check_workers(executor, open_dataset(path), run.path)
-            return _train_all(run, config, data, options)
-    except OSError as error:
-        if isinstance(error, DistlsError):
-            raise
-        remedy = f"when that is mended, `distls resume {run.path}` continues"
-        raise describe_os_error(error, f"{run.path}: the fit stopped", remedy) from None
-
-
 @dataclass(frozen=True)
 class _Options:
     executor: Executor
@@ -219,21 +242,35 @@ class _Options:
     checkpoint_seconds: float
 
 
-def _train_all(run: Run, config: dict[str, Any], data: Dataset, options: _Options) -> FitResult:
+def _execute(run: Run, request: FitRequest, options: _Options) -> FitResult:
+    try:
+        with run.held():
+            for dataset in (request.data, request.eval_data, request.select):
+                if dataset is not None:
+                    check_workers(options.executor, dataset, run.path)
+            return _train_all(run, request, options)
+    except OSError as error:
+        if isinstance(error, DistlsError):
+            raise
+        remedy = f"when that is mended, `distls resume {run.path}` continues"
+        raise describe_os_error(error, f"{run.path}: the fit stopped", remedy) from None
+
+
+def _train_all(run: Run, request: FitRequest, options: _Options) -> FitResult:
     """Train what was asked for: one setting, a path of them, or several to choose among."""
-    if is_path(config):
-        points = settings_of_path(config, data, options.executor)
-        return _train_children(run, config, points, data, options, chained=True)
-    if config["select"] is None and len(config["grid"]) == 1:
-        return _train(run, config, config["grid"][0], data, options)
-    return _train_children(run, config, config["grid"], data, options)
+    if has_path(request.method, request.grid):
+        (setting,) = request.settings
+        points = settings_of_path(setting.params, setting.problem, options.executor)
+        return _train_children(run, request, points, options, chained=True)
+    if request.select is None and len(request.settings) == 1:
+        return _train(run, request, options)
+    return _train_children(run, request, request.grid, options)
 
 
 def _train_children(
     run: Run,
-    config: dict[str, Any],
+    request: FitRequest,
     settings: Sequence[dict[str, Any]],
-    data: Dataset,
     options: _Options,
     *,
     chained: bool = False,
@@ -248,74 +285,87 @@ def _train_children(
     before: Place | None = None
     for number, planned in enumerate(settings):
         path = run.path / "children" / f"{number:03d}"
-        setting = following(planned, before) if chained else planned
-        child_config = {**config, "grid": [setting], "select": None, "selected_on": config["select"]}
-        child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_config)
+        params = warm_started(planned, before) if chained else planned
+        child_request = _child_request(request, params)
+        child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_request.config)
         with child.held():
-            result = _train(child, child_config, setting, data, options)
+            result = _train(child, child_request, options)
         seconds, passes = seconds + result.seconds, passes + result.passes
         if result.status == Status.INTERRUPTED:
             run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
             return replace(result, run=run.path, passes=passes, seconds=seconds)
-        results.append(_told(setting, result))
+        results.append(_child_summary(params, result))
         judged = result.record.get("select_error")
         error = math.inf if judged is None else judged
         if result.model is not None:
             before = path
-            if best is None or error < best[0] or config["select"] is None:
-                best = (error, result, setting)
+            if best is None or error < best[0] or request.select is None:
+                best = (error, result, params)
+    return _publish_best(run, best, results, passes, seconds)
+
+
+def _child_request(request: FitRequest, params: dict[str, Any]) -> FitRequest:
+    """Return the request of one setting, which the parent run judges by its selection data."""
+    known = [setting for setting in request.settings if setting.params == params]
+    # a point of a path is a new setting
+    setting = known[0] if known else Setting.of(request.method, params, request.data, request.seed)
+    return replace(request, settings=[setting], select=None, selected_on=request.select)
+
+
+def _publish_best(
+    run: Run,
+    best: tuple[float, FitResult, dict[str, Any]] | None,
+    results: list[dict[str, Any]],
+    passes: float,
+    seconds: float,
+) -> FitResult:
     if best is None:
         run.write_status(
             {"status": Status.DIVERGED, "passes": passes, "seconds": seconds, "children": results}
         )
         return FitResult(Status.DIVERGED, None, run.path, passes, seconds, {})
-    _, won, setting = best
+    _, won, params = best
     assert won.model is not None
     save_model(run.path / "model", won.model)
     final = {**won.record, "status": won.status, "passes": passes, "seconds": seconds}
-    final |= {"selected": setting, "children": results, "weights_sha256": won.model.sha256}
+    final |= {"selected": params, "children": results, "weights_sha256": won.model.sha256}
     run.write_status(final)
     run.clear()
-    return replace(won, run=run.path, passes=passes, seconds=seconds, selected=setting)
+    return replace(won, run=run.path, passes=passes, seconds=seconds, selected=params)
 
 
-def _told(setting: dict[str, Any], result: FitResult) -> dict[str, Any]:
-    """Return what a parent run tells of a child."""
+def _child_summary(params: dict[str, Any], result: FitResult) -> dict[str, Any]:
+    """Return the entry of a child in its parent's ``status.json``."""
     record = result.record
-    told: dict[str, Any] = {"params": setting, "status": result.status}
-    told["error"] = record.get("select_error")
+    summary: dict[str, Any] = {"params": params, "status": result.status}
+    summary["error"] = record.get("select_error")
     if "select_mse" in record:
-        told["mse"] = record["select_mse"]
-    if setting.get("penalty", "l2") != "l2" and result.model is not None:
-        told["non_zero_rows"] = len(used_rows(result.model.weights))
+        summary["mse"] = record["select_mse"]
+    if params.get("penalty", "l2") != "l2" and result.model is not None:
+        summary["non_zero_rows"] = len(used_rows(result.model.weights))
     shown = {name: record[name] for name in ("objective", "eval_error") if record.get(name) is not None}
-    return {**told, "passes": result.passes, **shown}
+    return {**summary, "passes": result.passes, **shown}
 
 
-def _train(
-    run: Run, config: dict[str, Any], params: dict[str, Any], data: Dataset, options: _Options
-) -> FitResult:
-    """Train one setting into `run`, from its newest checkpoint if it has one."""
+def _train(run: Run, request: FitRequest, options: _Options) -> FitResult:
+    """Train the one setting of a request into `run`, from its newest checkpoint if it has one."""
     status = run.status
     if status["status"] not in (Status.RUNNING, Status.INTERRUPTED):
         return _finished(run, status)
-    chosen = method_named(config["method"])
-    problem = Problem.of(data, params, config["seed"], chosen.targets)
-    solver = make_solver(
-        chosen, problem, params, slots=options.executor.slots, memory=options.memory, run=run.path
-    )
+    (setting,) = request.settings
+    solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
     state, progress, best = _start(run, solver)
     run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds})
     evaluator = Evaluator(
-        problem,
+        setting.problem,
         options.executor,
         solver.data,
-        eval_data=config["eval"],
-        select_data=config.get("selected_on"),
+        eval_data=request.eval_data,
+        select_data=request.selected_on,
     )
     start = FitStart(
-        chosen.name, problem.loss, data.path.name, data.meta.n_rows, len(solver.lanes), options.executor.slots,
-        config["passes"], state.passes,
+        request.method.name, setting.problem.loss, request.data.path.name, request.data.meta.n_rows,
+        len(solver.lanes), options.executor.slots, request.passes, state.passes,
     )  # fmt: skip
     watchers = [*options.callbacks, EventLog(run), Checkpointer(run, options.checkpoint_seconds)]
     for callback in watchers:
@@ -327,21 +377,14 @@ def _train(
         solver,
         state,
         options.executor,
-        limits=_limits(config),
+        limits=request.limits,
         evaluate=evaluator,
         callbacks=watchers,
         progress=progress,
         best=best,
-        keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, problem, params, chosen)),
+        keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
     )
-    return _conclude(run, solution, problem, params, chosen, evaluator, startup)
-
-
-def _limits(config: dict[str, Any]) -> Limits:
-    every = config["eval_every"]
-    if every is None:
-        every = 1.0 if config["tol"] is not None or config["patience"] is not None else math.inf
-    return Limits(config["passes"], config["max_seconds"], config["tol"], every, config["patience"])
+    return _conclude(run, solution, setting, evaluator, startup)
 
 
 def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
@@ -361,12 +404,13 @@ def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
     return state, progress, best
 
 
-def _model(fitted: Fitted, problem: Problem, params: dict[str, Any], method: Method) -> LinearModel:
+def _model(fitted: Fitted, setting: Setting) -> LinearModel:
+    problem, params = setting.problem, setting.params
     meta = problem.dataset.meta
     return LinearModel(
         **fitted.predictor.stored(),
         classes=meta.classes,
-        method=method.name,
+        method=setting.method.name,
         loss=problem.loss,
         params=params if fitted.alpha is None else {**params, "alpha": fitted.alpha},
         transforms=meta.transforms,
@@ -382,9 +426,7 @@ def _model(fitted: Fitted, problem: Problem, params: dict[str, Any], method: Met
 def _conclude(
     run: Run,
     solution: Solution,
-    problem: Problem,
-    params: dict[str, Any],
-    method: Method,
+    setting: Setting,
     evaluator: Evaluator,
     startup: float,
 ) -> FitResult:
@@ -392,7 +434,7 @@ def _conclude(
     model = None
     if solution.status not in (Status.INTERRUPTED, Status.DIVERGED):
         predictor = evaluator.published(solution.fitted.predictor)
-        model = _model(replace(solution.fitted, predictor=predictor), problem, params, method)
+        model = _model(replace(solution.fitted, predictor=predictor), setting)
         record |= evaluator.selection(predictor)
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256

@@ -3,48 +3,48 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from distls.evaluation.evaluate import Evaluator, reference
 from distls.execution.executor import Executor
-from distls.methods.registry import method_named
+from distls.methods.registry import Method
 from distls.problem import Problem
-from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.workers.penalties.registry import zero_from
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["following", "is_path", "settings_of_path"]
+__all__ = ["has_path", "settings_of_path", "warm_started"]
 
 _DEFAULT_ALPHAS = 10
 _SPAN = 1e-3  # the last alpha of a path, by the first
 _ROUNDING = 1e-6  # which no weight of the first may come from
 
 
-def is_path(config: dict[str, Any]) -> bool:
-    """Tell whether a run is one child a point of a path.
+def has_path(method: Method, grid: Sequence[dict[str, Any]]) -> bool:
+    """Tell whether the settings of a fit are one, of a path: a child run for each of its points.
 
     Raises
     ------
     ParameterError
         It is a path among other settings, or one with its parameters that is none.
     """
-    if not method_named(config["method"]).path:
+    if not method.path:
         return False
-    points = [setting for setting in config["grid"] if setting["alpha"] == "path"]
-    for setting in config["grid"]:
-        if setting not in points and setting["alphas"] is not None:
-            raise ParameterError(f"alphas={setting['alphas']}: of alpha=path only; leave it out")
-    if points and len(config["grid"]) > 1:
+    points = [params for params in grid if params["alpha"] == "path"]
+    for params in grid:
+        if params not in points and params["alphas"] is not None:
+            raise ParameterError(f"alphas={params['alphas']}: of alpha=path only; leave it out")
+    if points and len(grid) > 1:
         raise ParameterError("alpha=path: with one value of each other parameter; run several paths instead")
     return bool(points)
 
 
-def settings_of_path(config: dict[str, Any], dataset: Dataset, executor: Executor) -> list[dict[str, Any]]:
-    """Return the settings of a path, by decreasing alpha, but for what each starts from.
+def settings_of_path(params: dict[str, Any], problem: Problem, executor: Executor) -> list[dict[str, Any]]:
+    """Return the parameters of a path's points, by decreasing alpha, but for what each starts from.
 
     Where alphas are not given, the first is the smallest one at which zero weights are optimal, which takes a read of
     the data, and the others follow evenly in their logarithm.
@@ -54,23 +54,19 @@ def settings_of_path(config: dict[str, Any], dataset: Dataset, executor: Executo
     ParameterError
         Weights are zero at no alpha.
     """
-    (setting,) = config["grid"]
-    given = setting["alphas"]
+    given = params["alphas"]
     if isinstance(given, str):
         alphas = sorted((float(each) for each in given.split(":")), reverse=True)
     else:
-        first = (1.0 + _ROUNDING) * _largest_alpha(config, setting, dataset, executor)
+        first = (1.0 + _ROUNDING) * _largest_alpha(problem, executor)
         alphas = np.geomspace(first, _SPAN * first, given or _DEFAULT_ALPHAS).tolist()
-    return [{**setting, "alpha": alpha, "alphas": None} for alpha in alphas]
+    return [{**params, "alpha": alpha, "alphas": None} for alpha in alphas]
 
 
-def _largest_alpha(
-    config: dict[str, Any], setting: dict[str, Any], dataset: Dataset, executor: Executor
-) -> float:
+def _largest_alpha(problem: Problem, executor: Executor) -> float:
     """Return the smallest alpha at which zero weights are optimal, but for the intercept."""
-    problem = Problem.of(dataset, setting, config["seed"], method_named(config["method"]).targets)
     zero = LinearPredictor(np.zeros(problem.shape, problem.dtype), np.zeros(problem.shape[1]))
-    gradient = Evaluator(problem, executor, reference(dataset)).gradient(zero)
+    gradient = Evaluator(problem, executor, reference(problem.dataset)).gradient(zero)
     alpha = zero_from(problem.penalty, gradient, problem.l1_ratio)
     if not 0.0 < alpha < math.inf:
         raise ParameterError(
@@ -80,6 +76,6 @@ def _largest_alpha(
     return alpha
 
 
-def following(setting: dict[str, Any], before: Place | None) -> dict[str, Any]:
-    """Return a point's setting with the run it starts from, where there is one before it."""
-    return setting if before is None else {**setting, "init": str(before.resolve())}
+def warm_started(params: dict[str, Any], before: Place | None) -> dict[str, Any]:
+    """Return a point's parameters with the run it starts from, where there is one before it."""
+    return params if before is None else {**params, "init": str(before.resolve())}

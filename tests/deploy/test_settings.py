@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from deploy_helpers import DEPLOY
 
-from distls.execution.dask.executor import _CONFIG
+from distls.execution.dask.local_cluster import _CONFIG
 
 # How a local cluster's processes come to be; those of `dask worker` are its own affair.
 OF_LOCAL_CLUSTERS = {"distributed.worker.multiprocessing-method"}

@@ -233,7 +233,7 @@ STUCK = {
     "prepare": "from distls.solvers.stochastic.stochastic import Stochastic as S; S.prepare = when_held(S.prepare)",
     "kernel": "from distls.workers.stochastic import lane_task as t; t.row_weights = when_held(t.row_weights)",
     "checkpoint": "from distls import runs; runs.write_bundle = when_held(runs.write_bundle)",
-    "close": "from distls.execution.dask.executor import PlainClient as C; C.close = when_held(C.close)",
+    "close": "from distls.execution.dask.connection import PlainClient as C; C.close = when_held(C.close)",
 }
 
 

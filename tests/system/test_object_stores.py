@@ -18,7 +18,7 @@ from store_helpers import BUCKET, WRONG_KEY, Faults, forget_clients, object_stor
 from distls.cli import cli
 from distls.evaluation.evaluate import evaluate
 from distls.execution import ClusterOptions, open_executor
-from distls.execution.dask.executor import start_local
+from distls.execution.dask.local_cluster import start_local
 from distls.ingestion import ingest
 from distls.prediction.predict import predict
 from distls.storage.dataset.dataset import open_dataset

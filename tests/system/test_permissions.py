@@ -17,7 +17,7 @@ from helpers import SECONDS
 PROGRAM = """
 import json, os, stat, sys
 from pathlib import Path
-from distls.execution.dask.executor import start_local
+from distls.execution.dask.local_cluster import start_local
 from distls.training.fitting import fit
 from distls.synthetic.generation import generate
 from distls.ingestion import ingest

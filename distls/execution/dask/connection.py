@@ -50,6 +50,7 @@ class PlainClient(Client):  # type: ignore[misc]
         with dask.config.set(SHORT_LOGS):
             super().__init__(*given, **options)
 
+    # Private hook of distributed: `submit` describes each task in span metadata, and no option turns that off.
     def _graph_to_futures(self, *graph: Any, **options: Any) -> Any:
         if "span_metadata" in options:
             options["span_metadata"] = {}

@@ -1,4 +1,4 @@
-"""The Dask executor, and clusters on this machine: with `remote.py` all that knows Dask.
+"""The executor on a Dask cluster, whoever started it.
 
 A call owns (items, shared value), never a worker's address: workers may join, leave or die within and between
 calls. `shared` is scattered by the driver for each call, so that the scheduler never keeps a chain of rounds;
@@ -7,13 +7,9 @@ when its only holder dies, it is scattered again and what is missing is redone.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
-import logging
-import os
 import pickle
-import tempfile
 import time
 import uuid
 from collections import Counter, deque
@@ -21,55 +17,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import dask
-import distributed.utils
-from distributed import Client, Future, LocalCluster, Nanny, SpecCluster
+from distributed import Client, Future, LocalCluster
 
-from distls.execution.dask.connection import CUT, SHORT_LOGS, Answer, Connection, Lost, PlainClient, release
-from distls.execution.dask.forkserver import SINGLE_THREADED, Made, start_fork_server, started
+from distls.execution.dask.connection import Answer, Connection, Lost, release
+from distls.execution.dask.messages import ignore_defects, watch_loop
 from distls.execution.executor import Group, Item, Result, group_items, move_groups, run_group
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.network import SMALL
 from distls.storage.errors import WorkerError
-from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
 from distls.workers.rounds.reduction_tree import ReductionTree
 from distls.workers.runtime.process import single_threaded_blas
 
-__all__ = [
-    "DaskExecutor",
-    "PatientNanny",
-    "local_cluster",
-    "report_defects",
-    "set_log_level",
-    "start_local",
-    "started_as_suits",
-    "watch_loop",
-]
+__all__ = ["DaskExecutor"]
 
 # Lost data, closed connections and dead workers are redone this often before the job gives up.
 _ATTEMPTS = 5
 # Workers that do not end by then are killed as this process ends.
 _CLOSE_SECONDS = 10
-# Variables of the environment that stores are reached by.
-_OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "DISTLS_")
-# Between the death of a worker and the start of its successor.
-_PAUSE_SECONDS = 0.5
-
-# Decoded partitions are not Dask data, so Dask must not spill, pause early or move work away from warm caches.
-_CONFIG: dict[str, Any] = {
-    "distributed.worker.multiprocessing-method": "forkserver",
-    "distributed.scheduler.work-stealing": False,
-    "distributed.scheduler.worker-saturation": "inf",
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.worker.memory.terminate": 0.99,
-    "distributed.worker.profile.enabled": False,
-    **SHORT_LOGS,
-    "distributed.comm.retry.count": 3,
-    # Not MALLOC_TRIM_THRESHOLD_, Dask's default: it makes every large buffer a fresh run of page faults.
-    "distributed.nanny.pre-spawn-environ": SINGLE_THREADED,
-}
 
 
 class DaskExecutor:
@@ -246,7 +210,7 @@ class DaskExecutor:
     def close(self) -> None:
         """Close the client and the local cluster, if they are this executor's own; an interrupt cuts it short."""
         if self._owns_client:
-            watch_loop(self.client, _ignore)
+            watch_loop(self.client, ignore_defects)
         self._end_restarts()
         self._connection.forget()
         mine = (self.client if self._owns_client else None, self._cluster)
@@ -266,39 +230,6 @@ class DaskExecutor:
             nanny.restarts = False
 
 
-class _PatientCluster(LocalCluster):  # type: ignore[misc]
-    """Keeps the nanny of a worker that is away: Dask would close it for good if it is not back in 15 s."""
-
-    def _update_worker_status(self, op: str, message: Any) -> None:
-        super(SpecCluster, self)._update_worker_status(op, message)
-
-
-class PatientNanny(Nanny):  # type: ignore[misc]
-    """Pauses before it starts a worker anew: what ended the worker may just have been sent to the driver too."""
-
-    restarts = True
-
-    async def _on_worker_exit(self, exitcode: int) -> None:
-        await asyncio.sleep(_PAUSE_SECONDS)
-        if self.restarts:
-            await super()._on_worker_exit(exitcode)
-
-
-def watch_loop(client: Client, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]) -> None:
-    """Have `handler` told what goes wrong in the event loop of a client, and of a local cluster."""
-    client.loop.asyncio_loop.set_exception_handler(handler)
-
-
-def report_defects(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report what went wrong in nobody's call, except connections that an interrupt or `close` cut."""
-    if not isinstance(context.get("exception"), CUT):
-        loop.default_exception_handler(context)
-
-
-def _ignore(_loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -> None:
-    pass
-
-
 def _pickled_bytes(value: Any) -> int:
     """Return the size of `value` as it would be sent; arrays are not copied for it."""
     buffers: list[pickle.PickleBuffer] = []
@@ -314,93 +245,3 @@ def _call(function: Callable[[Any, Any], Any], shared: Any, item: Any) -> Any:
 def _call_group(*call: Any) -> Any:
     with single_threaded_blas():
         return run_group(*call)
-
-
-def start_local(
-    n_workers: int,
-    threads_per_worker: int = 1,
-    memory_limit: int | None = None,
-    *,
-    processes: bool = True,
-    log_level: int = logging.CRITICAL,
-) -> DaskExecutor:
-    """Start a cluster on this machine, its dashboard on loopback, and connect to it.
-
-    Parameters
-    ----------
-    memory_limit : int or None
-        Bytes a worker; None for no limit.
-    log_level : int
-        Of the cluster's own messages: workers that die or restart are this module's to report.
-    """
-    set_log_level(log_level)
-
-    def start() -> DaskExecutor:
-        cluster = local_cluster(
-            n_workers, threads_per_worker, memory_limit, processes=processes, log_level=log_level
-        )
-        # weights go straight between this process and the workers, not through the scheduler
-        client = PlainClient(cluster, set_as_default=False, direct_to_workers=processes)
-        watch_loop(client, report_defects)
-        return DaskExecutor(Connection(client), cluster)
-
-    return started_as_suits(start, processes=processes)
-
-
-def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Made:
-    """Return the cluster that `start` starts, with settings of Dask that suit distls."""
-    if processes:
-        start_fork_server()
-        # or Dask would have this process import pandas, only to have the fork server import it too
-        distributed.utils._forkserver_preload_set = True
-    with dask.config.set(_CONFIG | {"temporary-directory": _scratch()}):
-        return started(start)
-
-
-def local_cluster(
-    n_workers: int,
-    threads_per_worker: int,
-    memory_limit: int | None,
-    *,
-    processes: bool = True,
-    log_level: int,
-    **options: Any,
-) -> LocalCluster:
-    """Start a scheduler and workers on this machine, on loopback unless `options` say otherwise."""
-    processes_only = {
-        "worker_class": PatientNanny,
-        "host": "127.0.0.1",
-        "preload": _preloads() if log_level > logging.WARNING else None,
-        # the process that workers are forked from may be older than the credentials of a store
-        "env": {name: value for name, value in os.environ.items() if name.startswith(_OF_STORES)},
-    }
-    return _PatientCluster(
-        n_workers=n_workers,
-        threads_per_worker=threads_per_worker,
-        memory_limit=memory_limit or 0,
-        processes=processes,
-        dashboard_address="127.0.0.1:0",
-        silence_logs=log_level,
-        **(processes_only if processes else {}) | options,
-    )
-
-
-def _scratch() -> str:
-    """Return where Dask keeps files: its processes import from there too, so it must be this user's own."""
-    configured = dask.config.get("temporary-directory")
-    if configured:
-        return str(configured)
-    try:
-        return str(private_folder(temporary_home()))
-    except NotPrivateError:
-        return tempfile.mkdtemp(prefix="distls-")
-
-
-def _preloads() -> list[str]:
-    return [*dask.config.get("distributed.worker.preload"), "distls.workers.dask_log_preload"]
-
-
-def set_log_level(level: int) -> None:
-    """Let Dask's own messages of `level` and above through, and those of the event loop that it runs on."""
-    for name in ("distributed", "tornado.application"):
-        logging.getLogger(name).setLevel(level)

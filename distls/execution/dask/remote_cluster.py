@@ -11,7 +11,8 @@ from distributed import Client, get_client
 from distributed.security import Security
 
 from distls.execution.dask.connection import Connection, PlainClient
-from distls.execution.dask.executor import DaskExecutor, report_defects, set_log_level, watch_loop
+from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.messages import report_defects, set_log_level, watch_loop
 from distls.execution.dask.tls import Certificates, why_refused
 from distls.storage.errors import ParameterError, WorkerError
 
@@ -47,7 +48,7 @@ def connect(
     min_workers : int
         So many must be there.
     log_level : int
-        See `distls.execution.dask.executor.start_local`.
+        See `distls.execution.dask.local_cluster.start_local`.
 
     Raises
     ------

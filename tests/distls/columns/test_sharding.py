@@ -15,7 +15,7 @@ from ingest_helpers import Dying, Killed, Reversed, file_bytes, make_text
 import distls
 import distls.columns.sharding
 from distls.columns.sharding import add_columns, cut_columns
-from distls.execution.dask.executor import start_local
+from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.ingestion import ingest

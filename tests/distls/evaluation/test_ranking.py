@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,8 +27,8 @@ from distls.solvers.warm_start import initial_weights
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
-from distls.training.configuration import make_solver
-from distls.training.fitting import fit
+from distls.training.configuration import Setting
+from distls.training.fitting import FitResult, fit
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import best_cuts, threshold_bytes
 from distls.workers.runtime.rng import Purpose, rng
@@ -157,21 +159,33 @@ def test_best_cuts_are_those_of_all_cuts() -> None:
         assert min(abs(cut - above), abs(cut - below)) < 2.0
 
 
+@pytest.fixture(scope="module")
+def converged(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[FitResult, Path]]:
+    """Return a function that fits to convergence once a data set, loss and penalty, and keeps the run."""
+
+    @functools.cache
+    def fitted(path: Path, loss: str, penalty: str) -> tuple[FitResult, Path]:
+        run = tmp_path_factory.mktemp("converged") / "run"
+        params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty}
+        return fit("bcd", path, run, params=params, passes=2000), run
+
+    return lambda dataset, loss, penalty: fitted(dataset.path, loss, penalty)
+
+
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "l2"])
 @pytest.mark.parametrize("method", ["bcd", "fista", "sparsa"])
 @pytest.mark.parametrize("loss", ORACLES)
 def test_a_model_is_started_from_without_its_threshold(
-    dataset: Dataset, tmp_path: Path, loss: str, method: str, penalty: str
+    dataset: Dataset, converged: Callable[..., tuple[FitResult, Path]], loss: str, method: str, penalty: str
 ) -> None:
     params = {"alpha": 1e-2, "tau": 1e-7, "loss": loss, "penalty": penalty}
-    first = fit("bcd", dataset, str(tmp_path / "a"), params=params, passes=2000)
     problem = Problem.of(dataset, METHODS[method].resolve(params), 0, ("multilabel",))
-    start = initial_weights(load_model(tmp_path / "a"), problem).astype(float)
-    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(
-        Fitted(LinearPredictor(start, np.zeros(K)))
-    )
+    first, run = converged(dataset, loss, penalty)
+    start = initial_weights(load_model(run), problem).astype(float)
+    given = Fitted(LinearPredictor(start, np.zeros(K)))
+    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(given)
     assert there["objective"] == pytest.approx(first.record["objective"], rel=1e-6)
-    again = fit(method, dataset, params={**params, "init": str(tmp_path / "a")}, passes=2)
+    again = fit(method, dataset, params={**params, "init": str(run)}, passes=2)
     assert again.record["objective"] <= first.record["objective"] * (1 + 1e-6)
 
 
@@ -203,13 +217,9 @@ def test_estimators_of_classes_refuse_sets(dataset: Dataset) -> None:
 
 
 def test_the_plan_knows_of_the_threshold(dataset: Dataset) -> None:
-    budget: Any = {"slots": 1, "memory": None}
     plans = {
-        loss: make_solver(
-            METHODS["bcd"], Problem.of(dataset, params, 0, ("multilabel",)), params, **budget
-        ).plan
+        loss: Setting.of(METHODS["bcd"], {"loss": loss}, dataset, 0).solver(slots=1, memory=None).plan
         for loss in ORACLES
-        for params in [METHODS["bcd"].resolve({"loss": loss})]
     }
     more = plans["multiclass_squared_hinge"].worker_bytes - plans["multitask_squared_hinge"].worker_bytes
     assert more == threshold_bytes(K)

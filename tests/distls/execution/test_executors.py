@@ -22,11 +22,12 @@ from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 from helpers import wait_until
 
-from distls.execution.dask import executor as dask_module
 from distls.execution.dask import forkserver as forking
+from distls.execution.dask import local_cluster
 from distls.execution.dask import remote_cluster as remote
-from distls.execution.dask.executor import DaskExecutor, start_local
+from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.forkserver import interrupts_held
+from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.storage.errors import BadInputError, WorkerError
@@ -235,7 +236,7 @@ class TestEnds:
             list(executor.map(_words, [7])) if call == "map" else executor.reduce(_words, [7], merge=_join)
         _kill_worker(executor)
         wait_until(lambda: not executor.client.nthreads())
-        time.sleep(3 * dask_module._PAUSE_SECONDS)
+        time.sleep(3 * local_cluster._PAUSE_SECONDS)
         executor.close()
         assert len(starts) == 1
 
@@ -252,8 +253,8 @@ class TestEnds:
             made.append(DaskExecutor(client, cluster))
             return made[0]
 
-        monkeypatch.setattr(dask_module, "_PatientCluster", interrupted)
-        monkeypatch.setattr(dask_module, "DaskExecutor", noted)
+        monkeypatch.setattr(local_cluster, "_PatientCluster", interrupted)
+        monkeypatch.setattr(local_cluster, "DaskExecutor", noted)
         with pytest.raises(KeyboardInterrupt):
             start_local(1, processes=False)
         assert made[0]._cluster.status == Status.closed

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from distls.cli import cli
 from distls.columns.sharding import add_columns
-from distls.execution.dask.executor import start_local
+from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import group_items, run_group
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.network import SMALL, traffic_of
@@ -30,11 +30,10 @@ from distls.planning.cluster_plan import (
     plan_cluster,
 )
 from distls.planning.extrapolation import resized
-from distls.problem import Problem
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MemoryPlanError
 from distls.synthetic.generation import generate
-from distls.training.configuration import complete, make_solver
+from distls.training.configuration import Setting
 from distls.workers.rounds.reduction_tree import ReductionTree
 
 GIB = 2**30
@@ -59,11 +58,9 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _solver(path: Path, method: str, params: dict[str, Any], run: Path | None, **budget: int) -> Any:
-    chosen, data = method_named(method), open_dataset(path)
-    setting = complete(chosen, params, data)
-    problem = Problem.of(data, setting, 0, chosen.targets)
+    setting = Setting.of(method_named(method), params, open_dataset(path), 0)
     memory = MemoryBudget(GIB, **budget)
-    return make_solver(chosen, problem, setting, slots=memory.workers, memory=memory, run=run)
+    return setting.solver(slots=memory.workers, memory=memory, run=run)
 
 
 # ---------------------------------------------------------------- bytes

@@ -22,7 +22,7 @@ from distls.solvers.coordinate_descent.proximal import Fista
 from distls.solvers.solver import Fitted, Solver, SolverFactory, State, Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError
-from distls.training.configuration import complete, make_solver, solver_type
+from distls.training.configuration import Setting, solver_type
 from distls.training.fitting import fit, resume
 from distls.workers.rounds.block_stream import DatasetRef
 
@@ -43,8 +43,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
 def solver_of(method: str, data: dict[str, Dataset]) -> Solver[State]:
     chosen = METHODS[method]
     dataset = data["class" if "class" in chosen.targets else "continuous"]
-    params = complete(chosen, {}, dataset)
-    return make_solver(chosen, Problem.of(dataset, params, 0, chosen.targets), params, slots=1, memory=None)
+    return Setting.of(chosen, {}, dataset, 0).solver(slots=1, memory=None)
 
 
 @pytest.mark.parametrize("method", list(METHODS))

@@ -14,7 +14,8 @@ from fault_helpers import KILLED, Faulty, digest_of, faulty, left_behind, option
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.execution.dask.executor import DaskExecutor, start_local
+from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import METHODS
 from distls.solvers.events import RoundEvent, SilentCallback

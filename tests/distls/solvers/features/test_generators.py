@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import write_dataset
 
-from distls.execution.dask.executor import start_local
+from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor

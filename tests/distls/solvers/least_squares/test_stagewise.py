@@ -13,7 +13,7 @@ import pytest
 from contract import SolverContract, StopAfter
 from helpers import labelled_rows, write_dataset
 
-from distls.execution.dask.executor import start_local
+from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.events import RoundEvent, SilentCallback

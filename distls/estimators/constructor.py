@@ -1,0 +1,107 @@
+"""Constructors of estimators from their fields, and the parts of their documentation that several share."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import TypeVar, dataclass_transform
+
+__all__ = ["estimator"]
+
+T = TypeVar("T")
+
+_EXECUTOR = """
+executor : Executor or None
+    Where to run; None uses the current Dask client if there is one, else this process."""
+
+_FITTED = """
+Attributes
+----------
+classes_ : array of shape (n_classes,)
+coef_ : array of shape (n_classes, n_features)
+intercept_ : array of shape (n_classes,)
+n_features_in_ : int"""
+
+# Written into docstrings where they have %(name)s, at the indentation of that line.
+_SHARED = {
+    "stochastic": f"""
+fit_intercept : bool
+class_weight : dict of label -> weight, "balanced" or None
+lanes : int or None
+    Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
+shuffle : bool
+    Visit rows in a random order; else in the given one.
+dtype : {{"float32", "float64"}}
+    Of the weights.
+passes : float
+    Reads of the data.
+tol : float or None
+    Stop when the certificate is at most this.
+warm_start : bool
+    Start from the weights of the last fit.
+random_state : int{_EXECUTOR}
+{_FITTED}
+n_iter_ : float
+    Passes done by `fit`.
+status_ : str
+    How `fit` ended: CONVERGED, MAX_PASSES, ...
+t_ : int
+    Updates done by `partial_fit`.""",
+    "limits": f"""
+passes : float
+    Reads of the data, at most.
+tol : float or None
+    Stop when the certificate is at most this.
+warm_start : bool
+    Start from the weights of the last fit.
+random_state : int
+    Of the order in which rows are stored, which folds depend on.{_EXECUTOR}
+{_FITTED}
+n_iter_ : float
+    Passes done.
+status_ : str
+    How `fit` ended: CONVERGED, MAX_PASSES, ...""",
+    "least_squares": f"""
+fit_intercept : bool
+class_weight : dict of label -> weight, "balanced" or None
+lanes : int or None
+    Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
+dtype : {{"float32", "float64"}}
+    Of features, products and weights.
+random_state : int
+    Of generated features.{_EXECUTOR}
+
+Attributes
+----------
+classes_ : array of shape (n_classes,)
+n_features_in_ : int
+n_iter_ : float
+    Passes done.
+status_ : str
+    How `fit` ended: CONVERGED where rounds change nothing any more, or MAX_PASSES.""",
+    "executor": _EXECUTOR,
+    "regressor": """
+Attributes
+----------
+coef_ : array of shape (n_features,), or (n_outputs, n_features) where `y` had columns
+intercept_ : float, or array of shape (n_outputs,)
+n_features_in_ : int
+n_iter_ : float
+    Passes done.
+status_ : str
+    How `fit` ended.""",
+}
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def estimator(cls: type[T]) -> type[T]:
+    """Give a class a constructor that stores its fields, as scikit-learn wants it, and complete its docstring.
+
+    Fields are keyword-only unless they say otherwise; equality, hash and representation stay scikit-learn's.
+    """
+    made = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    if made.__doc__ is not None:
+        made.__doc__ = inspect.cleandoc(made.__doc__) % {
+            name: text.strip("\n") for name, text in _SHARED.items()
+        }
+    return made

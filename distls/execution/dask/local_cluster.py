@@ -1,0 +1,151 @@
+"""Clusters on this machine: a scheduler, workers forked from one process, and Dask settings that suit distls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import distributed.utils
+from distributed import LocalCluster, Nanny, SpecCluster
+
+from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
+from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.forkserver import SINGLE_THREADED, Made, start_fork_server, started
+from distls.execution.dask.messages import report_defects, set_log_level, watch_loop
+from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
+
+__all__ = ["PatientNanny", "local_cluster", "start_local", "started_as_suits"]
+
+# Variables of the environment that stores are reached by.
+_OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "DISTLS_")
+
+
+# Between the death of a worker and the start of its successor.
+_PAUSE_SECONDS = 0.5
+
+
+# Decoded partitions are not Dask data, so Dask must not spill, pause early or move work away from warm caches.
+_CONFIG: dict[str, Any] = {
+    "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.worker-saturation": "inf",
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": 0.99,
+    "distributed.worker.profile.enabled": False,
+    **SHORT_LOGS,
+    "distributed.comm.retry.count": 3,
+    # Not MALLOC_TRIM_THRESHOLD_, Dask's default: it makes every large buffer a fresh run of page faults.
+    "distributed.nanny.pre-spawn-environ": SINGLE_THREADED,
+}
+
+
+class _PatientCluster(LocalCluster):  # type: ignore[misc]
+    """Keeps the nanny of a worker that is away: Dask would close it for good if it is not back in 15 s."""
+
+    # Private hook of distributed: SpecCluster's version closes the nanny, Cluster's only notes that the worker went.
+    def _update_worker_status(self, op: str, message: Any) -> None:
+        super(SpecCluster, self)._update_worker_status(op, message)
+
+
+class PatientNanny(Nanny):  # type: ignore[misc]
+    """Pauses before it starts a worker anew: what ended the worker may just have been sent to the driver too."""
+
+    restarts = True
+
+    # Private hook of distributed: Nanny has no public way to delay or prevent a restart.
+    async def _on_worker_exit(self, exitcode: int) -> None:
+        await asyncio.sleep(_PAUSE_SECONDS)
+        if self.restarts:
+            await super()._on_worker_exit(exitcode)
+
+
+def start_local(
+    n_workers: int,
+    threads_per_worker: int = 1,
+    memory_limit: int | None = None,
+    *,
+    processes: bool = True,
+    log_level: int = logging.CRITICAL,
+) -> DaskExecutor:
+    """Start a cluster on this machine, its dashboard on loopback, and connect to it.
+
+    Parameters
+    ----------
+    memory_limit : int or None
+        Bytes a worker; None for no limit.
+    log_level : int
+        Of the cluster's own messages: workers that die or restart are this module's to report.
+    """
+    set_log_level(log_level)
+
+    def start() -> DaskExecutor:
+        cluster = local_cluster(
+            n_workers, threads_per_worker, memory_limit, processes=processes, log_level=log_level
+        )
+        # weights go straight between this process and the workers, not through the scheduler
+        client = PlainClient(cluster, set_as_default=False, direct_to_workers=processes)
+        watch_loop(client, report_defects)
+        return DaskExecutor(Connection(client), cluster)
+
+    return started_as_suits(start, processes=processes)
+
+
+def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Made:
+    """Return the cluster that `start` starts, with settings of Dask that suit distls."""
+    if processes:
+        start_fork_server()
+        # Private hook of distributed: the flag keeps Nanny from setting its own preload of the fork server, for which
+        # this process would import pandas.
+        distributed.utils._forkserver_preload_set = True
+    with dask.config.set(_CONFIG | {"temporary-directory": _scratch()}):
+        return started(start)
+
+
+def local_cluster(
+    n_workers: int,
+    threads_per_worker: int,
+    memory_limit: int | None,
+    *,
+    processes: bool = True,
+    log_level: int,
+    **options: Any,
+) -> LocalCluster:
+    """Start a scheduler and workers on this machine, on loopback unless `options` say otherwise."""
+    processes_only = {
+        "worker_class": PatientNanny,
+        "host": "127.0.0.1",
+        "preload": _preloads() if log_level > logging.WARNING else None,
+        # the process that workers are forked from may be older than the credentials of a store
+        "env": {name: value for name, value in os.environ.items() if name.startswith(_OF_STORES)},
+    }
+    return _PatientCluster(
+        n_workers=n_workers,
+        threads_per_worker=threads_per_worker,
+        memory_limit=memory_limit or 0,
+        processes=processes,
+        dashboard_address="127.0.0.1:0",
+        silence_logs=log_level,
+        **(processes_only if processes else {}) | options,
+    )
+
+
+def _scratch() -> str:
+    """Return where Dask keeps files: its processes import from there too, so it must be this user's own."""
+    configured = dask.config.get("temporary-directory")
+    if configured:
+        return str(configured)
+    try:
+        return str(private_folder(temporary_home()))
+    except NotPrivateError:
+        return tempfile.mkdtemp(prefix="distls-")
+
+
+def _preloads() -> list[str]:
+    return [*dask.config.get("distributed.worker.preload"), "distls.workers.dask_log_preload"]

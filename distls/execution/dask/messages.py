@@ -1,0 +1,35 @@
+"""What Dask and its event loop say: which messages reach the user."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Client
+
+from distls.execution.dask.connection import CUT
+
+__all__ = ["ignore_defects", "report_defects", "set_log_level", "watch_loop"]
+
+
+def watch_loop(client: Client, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]) -> None:
+    """Have `handler` told what goes wrong in the event loop of a client, and of a local cluster."""
+    client.loop.asyncio_loop.set_exception_handler(handler)
+
+
+def report_defects(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what went wrong in nobody's call, except connections that an interrupt or `close` cut."""
+    if not isinstance(context.get("exception"), CUT):
+        loop.default_exception_handler(context)
+
+
+def ignore_defects(_loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -> None:
+    """Keep silent."""
+
+
+def set_log_level(level: int) -> None:
+    """Let Dask's own messages of `level` and above through, and those of the event loop that it runs on."""
+    for name in ("distributed", "tornado.application"):
+        logging.getLogger(name).setLevel(level)

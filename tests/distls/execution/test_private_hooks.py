@@ -1,0 +1,42 @@
+"""The four private hooks of distributed that local clusters rest on: a version that changes one fails here, by name."""
+
+from __future__ import annotations
+
+import inspect
+
+import distributed.utils
+from distributed import Client, LocalCluster, Nanny, SpecCluster
+from distributed.deploy.cluster import Cluster
+
+from distls.execution.dask import connection, executor, local_cluster
+
+
+def test_a_cluster_notes_workers_by_update_worker_status() -> None:
+    # `_PatientCluster` skips SpecCluster's version, which closes the nanny of a worker that is away
+    assert issubclass(LocalCluster, SpecCluster)
+    assert issubclass(SpecCluster, Cluster)
+    assert list(inspect.signature(Cluster._update_worker_status).parameters) == ["self", "op", "msg"]
+    assert "_update_worker_status" in vars(SpecCluster)
+
+
+def test_a_nanny_restarts_its_worker_in_on_worker_exit() -> None:
+    assert inspect.iscoroutinefunction(Nanny._on_worker_exit)
+    assert list(inspect.signature(Nanny._on_worker_exit).parameters) == ["self", "exitcode"]
+    assert "_on_worker_exit" in vars(local_cluster.PatientNanny)
+
+
+def test_a_client_describes_its_tasks_in_graph_to_futures() -> None:
+    assert "span_metadata" in inspect.signature(Client._graph_to_futures).parameters
+    assert "_graph_to_futures" in vars(connection.PlainClient)
+
+
+def test_the_preload_of_the_fork_server_is_set_once() -> None:
+    assert isinstance(distributed.utils._forkserver_preload_set, bool)
+    assert "_forkserver_preload_set" in inspect.getsource(distributed.utils.get_mp_context)
+
+
+def test_these_are_all() -> None:
+    hooks = ("_update_worker_status", "_on_worker_exit", "_graph_to_futures", "_forkserver_preload_set")
+    text = "".join(inspect.getsource(module) for module in (connection, executor, local_cluster))
+    assert text.count("# Private hook of distributed") == len(hooks)
+    assert [hook for hook in hooks if hook not in text] == []

@@ -1,0 +1,91 @@
+"""A fit is checked once: data sets are opened, problems made and solvers built once a setting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from helpers import labelled_rows, write_dataset
+
+from distls import StochasticClassifier, fit
+from distls.cli import cli
+from distls.methods.registry import method_named
+from distls.problem import Problem
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.training import configuration
+from distls.training.configuration import FitRequest, Setting
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    x, y = labelled_rows(300, 20, 3)
+    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count what is opened and built."""
+    counts: Counter[str] = Counter()
+
+    def counting(name: str, function: Any) -> Any:
+        def call(*given: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return function(*given, **options)
+
+        return call
+
+    monkeypatch.setattr(configuration, "open_dataset", counting("opened", open_dataset))
+    monkeypatch.setattr(Problem, "of", counting("problem", Problem.of))
+    factory = configuration.solver_type
+    monkeypatch.setattr(configuration, "solver_type", lambda method: counting("solver", factory(method)))
+    return counts
+
+
+def test_the_command_line_checks_a_fit_once(dataset: Dataset, tmp_path: Path, counted: Counter[str]) -> None:
+    options = ["--eval", str(dataset.path), "--executor", "serial", "--passes", "1", "--quiet"]
+    ended = CliRunner().invoke(cli, ["fit", "mcid", str(dataset.path), str(tmp_path / "run"), *options])
+    assert ended.exit_code == 0, ended.output
+    assert counted["problem"] == counted["solver"] == 1
+    assert counted["opened"] == 2  # the training data and the evaluation data
+
+
+def test_every_setting_is_checked_once(dataset: Dataset, counted: Counter[str]) -> None:
+    params = {"alpha": [1e-3, 1e-4, 1e-5]}
+    fit("mcid", dataset, params=params, select=dataset, passes=1)
+    assert counted["problem"] == counted["solver"] == 3
+
+
+def test_a_setting_makes_one_solver_for_the_same_workers(dataset: Dataset) -> None:
+    setting = Setting.of(method_named("mcid"), {}, dataset, 0)
+    one = setting.solver(slots=1, memory=None)
+    assert setting.solver(slots=1, memory=None) is one
+    assert setting.solver(slots=2, memory=None) is not one
+
+
+def test_a_request_survives_its_configuration(dataset: Dataset, tmp_path: Path) -> None:
+    request = FitRequest.of("mcid", dataset, params={"alpha": [1e-3, 1e-4]}, select=dataset, tol=1e-3)
+    from distls.training.run_folder import Run
+
+    again = FitRequest.of_run(Run.create(tmp_path / "run", request.config))
+    assert again.config == request.config
+    assert again.limits == request.limits
+
+
+@pytest.mark.parametrize("method", ["sgd", "asgd"])
+def test_tol_ends_a_fit_whose_features_are_those_of_the_rows(dataset: Dataset, method: str) -> None:
+    params = {"loss": "softmax", "alpha": 1e-2}
+    result = fit(method, dataset, params=params, tol=10.0, passes=50)
+    assert result.status == "CONVERGED"
+    assert result.record["certificate"]["kind"] == "strong_convexity"
+    assert result.passes == 1
+
+
+def test_tol_ends_the_fit_of_an_estimator() -> None:
+    x, y = labelled_rows(300, 20, 3)
+    fitted = StochasticClassifier(alpha=1e-2, tol=10.0, passes=50).fit(x, y)
+    assert fitted.status_ == "CONVERGED"
+    assert np.isfinite(fitted.coef_).all()
