@@ -16,7 +16,7 @@ from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
-from distls.metadata_check import check_model
+from distls.model_check import check_model
 from distls.problem import Problem, loss_of
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset

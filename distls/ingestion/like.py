@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from distls.metadata_check import check_features, check_source
+from distls.ingestion.recipe_check import check_source, check_transforms
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.filesystem.paths import Place, place_of
@@ -89,6 +89,6 @@ def _checked(like: L) -> L:
     """Return `like` if other data can go through what it says its own went through."""
     meta, where = like.meta, str(like.path)
     with making_sense(where):
-        check_features(meta.transforms, like.features(), meta.n_features, where)
-        check_source(meta.source, where)
+        check_transforms(meta.transforms, like.features(), meta.n_features)
+        check_source(meta.source)
     return like

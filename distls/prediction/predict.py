@@ -16,7 +16,7 @@ from distls.evaluation.evaluate import check_scorable, predictor_of, reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
-from distls.metadata_check import check_model
+from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, text_file

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.metadata_check import check_model
+from distls.model_check import check_model
 from distls.solvers.solver import S, Solver
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.safe_read import making_sense

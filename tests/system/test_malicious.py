@@ -11,10 +11,10 @@ import pickle
 import shutil
 import tracemalloc
 import zipfile
-from dataclasses import replace
 
 import google_crc32c
 import h5py
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -175,7 +175,7 @@ def forge_rows(data, **changes):
         write_partition(data, i, part, n_features, k, {}) for i, part in enumerate([first, *parts[1:]])
     ]
     shutil.rmtree(data / "columns", ignore_errors=True)
-    publish(data, replace(opened.meta, nnz=0), records, {})
+    publish(data, msgspec.structs.replace(opened.meta, nnz=0), records, {})
 
 
 def forge_bundle(folder, arrays=None, **attributes):

@@ -17,9 +17,7 @@ from distls.workers.features.feature_kernels import (
 )
 from distls.workers.runtime.buffers import take
 
-__all__ = ["RECTIFIERS", "Convolution", "convolve", "patches_of"]
-
-RECTIFIERS = ("two-sided", "absolute")
+__all__ = ["Convolution", "convolve", "patches_of"]
 
 # Patches of as many images as fill this many bytes are multiplied at a time: they stay in a core's cache.
 _PATCH_BYTES = 2**20

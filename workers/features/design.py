@@ -11,15 +11,18 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
+from distls.storage.dataset.metadata import Amount, Positive, Width
 from distls.storage.errors import FormatError
+from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.features.convolution import RECTIFIERS, Convolution, convolve
+from distls.workers.features.convolution import Convolution, convolve
 from distls.workers.features.feature_kernels import cosines, fill_dense, logits, times_shifted
 from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.score_kernels import scores
@@ -27,7 +30,7 @@ from distls.workers.runtime.buffers import borrowed_buffers, take
 from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = [
-    "KINDS", "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "design_of", "has_room", "project",
+    "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "design_of", "has_room", "project",
     "recipe_of", "shared_projection",
 ]  # fmt: skip
 
@@ -36,7 +39,6 @@ __all__ = [
 PIECE_ROWS = 512
 
 RANDOM = ("fourier", "logits", "polynomials")
-KINDS = ("all", "columns", "masks", *RANDOM)
 
 # Variance of the offsets within the logistic function, and of those of a polynomial's factors.
 _LOGIT_OFFSET = 1.0
@@ -117,6 +119,21 @@ class Design:
         if self.projection is not None:
             return self.projection.components.shape[1]
         return n_features if self.convolution is None else self.convolution.width
+
+    def takes(self, n_features: int) -> bool:
+        """Tell whether the design is one of rows of `n_features`."""
+        width = n_features
+        if self.n_features not in (0, n_features):
+            return False
+        if self.convolution is not None:
+            if math.prod(self.convolution.shape) != width:
+                return False
+            width = self.convolution.width
+        if self.projection is not None:
+            if len(self.projection.mean) != width:
+                return False
+            width = self.projection.components.shape[1]
+        return self.columns is None or int(self.columns.max(initial=-1)) < width
 
     def at(self, stage: int) -> Design:
         """Return the design of another stage; with "masks" it has those of the stage alone."""
@@ -358,6 +375,35 @@ def _normal(
     return out
 
 
+_Size = Annotated[int, msgspec.Meta(gt=0)]
+# Stages, factors: far more than anybody has asked for, and few enough to be made one by one.
+_Few = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
+
+
+class _ConvolutionRecipe(msgspec.Struct, forbid_unknown_fields=True):
+    shape: tuple[_Size, _Size, _Size]
+    side: _Size
+    pool: _Size
+    rectify: Literal["two-sided", "absolute"]
+    threshold: Amount
+    contrast: Amount
+
+
+class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
+    """JSON values of the designs of consecutive stages."""
+
+    kind: Literal["all", "columns", "masks", "fourier", "logits", "polynomials"]
+    size: Width
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    bandwidth: Positive
+    degree: _Few
+    n_features: Width
+    expand: Width
+    first_stage: _Few
+    n_stages: _Few
+    convolution: _ConvolutionRecipe | None = None
+
+
 _SCALARS = ("kind", "size", "seed", "bandwidth", "degree", "n_features", "expand")
 _CONVOLUTION_SCALARS = ("shape", "side", "pool", "rectify", "threshold", "contrast")
 # Arrays of a convolution, and what a model calls them.
@@ -397,37 +443,42 @@ def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[D
     FormatError
         They are not as `recipe_of` makes them.
     """
-    _check(set(recipe) - {"convolution"} == {*_SCALARS, "first_stage", "n_stages"}, "its entries")
-    _check(recipe["kind"] in KINDS, f"kind {recipe['kind']!r}")
-    for name in ("size", "seed", "degree", "n_features", "expand", "first_stage", "n_stages"):
-        _check(type(recipe[name]) is int and recipe[name] >= 0, f"{name}={recipe[name]!r}")
-    _check(_positive(recipe["bandwidth"]), f"bandwidth={recipe['bandwidth']!r}")
+    try:
+        own = convert_json(recipe, _Recipe)
+    except ValueError as error:
+        raise _foreign(str(error)) from None
     first = Design(
-        **{name: recipe[name] for name in _SCALARS},
-        stage=recipe["first_stage"],
-        columns=_read_columns(recipe, arrays),
+        kind=own.kind,
+        size=own.size,
+        seed=own.seed,
+        stage=own.first_stage,
+        bandwidth=own.bandwidth,
+        columns=_read_columns(own, arrays),
         projection=_read_projection(arrays),
-        convolution=_read_convolution(recipe, arrays),
+        degree=own.degree,
+        convolution=_read_convolution(own.convolution, arrays),
+        n_features=own.n_features,
+        expand=own.expand,
     )
-    _check(_chained(first, recipe["n_stages"]), "widths that do not follow from one another")
-    return [replace(first, stage=first.stage + number) for number in range(recipe["n_stages"])]
+    _check(_chained(first, own.n_stages), "widths that do not follow from one another")
+    return [replace(first, stage=first.stage + number) for number in range(own.n_stages)]
 
 
 def _check(sound: bool, what: str) -> None:
     if not sound:
-        raise FormatError(f"this model's recipe of features was not written by distls: {what}")
+        raise _foreign(what)
 
 
-def _positive(value: Any) -> bool:
-    return type(value) in (int, float) and 0.0 < value < math.inf
+def _foreign(what: str) -> FormatError:
+    return FormatError(f"this model's recipe of features was not written by distls: {what}")
 
 
-def _read_columns(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64] | None:
+def _read_columns(recipe: _Recipe, arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64] | None:
     columns = arrays.get("columns")
-    _check((columns is not None) == (recipe["kind"] == "columns"), "columns")
+    _check((columns is not None) == (recipe.kind == "columns"), "columns")
     if columns is None:
         return None
-    sound = columns.shape == (recipe["size"],) and columns.dtype == np.int64 and recipe["n_stages"] <= 1
+    sound = columns.shape == (recipe.size,) and columns.dtype == np.int64 and recipe.n_stages <= 1
     _check(sound and bool(np.all(np.diff(columns, prepend=-1) > 0)), "columns")
     return columns
 
@@ -442,20 +493,17 @@ def _read_projection(arrays: dict[str, NDArray[Any]]) -> Projection | None:
     return Projection(mean, components)
 
 
-def _read_convolution(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Convolution | None:
-    given = recipe.get("convolution")
+def _read_convolution(
+    given: _ConvolutionRecipe | None, arrays: dict[str, NDArray[Any]]
+) -> Convolution | None:
     found = {field: arrays.get(name) for field, name in _CONVOLUTION_ARRAYS.items()}
     masks, offsets = found["masks"], found["offsets"]
     if given is None or masks is None or offsets is None:
         _check(given is None and all(array is None for array in found.values()), "masks")
         return None
-    _check(isinstance(given, dict) and set(given) == set(_CONVOLUTION_SCALARS), "masks")
-    shape = given["shape"]
-    sizes = [given["side"], given["pool"], *(shape if isinstance(shape, list) else [])]
-    _check(len(sizes) == 5 and all(type(size) is int and size > 0 for size in sizes), "sizes of masks")
-    _check(given["rectify"] in RECTIFIERS, "masks")
-    _check(all(given[name] == 0 or _positive(given[name]) for name in ("threshold", "contrast")), "masks")
-    own = Convolution(**given | {"shape": tuple(shape)} | found)
+    means, scales = found["means"], found["scales"]
+    sizes = msgspec.structs.asdict(given)
+    own = Convolution(**sizes, masks=masks, offsets=offsets, means=means, scales=scales)
     fits = masks.dtype == offsets.dtype == np.float64 and offsets.shape == masks.shape[:1]
     _check(fits and masks.shape[1:] == own.patches[1:], "masks")
     for array in (own.means, own.scales):
@@ -464,7 +512,7 @@ def _read_convolution(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -
             "masks",
         )
     _check((own.means is None) == (own.scales is None), "masks")
-    _check(min(shape[1:]) - own.side + 1 >= own.pool, "sizes of masks")
+    _check(min(own.shape[1:]) - own.side + 1 >= own.pool, "sizes of masks")
     return own
 
 

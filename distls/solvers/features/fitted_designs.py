@@ -9,7 +9,6 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.metadata_check import takes
 from distls.methods.parameters import BLOCK_SIZE
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
@@ -56,7 +55,7 @@ class DesignState(State):
         if not self.recipe or self.recipe["kind"] == "columns":
             return True
         # one stage: the number in the file may be too large for memory
-        return takes(design_of({**self.recipe, "n_stages": 1}, self.arrays)[0], n_features)
+        return design_of({**self.recipe, "n_stages": 1}, self.arrays)[0].takes(n_features)
 
     @property
     def design(self) -> Design:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -474,7 +475,7 @@ def test_refusals(many, small_csr, monkeypatch):
         add_columns(many / "sparse", shard_size=0)
     written = small_csr()
     data = open_dataset(written.path)
-    object.__setattr__(data.meta, "n_rows", 2**32 + 1)
+    object.__setattr__(data, "meta", msgspec.structs.replace(data.meta, n_rows=2**32 + 1))
     monkeypatch.setattr(distls.columns.sharding, "open_dataset", lambda path: data)
     with pytest.raises(ParameterError, match="4294967297 rows; column shards number at most 2\\^32"):
         add_columns(written.path)

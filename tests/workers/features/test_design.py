@@ -384,10 +384,7 @@ def digest() -> str:
 
 
 def test_the_same_bits_in_another_process() -> None:
-    code = (
-        "import sys; sys.path[:0] = sys.argv[1:]; from workers.test_features import digest; print(digest())"
-    )
-    code = code.replace("workers.test_features", "test_features")
+    code = "import sys; sys.path[:0] = sys.argv[1:]; from test_design import digest; print(digest())"
     folders = [path for path in sys.path if path.rstrip("/").endswith("tests")]
     other = subprocess.run(
         [sys.executable, "-c", code, __file__.rpartition("/")[0], *folders],

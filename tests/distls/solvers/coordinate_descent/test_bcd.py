@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 from contract import SolverContract, StopAfter
@@ -296,7 +297,7 @@ def test_refusals(small, tmp_path):
 
 def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     dataset, _, _ = small
-    large = replace(dataset, meta=replace(dataset.meta, n_rows=50_000_000))
+    large = replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=50_000_000))
     chosen = method_named("bcd")
     params = chosen.resolve({"dtype": "float32"})
     problem = replace(Problem.of(dataset, params, 0, chosen.targets), dataset=large)
@@ -305,7 +306,9 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     ) as refused:
         BlockCoordinateDescent(problem, params, memory=MemoryBudget(800 * MIB))
     rows = int(str(refused.value).split("train on ")[1].split()[0])
-    fitting = replace(problem, dataset=replace(dataset, meta=replace(dataset.meta, n_rows=rows)))
+    fitting = replace(
+        problem, dataset=replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=rows))
+    )
     plan = BlockCoordinateDescent(fitting, params, memory=MemoryBudget(800 * MIB)).plan
     assert plan.worker_parts["rows"] == rows * (4 * 4 + 4)
     assert plan.network_bytes_per_round >= rows * 16 * 3
