@@ -31,7 +31,7 @@ __all__ = [
     "SCORES",
     "PointJob",
     "PointMoments",
-    "Points",
+    "StackedWeights",
     "basis_lane",
     "point_lane",
     "sigma_lane",
@@ -68,7 +68,7 @@ class PointJob:
     folds: int = 1
 
 
-class Points(NamedTuple):
+class StackedWeights(NamedTuple):
     """Weight matrices, side by side.
 
     Attributes
@@ -79,17 +79,17 @@ class Points(NamedTuple):
         Zero with a basis.
     basis : float64 array of shape (m, m), upper triangular, or None
         Rows, a one in front where m is n_features + 1, are taken times its inverse.
-    held : tuple of int, one for each of the p
+    held_out : tuple of int, one for each of the p
         The fold that is held out: it is no part of the loss and the gradient but judges the point. -1: none.
-    bare : int
+    losses_only : int
         So many of the first points are there for their losses alone: sums have no products of theirs.
     """
 
     weights: NDArray[np.float64]
     intercept: NDArray[np.float64]
     basis: NDArray[np.float64] | None = None
-    held: tuple[int, ...] = ()
-    bare: int = 0
+    held_out: tuple[int, ...] = ()
+    losses_only: int = 0
 
 
 @dataclass
@@ -121,7 +121,7 @@ class PointMoments(Moments):
             getattr(self, name).__iadd__(getattr(other, name))
 
 
-def point_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+def point_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
     """Sum loss and gradient at all points over one lane's partitions, as `PointMoments`."""
 
     def start(width: int) -> list[Moments]:
@@ -150,7 +150,7 @@ def _pieces(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slic
             yield fold, slice(first, min(first + step, rows.stop))
 
 
-def basis_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+def basis_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
     """Sum the Gram matrix and the gradient in the points' basis, whatever `dtype` says in float64."""
     assert points.basis is not None
     basis, zero = points.basis, Moments.zero(len(points.basis), job.n_outputs, with_gram=True)
@@ -172,7 +172,7 @@ def basis_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
     return sums
 
 
-def sigma_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+def sigma_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
     """Sum the loss at the first point, and the rows times their products with all other columns of the weights.
 
     So the sums hold Sigma V for the columns V: ``cross`` is ``sum_i s_i x_i (x_i^T V + v_0)`` and ``slopes`` is
@@ -216,17 +216,17 @@ def _reduced(
         return BlockSums.of(total, lane, ledger)
 
 
-def _zero_points(width: int, points: Points, job: PointJob) -> PointMoments:
+def _zero_points(width: int, points: StackedWeights, job: PointJob) -> PointMoments:
     n_columns = points.weights.shape[1]
     p = n_columns // job.n_outputs
-    zero = Moments.zero(width, n_columns - points.bare * job.n_outputs, with_gram=False)
+    zero = Moments.zero(width, n_columns - points.losses_only * job.n_outputs, with_gram=False)
     own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
     return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(job.folds)})
 
 
 def _add_points(
     job: PointJob,
-    points: Points,
+    points: StackedWeights,
     fold: int,
     features: Rows,
     y: Any,
@@ -241,11 +241,11 @@ def _add_points(
     for point in range(len(moments.losses)):
         own = slice(point * job.n_outputs, (point + 1) * job.n_outputs)
         here = slopes_of(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
-        if points.held and points.held[point] == fold:
+        if points.held_out and points.held_out[point] == fold:
             moments.held_losses[point] += here.loss_sum
             moments.wrong[point] += here.errors
         else:
-            _write(here.values, slopes, point - points.bare)
+            _write(here.values, slopes, point - points.losses_only)
             moments.losses[point] += here.loss_sum
         if point == 0:
             _add_totals(here, len(scores), moments)

@@ -39,7 +39,7 @@ from distls.workers.least_squares.multi_point_task import (
     SCORES,
     PointJob,
     PointMoments,
-    Points,
+    StackedWeights,
     point_lane,
     sigma_lane,
     warm_up_products,
@@ -184,10 +184,12 @@ class Proximal(Solver[ProximalState]):
             class_weight=self._reader.class_weight,
         )
 
-    def _points(self, thetas: list[Array]) -> Points:
+    def _points(self, thetas: list[Array]) -> StackedWeights:
         flat = np.concatenate(thetas, axis=1) if len(thetas) > 1 else thetas[0]
         intercept = flat[0].copy() if self._first else np.zeros(flat.shape[1])
-        return Points(np.ascontiguousarray(flat[self._first :]), intercept, bare=len(thetas) - 1)
+        return StackedWeights(
+            np.ascontiguousarray(flat[self._first :]), intercept, losses_only=len(thetas) - 1
+        )
 
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         thetas = [state.candidate, state.ahead] if state.ahead.size else [state.candidate]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.problem import Problem
-from distls.solvers.least_squares.accelerated_steps import next_momentum
+from distls.solvers.momentum import next_momentum
 from distls.solvers.solver import State
 from distls.workers.penalties.registry import prox_rows
 
@@ -229,4 +229,4 @@ def diverged(state: ProximalState) -> ProximalState:
 
 def _after(t: float) -> float:
     """Return Nesterov's t after t."""
-    return float(next_momentum(np.array(t)))
+    return next_momentum(t)

@@ -25,7 +25,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features.fitted_designs import DesignState, OneBlock
-from distls.solvers.least_squares.curvature import Metric, assemble
+from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, ParameterError
@@ -244,13 +244,12 @@ class Cls:
 
     def fits(self, state: ClsState) -> bool:
         """See `Solver.fits`."""
-        n, first = state.round, self.init()
-        pairs = (
-            (state.fits, first.fits),
-            (state.intercepts, first.intercepts),
-            (state.calibrations, first.calibrations),
+        width, k = self._block.width, self.problem.shape[1]
+        return (
+            state.fits.shape == (state.round, width, k)
+            and state.intercepts.shape == (state.round, k)
+            and state.calibrations.shape == (state.round, len(self.powers) * k, k)
         )
-        return all(array.shape == (n, *wanted.shape[1:]) for array, wanted in pairs)
 
     def probe(self, block: int) -> None:
         """Do the first read of one partition in this process and forget it: what `plan` times."""
@@ -266,7 +265,7 @@ class Cls:
         intercept, design = self.problem.fit_intercept, state.design
         with single_threaded_blas():
             if self._metric is None:
-                sigma = assemble(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
+                sigma = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
                 eps = float(np.finfo(self.problem.dtype).eps)
                 self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept, eps=eps)
             slopes = [sums.slopes[None]] if intercept else []
@@ -285,7 +284,7 @@ class Cls:
         As the identity, which G contains, plus the fit of what it leaves: where G is nearly singular (the predictions
         of a row sum to one) directions are left out of that, and the error still cannot rise.
         """
-        gram = assemble(sums.gram, sums.sums, sums.weight_sum, intercept=False)
+        gram = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=False)
         with single_threaded_blas():
             correction = -_solve_in_span(gram, sums.cross / sums.weight_sum)
         first, k = self.powers.index(1), correction.shape[1]

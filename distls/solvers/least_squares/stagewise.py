@@ -19,8 +19,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features import generators
-from distls.solvers.least_squares import curvature
-from distls.solvers.least_squares.curvature import Metric
+from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.least_squares.stagewise_state import (
     StagewiseState,
     append_block,
@@ -324,7 +323,7 @@ class Stagewise:
         return state.stage % self.params["stages"] == 0
 
     def _sigma(self, sums: Moments) -> Array:
-        return curvature.assemble(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
+        return second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
 
     def _gradient(self, sums: Moments) -> Array:
         """Return the mean slopes times the features, shape (m, k), the intercept's in front."""

@@ -58,7 +58,7 @@ class StagewiseState(DesignState):
     inner : int
         Rounds done of the stage under way, where a stage takes several; the arrays that follow are its own.
     sigma : float64 array of shape (m, m)
-        As `distls.solvers.least_squares.curvature.assemble` returns it: with an intercept, the
+        As `distls.solvers.least_squares.metric.second_moments` returns it: with an intercept, the
         constant column is the first.
     iterate : float64 array of shape (m, k)
         Weights, the intercept in front where there is one.

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from distls.workers.linear_algebra.packed_triangle import unpacked
+from distls.workers.linear_algebra.shifted_solve import Shifted
 
-__all__ = ["Metric", "assemble"]
+__all__ = ["Metric", "PathMetric", "second_moments"]
 
 Array = NDArray[np.float64]
 
@@ -26,7 +27,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _NOISE = 10.0
 
 
-def assemble(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) -> Array:
+def second_moments(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) -> Array:
     """Return Sigma, both triangles, from sums over rows.
 
     Parameters
@@ -226,6 +227,50 @@ class Metric:
         return _Factor(
             np.ascontiguousarray(vectors[:, kept]), 1.0 / np.sqrt(values[kept]), int(np.sum(~kept))
         )
+
+
+class PathMetric:
+    """L Sigma + alpha P for any L and alpha, of several fits at once.
+
+    Parameters
+    ----------
+    sigma : float64 array of shape (m, m)
+        From `second_moments`.
+    intercept : bool
+        The first column is the constant one, which alpha does not penalise.
+    eps : float
+        Relative rounding error of Sigma's elements. Where alpha is lost in it, a larger one takes its place, in the
+        metric alone: that makes steps shorter along what the rows hardly vary in.
+    """
+
+    def __init__(self, sigma: Array, *, intercept: bool, eps: float) -> None:
+        self._first = int(intercept)
+        self._mean = sigma[:1, self._first :][: self._first]
+        covariance = sigma[self._first :, self._first :] - self._mean.T @ self._mean
+        self._shifted = Shifted(covariance, eps)
+
+    def steps(self, gradients: Array, lipschitz: Array, alphas: Array) -> Array:
+        """Return ``(L Sigma + alpha P)^-1 @ gradient`` for r fits.
+
+        Parameters
+        ----------
+        gradients : float64 array of shape (m, r, k)
+        lipschitz, alphas : float64 arrays of shape (r,)
+        """
+        m, r, k = gradients.shape
+        first = gradients[: self._first]
+        # the constant column is eliminated: what remains is L times the covariances, and alpha
+        centred = gradients[self._first :] - np.tensordot(self._mean.T, first, 1)
+        inner = self._shifted.inside(centred.reshape(m - self._first, r * k)).reshape(centred.shape)
+        shifts = alphas / lipschitz
+        for shift in np.unique(shifts):
+            own = shifts == shift
+            columns = inner[:, own]
+            solved = self._shifted.solve_inside(columns.reshape(len(inner), -1), float(shift))
+            inner[:, own] = solved.reshape(columns.shape)
+        rest = self._shifted.outside(inner.reshape(len(inner), r * k)).reshape(inner.shape)
+        scaled = np.concatenate([first - np.tensordot(self._mean, rest, 1), rest])
+        return np.asarray(scaled / lipschitz[:, None])
 
 
 def _cholesky(matrix: Array) -> tuple[Array, int]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distls.solvers.least_squares.curvature import Metric, assemble
-from distls.solvers.least_squares.gls_path import PathMetric
+from distls.solvers.least_squares.metric import Metric, PathMetric, second_moments
 from distls.workers.linear_algebra.packed_triangle import packed
 
 
@@ -26,7 +25,7 @@ def _in_basis(x: np.ndarray, metric: Metric, alpha: float, *, intercept: bool) -
 
 
 def _metric(x: np.ndarray, alpha: float, *, intercept: bool) -> Metric:
-    sigma = assemble(packed(x.T @ x), x.sum(axis=0), len(x), intercept=intercept)
+    sigma = second_moments(packed(x.T @ x), x.sum(axis=0), len(x), intercept=intercept)
     return Metric.scaled(sigma, alpha, intercept=intercept)
 
 
@@ -34,7 +33,7 @@ def _metric(x: np.ndarray, alpha: float, *, intercept: bool) -> Metric:
 def test_sigma_is_the_mean_of_the_outer_products_constant_column_first(intercept: bool) -> None:
     x = np.random.default_rng(0).standard_normal((50, 4))
     s = np.random.default_rng(1).uniform(0.5, 2, 50)
-    sigma = assemble(packed((x * s[:, None]).T @ x), s @ x, s.sum(), intercept=intercept)
+    sigma = second_moments(packed((x * s[:, None]).T @ x), s @ x, s.sum(), intercept=intercept)
     z = np.hstack([np.ones((50, 1)), x]) if intercept else x
     np.testing.assert_allclose(sigma, (z * s[:, None]).T @ z / s.sum(), rtol=1e-13)
 
@@ -169,7 +168,7 @@ def test_zero_columns_alone_leave_the_rest_sound() -> None:
 @pytest.mark.parametrize("intercept", [False, True])
 def test_a_paths_steps_solve_in_the_metric_of_each_fit(intercept: bool) -> None:
     x = np.random.default_rng(0).standard_normal((90, 60)) + 2.0
-    sigma = assemble(packed(x.T @ x), x.sum(axis=0), 90.0, intercept=intercept)
+    sigma = second_moments(packed(x.T @ x), x.sum(axis=0), 90.0, intercept=intercept)
     metric = PathMetric(sigma, intercept=intercept, eps=2.0**-52)
     g = np.random.default_rng(1).standard_normal((60 + intercept, 4, 2))
     lipschitz, alphas = np.array([0.5, 0.25, 0.5, 1.0]), np.array([0.1, 0.05, 3.0, 0.1])
