@@ -17,6 +17,7 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
+from distls.solvers.coordinate_descent.bcd_round import Round
 from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -269,10 +270,8 @@ def test_damaged_state_is_made_anew(small, tmp_path):
 
 def test_a_rise_is_an_error(small, monkeypatch):
     dataset, _, _ = small
-    from distls.solvers.coordinate_descent import bcd as module
-
-    honest = module._Round._value
-    monkeypatch.setattr(module._Round, "_value", lambda self, *given: honest(self, *given) - 1.0)
+    honest = Round._value
+    monkeypatch.setattr(Round, "_value", lambda self, *given: honest(self, *given) - 1.0)
     with pytest.raises(DistlsError, match=r"round 1: the objective rose from 2 to "):
         fit("bcd", dataset, params={"alpha": 100.0}, passes=2)
 
