@@ -50,7 +50,7 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
         raise FormatError(f"{where}: not written by distls (loss {model.loss!r} of {model.target} targets)")
     if model.recipe:
         with making_sense(where):
-            _check_weights(model, convert_json(model.recipe, _Recipe))
+            _check_weights(model, convert_json(model.recipe, _Recipe, "its recipe"))
     return model
 
 
@@ -58,7 +58,7 @@ def _check_weights(model: LinearModel, recipe: _Recipe) -> None:
     """Refuse weights that are not as many as the blocks of features and the calibration of a recipe need."""
     if recipe.rows and (recipe.features is None or recipe.calibration):
         raise ValueError("rows beside no blocks of features")
-    designs = [Design()] if recipe.features is None else design_of(recipe.features, model.arrays)
+    designs = _designs(model, recipe)
     if recipe.calibration and len(designs) != 1:
         raise ValueError(f"a calibration of {len(designs)} blocks")
     designs = [Design()] * recipe.rows + designs
@@ -66,6 +66,13 @@ def _check_weights(model: LinearModel, recipe: _Recipe) -> None:
     columns = _calibrated_columns(model, recipe.calibration) if recipe.calibration else model.n_outputs
     if model.weights.shape != (width, columns) or not all(d.takes(model.n_features) for d in designs):
         raise ValueError("weights that do not fit the recipe")
+
+
+def _designs(model: LinearModel, recipe: _Recipe) -> list[Design]:
+    try:
+        return [Design()] if recipe.features is None else design_of(recipe.features, model.arrays)
+    except FormatError as error:  # does not know where the model is
+        raise ValueError(str(error)) from None
 
 
 def _calibrated_columns(model: LinearModel, calibration: _Calibration) -> int:

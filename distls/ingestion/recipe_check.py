@@ -55,7 +55,8 @@ def check_transforms(
     ------
     ValueError
     """
-    steps = convert_json(transforms, list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount])
+    kinds_of_steps = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount]
+    steps = convert_json(transforms, kinds_of_steps, "transforms")
     kinds = [type(step) for step in steps]
     if any(kinds.count(kind) > 1 for kind in (_MinCount, *_FITTED)):
         raise ValueError("a transform that is fitted once is there twice")
@@ -145,8 +146,8 @@ def check_source(source: Mapping[str, Any]) -> None:
     ------
     ValueError
     """
-    own = convert_json(source, _Source)
+    own = convert_json(source, _Source, "its source")
     # what has features of its own is read as a table, whatever it calls itself
     kind = _Table if "features" in own.recipe else _RECIPES.get(own.format)
     if kind is not None:
-        convert_json(own.recipe, kind)
+        convert_json(own.recipe, kind, "its source recipe")

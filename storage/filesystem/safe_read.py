@@ -304,8 +304,8 @@ def _finite(text: str) -> float:
     return value
 
 
-def convert_json(value: object, kind: type[T]) -> T:
-    """Return a value that `parse_json` has decoded as one of type `kind`.
+def convert_json(value: object, kind: type[T], name: str = "") -> T:
+    """Return a value that `parse_json` has decoded as one of type `kind`; `name` says in messages what it is.
 
     Raises
     ------
@@ -315,7 +315,7 @@ def convert_json(value: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.MsgspecError as error:  # no ValueError before msgspec 0.21
-        raise ValueError(_one_line(error)) from None
+        raise ValueError(f"{name}: {_one_line(error)}" if name else _one_line(error)) from None
 
 
 def _one_line(error: Exception) -> str:

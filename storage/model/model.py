@@ -254,7 +254,7 @@ def _checked(stored: dict[str, Any], arrays: dict[str, NDArray[Any]], folder: Pl
     try:
         attributes = convert_json(stored, _Attributes)
         if attributes.recipe:
-            convert_json(attributes.recipe, _Recipe)
+            convert_json(attributes.recipe, _Recipe, "its recipe")
     except ValueError as error:
         raise FormatError(f"{folder}: not a model written by distls ({error})") from None
     if len(set(attributes.classes)) != len(attributes.classes):

@@ -328,7 +328,7 @@ def test_models_say_what_they_predict(tmp_path: Path) -> None:
     for changes, why in (
         ({"target": "class"}, "a model of class targets with 0 classes"),
         ({"classes": [0, 1, 2]}, "a model of continuous targets with 3 classes"),
-        ({"target": "rank"}, "Invalid enum value 'rank' - at `$.target`"),
+        ({"target": "rank"}, "not a model written by distls (Invalid enum value 'rank' - at `$.target`)"),
     ):
         save_model(tmp_path / "bad", replace(model, **changes))
         with pytest.raises(FormatError) as caught:

@@ -151,11 +151,11 @@ def test_arrays_that_do_not_fit(tmp_path, kind):
         ({"n_features": -1}, "Expected `int` >= 0 - at `$.n_features`"),
         ({"n_features": 2**40}, "Expected `int` <= 4294967296 - at `$.n_features`"),
         ({"n_features": 9.0}, "Expected `int | null`, got `float` - at `$.n_features`"),
-        ({"recipe": {"features": {}}}, "Object missing required field `n_features`"),
-        ({"recipe": {"n_features": True}}, "Expected `int`, got `bool` - at `$.n_features`"),
+        ({"recipe": {"features": {}}}, "its recipe: Object missing required field `n_features`"),
+        ({"recipe": {"n_features": True}}, "its recipe: Expected `int`, got `bool` - at `$.n_features`"),
         (
             {"recipe": {"n_features": 1, "calibration": []}},
-            "Expected `object`, got `array` - at `$.calibration`",
+            "its recipe: Expected `object`, got `array` - at `$.calibration`",
         ),
     ],
 )
