@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +25,20 @@ settings.register_profile("repeatable", derandomize=True, **UNTIMED)
 settings.register_profile("explore", **UNTIMED)
 settings.load_profile("repeatable")
 
+_STARTED = time.monotonic()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that runs the slow lane too."""
     parser.addoption("--run-slow", action="store_true", help="run the slow lane too: tests/slow_lane.py")
+    parser.addoption("--slow-seconds", type=float, help="begin no test of the slow lane later than this")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of the slow lane when its time is over."""
+    seconds = item.config.getoption("--slow-seconds")
+    if seconds is not None and item.get_closest_marker("slow") and time.monotonic() - _STARTED > seconds:
+        pytest.skip("no time left; `pytest --run-slow` without --slow-seconds runs it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

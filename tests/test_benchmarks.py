@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import endurance, gram, kernels, peers, real, scale, simulation, table
+from benchmarks import endurance, gram, kernels, peers, real, scale, simulation, table, tables
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.ingestion import ingest
 from distls.synthetic.generation import generate
@@ -49,6 +49,14 @@ def test_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sparse = gram.main(["--tiny", "--repeats", "1", "--sparse"])["sparse"]
     assert [row["per_row"] for row in sparse] == [2, 8]
     assert all(row["break_even"] > 0 for row in sparse)
+
+
+def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = tables.main(["--tiny", "--repeats", "1", "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == report
+    assert [row["table"] for row in report["results"]] == [shape.name for shape in tables.SHAPES]
+    assert all(row[way] > 0 for row in report["results"] for way in tables.WAYS)
+    assert capsys.readouterr().out.count("\n") == 1 + len(report["results"])
 
 
 @pytest.fixture

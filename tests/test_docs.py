@@ -21,7 +21,7 @@ from distls.planning.cluster_plan import ClusterPlan
 from distls.solvers.solver import RoundReport, Status
 from distls.storage.dataset.dataset import open_dataset
 from distls.workers.runtime.rng import Purpose
-from distls.workers.synthetic.generators import KINDS
+from distls.workers.synthetic.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (".ci", "benchmarks", "deploy", "distls", "docs", "storage", "tests", "workers")

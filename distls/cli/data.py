@@ -121,7 +121,7 @@ def generate(kind: str, dataset: Place, quiet: bool, debug: bool, **options: Any
     """Write a synthetic data set of a paper's shape, and its test set DATASET-test."""
     from distls.cli.progress import work_progress
     from distls.synthetic.generation import generate as run_generate
-    from distls.workers.synthetic.generators import kind_named
+    from distls.workers.synthetic.kinds import kind_named
 
     kind_named(kind)
     cluster = cluster_of(options, debug)
@@ -166,7 +166,7 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
 @debug_option
 def info(path: Place, as_json: bool, debug: bool) -> None:
     """Describe a data set, a run or a model."""
-    from distls.cli.report import describe
+    from distls.cli.describe import describe
 
     described = describe(path)
     if as_json:

@@ -5,21 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from distls.evaluation.metrics import AnyEvaluation, LabelEvaluation, RegressionEvaluation
 from distls.execution.memory_budget import human
 from distls.memory_plan import Plan
 from distls.storage.dataset.column_shards import ColumnShards
-from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
-from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
-from distls.storage.errors import FormatError
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense
-from distls.storage.model.model import LinearModel, load_model, used_rows
 from distls.training.callbacks import judged_text
 from distls.training.fitting import FitResult
-from distls.training.run_folder import Run, is_run
+from distls.training.run_folder import Run
 
 if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan
@@ -28,7 +23,6 @@ __all__ = [
     "cluster_plan_lines",
     "columns_line",
     "dataset_line",
-    "describe",
     "evaluation_lines",
     "plan_lines",
     "result_lines",
@@ -36,8 +30,6 @@ __all__ = [
 ]
 
 _SHOWN_CLASSES = 20
-_SHOWN_NAMES = 20
-_SHOWN_FEATURES = 10
 
 
 def dataset_line(dataset: Dataset) -> str:
@@ -60,144 +52,6 @@ def columns_line(shards: ColumnShards) -> str:
         f"{shards.path}: {len(shards)} column shards of at most {human(int(shards.decoded_bytes.max(initial=0)))}, "
         f"{human(int(shards.stored_bytes.sum()))} stored"
     )
-
-
-def describe(path: str | Place) -> dict[str, Any]:
-    """Return what ``info --json`` prints of a dataset, a run or a model.
-
-    Raises
-    ------
-    FormatError
-        The path is none of these.
-    """
-    path = place_of(path)
-    if is_run(path):
-        with making_sense(str(path)):
-            return _describe_run(Run.open(path))
-    if not path.exists():
-        raise FormatError(f"{path}: no such data set, run or model")
-    if is_dataset(path) or not (path / "bundle.json").exists():
-        try:
-            return _describe_dataset(open_dataset(path))
-        except FormatError as error:
-            if not is_dataset(path) and "version" not in str(error):
-                raise FormatError(f"{path}: not a data set, run or model of distls") from None
-            raise
-    return _describe_model(load_model(path))
-
-
-def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
-    meta = dataset.meta.to_json()
-    first = ("n_rows", "n_features", "nnz", "classes")
-    return {
-        "kind": "dataset",
-        **{name: meta[name] for name in first},
-        "partitions": len(dataset),
-        "fingerprint": dataset.fingerprint,
-        "stored_bytes": int(dataset.stored_bytes.sum()),
-        "decoded_bytes": int(dataset.decoded_bytes.sum()),
-        **_columns(dataset),
-        **_names(dataset),
-        **{name: value for name, value in meta.items() if name not in first},
-    }
-
-
-def _columns(dataset: Dataset) -> dict[str, Any]:
-    """Return what the column shards are, where there are some."""
-    shards = dataset.columns
-    if shards is None:
-        return {}
-    return {
-        "columns": {
-            "shards": len(shards),
-            "shard_size": shards.shard_size,
-            "stored_bytes": int(shards.stored_bytes.sum()),
-            "decoded_bytes": int(shards.decoded_bytes.sum()),
-            "codec": shards.codec,
-            "digest": shards.digest,
-        }
-    }
-
-
-def _names(dataset: Dataset) -> dict[str, Any]:
-    """Return how many features have names, and the first of them, where they have."""
-    names = dataset.feature_names()
-    return {} if names is None else {"feature_names": {"count": len(names), "first": names[:_SHOWN_NAMES]}}
-
-
-def _describe_run(run: Run) -> dict[str, Any]:
-    config, status = run.config, run.status
-    params = status.get("selected") or config["grid"][0]
-    return {
-        "kind": "run",
-        "method": config["method"],
-        "params": params,
-        "status": status["status"],
-        "passes": status["passes"],
-        "seconds": status["seconds"],
-        "objective": status.get("objective"),
-        "certificate": status.get("certificate") or {"kind": "none", "value": None},
-        "dataset": config["dataset"],
-        "dataset_fingerprint": config["dataset_fingerprint"],
-        "weights_sha256": status.get("weights_sha256"),
-        "seed": config["seed"],
-        **_used_features(run),
-        **{
-            name: status[name]
-            for name in (
-                "eval_error",
-                "eval_mse",
-                "select_error",
-                "select_mse",
-                "averaging",
-                "children",
-                "notes",
-            )
-            if name in status
-        },
-    }
-
-
-def _describe_model(model: LinearModel) -> dict[str, Any]:
-    return {
-        "kind": "model",
-        "method": model.method,
-        "loss": model.loss,
-        "params": model.params,
-        "target": model.target,
-        "n_features": model.n_features,
-        "classes": model.classes,
-        "dtype": model.weights.dtype.name,
-        "transforms": model.transforms,
-        "source": model.source,
-        "dataset_fingerprint": model.dataset_fingerprint,
-        "weights_sha256": model.sha256,
-        **_top_features(model),
-    }
-
-
-def _used_features(run: Run) -> dict[str, Any]:
-    """Return what the run's model uses, where it has published one."""
-    return _top_features(load_model(run.path)) if (run.path / "model").is_dir() else {}
-
-
-def _top_features(model: LinearModel) -> dict[str, Any]:
-    """Return how many features a linear model uses, and of the first classes those with the largest weights."""
-    if model.recipe:
-        return {}
-    names = unpack_names(model.features, "the model") if set(NAME_ARRAYS) <= set(model.features) else None
-    if names is not None and len(names) != model.n_features:
-        raise FormatError(
-            f"the model: {len(names)} names of {model.n_features} features; not written by distls"
-        )
-    top = {}
-    for k, label in enumerate(model.classes[:_SHOWN_CLASSES]):
-        weights = model.weights[:, k]
-        best = np.argsort(-weights, kind="stable")[:_SHOWN_FEATURES]
-        top[str(label)] = [
-            [int(j) if names is None else names[j], float(weights[j])] for j in best if weights[j] > 0
-        ]
-    return {"non_zero_rows": len(used_rows(model.weights)), "top_features": top}
 
 
 def plan_lines(plan: Plan) -> list[str]:

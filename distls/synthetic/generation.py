@@ -17,7 +17,7 @@ from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.rows import DenseRows, Partition
-from distls.workers.synthetic.generators import KINDS, Kind, generate_rows, kind_named
+from distls.workers.synthetic.kinds import KINDS, Kind, generate_rows, kind_named
 
 __all__ = ["generate"]
 
@@ -69,7 +69,7 @@ def generate(
     Parameters
     ----------
     kind : str
-        See `distls.workers.synthetic.generators.KINDS`.
+        See `distls.workers.synthetic.kinds.KINDS`.
     dataset : path
     rows : int, optional
         Training rows; default the paper's. Fewer rows are a prefix of more. The test set is always the paper's.

@@ -7,11 +7,13 @@ it makes a new entry, an edit elsewhere none, and two installations of the same 
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +28,9 @@ __all__ = ["KernelCache", "cache_folder", "kernel_folder", "source_digest"]
 
 # What a kernel's file imports from this package: the two folders whose files are compiled into kernels.
 _IMPORT = re.compile(rb"^\s*from (distls\.(?:workers|storage)[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+# The slowest kernel takes some ten seconds of a core of its own.
+_LONGEST_COMPILATION = 60.0
+_POLL_SECONDS = 0.05
 _WORD = re.compile(rb"\w+")
 _FOLDERS = {
     "distls.storage": Path(__file__).resolve().parents[2] / "storage",
@@ -90,7 +95,31 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         self._cache_file = IndexDataCacheFile(
             cache_path=folder, filename_base=self._impl.filename_base, source_stamp=digest
         )
+        self._lock_path = os.path.join(folder, f"{self._impl.filename_base}.lock")
+        self._lock: int | None = None
         self.enable()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load a compiled variant; where another process is compiling this kernel, wait for what it makes of it."""
+        found = super().load_overload(sig, target_context)
+        if found is None and self._lock is None:
+            self._lock = _lock(self._lock_path)
+            found = super().load_overload(sig, target_context)
+            if found is not None:
+                self._unlock()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a compiled variant, for those who wait too."""
+        try:
+            super().save_overload(sig, data)
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """Add the sources of classes that are not ours: a loss or penalty registered from outside."""
@@ -126,6 +155,31 @@ class _Locator:
 
     def get_disambiguator(self) -> str:
         return self._digest
+
+
+def _lock(path: str) -> int | None:
+    """Return a descriptor that holds the lock on a kernel; None where it cannot be had, and all compile for themselves.
+
+    A process that ends lets it go. One whose compilation fails may keep it, so nobody waits for ever.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    deadline = time.monotonic() + _LONGEST_COMPILATION
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+                continue
+        except OSError:  # a file system without locks
+            pass
+        else:
+            return descriptor
+        os.close(descriptor)
+        return None
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,19 +119,16 @@ class _ColumnReader(RowReader):
 
     def make_room(self) -> None:
         """Stop collecting the values of columns that have too many, or let there be more words."""
-        full = [column for column, limit in self.limits.items() if self._count(column) > limit]
-        for column in full:
-            self._note_word(column)
+        entries = self.table.by_column()
+        for column in [c for c, limit in self.limits.items() if len(entries.get(c, ())) > limit]:
+            self._note_word(column, entries[column])
             # its values are of no use any more, but for a word
             self.columns[column, 0] = Kind.SKIP if column in self.words else Kind.CHECK
             del self.limits[column]
         super().make_room()
 
-    def _count(self, column: int) -> int:
-        return len(list(self.table.column(column)))
-
-    def _note_word(self, column: int) -> None:
-        for entry in self.table.column(column):
+    def _note_word(self, column: int, entries: Iterable[int]) -> None:
+        for entry in entries:
             text = self._text(column, entry)
             if is_word(text):
                 self.words[column] = (int(self.table.words.lines[entry]), text)
@@ -145,17 +142,18 @@ class _ColumnReader(RowReader):
             name, shown = quoted(self.options.columns[column].encode()), quoted(self.table.raw(entry))
             raise BadInputError(f"{where}: column {name}: {shown}: a category must be UTF-8 text") from None
 
-    def _values(self, column: int) -> list[str]:
-        values = {self._text(column, entry) for entry in self.table.column(column)}
+    def _values(self, column: int, entries: Iterable[int]) -> list[str]:
+        values = {self._text(column, entry) for entry in entries}
         # a missing value is what is read in its place
         return sorted(values | {self.options.na} if self.columns[column, 2] else values)
 
     def result(self) -> dict[str, Any]:
         """Return what `survey_item` returns."""
+        entries = self.table.by_column()
         collected = np.flatnonzero(self.columns[:, 0] == Kind.COLLECT).tolist()
         for column in collected:
-            self._note_word(column)
-        values = {column: self._values(column) for column in collected}
+            self._note_word(column, entries.get(column, ()))
+        values = {column: self._values(column, entries.get(column, ())) for column in collected}
         return {
             "lines": int(self.state[State.LINE]),
             "words": [[column, *self.words[column]] for column in sorted(self.words)],

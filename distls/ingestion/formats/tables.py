@@ -162,9 +162,10 @@ def choose_columns(names: Sequence[str], words: Iterable[str], path: str, option
     ignored = [find("ignore_columns", name) for name in options.ignore_columns]
     declared = [find("categorical", name) for name in options.categorical]
     _check_purposes({"label_column": [label], "weight_column": [weight], "ignore_columns": ignored})
-    others = [name for name in names if name not in {label, weight, *ignored}]
+    no_features = {label, weight, *ignored}
+    others = [name for name in names if name not in no_features]
     for name in declared:
-        if name not in others:
+        if name in no_features:
             raise ParameterError(f'categorical: column "{name}" is not a feature')
     if not others:
         raise ParameterError(f"{path}: no column is left for features")
@@ -192,10 +193,11 @@ class ColumnFinder:
     def __init__(self, names: Sequence[str], path: str) -> None:
         self.names = names
         self.path = path
+        self._known = frozenset(names)
 
     def __call__(self, option: str, wanted: str | int) -> str:
         """Return the name of the column that `option` wants."""
-        if wanted in self.names:
+        if wanted in self._known:
             return str(wanted)
         position = -1 if wanted == "last" else _position(wanted)
         if position is None or not -len(self.names) <= position < len(self.names):
@@ -295,7 +297,8 @@ def like_columns(
     needed = {name for feature in features for name in (feature.name, feature.indices) if name}
     for name in needed - {*names} or needed & ignored:
         raise MismatchError(f'{path}: no column "{name}", which is a feature of {like.path}')
-    extra = [name for name in names if name not in {*needed, *ignored, label, weight, *recipe["columns"]}]
+    known = {*needed, *ignored, label, weight, *recipe["columns"]}
+    extra = [name for name in names if name not in known]
     if extra:
         raise MismatchError(
             f'{path}: column "{extra[0]}" is none of {like.path}; --ignore-columns leaves it out'

@@ -10,7 +10,7 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import StandardScaler, normalize
 
-from distls.cli.report import describe
+from distls.cli.describe import describe
 from distls.evaluation.evaluate import evaluate
 from distls.ingestion import ingest
 from distls.storage.dataset.dataset import open_dataset

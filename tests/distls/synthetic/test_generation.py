@@ -13,7 +13,7 @@ from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.rows import DenseRows
 from distls.synthetic.generation import generate
 from distls.training.fitting import fit
-from distls.workers.synthetic.generators import KINDS, generate_rows
+from distls.workers.synthetic.kinds import KINDS, generate_rows
 
 
 def _dense(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:

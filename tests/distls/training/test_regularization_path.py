@@ -11,7 +11,8 @@ import pytest
 from contract import StopAfter
 from helpers import labelled_rows, write_dataset
 
-from distls.cli.report import describe, run_lines
+from distls.cli.describe import describe
+from distls.cli.report import run_lines
 from distls.columns.sharding import add_columns
 from distls.evaluation.evaluate import evaluate
 from distls.storage.dataset.dataset import Dataset

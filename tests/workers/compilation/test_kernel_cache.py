@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from distls.workers.compilation import kernel_cache
 from distls.workers.compilation.kernel_cache import cache_folder
 
 REMEDY = "compiled kernels are not kept; set NUMBA_CACHE_DIR to a folder of your own"
@@ -48,6 +49,59 @@ def test_a_home_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
         assert cache_folder("numba-1") is None
     assert [str(each.message) for each in told] == [f"other users can write to {folder}; {REMEDY}"]
     assert list(folder.iterdir()) == []
+
+
+COUNT = (
+    "import numpy as np\n"
+    "from distls.workers.synthetic.sampling_kernels import alias_cells\n"
+    "alias_cells(np.array([1, 3]))\n"
+    "print(sum(alias_cells.stats.cache_misses.values()))\n"
+)
+
+
+def test_processes_that_start_together_compile_once() -> None:
+    started = [subprocess.Popen([sys.executable, "-c", COUNT], stdout=subprocess.PIPE) for _ in range(3)]
+    compiled = [int(process.communicate()[0]) for process in started]
+    assert sum(compiled) == 1
+
+
+def test_a_lock_that_is_never_let_go_delays_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_cache, "_LONGEST_COMPILATION", 0.1)
+    held = kernel_cache._lock(str(tmp_path / "kernel.lock"))
+    assert held is not None
+    assert kernel_cache._lock(str(tmp_path / "kernel.lock")) is None
+    os.close(held)
+    again = kernel_cache._lock(str(tmp_path / "kernel.lock"))
+    assert again is not None
+    os.close(again)
+
+
+def test_an_edit_changes_the_digest_of_what_imports_it_alone(tmp_path: Path) -> None:
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage" / "rows.py").write_text("ROWS = 1\n")
+    for name, text in (
+        ("one", "from distls.storage import rows\n"),
+        ("two", "from distls.workers.one import (\n    X,\n)\n"),
+        ("three", "import math\n"),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+
+    def digests() -> dict[str, str]:
+        program = (
+            "import sys\nfrom pathlib import Path\nfrom distls.workers.compilation import kernel_cache as c\n"
+            f"c._FOLDERS.update({{'distls.workers': Path({str(tmp_path)!r}), "
+            f"'distls.storage': Path({str(tmp_path / 'storage')!r})}})\n"
+            f"print(*(c.source_digest({str(tmp_path)!r} + f'/{{n}}.py') for n in ('one', 'two', 'three')))"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        return dict(zip(("one", "two", "three"), done.stdout.split(), strict=True))
+
+    before = digests()
+    (tmp_path / "storage" / "rows.py").write_text("ROWS = 2\n")
+    after = digests()
+    assert {name for name in before if before[name] != after[name]} == {"one", "two"}
 
 
 class Planted:

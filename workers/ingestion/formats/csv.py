@@ -24,10 +24,13 @@ from distls.workers.ingestion.parsing.csv_kernels import (
     FEATURES,
     LABEL,
     WEIGHT,
+    Answers,
     Code,
     Kind,
     Mode,
     Records,
+    Rules,
+    Slots,
     State,
     parse_rows,
 )
@@ -74,6 +77,8 @@ class RowReader:
         From a line of the item (0-based) to ``FILE:LINE``; called for errors only.
     n_slots : int
         Of a row's scratch.
+    n_extra : int
+        Words that a record reserves.
     """
 
     def __init__(
@@ -84,21 +89,22 @@ class RowReader:
         progress: Progress,
         locate: Callable[[int], str],
         n_slots: int = FEATURES,
+        n_extra: int = 0,
     ) -> None:
         self.options = options
+        na = float(options.na) if options.na else math.nan
+        # a member of Mode is a type of its own to numba: the kernel would be compiled once more
+        self.rules = Rules(ord(options.separator), int(mode), na, n_extra)
         self.columns = columns
-        self.mode = mode
         self.progress = progress
         self.locate = locate
-        self.n_extra = 0
         self.state = np.zeros(State.SIZE, dtype=np.int64)
         self.state[State.LINE] = progress.lines
         self.table = WordTable()
         self.label_words: dict[float, str] = {}
-        self.slot_index, self.slot_value = np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots)
+        self.slots = Slots(np.zeros(n_slots, dtype=np.int64), np.zeros(n_slots))
+        self.answers = Answers(np.zeros(64, dtype=np.int64), np.zeros(64))
         self.records = records_in(BufferPool(), 64)
-        self._na = float(options.na) if options.na else math.nan
-        self._asked, self._answers = np.zeros(64, dtype=np.int64), np.zeros(64)
 
     def begin(self, block: TextBlock) -> None:
         """Go to the block's first row."""
@@ -133,16 +139,11 @@ class RowReader:
         return parse_rows(
             block.text,
             block.size,
-            ord(self.options.separator),
-            self.mode,
-            self._na,
-            self.n_extra,
+            self.rules,
             self.columns,
             self.table.words,
-            self._asked,
-            self._answers,
-            self.slot_index,
-            self.slot_value,
+            self.answers,
+            self.slots,
             self.records,
             self.state,
         )
@@ -163,9 +164,10 @@ class RowReader:
 
     def _add_answer(self, value: float) -> None:
         n = int(self.state[State.ANSWERS])
-        if n == len(self._answers):
-            self._asked, self._answers = np.resize(self._asked, 2 * n), np.resize(self._answers, 2 * n)
-        self._asked[n], self._answers[n] = self.state[State.START], value
+        if n == len(self.answers.values):
+            starts, values = self.answers
+            self.answers = Answers(np.resize(starts, 2 * n), np.resize(values, 2 * n))
+        self.answers.starts[n], self.answers.values[n] = self.state[State.START], value
         self.state[State.ANSWERS] = n + 1
 
     def _name_labels(self, text: NDArray[np.uint8]) -> None:
@@ -272,11 +274,10 @@ class DelimitedParser(RowReader):
         }
         mode = sum(int(bit) for bit, given in bits.items() if given)
         columns = _kernel_columns(options)
-        super().__init__(options, columns, mode, progress, locate, FEATURES + len(options.features))
-        self.slot_index[FEATURES:] = first_columns(options.features)[:-1]
-        self.slot_value[WEIGHT] = 1.0
+        super().__init__(options, columns, mode, progress, locate, FEATURES + len(options.features), n_extra)
+        self.slots.indices[FEATURES:] = first_columns(options.features)[:-1]
+        self.slots.values[WEIGHT] = 1.0
         self._enter_categories()
-        self.n_extra = n_extra
         self._pool = pool
         self.records = records_in(pool, _BATCH_WORDS)
 

@@ -18,7 +18,14 @@ from distls.workers.ingestion.formats.svmlight import Progress, quoted
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 
-__all__ = ["ParquetHead", "ParquetItem", "parquet_blocks", "read_parquet_head", "survey_parquet"]
+__all__ = [
+    "ParquetHead",
+    "ParquetItem",
+    "parquet_blocks",
+    "read_parquet_head",
+    "record_batch_rows",
+    "survey_parquet",
+]
 
 Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
@@ -216,7 +223,15 @@ def parquet_blocks(
         inside = max(skip - first, 0)
         first += batch.num_rows
         if first > skip:
-            yield _Block(batch.slice(inside), options, item, progress).rows(first - len(batch) + inside)
+            start = first - len(batch) + inside
+            yield record_batch_rows(batch.slice(inside), options, item, progress, start)
+
+
+def record_batch_rows(
+    batch: Any, options: TableOptions, item: ParquetItem, progress: Progress, first_row: int
+) -> RowBlock:
+    """Return the rows of an Arrow record batch; `first_row` is the number of the first in the item."""
+    return _Block(batch, options, item, progress).rows(first_row)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Parse separated text (CSV, TSV) into row records (see kernels/records.py), or survey its columns.
+"""Parse separated text (CSV, TSV) into row records (see `record_kernels`), or survey its columns.
 
 Fields are those of RFC 4180: between quotes, separators are text and a quote is doubled; blanks around a field that
 is not quoted are not part of it. The kernel stops at the first field that it cannot decide on, and
@@ -25,7 +25,7 @@ from distls.workers.ingestion.parsing.word_table_kernels import (
     word_hash,
 )
 
-__all__ = ["FEATURES", "Code", "Kind", "Mode", "Records", "State", "parse_rows"]
+__all__ = ["FEATURES", "Answers", "Code", "Kind", "Mode", "Records", "Rules", "Slots", "State", "parse_rows"]
 
 
 class Kind(IntEnum):
@@ -85,6 +85,54 @@ class State(IntEnum):
     SIZE = 13
 
 
+class Rules(NamedTuple):
+    """How the fields of all rows are read.
+
+    Attributes
+    ----------
+    separator : int
+        A byte.
+    mode : int
+        Bits of Mode.
+    na : float
+        What a missing value becomes; NaN: it is refused.
+    n_extra : int
+        Words that a record reserves for what is known later.
+    """
+
+    separator: int
+    mode: int
+    na: float
+    n_extra: int
+
+
+class Answers(NamedTuple):
+    """What Python has answered about fields of the current row; state[ANSWERS] of them.
+
+    Attributes
+    ----------
+    starts : int64 array, where the fields start in the text
+    values : float64 array
+    """
+
+    starts: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+class Slots(NamedTuple):
+    """A row's scratch: slot LABEL, slot WEIGHT, and from FEATURES on one for each feature column.
+
+    Attributes
+    ----------
+    indices : int64 array of shape (FEATURES + n feature columns,)
+        Features; the parser fills in those of categories.
+    values : float64 array of the same shape
+    """
+
+    indices: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
 class Records(NamedTuple):
     """Where rows go.
 
@@ -104,8 +152,7 @@ class Records(NamedTuple):
     row_weight: NDArray[np.float32]
 
 
-# Slots of a row's scratch: the label, the sample weight, then one a feature column, in the order of the features.
-LABEL, WEIGHT, FEATURES = 0, 1, 2
+LABEL, WEIGHT, FEATURES = 0, 1, 2  # of `Slots`, the features in the order of the records
 
 _NEWLINE, _RETURN, _SPACE, _TAB, _QUOTE = 10, 13, 32, 9, 34
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
@@ -163,13 +210,11 @@ def _is_missing(text: NDArray[np.uint8], start: int, end: int) -> bool:
 
 
 @inlined
-def _answer(
-    state: NDArray[np.int64], asked: NDArray[np.int64], answers: NDArray[np.float64], start: int
-) -> Any:
+def _answer(answers: Answers, n_answers: int, start: int) -> Any:
     """Return (whether there is one, the answer) about the field at `start`."""
-    for k in range(state[State.ANSWERS]):
-        if asked[k] == start:
-            return True, answers[k]
+    for k in range(n_answers):
+        if answers.starts[k] == start:
+            return True, answers.values[k]
     return False, 0.0
 
 
@@ -190,9 +235,8 @@ def _number_in(
     end: int,
     kind: int,
     na: float,
+    answers: Answers,
     state: NDArray[np.int64],
-    asked: NDArray[np.int64],
-    answers: NDArray[np.float64],
 ) -> Any:
     """Return (code, value) of the number in text[start:end]; `na`, NaN for none, is what a missing one becomes."""
     if _is_missing(text, start, end):
@@ -204,7 +248,7 @@ def _number_in(
         return Code.DONE, value
     if number_end != end and kind < Kind.CHECK:
         return Code.VALUE, 0.0
-    known, answer = _answer(state, asked, answers, start)
+    known, answer = _answer(answers, state[State.ANSWERS], start)
     return (Code.DONE if known else Code.ASK), answer
 
 
@@ -222,20 +266,17 @@ def _is_sound(value: float, kind: int, wide: int) -> bool:
 def _general_number(
     text: NDArray[np.uint8],
     p: int,
-    separator: int,
+    rules: Rules,
     kind: int,
-    wide: int,
-    na: float,
+    answers: Answers,
     state: NDArray[np.int64],
-    asked: NDArray[np.int64],
-    answers: NDArray[np.float64],
 ) -> Any:
     """Return (code, position after the field, value) of a number in any notation."""
-    code, start, end, after, _ = _bounds(text, p, separator)
+    code, start, end, after, _ = _bounds(text, p, rules.separator)
     value = 0.0
     if code == Code.DONE:
-        code, value = _number_in(text, start, end, kind, na, state, asked, answers)
-    if code == Code.DONE and not _is_sound(value, kind, wide):
+        code, value = _number_in(text, start, end, kind, rules.na, answers, state)
+    if code == Code.DONE and not _is_sound(value, kind, rules.mode & Mode.FLOAT64):
         code = Code.VALUE
     state[State.START], state[State.END] = start, end
     return code, after, value
@@ -245,10 +286,9 @@ def _general_number(
 def _word_in(
     text: NDArray[np.uint8],
     p: int,
-    separator: int,
+    rules: Rules,
     column: NDArray[np.int64],
     key: int,
-    na: float,
     words: Words,
     state: NDArray[np.int64],
 ) -> Any:
@@ -258,12 +298,12 @@ def _word_in(
     word's entry: a feature (-1: of no known category), or a label.
     """
     kind = column[_KIND]
-    code, start, end, after, escaped = _bounds(text, p, separator)
+    code, start, end, after, escaped = _bounds(text, p, rules.separator)
     state[State.START], state[State.END] = start, end
     if code != Code.DONE:
         return code, after, 0.0
     if _is_missing(text, start, end):
-        if np.isnan(na) or kind == Kind.LABEL_WORD:
+        if np.isnan(rules.na) or kind == Kind.LABEL_WORD:
             return Code.VALUE, after, 0.0
         if kind == Kind.COLLECT:
             column[_NA] = 1
@@ -293,35 +333,25 @@ def _note_unseen(state: NDArray[np.int64], column: int, n_before: int) -> None:
 
 
 @inlined
-def _store_word(
-    value: float,
-    kind: int,
-    slot: int,
-    slot_index: NDArray[np.int64],
-    slot_value: NDArray[np.float64],
-) -> None:
+def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
     """Fill the slot of a label, or of a category; the one of an unknown category is zero."""
     if kind == Kind.LABEL_WORD:
-        slot_value[slot] = value
+        slots.values[slot] = value
     elif kind == Kind.CATEGORY:
-        slot_index[slot] = np.int64(value)
-        slot_value[slot] = np.float64(value >= 0.0)
+        slots.indices[slot] = np.int64(value)
+        slots.values[slot] = np.float64(value >= 0.0)
 
 
 @inlined
 def _parse_row(
     text: NDArray[np.uint8],
     p: int,
-    separator: int,
+    rules: Rules,
     separators: np.uint64,
-    mode: int,
-    na: float,
     columns: NDArray[np.int64],
     words: Words,
-    asked: NDArray[np.int64],
-    answers: NDArray[np.float64],
-    slot_index: NDArray[np.int64],
-    slot_value: NDArray[np.float64],
+    answers: Answers,
+    slots: Slots,
     state: NDArray[np.int64],
 ) -> Any:
     """Parse the row at `p` into the slots; return (code, position of its newline, unseen values)."""
@@ -333,18 +363,15 @@ def _parse_row(
             after, value = parse_short_field(text, p, separators)
             # plain numbers are below 1e15; a negative weight is left to be refused, a label may be a code
             special = (value < 0.0 and kind == Kind.WEIGHT) or kind == Kind.CHECK_LABEL
-            if after < 0 or text[after] not in (separator, _NEWLINE) or special:
-                wide = mode & Mode.FLOAT64
-                code, after, value = _general_number(
-                    text, p, separator, kind, wide, na, state, asked, answers
-                )
-            slot_value[slot] = value
+            if after < 0 or text[after] not in (rules.separator, _NEWLINE) or special:
+                code, after, value = _general_number(text, p, rules, kind, answers, state)
+            slots.values[slot] = value
         elif kind == Kind.SKIP:
-            code, start, end, after, _ = _bounds(text, p, separator)
+            code, start, end, after, _ = _bounds(text, p, rules.separator)
             state[State.START], state[State.END] = start, end
         else:
-            code, after, value = _word_in(text, p, separator, columns[c], 2 * c, na, words, state)
-            _store_word(value, kind, slot, slot_index, slot_value)
+            code, after, value = _word_in(text, p, rules, columns[c], 2 * c, words, state)
+            _store_word(value, kind, slot, slots)
             if value < 0.0 and kind == Kind.CATEGORY:
                 _note_unseen(state, c, n_unseen)
                 n_unseen += 1
@@ -360,36 +387,29 @@ def _parse_row(
 
 
 @inlined
-def _store_row(
-    records: Records,
-    mode: int,
-    n_extra: int,
-    slot_index: NDArray[np.int64],
-    slot_value: NDArray[np.float64],
-    state: NDArray[np.int64],
-) -> None:
-    words, floats = records.words, records.floats
+def _store_row(records: Records, rules: Rules, slots: Slots, state: NDArray[np.int64]) -> None:
+    words, floats, mode = records.words, records.floats, rules.mode
     row, at = state[State.ROWS], state[State.WORDS]
-    wide, n_slots = mode & Mode.FLOAT64, len(slot_index)
+    wide, n_slots = mode & Mode.FLOAT64, len(slots.indices)
     records.row_at[row], records.row_line[row] = at, state[State.LINE]
-    records.row_weight[row] = slot_value[WEIGHT]
+    records.row_weight[row] = slots.values[WEIGHT]
     words[at + 1] = 1 if mode & Mode.LABELLED else 0
-    end = at + 2 + n_extra
+    end = at + 2 + rules.n_extra
     if mode & Mode.LABELLED:
-        write_double(words, end, slot_value[LABEL] + 0.0)  # minus zero is zero
+        write_double(words, end, slots.values[LABEL] + 0.0)  # minus zero is zero
         end += 2
     start = end
     if mode & Mode.DENSE:
         for s in range(FEATURES, n_slots):
             if wide:
-                write_double(words, start + 2 * (s - FEATURES), slot_value[s])
+                write_double(words, start + 2 * (s - FEATURES), slots.values[s])
             else:
-                floats[start + s - FEATURES] = slot_value[s]
+                floats[start + s - FEATURES] = slots.values[s]
         words[at] = n_slots - FEATURES
         end += (n_slots - FEATURES) * (2 if wide else 1)
     else:
         for s in range(FEATURES, n_slots):
-            end = store_pair(words, floats, end, slot_index[s], slot_value[s], wide)
+            end = store_pair(words, floats, end, slots.indices[s], slots.values[s], wide)
         words[at] = (end - start) // (3 if wide else 2)
     state[State.ROWS] = row + 1
     state[State.WORDS] = end
@@ -399,16 +419,11 @@ def _store_row(
 def parse_rows(
     text: NDArray[np.uint8],
     stop: int,
-    separator: int,
-    mode: int,
-    na: float,
-    n_extra: int,
+    rules: Rules,
     columns: NDArray[np.int64],
     words: Words,
-    asked: NDArray[np.int64],
-    answers: NDArray[np.float64],
-    slot_index: NDArray[np.int64],
-    slot_value: NDArray[np.float64],
+    answers: Answers,
+    slots: Slots,
     records: Records,
     state: NDArray[np.int64],
 ) -> int:
@@ -417,52 +432,34 @@ def parse_rows(
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    separator : a byte
-    mode : bits of Mode
-    na : what a missing value becomes; NaN: it is refused
-    n_extra : words that a record reserves for what is known later
     columns : shape (n_columns, 3), of each its Kind, its slot, and the feature of a missing category (-1: unknown);
         of a column to collect, whether a value was missing
     words : known categories and labels, or what a survey has collected
-    asked, answers : shape (any,); where fields start in the text, and their values; state[ANSWERS] of them
-    slot_index, slot_value : shape (FEATURES + n feature columns,); scratch, with the features of numeric columns
     state : shape (State.SIZE,); when a row is refused, COLUMN, START and END say what of it
     """
     p = state[State.POSITION]
-    ones = np.uint64(0x0101010101010101) * np.uint64(separator)
-    needed = 4 + n_extra + (len(slot_index) - FEATURES) * 3
+    separators = np.uint64(0x0101010101010101) * np.uint64(rules.separator)  # in each of eight bytes
+    needed = 4 + rules.n_extra + (len(slots.indices) - FEATURES) * 3  # of a row of doubles with indices
     while p < stop:
         end = p
-        while _is_blank(text[end], separator):
+        while _is_blank(text[end], rules.separator):
             end += 1
         if text[end] != _NEWLINE:
             if state[State.WORDS] + needed > len(records.words):
                 state[State.POSITION] = p
                 return Code.FULL
             code, end, n_unseen = _parse_row(
-                text,
-                p,
-                separator,
-                ones,
-                mode,
-                na,
-                columns,
-                words,
-                asked,
-                answers,
-                slot_index,
-                slot_value,
-                state,
+                text, p, rules, separators, columns, words, answers, slots, state
             )
             if code != Code.DONE:
                 state[State.POSITION] = p
                 return code
             state[State.UNSEEN] += n_unseen
             state[State.ANSWERS] = 0
-            if mode & Mode.SURVEY:
+            if rules.mode & Mode.SURVEY:
                 state[State.ROWS] += 1
             else:
-                _store_row(records, mode, n_extra, slot_index, slot_value, state)
+                _store_row(records, rules, slots, state)
         p = end + 1
         state[State.LINE] += 1
     state[State.POSITION] = p

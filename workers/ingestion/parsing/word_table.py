@@ -66,9 +66,14 @@ class WordTable:
         self._insert(old.keys[:n], old.lines[:n], old.text, old.starts[1 : n + 1])
         self.words.values[:n] = old.values[:n]
 
-    def column(self, column: int) -> Iterator[int]:
-        """Yield the entries of a column."""
-        yield from np.flatnonzero(self.words.keys[: len(self)] >> 1 == column).tolist()
+    def by_column(self) -> dict[int, list[int]]:
+        """Return the entries of each column that has some, in the order in which they were entered."""
+        columns = self.words.keys[: len(self)] >> 1
+        order = np.argsort(columns, kind="stable")
+        found, starts = np.unique(columns[order], return_index=True)
+        # an empty table has one part, and no column for it
+        parts = np.split(order, starts[1:])
+        return {column: part.tolist() for column, part in zip(found.tolist(), parts, strict=False)}
 
     def unvalued(self) -> Iterator[int]:
         """Yield the entries that have no value yet."""

@@ -1,0 +1,54 @@
+"""What a kind of synthetic data is, and how a family of kinds makes its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BLOCK_ROWS", "Family", "Kind"]
+
+BLOCK_ROWS = 8192  # part of the reproducibility promise, as are the exceptions in `KINDS`: never change them
+
+
+class Family(Protocol):
+    """How the rows of a family of kinds are made."""
+
+    def build(self, kind: Kind, generator: np.random.Generator) -> Any:
+        """Draw what all blocks of one seed share (topics, class means), whatever the part."""
+
+    def draw(self, kind: Kind, model: Any, generator: np.random.Generator) -> tuple[Any, NDArray[Any]]:
+        """Draw one block: `kind.block_rows` rows (Rows) and their class codes (n_rows,) or targets (n_rows, 1)."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A named stream of synthetic rows.
+
+    Attributes
+    ----------
+    name : as typed after `distls generate`
+    id : keys the random streams; part of the reproducibility promise, never reused
+    n_train, n_test : the paper's numbers of rows, which are the defaults; more is more of the stream
+    n_features : width of a row
+    n_classes : number of classes, coded 0 to n_classes - 1; 0 for regression targets
+    layout : whether blocks are CsrRows or DenseRows
+    description : one line for the help text
+    family : makes the rows
+    block_rows : rows of a block
+    row_nnz : non-zeros of a sparse row, about: how many rows a partition gets
+    """
+
+    name: str
+    id: int
+    n_train: int
+    n_test: int
+    n_features: int
+    n_classes: int
+    layout: Literal["csr", "dense"]
+    description: str
+    family: Family
+    block_rows: int = BLOCK_ROWS
+    row_nnz: int = 90
