@@ -13,7 +13,8 @@ from distls.storage.dataset.metadata import Width
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.safe_read import convert_json, making_sense
 from distls.storage.model.model import LinearModel
-from distls.workers.features.design import Design, design_of
+from distls.workers.features.design import Design
+from distls.workers.features.design_recipe import design_of
 from distls.workers.losses.registry import LOG_LOSSES, LOSSES
 
 __all__ = ["check_model"]

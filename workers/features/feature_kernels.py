@@ -133,14 +133,14 @@ def pool_two_sided(responses, offsets, threshold, cells, weights, out):
 
     Parameters
     ----------
-    responses : array of shape (n, n_positions, n_masks)
+    responses : array of shape (n, n_positions, n_filters)
         r but for the offsets.
-    offsets : array of shape (n_masks,)
+    offsets : array of shape (n_filters,)
     threshold : float of the responses' type
     cells : int64 array of shape (n_positions,)
         The region of each position.
     weights : array of shape (n_cells,)
-    out : array of shape (n, n_cells, 2, n_masks)
+    out : array of shape (n, n_cells, 2, n_filters)
     """
     zero = threshold - threshold
     out[:] = 0
@@ -155,7 +155,7 @@ def pool_two_sided(responses, offsets, threshold, cells, weights, out):
 
 @elementwise
 def pool_absolute(responses, offsets, threshold, cells, weights, out):
-    """Set `out` (n, n_cells, n_masks) to the weighted sums of ``max(|r| - threshold, 0)``; see `pool_two_sided`."""
+    """Set `out` (n, n_cells, n_filters) to the weighted sums of ``max(|r| - threshold, 0)``; see `pool_two_sided`."""
     zero = threshold - threshold
     out[:] = 0
     for i in range(responses.shape[0]):

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from distls.storage.errors import FormatError
 from distls.storage.model.model import LinearModel, used_rows
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.features.design import Design, blocks, design_of
+from distls.workers.features.design import Design, blocks
+from distls.workers.features.design_recipe import design_of
 from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram import add_scores
 from distls.workers.linear_algebra.score_kernels import scores

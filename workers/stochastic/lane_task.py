@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, Partition, n_rows_of, take_rows
 from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_loss
-from distls.workers.features.design import blocks, design_of
+from distls.workers.features.design import blocks
+from distls.workers.features.design_recipe import design_of
 from distls.workers.linear_algebra.score_kernels import add_gradient
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import is_codes, slice_rows

@@ -203,6 +203,7 @@ class Accelerated(GlsPasses):
         m, _ = self._shape
         return (
             len(state.iterates) == 1
+            and state.alphas.ndim == 1
             and all(self._suits(iterate) for iterate in state.iterates)
             and state.basis.shape in ((0, 0), (m,), (m, m))
             and state.gram.shape in ((0, 0), (m, m))
@@ -216,8 +217,8 @@ class Accelerated(GlsPasses):
         arrays = [iterate.candidate, *(array for point in points for array in (point.theta, point.gradient))]
         if iterate.ahead is not None:
             arrays.append(iterate.ahead)
-        return all(array.shape == self._shape and array.dtype == np.float64 for array in arrays) and all(
-            point.held_out.shape == (2,) and point.held_out.dtype == np.float64 for point in points
+        return all(array.shape == self._shape for array in arrays) and all(
+            point.held_out.shape == (2,) for point in points
         )
 
     def probe(self, block: int) -> None:

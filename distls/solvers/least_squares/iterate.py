@@ -199,6 +199,10 @@ _STACKED = (
 )  # fmt: skip
 
 
+_TYPES: dict[str, type[np.generic]] = {"accepted": np.int64, "running": np.bool_}
+_NUMBERS = ("best_value", "base_value", "lipschitz", "safe", "momentum", "accepted", "running")
+
+
 def _stacked(iterates: list[Iterate]) -> dict[str, NDArray[Any]]:
     """Return arrays of p iterates: weights and gradients (m, p, k), numbers (p,), judgements (p, 2)."""
     arrays: dict[str, NDArray[Any]] = {}
@@ -218,8 +222,11 @@ def _stacked(iterates: list[Iterate]) -> dict[str, NDArray[Any]]:
 
 def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
     """Return the iterates of `_stacked`."""
+    p = len(arrays["running"])
+    types = {name: arrays[name].dtype == _TYPES.get(name, np.float64) for name in _STACKED}
+    if not all(types.values()) or any(arrays[name].shape != (p,) for name in _NUMBERS):
+        raise ValueError("arrays of other types, or of different numbers of iterates")
     running = arrays["running"].tolist()
-    p = len(running)
     # earlier checkpoints have the steps of running iterates alone
     moving = [n for n in range(p) if running[n] or arrays["candidate"].shape[1] == p]
     ahead = _columns(arrays["ahead"], len(moving)) if arrays["ahead"].size else [None] * len(moving)
@@ -242,11 +249,8 @@ def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
 
 def _evaluated(arrays: dict[str, NDArray[Any]], name: str, p: int) -> list[Evaluated]:
     thetas, gradients = _columns(arrays[name], p), _columns(arrays[f"{name}_gradient"], p)
-    values, held_out = arrays[f"{name}_value"].tolist(), arrays[f"{name}_held"]
-    return [
-        Evaluated(thetas[n], gradients[n], float(values[n]), np.ascontiguousarray(held_out[n]))
-        for n in range(p)
-    ]
+    values, held_out = arrays[f"{name}_value"].tolist(), _columns(arrays[f"{name}_held"].T, p)
+    return [Evaluated(thetas[n], gradients[n], float(values[n]), held_out[n]) for n in range(p)]
 
 
 def _columns(array: NDArray[Any], p: int) -> list[NDArray[Any]]:

@@ -18,7 +18,7 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.features import generators
+from distls.solvers.features import generator_parameters, generators
 from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.least_squares.stagewise_state import (
     StagewiseState,
@@ -26,6 +26,7 @@ from distls.solvers.least_squares.stagewise_state import (
     assemble,
     base_of,
     block_of,
+    has_shapes,
 )
 from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
@@ -48,7 +49,7 @@ ORDERS = {
     "random": "columns",
     "replacement": "columns-replaced",
     "frequency": "frequency",
-    "gradient": generators.GRADIENT,
+    "gradient": generator_parameters.GRADIENT,
 }
 _INNER_ROUNDS = 50
 _RANDOM_STAGES = 16
@@ -57,7 +58,7 @@ _SOFTMAX = 0.5
 
 
 def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
-    """Return all parameters, those that were left open decided, in the words of `distls.solvers.features.generators`.
+    """Return all parameters, with defaults, as `distls.solvers.features.generator_parameters` names them.
 
     Raises
     ------
@@ -74,7 +75,7 @@ def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
     chosen["features"] = ORDERS[params["order"] or "random"] if original else params["features"]
     chosen["inner_rounds"] = (params["inner_rounds"] or _INNER_ROUNDS) if logistic else 1
     chosen["models"] = params["models"] or 1
-    per_pass = generators.stages_per_pass(chosen, n_features)
+    per_pass = generator_parameters.stages_per_pass(chosen, n_features)
     chosen["stages"] = params["stages"] or (per_pass if original else _RANDOM_STAGES)
     return chosen
 
@@ -123,7 +124,7 @@ class Stagewise:
         n_features, self._k = problem.shape
         self.problem = problem
         self.params = with_defaults(params, n_features)
-        generators.check_features(self.params, n_features)
+        generator_parameters.check_features(self.params, n_features)
         self._kept = state
         self._initial = initial
         if initial is not None:
@@ -131,7 +132,7 @@ class Stagewise:
         self._calibrated = params["inner"] == "calibrated"
         self._logistic = params["inner"] == "logistic"
         self._lipschitz = _SOFTMAX if self._logistic else 1.0
-        self._per_pass = generators.stages_per_pass(self.params, n_features)
+        self._per_pass = generator_parameters.stages_per_pass(self.params, n_features)
         self._stages = self.params["stages"] * self.params["models"]
         self._ordered = params["features"] == "original" and params["order"] != "replacement"
         self._metric: tuple[int, Metric] | None = None
@@ -142,11 +143,11 @@ class Stagewise:
     def _reader(self, memory: MemoryBudget) -> BlockReader:
         n_features, k = self.problem.shape
         size = self.problem.dtype.itemsize
-        width = generators.block_width(self.params, n_features)
+        width = generator_parameters.block_width(self.params, n_features)
         m = width + self._calibrated * k
         base = n_features * k * (self._initial is not None)
         model = self._stages * width * k + base
-        ranks = self._ordered and self.params["features"] == generators.GRADIENT
+        ranks = self._ordered and self.params["features"] == generator_parameters.GRADIENT
         rows = int(self.problem.dataset.table.rows.max(initial=0))
         return BlockReader(
             self.problem,
@@ -155,25 +156,29 @@ class Stagewise:
             block_bytes=max(
                 8 * (packed_size(m) + m * (k + 1)),
                 8 * n_features * k * ranks,
-                generators.preparation_bytes(self.params, n_features),
+                generator_parameters.preparation_bytes(self.params, n_features),
             ),
             weight_bytes=8 * ((2 * m + 2) * k + base),
             # a product of pieces before it is added, predictions before and after, slopes; blocks that are replayed
-            work_bytes=generators.work_bytes(self.params, self.problem)
+            work_bytes=generator_parameters.work_bytes(self.params, self.problem)
             + gram_work_bytes(m + k + 1, self.problem.dtype)
             + rows * k * (3 * size + 16)
             + model * size,
             # weights of all stages, here and in the model; Sigma, its scaled form, its factor; what features need
             driver_bytes=4 * model * size
             + (3 + self._logistic) * 8 * m * m
-            + 6 * generators.preparation_bytes(self.params, n_features)
-            + generators.work_bytes(self.params, self.problem),
+            + 6 * generator_parameters.preparation_bytes(self.params, n_features)
+            + generator_parameters.work_bytes(self.params, self.problem),
             memory=memory,
         )
 
     def _passes(self) -> float:
         """Return the reads of the whole fit."""
-        orders = -(-self._stages // self._per_pass) if self.params["features"] == generators.GRADIENT else 0
+        orders = (
+            -(-self._stages // self._per_pass)
+            if self.params["features"] == generator_parameters.GRADIENT
+            else 0
+        )
         once = (self.params["pca"] is not None) + (self.params["features"] == "frequency")
         return float(self._stages * self.params["inner_rounds"] + orders + once)
 
@@ -199,7 +204,7 @@ class Stagewise:
             state = self._prepared(state, executor)
         stage_starts = state.inner == 0
         if stage_starts and self._ordered and state.orders * self._per_pass <= state.stage:
-            if self.params["features"] == generators.GRADIENT:
+            if self.params["features"] == generator_parameters.GRADIENT:
                 return self._rank(state, executor)
             state = self._reordered(state, executor)
         return self._descend(state, executor) if self._logistic else self._fit(state, executor)
@@ -359,12 +364,12 @@ class Stagewise:
 
     def fits(self, state: StagewiseState) -> bool:
         """See `Solver.fits`."""
-        return _fits(self, state)
+        return has_shapes(state, self.init(), self.problem)
 
     def probe(self, block: int) -> None:
         """Work through one partition in this process as a round does, and forget it: what `plan` times."""
         n_features, k = self.problem.shape
-        design = generators.probe_design(self.params, n_features, self.problem.seed)
+        design = generator_parameters.probe_design(self.params, n_features, self.problem.seed)
         job = replace(self._job(design, with_predictions=self._calibrated), state=None)
         job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False))
         weights = np.zeros((design.width(n_features) + self._calibrated * k, k))
@@ -388,46 +393,3 @@ class Stagewise:
 
 def _add(left: int, right: int) -> int:
     return left + right
-
-
-def _fits(solver: Stagewise, state: StagewiseState) -> bool:
-    n_features, k = solver.problem.shape
-    stage, widths, columns = state.stage, state.widths, state.columns
-    first = solver.init()
-    if widths.shape != (stage,) or np.any(widths <= 0) or np.any(widths > n_features + 2**32):
-        return False
-    total = sum(map(int, widths))
-    calibrations = (stage, k, k) if first.calibrations.shape[1:] == (k, k) else (0, 0, 0)
-    return (
-        state.coefficients.shape == (total, k)
-        and state.intercepts.shape == (stage, k)
-        and state.calibrations.shape == calibrations
-        and state.base.shape == first.base.shape
-        and state.base_intercept.shape == first.base_intercept.shape
-        and columns.shape in ((0,), (total,))
-        and state.order.shape in ((0,), (n_features,))
-        and all(_are_places(each, n_features) for each in (columns, state.order))
-        and state.sigma.shape == (len(state.sigma),) * 2
-        and state.iterate.shape == state.point.shape
-        and state.point.shape in ((0, 0), (len(state.sigma), k))
-        and _is_block(solver, state)
-    )
-
-
-def _is_block(solver: Stagewise, state: StagewiseState) -> bool:
-    """Tell whether the weights of a stage under way are as many as its features, and those of others as theirs."""
-    if not state.recipe:
-        return bool(state.stage == 0 and not len(state.point))
-    design, n_features = state.design, solver.problem.shape[0]
-    if state.recipe["kind"] != "columns":
-        width = design.width(n_features)
-        if len(state.columns) or np.any(state.widths != width):
-            return False
-    if not len(state.point):
-        return True
-    now = generators.design_at(design, state.stage, state.order)
-    return bool(len(state.point) == now.width(n_features) + int(solver.problem.fit_intercept))
-
-
-def _are_places(numbers: NDArray[np.int64], n: int) -> bool:
-    return bool(np.all(numbers >= 0) and np.all(numbers < n))

@@ -31,7 +31,8 @@ from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
-from distls.workers.features.design import PIECE_ROWS, design_of
+from distls.workers.features.design import PIECE_ROWS
+from distls.workers.features.design_recipe import design_of
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.kernel_types import KernelTypes

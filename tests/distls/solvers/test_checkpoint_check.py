@@ -26,8 +26,6 @@ from distls.training.configuration import Setting, solver_type
 from distls.training.fitting import fit, resume
 from distls.workers.rounds.block_stream import DatasetRef
 
-LEAST_SQUARES = ("gls", "cls", "stagewise")
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
@@ -75,7 +73,7 @@ def test_every_solver_offers_what_the_driver_uses(method: str, data: dict[str, D
     assert check_state(solver, first, "here") is first
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in LEAST_SQUARES])
+@pytest.mark.parametrize("method", list(METHODS))
 def test_states_of_other_types_and_shapes_are_refused(method: str, data: dict[str, Dataset]) -> None:
     solver = solver_of(method, data)
     first = solver.init()

@@ -22,12 +22,11 @@ from distls.workers.features.design import (
     Design,
     Projection,
     blocks,
-    design_of,
     has_room,
     project,
-    recipe_of,
     shared_projection,
 )
+from distls.workers.features.design_recipe import design_of, recipe_of
 from reference import features as reference
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -53,7 +52,7 @@ def _convolution(**changes: Any) -> Convolution:
     rng = np.random.default_rng(2)
     own = Convolution((2, 7, 6), 3, rng.standard_normal((10, 18)), rng.standard_normal(10), threshold=0.1)
     own = replace(own, **changes)
-    means, scales = rng.standard_normal((2, own.per_mask, 10))
+    means, scales = rng.standard_normal((2, own.per_filter, 10))
     return replace(own, means=means, scales=scales)
 
 
@@ -80,8 +79,8 @@ def _expected(design: Design, x: np.ndarray) -> np.ndarray:
     values = x.astype(np.float64)
     if design.kind == "masks":
         assert design.convolution is not None
-        per_mask, expand = design.convolution.per_mask, design.expand
-        per_stage = (design.size - expand) // per_mask
+        per_filter, expand = design.convolution.per_filter, design.expand
+        per_stage = (design.size - expand) // per_filter
         values = reference.convolutions(values, design.convolution.part(design.stage, per_stage))
         if not expand:
             return values

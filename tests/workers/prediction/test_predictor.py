@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
-from distls.workers.features.design import Design, design_of, recipe_of
+from distls.workers.features.design import Design
+from distls.workers.features.design_recipe import design_of, recipe_of
 from distls.workers.prediction import predictor as predictor_module
 from distls.workers.prediction.calibration import project
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces

@@ -23,7 +23,8 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.training.fitting import fit, resume
-from distls.workers.features.design import blocks, design_of
+from distls.workers.features.design import blocks
+from distls.workers.features.design_recipe import design_of
 from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.adagrad import AdagradUpdate
 from distls.workers.stochastic.sgd import sgd_steps
