@@ -228,7 +228,9 @@ def test_a_worker_does_not_load_the_driver() -> None:
 
 
 def test_importing_distls_is_lazy() -> None:
-    heavy = ("numpy", "zarr", "numba", "sklearn", "distributed", "distls.storage", "distls.training.fitting")
+    heavy = (
+        "numpy", "msgspec", "zarr", "numba", "sklearn", "distributed", "distls.storage", "distls.training.fitting",
+    )  # fmt: skip
     assert _loaded_after("import distls", *heavy) == []
     assert _loaded_after("import distls; distls.fit", "distls.training.fitting") == [
         "distls.training.fitting"

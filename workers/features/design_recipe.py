@@ -91,17 +91,11 @@ def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[D
     except ValueError as error:
         raise _foreign(str(error)) from None
     first = Design(
-        kind=own.kind,
-        size=own.size,
-        seed=own.seed,
+        **{name: recipe[name] for name in _SCALARS},
         stage=own.first_stage,
-        bandwidth=own.bandwidth,
         columns=_read_columns(own, arrays),
         projection=_read_projection(arrays),
-        degree=own.degree,
         convolution=_read_convolution(own.convolution, arrays),
-        n_features=own.n_features,
-        expand=own.expand,
     )
     _check(_chained(first, own.n_stages), "widths that do not follow from one another")
     return [replace(first, stage=first.stage + number) for number in range(own.n_stages)]
