@@ -26,7 +26,7 @@ from distls.workers.runtime.buffers import borrowed_buffers, take
 from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = [
-    "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "has_room", "project", "shared_projection",
+    "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "can_pad", "project", "shared_projection",
 ]  # fmt: skip
 
 # Rows of a piece: part of the promise of equal bits, because sums in another order have other last bits.
@@ -160,21 +160,21 @@ def _drawn_bytes(factors: int, inputs: int, width: int, itemsize: int) -> int:
     return 2 * factors * (inputs + 1) * width * itemsize + _DRAWN_AT_ONCE * 8
 
 
-def has_room(design: Design, x: Rows) -> bool:
+def can_pad(design: Design, x: Rows) -> bool:
     """Tell whether `blocks` can leave columns free behind the features: those of random ones are its own memory."""
     mapped = design.convolution is not None or design.projection is not None
     return design.kind in RANDOM and (mapped or isinstance(x, DenseRows))
 
 
-def blocks(design: Design, x: Rows, dtype: np.dtype[Any], room: int = 0) -> Iterator[tuple[slice, Rows]]:
+def blocks(design: Design, x: Rows, dtype: np.dtype[Any], padding: int = 0) -> Iterator[tuple[slice, Rows]]:
     """Yield (rows, their features): `DenseRows` of `dtype` and at most PIECE_ROWS rows, or all sparse rows at once.
 
     A piece's memory is used again for the next one.
 
     Parameters
     ----------
-    room : int
-        So many columns more, to be filled by the caller; only where `has_room` says so.
+    padding : int
+        So many columns more, to be filled by the caller; only where `can_pad` says so.
     """
     mapped = design.convolution is not None or design.projection is not None
     if isinstance(x, CsrRows) and design.kind in ("all", "columns") and not mapped:
@@ -182,7 +182,7 @@ def blocks(design: Design, x: Rows, dtype: np.dtype[Any], room: int = 0) -> Iter
         yield slice(0, n_rows_of(x)), own._replace(data=own.data.astype(dtype, copy=False))
         return
     with borrowed_buffers() as buffers:
-        maker = _Maker(design, x, np.dtype(dtype), buffers, room)
+        maker = _Maker(design, x, np.dtype(dtype), buffers, padding)
         for first in range(0, n_rows_of(x), PIECE_ROWS):
             rows = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
             yield rows, DenseRows(maker.features(rows))
@@ -220,9 +220,9 @@ class _Maker:
     """Makes the features of pieces of one block of rows, each in the memory of the one before."""
 
     def __init__(
-        self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool, room: int = 0
+        self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool, padding: int = 0
     ) -> None:
-        self._design, self._x, self._dtype, self._buffers, self._room = design, x, dtype, buffers, room
+        self._design, self._x, self._dtype, self._buffers, self._padding = design, x, dtype, buffers, padding
         self._n_features = x.values.shape[1] if isinstance(x, DenseRows) else design.n_features
         self._convolution = design._own_convolution()
         if design.projection is not None:
@@ -231,7 +231,7 @@ class _Maker:
             self._shift = (design.projection.mean @ design.projection.components).astype(dtype)
 
     def features(self, rows: slice) -> NDArray[Any]:
-        """Return the features of some rows, shape (n, width + room)."""
+        """Return the features of some rows, shape (n, width + padding)."""
         design, n = self._design, rows.stop - rows.start
         values = self._mapped(rows)
         if design.expand and values is not None:
@@ -245,7 +245,7 @@ class _Maker:
             return np.take(chosen, design.columns, axis=1, out=out, mode="clip")
         inputs = design.inputs(self._n_features)
         factors = _drawn(design, inputs, self._dtype)
-        out = self._times(values, rows, factors[0][0], "features", self._room)
+        out = self._times(values, rows, factors[0][0], "features", self._padding)
         if design.kind != "polynomials":
             _ACTIVATIONS[design.kind, self._dtype.name](out, factors[0][1])
             return out
@@ -278,10 +278,10 @@ class _Maker:
         return values
 
     def _times(
-        self, values: NDArray[Any] | None, rows: slice, matrix: NDArray[Any], name: str, room: int = 0
+        self, values: NDArray[Any] | None, rows: slice, matrix: NDArray[Any], name: str, padding: int = 0
     ) -> NDArray[Any]:
         """Return `values`, or else the rows themselves, times a matrix, and free columns behind."""
-        out = self._take(name, rows.stop - rows.start, matrix.shape[1] + room)
+        out = self._take(name, rows.stop - rows.start, matrix.shape[1] + padding)
         if values is None and isinstance(self._x, CsrRows):
             return scores(self._x, matrix, np.zeros(matrix.shape[1]), out, rows.start)
         np.matmul(self._dense(rows) if values is None else values, matrix, out=out[:, : matrix.shape[1]])

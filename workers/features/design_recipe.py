@@ -17,7 +17,6 @@ from distls.workers.features.design import Design, Projection
 
 __all__ = ["design_of", "recipe_of"]
 
-
 _Size = Annotated[int, msgspec.Meta(gt=0)]
 # Stages, factors: far more than anybody has asked for, and few enough to be made one by one.
 _Few = Annotated[int, msgspec.Meta(ge=0, le=2**16)]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.storage.temporary.row_state import RowState
-from distls.workers.features.design import Design, blocks, has_room, project, shared_projection
+from distls.workers.features.design import Design, blocks, can_pad, project, shared_projection
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.linear_algebra.gram_kernels import add_upper
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
@@ -78,7 +78,7 @@ class BlockJob:
         Folder of the predictions; None: they are all zero.
     version : int
         Of the predictions to read; 0: they are all zero.
-    afresh : bool
+    from_zero : bool
         Do not read them but start from zero again, and keep that as version + 1.
     """
 
@@ -94,7 +94,7 @@ class BlockJob:
     folds: int = 1
     state: str | None = None
     version: int = 0
-    afresh: bool = False
+    from_zero: bool = False
 
 
 @dataclass
@@ -249,11 +249,11 @@ def _predictions(job: BlockJob, added: Block | None, index: int, part: Partition
     """Return the predictions of a partition's rows, after the fitted block was added and they were kept anew."""
     kept = RowState(job.state) if job.state is not None else None
     values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
-    if kept is not None and job.version and not job.afresh:
+    if kept is not None and job.version and not job.from_zero:
         values = kept.read(index, job.version, values.shape, values.dtype)
     if added is not None:
         values = predict_block(added, part.x, values, n_features_of(part.x, job.data))
-    if kept is not None and (added is not None or job.afresh):
+    if kept is not None and (added is not None or job.from_zero):
         kept.write(index, job.version + 1, values)
     return values
 
@@ -289,9 +289,9 @@ def add_rows(
     grams : GramSum
         From `gram_sum`; `finish_rows` ends it.
     """
-    dtype, (width, n_beside) = np.dtype(job.dtype), grams.beside.shape
-    joint = job.joint and job.with_gram and has_room(job.design, part.x)
-    for rows, piece in blocks(job.design, part.x, dtype, n_beside * joint):
+    dtype, (width, n_extra) = np.dtype(job.dtype), grams.extra.shape
+    joint = job.joint and job.with_gram and can_pad(job.design, part.x)
+    for rows, piece in blocks(job.design, part.x, dtype, n_extra * joint):
         features = DenseRows(piece.values[:, :width]) if joint and isinstance(piece, DenseRows) else piece
         values = predictions[rows]
         if current is not None:
@@ -302,9 +302,9 @@ def add_rows(
         columns = predictions[rows].astype(np.float64) if job.with_predictions else None
         right = _right_hand(job, slopes.values, columns, s)
         if joint and isinstance(piece, DenseRows):
-            grams.add_with_room(piece.values, right, s)
+            grams.add_padded(piece.values, right, s)
         else:
-            add_cross(features, right, grams.beside)
+            add_cross(features, right, grams.extra)
             if job.with_gram:
                 grams.add(features, s if len(s) else None)
         if columns is not None:
@@ -321,18 +321,18 @@ def gram_sum(
     job: BlockJob, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None
 ) -> GramSum:
     """Return what `add_rows` sums products in: those of `width` features, and of what is in `_right_hand`."""
-    n_beside = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
-    return GramSum(moments.gram, width, n_beside, np.dtype(job.dtype), space)
+    n_extra = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
+    return GramSum(moments.gram, width, n_extra, np.dtype(job.dtype), space)
 
 
 def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:
     """Add the products of all rows, summed apart so far, to a fold's moments."""
     grams.flush()
-    k, (width, _) = job.n_outputs, grams.beside.shape
-    moments.cross[:width] += grams.beside[:, :k]
+    k, (width, _) = job.n_outputs, grams.extra.shape
+    moments.cross[:width] += grams.extra[:, :k]
     if job.with_gram:
-        moments.sums[:width] += grams.beside[:, k]
-        add_upper(grams.beside[:, k + 1 :], width, len(moments.cross), moments.gram)
+        moments.sums[:width] += grams.extra[:, k]
+        add_upper(grams.extra[:, k + 1 :], width, len(moments.cross), moments.gram)
 
 
 def _right_hand(

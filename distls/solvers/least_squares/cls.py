@@ -56,6 +56,8 @@ _KNOWN_WELL = 1e-10
 # What rounding may do to the mean squared error, relative to that of predicting nothing: targets and predictions
 # lie between 0 and 1, so rounding enters as an absolute error, of the type that products are made in.
 _ROUNDING = {"float32": 1e-6, "float64": 1e-12}
+# In the driver: Sigma, its scaled copy, its factor and what factorising needs; what principal components are made from.
+_METRIC_COPIES, _PREPARATION_COPIES = 4, 6
 
 
 @dataclass
@@ -154,9 +156,8 @@ class Cls:
             # evaluation and rebuilding need all rounds
             weight_bytes=a_round * self.params["rounds"],
             work_bytes=self._work_bytes(),
-            # Sigma, its scaled copy, factor and what factorising needs; what the features need
             driver_bytes=a_round * self.params["rounds"]
-            + max(4 * 8 * max((d + 1) ** 2, m * m), 6 * prepared)
+            + max(_METRIC_COPIES * 8 * max((d + 1) ** 2, m * m), _PREPARATION_COPIES * prepared)
             + self._block.work_bytes,
             memory=memory,
         )

@@ -22,6 +22,15 @@ from distls.workers.linear_algebra.packed_triangle import packed_size
 
 __all__ = ["generalized_least_squares"]
 
+# Points of a fit that a round sends and reads: the candidate, and the point ahead of it.
+_POINTS = 2
+# Matrices of Sigma's size in the driver: Sigma, its factor, and the copies they are made from; of a path also Sigma
+# itself, its reduction to a band, and the copy that is reduced.
+_METRIC_COPIES, _PATH_METRIC_COPIES = 4, 3
+# Matrices of the weights' size in the driver: weights and gradients of the best point and the base, candidate and point
+# ahead, before a round and after it, and the gradient and the step that are at work.
+_STATE_COPIES = 14
+
 
 def generalized_least_squares(
     problem: Problem,
@@ -135,12 +144,13 @@ def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBu
     return BlockReader(
         problem,
         lanes=lanes,
-        block_bytes=max(grams * (half + 2 * sums), 2 * fits * sums),
-        weight_bytes=2 * fits * sums,
+        block_bytes=max(grams * (half + 2 * sums), _POINTS * fits * sums),
+        weight_bytes=_POINTS * fits * sums,
         # a basis is sent in one round only
         work_bytes=work + rows + _piece_bytes(problem, fits),
-        # Sigma, its factor, and the copies they are made from; the points of the state
-        driver_bytes=(3 * bool(sizes.alphas) + 4) * gram + closed * sizes.folds * half + 14 * fits * sums,
+        driver_bytes=(_PATH_METRIC_COPIES * bool(sizes.alphas) + _METRIC_COPIES) * gram
+        + closed * sizes.folds * half
+        + _STATE_COPIES * fits * sums,
         memory=memory,
     )
 

@@ -55,6 +55,9 @@ _INNER_ROUNDS = 50
 _RANDOM_STAGES = 16
 # The Lipschitz constant of the softmax; that of the identity is 1.
 _SOFTMAX = 0.5
+# In the driver: the weights of all stages before and after a round and in the model, with the copy that is saved;
+# Sigma, its scaled form and its factor; what principal components are made from.
+_MODEL_COPIES, _METRIC_COPIES, _PREPARATION_COPIES = 4, 3, 6
 
 
 def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
@@ -164,10 +167,10 @@ class Stagewise:
             + gram_work_bytes(m + k + 1, self.problem.dtype)
             + rows * k * (3 * size + 16)
             + model * size,
-            # weights of all stages, here and in the model; Sigma, its scaled form, its factor; what features need
-            driver_bytes=4 * model * size
-            + (3 + self._logistic) * 8 * m * m
-            + 6 * generator_parameters.preparation_bytes(self.params, n_features)
+            # a logistic stage keeps Sigma in its state
+            driver_bytes=_MODEL_COPIES * model * size
+            + (_METRIC_COPIES + self._logistic) * 8 * m * m
+            + _PREPARATION_COPIES * generator_parameters.preparation_bytes(self.params, n_features)
             + generator_parameters.work_bytes(self.params, self.problem),
             memory=memory,
         )
@@ -231,8 +234,9 @@ class Stagewise:
     def _fit(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
         """Fit the residuals by one block: least squares, with the predictions as columns where calibrated."""
         design = generators.design_at(state.design, state.stage, state.order)
-        beside = self._calibrated and (state.has_base or not self._starts_model(state))
-        result = self._read(state, executor, design, with_predictions=beside)
+        # section 3.1: predictions are columns of a block, but of the first, where all of them are zero
+        has_predictions = self._calibrated and (state.has_base or not self._starts_model(state))
+        result = self._read(state, executor, design, with_predictions=has_predictions)
         sums = result.folds[0]
         with single_threaded_blas():
             own = self._new_metric(self._sigma(sums))
@@ -294,9 +298,9 @@ class Stagewise:
     ) -> BlockSums:
         """Read the data once, after the newest block was added to the predictions if it was not yet."""
         behind = state.version < state.blocks
-        afresh = behind and self._starts_model(state)
-        job = self._job(design, version=state.version, afresh=afresh, **options)
-        fitted = base_of(state) if afresh else [block_of(state, state.stage - 1)] if behind else []
+        from_zero = behind and self._starts_model(state)
+        job = self._job(design, version=state.version, from_zero=from_zero, **options)
+        fitted = base_of(state) if from_zero else [block_of(state, state.stage - 1)] if behind else []
         added = fitted[0] if fitted else None
         rebuild = partial(self._rebuild, state, executor)
         return self.reader.read(executor, job, added, current, rebuild=rebuild)

@@ -182,8 +182,9 @@ def test_a_model_is_started_from_without_its_threshold(
     problem = Problem.of(dataset, METHODS[method].resolve(params), 0, ("multilabel",))
     first, run = converged(dataset, loss, penalty)
     start = initial_weights(load_model(run), problem).astype(float)
-    given = Fitted(LinearPredictor(start, np.zeros(K)))
-    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(given)
+    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(
+        Fitted(LinearPredictor(start, np.zeros(K)))
+    )
     assert there["objective"] == pytest.approx(first.record["objective"], rel=1e-6)
     again = fit(method, dataset, params={**params, "init": str(run)}, passes=2)
     assert again.record["objective"] <= first.record["objective"] * (1 + 1e-6)

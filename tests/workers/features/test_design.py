@@ -22,7 +22,7 @@ from distls.workers.features.design import (
     Design,
     Projection,
     blocks,
-    has_room,
+    can_pad,
     project,
     shared_projection,
 )
@@ -192,11 +192,11 @@ def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind: str) -> Non
 def test_room_behind_the_features_changes_none_of_them(kind: str, dtype: np.dtype[Any]) -> None:
     x = DenseRows(_rows())
     design = Design(kind, 40, seed=3, bandwidth=2.0)
-    assert has_room(design, x)
-    assert has_room(replace(design, projection=_projection(), n_features=D), _csr(x.values))
-    assert not has_room(design, _csr(x.values))
-    assert not has_room(Design(), x)
-    for rows, piece in blocks(design, x, dtype, room=3):
+    assert can_pad(design, x)
+    assert can_pad(replace(design, projection=_projection(), n_features=D), _csr(x.values))
+    assert not can_pad(design, _csr(x.values))
+    assert not can_pad(Design(), x)
+    for rows, piece in blocks(design, x, dtype, padding=3):
         assert isinstance(piece, DenseRows)
         assert piece.values.shape == (rows.stop - rows.start, 43)
         assert piece.values.flags.c_contiguous

@@ -11,14 +11,13 @@ from helpers import labelled_rows, write_dataset
 
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
-from distls.problem import Problem
 from distls.solvers.least_squares.accelerated import Accelerated
 from distls.solvers.least_squares.closed_form import ClosedForm, ClosedFormState
 from distls.solvers.least_squares.iterate import GlsState
 from distls.solvers.least_squares.path import Path
 from distls.solvers.solver import State
 from distls.storage.dataset.dataset import Dataset
-from distls.training.configuration import complete, make_solver
+from distls.training.configuration import Setting
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "closed": {"link": "identity"},
@@ -41,10 +40,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def solver_of(dataset: Dataset, setting: str) -> Any:
-    method = METHODS["gls"]
-    params = complete(method, SETTINGS[setting], dataset)
-    problem = Problem.of(dataset, params, 0, method.targets)
-    return make_solver(method, problem, params, slots=1, memory=None)
+    return Setting.of(METHODS["gls"], SETTINGS[setting], dataset, 0).solver(slots=1, memory=None)
 
 
 def states_of(solver: Any, rounds: int = ROUNDS) -> list[Any]:
