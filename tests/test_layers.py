@@ -52,6 +52,7 @@ ROOMS = [
     "distls/execution/",
     "distls/memory_plan",
     "distls/problem",
+    "distls/model_check",
     "distls/methods",
     "distls/ingestion/formats",
     "distls/ingestion",

@@ -145,7 +145,7 @@ LEAST_SQUARES_METHODS = (
         paper=f"{_PAPER}, Algorithm 1",
         aliases={},
         parameters=_GLS,
-        solver="distls.solvers.least_squares.gls:GeneralizedLeastSquares",
+        solver="distls.solvers.least_squares.gls:generalized_least_squares",
         targets=("class", "multilabel", "continuous"),
         passes=100.0,
     ),

@@ -175,7 +175,7 @@ def _params(**given: Any) -> dict[str, Any]:
 
 def _evaluated(data: Dataset, model: LinearModel, **given: Any) -> dict[str, Any]:
     problem = Problem.of(data, _params(**given), 0, ("class",))
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
+    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
     return evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
 
 

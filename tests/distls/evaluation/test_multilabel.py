@@ -173,7 +173,7 @@ def test_objective_and_certificate_are_the_documented_ones(
     assert problem.shape == (D, K)
     model = near_model(problem.loss, rows)
     model = model if intercept else replace(model, intercept=np.zeros(K))
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
+    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
     result = evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
     z = x @ model.weights + model.intercept
     loss = 0.5 * np.square(z - y) if link == "identity" else np.logaddexp(0, np.where(y, -z, z))

@@ -113,7 +113,7 @@ def evaluated(data: Dataset, model: Any, **given: Any) -> dict[str, Any]:
     params = METHODS["gls"].resolve({**IDENTITY, "dtype": "float64", **given})
     problem = Problem.of(data, params, 0, ("class", "multilabel", "continuous"))
     assert problem.shape == (D, K)
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
+    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
     return evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
 
 
