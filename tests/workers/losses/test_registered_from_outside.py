@@ -119,7 +119,7 @@ def test_its_row_function_is_its_numpy_form_and_that_the_derivative() -> None:
     gradient, step = loss.gradient(z, y), 1e-6 * np.eye(4)
     for c in range(4):
         numeric = (loss.values(z + step[c], y) - loss.values(z - step[c], y)) / 2e-6
-        np.testing.assert_allclose(gradient[:, c], numeric, atol=1e-6)
+        np.testing.assert_allclose(gradient[:, c], numeric, atol=1e-9)
     for i in range(len(z)):
         g = np.empty(4)
         value, rival, best = row_gradient(loss, z[i] / 0.4, 0.4, y[i], g)
@@ -162,7 +162,7 @@ def test_sparse_methods_train_with_the_penalty(
         "alpha": 5e-3,
         "fit_intercept": False,
     }
-    result = fit(method, path, params=params, passes=400, tol=1e-6)
+    result = fit(method, path, params=params, passes=400, tol=1e-9)
     assert result.model is not None
     w = result.model.weights.astype(float)
     gradient = x.T @ losses.LOSSES["softmax"].gradient(x @ w, y) / len(y)
