@@ -14,7 +14,7 @@ import pytest
 
 import distls
 from distls.cli import cli
-from distls.evaluation.evaluate import Evaluation
+from distls.evaluation.metrics import Evaluation
 from distls.ingestion.formats.registry import option_infos
 from distls.memory_plan import Plan
 from distls.methods.registry import METHODS

@@ -32,7 +32,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import distls
-from distls.evaluation.evaluate import score
+from distls.evaluation.scores import score
 from distls.execution.serial import SerialExecutor
 from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State, Status

@@ -17,7 +17,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distls.evaluation.evaluate import check_scorable, predictor_of, reference
+from distls.evaluation.compatibility import check_scorable
+from distls.evaluation.scores import predictor_of, reference
 from distls.execution.executor import Executor
 from distls.methods.registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from distls.evaluation.evaluate import check_scorable, predictor_of, reference
+from distls.evaluation.compatibility import check_scorable
+from distls.evaluation.scores import predictor_of, reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from distls.evaluation.evaluate import certificate_kind, check_evaluable
+from distls.evaluation.certificates import certificate_kind
+from distls.evaluation.compatibility import check_evaluable
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.parameters import BLOCK_SIZE
 from distls.methods.registry import Method, expand_grid, method_named

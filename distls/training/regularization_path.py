@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from distls.evaluation.evaluate import Evaluator, reference
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
 from distls.methods.registry import Method
 from distls.problem import Problem

@@ -10,7 +10,7 @@ import numpy as np
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.numpy_forms import scores_of_class
 from distls.workers.losses.row_functions import row_gradient_of
-from distls.workers.losses.row_sums import first_max
+from distls.workers.simd.class_sums import first_max
 
 __all__ = ["LogOfProbability"]
 

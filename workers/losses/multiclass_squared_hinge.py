@@ -17,8 +17,8 @@ from distls.workers.losses.row_functions import (
     row_loss_of,
     score_change_of,
 )
-from distls.workers.losses.row_sums import first_max, sum_of, sum_of_squares
 from distls.workers.losses.squared_slack import change_of_square, label_gradient, square_of_slack
+from distls.workers.simd.class_sums import first_max, sum_of, sum_of_squares
 from distls.workers.simd.slack_kernels import slack_curvature, slack_gradient, slack_move
 
 __all__ = ["MulticlassSquaredHinge"]

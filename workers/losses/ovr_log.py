@@ -17,8 +17,8 @@ from distls.workers.losses.row_functions import (
     row_gradient_of,
     step_curvature_of,
 )
-from distls.workers.losses.row_sums import exp_of_minus_abs, first_max
 from distls.workers.losses.softmax import Softmax, logistic_curvature
+from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
 
 __all__ = ["BinaryLog", "NormalizedSigmoids", "OvrLog"]
 

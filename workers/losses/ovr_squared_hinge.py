@@ -8,7 +8,7 @@ import numpy as np
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.numpy_forms import both_outputs, negated_at_class
 from distls.workers.losses.row_functions import SLOPES_IN_G, row_curvature_of, row_gradient_of
-from distls.workers.losses.row_sums import first_max, sum_of_squares
+from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = ["BinarySquaredHinge", "OvrSquaredHinge", "ovr_squared_hinge_row"]
 

@@ -22,7 +22,7 @@ from numba.extending import overload
 from distls.workers.compilation.jit import helper
 from distls.workers.linear_algebra.score_kernels import row_axpy, row_axpy_pair
 from distls.workers.losses.loss import Floats, Loss
-from distls.workers.losses.row_sums import sum_of_squares
+from distls.workers.simd.class_sums import sum_of_squares
 
 __all__ = [
     "SLOPES_IN_G",

@@ -18,7 +18,7 @@ from distls.workers.losses.row_functions import (
     row_gradient_of,
     score_change_of,
 )
-from distls.workers.losses.row_sums import exp_below, first_max
+from distls.workers.simd.class_sums import exp_below, first_max
 
 __all__ = ["Softmax", "logistic_curvature"]
 

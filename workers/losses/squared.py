@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
 from distls.workers.losses.row_functions import SLOPES_IN_G, row_curvature_of, row_gradient_of
-from distls.workers.losses.row_sums import first_max, sum_of_squares
+from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = ["Squared", "squared_residuals"]
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     row_arrays,
@@ -34,7 +35,6 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import SLOPES_IN_G, add_slopes, code_of, row_update, target_slopes
-from distls.workers.stochastic.prefetch import prefetch_row
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 

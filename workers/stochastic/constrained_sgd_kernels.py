@@ -49,6 +49,7 @@ import numpy as np
 from numba.extending import overload
 
 from distls.workers.compilation.jit import elementwise_helper, helper, inlined, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     row_arrays,
@@ -59,7 +60,6 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.row_functions import target_slopes
 from distls.workers.losses.squared import Squared
-from distls.workers.stochastic.prefetch import prefetch_row
 from distls.workers.stochastic.step_sizes import SCHEDULES, SQRT, step_size
 
 __all__ = [

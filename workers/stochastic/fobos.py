@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     row_arrays,
@@ -40,7 +41,6 @@ from distls.workers.losses.row_functions import add_slopes, code_of, row_update,
 from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.registry import penalty_named, penalty_value
 from distls.workers.penalties.row_kernels import row_prox
-from distls.workers.stochastic.prefetch import prefetch_row
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
 from distls.workers.stochastic.step_sizes import SQRT, step_size
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update

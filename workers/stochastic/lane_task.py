@@ -19,6 +19,7 @@ from distls.workers.features.design_recipe import design_of
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import is_codes, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.averaging import merge_mean
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
@@ -26,7 +27,6 @@ from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.averaging import merge_mean
 from distls.workers.stochastic.update import Arrays, Learner, Update
 
 __all__ = [

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     row_arrays,
@@ -44,7 +45,6 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_slopes, code_of, row_update, target_slopes
-from distls.workers.stochastic.prefetch import prefetch_row
 from distls.workers.stochastic.step_sizes import step_size
 
 __all__ = [

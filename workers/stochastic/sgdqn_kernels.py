@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     column_of,
@@ -49,7 +50,6 @@ from distls.workers.losses.row_functions import (
     row_curvature,
     target_slopes,
 )
-from distls.workers.stochastic.prefetch import prefetch_row
 
 __all__ = ["METRICS", "SgdqnSettings", "sgdqn_block", "sgdqn_settings"]
 

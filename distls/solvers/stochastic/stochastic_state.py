@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.solvers.features.fitted_designs import DesignState
-from distls.workers.stochastic.averaging import add_scaled
+from distls.workers.rounds.averaging import add_scaled
 from distls.workers.stochastic.update import Arrays
 
 __all__ = ["StochasticState"]

@@ -15,7 +15,10 @@ from helpers import labelled_rows, write_dataset
 from scipy.special import log_softmax, softmax
 from sklearn import metrics
 
-from distls.evaluation.evaluate import Evaluator, certificate_kind, evaluate, reference
+from distls.evaluation.certificates import certificate_kind
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.problem import Problem

@@ -24,7 +24,10 @@ from target_helpers import made_model, rows_with_labels, sets_of, write_targets
 import distls.workers.prediction.predictor
 from distls.cli import cli
 from distls.cli.report import dataset_line, evaluation_lines
-from distls.evaluation.evaluate import Evaluator, LabelEvaluation, evaluate, reference
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.metrics import LabelEvaluation
+from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.prediction.predict import predict

@@ -17,7 +17,9 @@ from target_helpers import rows_with_labels, write_targets
 
 from distls import SparseMulticlassClassifier
 from distls.columns.sharding import add_columns
-from distls.evaluation.evaluate import Evaluator, evaluate, reference
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.prediction.predict import predict

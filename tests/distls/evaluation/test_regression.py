@@ -22,7 +22,10 @@ from target_helpers import made_model, rows_with_numbers, write_targets
 import distls
 from distls.cli import cli
 from distls.cli.report import evaluation_lines, result_lines, run_lines
-from distls.evaluation.evaluate import Evaluator, RegressionEvaluation, evaluate, reference
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.metrics import RegressionEvaluation
+from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.prediction.predict import predict

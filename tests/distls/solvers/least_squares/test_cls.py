@@ -17,7 +17,7 @@ from contract import SolverContract, StopAfter, opened
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict, resume
-from distls.evaluation.evaluate import predictor_of
+from distls.evaluation.scores import predictor_of
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import METHODS
 from distls.planning.fit_plan import plan_fit
