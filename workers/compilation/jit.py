@@ -44,16 +44,17 @@ def elementwise_helper(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a helper whose divisions and comparisons are exact IEEE operations, as parsers need them.
+    """Compile a helper with the floating-point flags of the kernel that calls it.
 
     Numba passes arrays as seven arguments and returns tuples through memory, and LLVM's own judgement leaves such
     calls in place: inlining the parsers' helpers by force doubled their speed.
     """
-    return _compiled(function, set())
+    # `fastmath` left out is inherited from the caller; given, even as False, it is not: other last bits
+    return numba.njit(forceinline=True, nogil=True, error_model="numpy")(function)
 
 
 def _compiled(function: F, fastmath: set[str]) -> F:
-    return numba.njit(forceinline=True, nogil=True, fastmath=fastmath or False, error_model="numpy")(function)
+    return numba.njit(forceinline=True, nogil=True, fastmath=fastmath, error_model="numpy")(function)
 
 
 def _cached(dispatcher: Any) -> Any:

@@ -1,0 +1,69 @@
+"""Files and functions stay small enough to be read: the sizes of CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_A_KERNEL = 400, 40, 62
+
+# file -> why it is longer
+LONG_FILES = {
+    "workers/ingestion/parsing/csv_kernels.py": "one state machine: fields, words and rows hand its state on",
+}
+# what numba compiles is one function where others would be several
+KERNEL_DECORATORS = {"kernel", "elementwise", "helper", "elementwise_helper", "inlined"}
+_LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+def _sources() -> Iterator[Path]:
+    for folder in ("storage", "workers", "distls"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.relative_to(ROOT).parts[:2] not in {("distls", "storage"), ("distls", "workers")}:
+                yield path
+
+
+def _code_lines(text: str) -> set[int]:
+    """Return the numbers of lines with code: no comment, no blank."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _LAYOUT and token.type != tokenize.COMMENT:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    return lines
+
+
+def _body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    """Return the statements after the docstring."""
+    documented = ast.get_docstring(function, clean=False) is not None
+    return function.body[1:] if documented else function.body
+
+
+def _is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(isinstance(d, ast.Name) and d.id in KERNEL_DECORATORS for d in function.decorator_list)
+
+
+def test_files_are_short_or_listed_with_their_reason() -> None:
+    long = {
+        path.relative_to(ROOT).as_posix()
+        for path in _sources()
+        if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES
+    }
+    assert long == set(LONG_FILES)
+
+
+def test_functions_are_short() -> None:
+    found = []
+    for path in _sources():
+        text = path.read_text(encoding="utf-8")
+        code = _code_lines(text)
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not _body(node):
+                continue
+            length = len(code & set(range(_body(node)[0].lineno, (node.end_lineno or 0) + 1)))
+            if length > (MOST_OF_A_KERNEL if _is_kernel(node) else MOST_OF_A_FUNCTION):
+                found.append(f"{path.relative_to(ROOT)}: {node.name} has {length} lines")
+    assert found == []
