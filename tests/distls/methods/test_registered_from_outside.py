@@ -36,10 +36,10 @@ from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_scores,
     row_span,
-    row_update,
     row_weight,
 )
-from distls.workers.losses.registry import Loss, add_slopes, code_of, target_slopes
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import add_slopes, code_of, row_update, target_slopes
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
