@@ -133,7 +133,7 @@ _RATES = ("syrk_gflops", "fused_gflops")
 def sparse_table(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure the two ways to the Gram matrix of sparse rows: products of non-zeros, and dense rows."""
     results = []
-    print(f"{'m':>5} {'non-zeros a row':>15} {'pairs s':>9} {'dense s':>9} {'break-even cost':>15}")
+    print(f"{'m':>5} {'non-zeros per row':>17} {'pairs s':>9} {'dense s':>9} {'break-even cost':>15}")
     for m in (64,) if options.tiny else (500, 1000, 2000, 4000):
         for per_row in (2, 8) if options.tiny else (4, 10, 25, 50, 100, 200):
             n = 200 if options.tiny else 3000
@@ -146,7 +146,7 @@ def sparse_table(options: argparse.Namespace) -> list[dict[str, Any]]:
             results.append(
                 {"m": m, "per_row": per_row, "pairs_s": pairs, "dense_s": dense, "break_even": cost}
             )
-            print(f"{m:5} {per_row:15} {pairs:9.5f} {dense:9.5f} {cost:15.0f}")
+            print(f"{m:5} {per_row:17} {pairs:9.5f} {dense:9.5f} {cost:15.0f}")
     return results
 
 

@@ -316,7 +316,7 @@ def _print_rounds(kind: str, method: str, rows: list[dict[str, Any]], fitted: di
             f"{row['memory'] / MIB:11.0f}"
         )
     print(
-        f"{1e6 * fitted['per_lane']:.0f} us a lane and {1e3 * fitted['fixed']:.1f} ms; "
+        f"{1e6 * fitted['per_lane']:.0f} us per lane and {1e3 * fitted['fixed']:.1f} ms; "
         f"grows as lanes ** {fitted['exponent']:.2f}"
     )
 
