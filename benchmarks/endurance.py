@@ -34,9 +34,9 @@ import distls
 from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
+from distls.solvers.events import FitStart, RoundEvent
 from distls.solvers.solver import State, Status
 from distls.storage.errors import WorkerError
-from distls.training.callbacks import FitStart, RoundEvent
 
 # Weights of 75 KiB and more are scattered, those of less would travel with each task.
 ROWS, FEATURES, CLASSES, NON_ZEROS = 2000, 1200, 16, 12

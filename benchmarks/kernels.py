@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows
+from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
 from distls.workers.losses.registry import LOSSES
 from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings
@@ -108,11 +109,9 @@ def evaluation(case: Case, block: Block) -> Callable[[], object]:
         out = np.empty((len(block.y), case.k), case.dtype)
         return lambda: linear.scores(block.rows, w, b, out)
     if case.kernel == "evaluate":
-        return lambda: linear.evaluate_rows(
-            block.rows, block.y, NO_WEIGHT, LOSSES[case.loss], w, b, NO_CLASSES
-        )
+        return lambda: evaluate_rows(block.rows, block.y, NO_WEIGHT, LOSSES[case.loss], w, b, NO_CLASSES)
     grad, grad_b = np.zeros(w.shape), np.zeros(case.k)
-    return lambda: linear.add_gradient(block.rows, block.y, NO_WEIGHT, LOSSES[case.loss], w, b, grad, grad_b)
+    return lambda: add_gradient(block.rows, block.y, NO_WEIGHT, LOSSES[case.loss], w, b, grad, grad_b)
 
 
 def runner(case: Case, block: Block) -> Callable[[], object]:

@@ -129,12 +129,13 @@ class Simulated:
         """Return a lane's result: the arrays of another lane, and its own ledger."""
         lane: Lane = getattr(item, "lane", item)
         n_rows = int(self._rows[list(lane.blocks)].sum())
-        own = {"blocks": list(lane.blocks), "busy": {place: 1.0}, "peaks": {place: 2**28}}
+        costs = {"worker_seconds": {place: 1.0}, "worker_peaks": {place: 2**28}}
         made = pickle.loads(pickle.dumps(like, protocol=5))
+        ledger = replace(made.ledger, blocks=list(lane.blocks), n_rows=n_rows, **costs)
         if hasattr(made, "folds"):
             folds = [replace(fold, n_rows=n_rows if i == 0 else 0) for i, fold in enumerate(made.folds)]
-            return replace(made, folds=folds, **own)
-        return replace(made, n_rows=n_rows, times={lane.index: made.times[0]}, **own)
+            return replace(made, folds=folds, ledger=ledger)
+        return replace(made, times={lane.index: made.times[0]}, ledger=ledger)
 
     def map(self, function: Any, items: Sequence[Any], *, shared: Any = None) -> Iterator[Any]:
         """See `distls.execution.executor.Executor.map`."""

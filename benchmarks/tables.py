@@ -32,14 +32,14 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.temporary.ingest_staging import StagingArea
-from distls.workers.ingestion.formats.csv import DelimitedOptions, DelimitedParser
+from distls.workers.ingestion.formats.csv import CSV_READER, DelimitedOptions, DelimitedParser
 from distls.workers.ingestion.formats.parquet import ParquetItem, record_batch_rows
-from distls.workers.ingestion.formats.svmlight import Progress
 from distls.workers.ingestion.formats.table_columns import MISSING, Feature
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, text_blocks
+from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
-from distls.workers.ingestion.survey_task import SurveySpec, survey_item
+from distls.workers.ingestion.survey_task import SurveySpec, survey_delimited, survey_item
 
 JOBS = tuple(sorted(f"profession {k:02}" for k in range(20)))
 WAYS = ("survey", "records", "stage", "read_csv", "arrow")
@@ -123,7 +123,7 @@ class Ways:
         columns = self.options.columns
         limits = {c: 1000 for c, name in enumerate(columns) if name.startswith("w")}
         checked = tuple(c for c in range(len(columns)) if c not in limits)
-        spec = SurveySpec(self._staging(), "survey", self.options, limits, checked, 2**25)
+        spec = SurveySpec(self._staging(), "survey", survey_delimited, self.options, limits, checked, 2**25)
         survey_item(spec, self.item)
 
     def _staging(self) -> StagingArea:
@@ -138,7 +138,7 @@ class Ways:
 
     def stage(self) -> None:
         """Run the first stage of an ingest."""
-        spec = StageSpec(self._staging(), self.layout, self.options, n_buckets=4)
+        spec = StageSpec(self._staging(), CSV_READER, self.layout, self.options, n_buckets=4)
         stage_item(spec, self.item)
 
     def read_csv(self) -> list[pa.RecordBatch]:

@@ -13,21 +13,28 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AdalineClassifier": "distls.estimators.stochastic",
+    "AnnDataOptions": "distls.ingestion.formats.anndata",
+    "ArrayOptions": "distls.ingestion.formats.arrays",
     "CSGDRegressor": "distls.estimators.regressors",
     "CalibratedLeastSquaresClassifier": "distls.estimators.least_squares",
+    "CsvOptions": "distls.ingestion.formats.csv",
     "DistlsError": "distls.storage.errors",
+    "DocumentOptions": "distls.ingestion.formats.documents",
     "GeneralizedLeastSquaresClassifier": "distls.estimators.least_squares",
     "GeneralizedLeastSquaresRegressor": "distls.estimators.regressors",
     "MCIDClassifier": "distls.estimators.stochastic",
+    "ParquetOptions": "distls.ingestion.formats.parquet",
     "SGDQNClassifier": "distls.estimators.stochastic",
     "SparseMulticlassClassifier": "distls.estimators.sparse",
     "StagewiseClassifier": "distls.estimators.least_squares",
     "StochasticClassifier": "distls.estimators.stochastic",
+    "SvmlightOptions": "distls.ingestion.formats.svmlight",
+    "VwOptions": "distls.ingestion.formats.vw",
     "add_columns": "distls.columns.sharding",
     "evaluate": "distls.evaluation.evaluate",
     "fit": "distls.training.fitting",
     "generate": "distls.synthetic.generation",
-    "ingest": "distls.ingestion",
+    "ingest": "distls.ingestion.ingest",
     "load_model": "distls.storage.model.model",
     "open_dataset": "distls.storage.dataset.dataset",
     "predict": "distls.prediction.predict",
@@ -55,7 +62,14 @@ if TYPE_CHECKING:
     from distls.estimators.stochastic import SGDQNClassifier as SGDQNClassifier
     from distls.estimators.stochastic import StochasticClassifier as StochasticClassifier
     from distls.evaluation.evaluate import evaluate as evaluate
-    from distls.ingestion import ingest as ingest
+    from distls.ingestion.formats.anndata import AnnDataOptions as AnnDataOptions
+    from distls.ingestion.formats.arrays import ArrayOptions as ArrayOptions
+    from distls.ingestion.formats.csv import CsvOptions as CsvOptions
+    from distls.ingestion.formats.documents import DocumentOptions as DocumentOptions
+    from distls.ingestion.formats.parquet import ParquetOptions as ParquetOptions
+    from distls.ingestion.formats.svmlight import SvmlightOptions as SvmlightOptions
+    from distls.ingestion.formats.vw import VwOptions as VwOptions
+    from distls.ingestion.ingest import ingest as ingest
     from distls.prediction.predict import predict as predict
     from distls.storage.dataset.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError

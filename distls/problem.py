@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import MismatchError, ParameterError
-from distls.workers.losses.targets import RANKINGS
-from distls.workers.penalties.registry import MIXED, penalty_value
+from distls.workers.losses.registry import loss_named, losses_with
+from distls.workers.penalties.registry import penalties_with, penalty_named, penalty_value
 
-__all__ = ["SUITABLE", "Problem", "class_weights", "l1_ratio_of", "loss_of"]
+__all__ = ["Problem", "class_weights", "l1_ratio_of", "loss_of"]
 
 # The losses whose slopes the links and inner updates of the least-squares methods have.
 _LOSSES = {
@@ -43,11 +43,6 @@ _LOSSES = {
     "logistic": "softmax",
 }
 _L1_RATIO = 0.5  # of a mixed penalty, by default
-# The losses that make sense of targets other than classes.
-SUITABLE = {
-    "multilabel": ("squared", "ovr_log", "multiclass_squared_hinge", "multitask_squared_hinge"),
-    "continuous": ("squared",),
-}
 
 
 def loss_of(params: Mapping[str, Any]) -> str:
@@ -66,10 +61,10 @@ def l1_ratio_of(params: Mapping[str, Any]) -> float:
         It is given where the penalty has none.
     """
     given, penalty = params.get("l1_ratio"), params.get("penalty", "l2")
-    if penalty not in MIXED:
+    if not penalty_named(penalty).mixed:
         if given is not None:
             raise ParameterError(
-                f"l1_ratio={given}: used with penalty={' or '.join(MIXED)} only; leave it out"
+                f"l1_ratio={given}: used with penalty={' or '.join(penalties_with(mixed=True))} only; leave it out"
             )
         return 0.0
     return _L1_RATIO if given is None else float(given)
@@ -172,23 +167,31 @@ class Problem:
     @property
     def ranks(self) -> bool:
         """Whether scores order a row's labels only, so that a threshold is to be fitted to them."""
-        return self.target == "multilabel" and self.loss in RANKINGS
+        return self.target == "multilabel" and loss_named(self.loss).ranks
 
     @property
     def row_weight_by_class(self) -> NDArray[np.float64]:
         """Normalised weight of a row of each class with sample weight one, shape (n_classes,) or (1,)."""
         return self.class_weight * self.weight_scale
 
+    @property
+    def row_weights(self) -> NDArray[np.float64] | None:
+        """The same for tasks: None where every row weighs one, so that kernels need not look."""
+        by_class = self.row_weight_by_class
+        plain = not self.dataset.meta.weighted and bool(np.all(by_class == 1.0))
+        return None if plain else by_class
+
 
 def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
     """Refuse a loss that makes no sense of the targets, naming the values of its parameter that do."""
-    suitable = SUITABLE.get(dataset.meta.target)
-    if suitable is None or loss_of(params) in suitable:
+    target = dataset.meta.target
+    if target == "none" or target in loss_named(loss_of(params)).targets:
         return
+    suitable = losses_with(target=target)
     name = next(name for name in ("loss", "link", "inner") if params.get(name))
     values = {
         # the methods that name a loss and take sets of labels have the squared hinges
-        "loss": tuple(loss for loss in suitable if loss.endswith("hinge")) or suitable,
+        "loss": losses_with(target=target, coordinate_descent=True) or suitable,
         "link": tuple(link for link in ("identity", "logit", "softmax") if _LOSSES[link] in suitable),
         "inner": tuple(inner for inner in ("linear", "calibrated", "logistic") if _LOSSES[inner] in suitable),
     }[name]

@@ -13,9 +13,9 @@ from helpers import labelled_rows, write_dataset
 from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.solvers.events import RoundEvent, SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
-from distls.training.callbacks import RoundEvent, _Quiet
 from distls.training.fitting import fit, resume
 
 CLUSTERS = {
@@ -35,7 +35,7 @@ def opened(name: str) -> DaskExecutor:
     return executor
 
 
-class StopAfter(_Quiet):
+class StopAfter(SilentCallback):
     """Interrupts as Ctrl-C does, after so many rounds of this process."""
 
     def __init__(self, rounds: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-import distls.ingestion.plan
+import distls.ingestion.request.source_plan
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.rows import CsrRows
@@ -17,7 +17,7 @@ from distls.storage.rows import CsrRows
 @pytest.fixture
 def small_ranges(monkeypatch):
     """Many items from little text."""
-    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 2000)
+    monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 2000)
 
 
 def make_text(n_rows=400, n_features=50, n_classes=3, seed=0, base=1) -> str:

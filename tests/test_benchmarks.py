@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import endurance, gram, kernels, peers, real, scale, simulation, table, tables
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
 

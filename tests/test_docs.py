@@ -14,7 +14,8 @@ import pytest
 
 import distls
 from distls.cli import cli
-from distls.evaluation.evaluate import Evaluation
+from distls.evaluation.metrics import Evaluation
+from distls.ingestion.formats.registry import option_infos
 from distls.memory_plan import Plan
 from distls.methods.registry import METHODS
 from distls.planning.cluster_plan import ClusterPlan
@@ -242,7 +243,7 @@ def test_the_readme_has_the_two_commands_that_ci_runs() -> None:
 
 def test_ingest_options_of_python_and_of_the_command_line_agree() -> None:
     function = importlib.import_module(distls._HOMES["ingest"]).ingest
-    accepted = set(inspect.signature(function).parameters)
+    accepted = set(inspect.signature(function).parameters) | set(option_infos())
     cluster = {
         "workers",
         "threads_per_worker",

@@ -7,7 +7,7 @@ import gc
 
 import numpy as np
 
-from distls.workers.stochastic.averaging import merge_mean
+from distls.workers.rounds.averaging import merge_mean
 
 # The first kernel that is called makes numba load its own library, a third of a second.
 merge_mean(np.zeros(1, np.float32), np.zeros(1, np.float32), 0.5)

@@ -42,11 +42,14 @@ from numpy.typing import NDArray
 import distls
 from benchmarks.papers import least_squares
 from distls.execution.serial import SerialExecutor
+from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import DenseRows, Rows, concatenate_rows
-from distls.training.callbacks import Callback, FitStart, RoundEvent
-from distls.workers.stochastic.updates import Learner, MeanUpdate, RlsUpdate, SgdLearner, SgdUpdate, Update
+from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate
+from distls.workers.stochastic.rls import RlsUpdate
+from distls.workers.stochastic.sgd import SgdLearner, SgdUpdate
+from distls.workers.stochastic.update import Learner, Update
 
 Numbers = dict[str, Any]
 
@@ -124,8 +127,8 @@ def follow(
     k = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
     start = update.zeros((n_features, k), np.float32)
     tail_from = 0.0 if averaged else math.inf
-    update.begin(start, 0.0, tail_from).learn(x, y, ALL_ONES, order[:2])  # compiles
-    learner = update.begin(start, 0.0, tail_from)
+    update.start_lane(start, 0.0, tail_from).learn(x, y, ALL_ONES, order[:2])  # compiles
+    learner = update.start_lane(start, 0.0, tail_from)
     weights, intercepts, seconds, done, spent = [], [], [], 0, 0.0
     with np.errstate(all="ignore"):  # steps that are too long diverge
         for stop in stops:
@@ -143,7 +146,7 @@ def _model(update: Update, learner: Learner, averaged: bool) -> tuple[NDArray[An
     if averaged:
         assert isinstance(learner, SgdLearner)
         return update.model(learner.window())
-    return update.model(learner.peek())
+    return update.model(learner.snapshot())
 
 
 def _all_rows(data: Dataset) -> tuple[Rows, Any]:
@@ -179,7 +182,7 @@ class Contender:
 
 
 # The constant feature that Theorem 2.1 needs is among the rows; centred rows have an intercept in its place.
-_PLAIN: Numbers = {"loss": "squared", "single": False, "alpha": 0.0, "fit_intercept": False}
+_PLAIN: Numbers = {"loss": "squared", "one_column": False, "alpha": 0.0, "fit_intercept": False}
 _FIT: Numbers = {"loss": "squared", "fit_intercept": False}
 CONTENDERS = (
     Contender(
@@ -195,17 +198,17 @@ CONTENDERS = (
     ),
     Contender(
         "NCSGD",
-        lambda eta0, n: MeanUpdate(**_PLAIN, schedule="sqrt", eta0=eta0),
+        lambda eta0, n: ConstrainedUpdate(**_PLAIN, schedule="sqrt", eta0=eta0),
         chosen_by=("ncsgd", {"fit_intercept": False}),
     ),
     Contender(
         "CSGD",
-        lambda eta0, n: MeanUpdate(**_PLAIN, schedule="two-phase", eta0=eta0, switch=n / 2),
+        lambda eta0, n: ConstrainedUpdate(**_PLAIN, schedule="two-phase", eta0=eta0, switch=n / 2),
         chosen_by=("csgd", {"fit_intercept": False}),
     ),
     Contender(
         "centred SGD",
-        lambda eta0, n: MeanUpdate(
+        lambda eta0, n: ConstrainedUpdate(
             **{**_PLAIN, "fit_intercept": True}, mode="centre", schedule="sqrt", eta0=eta0
         ),
         chosen_by=(
@@ -470,7 +473,7 @@ def _short(value: float | None) -> str:
 
 # -- Figure 3 --------------------------------------------------------------------------------------------
 
-_DIGITS: Numbers = {"loss": "squared", "single": False, "alpha": 0.0, "fit_intercept": True}
+_DIGITS: Numbers = {"loss": "squared", "one_column": False, "alpha": 0.0, "fit_intercept": True}
 
 
 @dataclass(frozen=True)
@@ -525,7 +528,7 @@ def adaline(lab: Lab) -> Numbers:
     whole = Digits.of(data, data.with_name("mnist-test"))
     stops = [2**k for k in range(FIRST, lab.last + 1)]
     updates: dict[str, Update] = {
-        "C-Adaline, 2^-4/sqrt(t)": MeanUpdate(**_DIGITS, schedule="sqrt", eta0=2.0**-4),
+        "C-Adaline, 2^-4/sqrt(t)": ConstrainedUpdate(**_DIGITS, schedule="sqrt", eta0=2.0**-4),
         "Adaline, 2^-17": _adaline("constant", 2.0**-17),
         f"Adaline, 2^{math.log2(constant):.0f} (tuned)": _adaline("constant", constant),
         f"Adaline, 2^{math.log2(decaying):.0f}/sqrt(t) (tuned)": _adaline("sqrt", decaying),

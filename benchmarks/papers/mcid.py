@@ -32,12 +32,13 @@ import numpy as np
 import scipy.sparse as sp
 
 import distls
-from distls.evaluation.evaluate import score
+from distls.evaluation.scores import score
 from distls.execution.serial import SerialExecutor
-from distls.solvers.solver import State, Status, Weights
+from distls.solvers.events import Callback, FitStart, RoundEvent
+from distls.solvers.solver import State, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import CsrRows
-from distls.training.callbacks import Callback, FitStart, RoundEvent
+from distls.workers.prediction.predictor import LinearPredictor
 
 BLOCK = 2048  # rows of a partition: accuracy is taken after whole partitions
 EVERY = 4 * BLOCK  # iterations between evaluations
@@ -151,11 +152,13 @@ class Watch(Callback):
         if self._done // EVERY == before // EVERY:
             return
         state: Any = event.state
-        weights = Weights(*state.lane[:2])
+        predictor = LinearPredictor(*state.lane[:2])
         # the loss does not matter: errors are counted
-        total = score(SerialExecutor(), self._test, weights, "crammer_singer", self._codes, cache_bytes=2**31)
+        total = score(
+            SerialExecutor(), self._test, predictor, "crammer_singer", self._codes, cache_bytes=2**31
+        )
         self.iterations.append(self._done)
-        self.accuracy.append(100 * (1 - total.errors / total.n_rows))
+        self.accuracy.append(100 * (1 - total.errors / total.ledger.n_rows))
         self.seconds.append(event.record["seconds"])
 
     def on_end(self, status: Status, state: State) -> None:

@@ -20,7 +20,8 @@ from benchmarks.real import arrays_of
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import DenseRows
 from distls.synthetic.text_export import export_text
-from distls.workers.features.design import blocks, design_of
+from distls.workers.features.design import blocks
+from distls.workers.features.design_recipe import design_of
 
 Numbers = dict[str, Any]
 

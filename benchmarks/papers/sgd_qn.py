@@ -37,7 +37,9 @@ from numpy.typing import NDArray
 import distls
 from benchmarks.real import arrays_of
 from distls.storage.rows import Rows
-from distls.workers.stochastic.updates import OlbfgsUpdate, ScheduledUpdate, Update
+from distls.workers.stochastic.olbfgs import OlbfgsUpdate
+from distls.workers.stochastic.sgdqn import SgdqnUpdate
+from distls.workers.stochastic.update import Update
 
 Numbers = dict[str, Any]
 
@@ -181,17 +183,17 @@ def _copy(x: Rows) -> Any:
 def _updates(alpha: float, skip: int, mean_square_norm: float, *, dense: bool) -> dict[str, Update]:
     common: Numbers = {
         "loss": "ovr_squared_hinge",
-        "single": True,
+        "one_column": True,
         "alpha": alpha,
         "fit_intercept": False,
     }
     t0 = 10 * mean_square_norm / alpha
     named: dict[str, Update] = {
-        "naive SGD": ScheduledUpdate(**common, t0=t0, skip=1),
-        "SVMSGD2": ScheduledUpdate(**common, t0=t0, skip=skip),
+        "naive SGD": SgdqnUpdate(**common, t0=t0, skip=1),
+        "SVMSGD2": SgdqnUpdate(**common, t0=t0, skip=skip),
     }
     for diagonal in DIAGONALS:
-        named[f"SGD-QN {diagonal}"] = ScheduledUpdate(**common, t0=t0, skip=skip, metric=diagonal)
+        named[f"SGD-QN {diagonal}"] = SgdqnUpdate(**common, t0=t0, skip=skip, metric=diagonal)
     if dense:
         named["oLBFGS"] = OlbfgsUpdate(**common, eta0=0.1, tau=1e4, damping=0.1, rank=10)
     return named
@@ -203,7 +205,7 @@ def _seconds_a_pass(
     """Return the median over passes, and the rows of a pass."""
     rng, every = np.random.default_rng(0), np.empty(0)
     orders = [rng.permutation(len(y))[: max(most - before, 0)] for (_, y), before in _starts(blocks)]
-    learner = update.begin(update.zeros((n_features, 2), np.float32), 0.0)
+    learner = update.start_lane(update.zeros((n_features, 2), np.float32), 0.0)
     learner.learn(*blocks[0], every, orders[0][:10])  # compiled now, if it is not yet
     seconds = []
     for _ in range(repeats + 1):

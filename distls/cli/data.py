@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distls.cli.support import (
-    FORMATS,
     PLACE,
+    FormatName,
     Running,
     Size,
     cli,
@@ -23,39 +23,49 @@ from distls.cli.support import (
 )
 from distls.storage.filesystem.paths import Place
 
+if TYPE_CHECKING:
+    from distls.ingestion.request.format_options import OptionInfo
 
-@cli.command()
+
+class IngestCommand(click.Command):
+    """A command with the options of all input formats too, which are loaded when they are looked at."""
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        """The command's own parameters, then the options of formats."""
+        from distls.ingestion.formats.registry import option_infos
+
+        known = {parameter.name for parameter in self._params}
+        # the same list each time: click changes it in place
+        self._params += [_format_option(*each) for each in option_infos().items() if each[0] not in known]
+        return self._params
+
+    @params.setter
+    def params(self, own: list[click.Parameter]) -> None:
+        self._params = own
+
+
+def _format_option(name: str, info: OptionInfo) -> click.Option:
+    spelling = info.flag or f"--{name.replace('_', '-')}"
+    if info.flag:
+        return click.Option([spelling], is_flag=True, default=None, help=info.help)
+    kind = (
+        click.Choice(info.choices) if info.choices else click.IntRange(*info.bounds) if info.bounds else str
+    )
+    return click.Option([spelling], type=kind, metavar=info.metavar or None, help=info.help)
+
+
+@cli.command(cls=IngestCommand)
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("dataset", type=PLACE)
-@click.option("--format", default="auto", type=click.Choice(FORMATS), show_default=True)
-@click.option("--labels", type=click.Path(), help="Label file of idx, npy or npz data.")
-@click.option("--label-column", metavar="COLUMN", help="Name, position or last; JSON: default label, ...")
-@click.option("--text-column", metavar="FIELD", help="Of JSON lines; default text, document, ...")
-@click.option("--weight-column", metavar="COLUMN", help="The sample weight.")
-@click.option("--ignore-columns", default="", metavar="A,B,...", help="Columns of a table to leave out.")
-@click.option("--categorical", default="", metavar="A,B,...", help="Columns to take as categories.")
-@click.option("--na", metavar="VALUE", help="The number that missing values stand for; default refused.")
-@click.option("--separator", help="csv: a character, tab or space; default found out.")
-@click.option(
-    "--header", type=click.Choice(["yes", "no"]), help="csv: first line names columns; default found out."
-)
-@click.option(
-    "--list-columns", metavar="INDICES,VALUES", help="parquet: sparse rows; default indices,values."
-)
-@click.option("--ngrams", metavar="MIN,MAX", help="Raw text: runs of words or characters; default 1,1.")
-@click.option("--analyzer", type=click.Choice(["word", "char", "char_wb"]), help="Raw text; default word.")
-@click.option("--lowercase/--no-lowercase", default=None, help="Raw text; default yes.")
-@click.option("--alternate-sign", is_flag=True, default=None, help="Half of the columns count downwards.")
-@click.option("--binary", is_flag=True, default=None, help="Raw text: ones instead of counts.")
+@click.option("--format", default="auto", type=FormatName(), show_default=True)
 @click.option("--unlabelled", is_flag=True, help="The text has no label column; rows keep their order.")
 @click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists.")
 @click.option(
     "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
 )
-@click.option("--zero-based", type=click.Choice(["auto", "yes", "no"]), default="auto", show_default=True)
 @click.option("--n-features", type=click.IntRange(1), help="Width; default the largest index.")
 @click.option("--min-count", type=click.IntRange(1), help="Drop features of fewer training rows.")
-@click.option("--hash-bits", type=click.IntRange(1, 31), help="vw: hash names into 2**B columns.")
 @click.option("--transform", help="In order: log1p, idf, l2norm, scale=X, standardize.")
 @click.option("--like", type=click.Path(), help="Take classes, width, transforms of a data set or run.")
 @click.option(
@@ -78,10 +88,12 @@ def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, *
     Run the same command again to resume one that was stopped.
     """
     from distls.cli.progress import work_progress
-    from distls.ingestion import ingest as run_ingest
+    from distls.ingestion.ingest import ingest as run_ingest
 
     cluster = cluster_of(options, debug)
     transform = options.pop("transform")
+    # an option of a format that was not given is as if it did not exist
+    options = {name: value for name, value in options.items() if value is not None}
     with Running(cluster) as (executor, budget), work_progress(quiet) as progress:
         report = run_ingest(
             list(sources),

@@ -15,10 +15,11 @@ from rich.table import Table
 
 from distls.cli.progress import fit_progress, work_progress
 from distls.cli.report import dataset_line, plan_lines
-from distls.evaluation.evaluate import Evaluation, evaluate
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.metrics import Evaluation
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import human
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.memory_plan import Plan
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.solver import Status

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from distls.execution.memory_budget import human
+from distls.solvers.events import Callback, FitStart, RoundEvent
 from distls.solvers.solver import State, Status
-from distls.training.callbacks import Callback, FitStart, LineProgress, RoundEvent, judged_text
+from distls.training.callbacks import LineProgress, judged_text
 
 __all__ = ["BarProgress", "fit_progress", "work_progress"]
 

@@ -13,8 +13,8 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense
 from distls.training.callbacks import judged_text
-from distls.training.fitting import FitResult
 from distls.training.run_folder import Run
+from distls.training.setting_fit import FitResult
 
 if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from distls.cli.support import (
-    FORMATS,
     PLACE,
+    FormatName,
     Running,
     cli,
     cluster_of,
@@ -25,7 +25,7 @@ from distls.storage.filesystem.paths import Place
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 format_option = click.option(
-    "--format", default="auto", type=click.Choice(FORMATS), help="Of source files; default as ingest."
+    "--format", default="auto", type=FormatName(), help="Of source files; default as ingest."
 )
 
 

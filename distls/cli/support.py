@@ -19,12 +19,9 @@ from distls.storage.filesystem.paths import Place, place_of
 
 if TYPE_CHECKING:
     from distls.execution import ClusterOptions
-    from distls.training.callbacks import Callback
+    from distls.solvers.events import Callback
 
 OK, FAILED, USAGE = 0, 1, 2
-
-# Of source files, as in distls.ingestion.options, which is not imported before a command needs it.
-FORMATS = ["auto", "svmlight", "vw", "text", "csv", "parquet", "anndata", "npz", "npy", "idx"]
 
 
 class Commands(click.Group):
@@ -140,6 +137,24 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--tls-cert", type=file, help="TLS: the own certificate."),
         click.option("--tls-key", type=file, help="TLS: its key."),
     )
+
+
+class FormatName(click.Choice[str]):
+    """The name of an input format; the list of them is loaded when it is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names."""
+        from distls.ingestion.formats.registry import format_names
+
+        return ("auto", *format_names())
+
+    @choices.setter
+    def choices(self, names: tuple[str, ...]) -> None:
+        """Take no names: the base class sets what it is made with."""
 
 
 class PlaceType(click.ParamType[Any]):

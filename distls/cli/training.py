@@ -32,7 +32,7 @@ from distls.storage.filesystem.paths import Place
 if TYPE_CHECKING:
     from distls.memory_plan import Plan
     from distls.planning.cluster_plan import ClusterPlan
-    from distls.training.fitting import FitResult
+    from distls.training.setting_fit import FitResult
 
 
 @cli.command()

@@ -17,7 +17,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distls.evaluation.evaluate import check_scorable, readout_of, reference
+from distls.evaluation.compatibility import check_scorable
+from distls.evaluation.scores import predictor_of, reference
 from distls.execution.executor import Executor
 from distls.methods.registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -27,7 +28,7 @@ from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.training.fitting import FitResult, fit
 from distls.workers.losses.registry import probabilities
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
-from distls.workers.prediction.predictor import score_pieces
+from distls.workers.prediction.predictor import score_pieces, scored_as
 
 __all__ = ["DIVERGED", "DatasetClassifier", "DatasetEstimator", "LinearCoefficients", "rows_of"]
 
@@ -78,7 +79,7 @@ class DatasetEstimator(BaseEstimator):
 
     def _ingest(self, X: Any, path: Path, y: Any, sample_weight: Any, **options: Any) -> Dataset:
         """Write rows as a dataset."""
-        from distls.ingestion import ingest
+        from distls.ingestion.ingest import ingest
 
         shuffle = getattr(self, "shuffle", True)
         ingest(
@@ -139,7 +140,7 @@ class DatasetEstimator(BaseEstimator):
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
-        pieces = [values for _, values in score_pieces(readout_of(self.model_), rows_of(X))]
+        pieces = [values for _, values in score_pieces(predictor_of(self.model_), rows_of(X))]
         return np.concatenate(pieces)
 
     @property
@@ -162,9 +163,9 @@ class DatasetEstimator(BaseEstimator):
             features=model.features,
             model_name="the model",
         )
-        job = PredictJob(reference(dataset), model.scored_as, 1, False, model.target)
+        job = PredictJob(reference(dataset), scored_as(model.loss, model.recipe), 1, False, model.target)
         executor = self._executor() or SerialExecutor()
-        return executor.map(partial(predict_block, job), range(len(dataset)), shared=readout_of(model))
+        return executor.map(partial(predict_block, job), range(len(dataset)), shared=predictor_of(model))
 
 
 def _has_probabilities(estimator: Any) -> bool:
@@ -295,7 +296,8 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         check_is_fitted(self, "model_")
         if hasattr(X, "__dask_graph__"):
             return self._lazily("predict_proba", X, np.dtype(np.float64), len(self.classes_))
-        return probabilities(self.model_.scored_as, self._scores(X).astype(np.float64))
+        model = self.model_
+        return probabilities(scored_as(model.loss, model.recipe), self._scores(X).astype(np.float64))
 
 
 class LinearCoefficients:

@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight
 
 from distls.estimators.estimator_base import DIVERGED, DatasetEstimator, rows_of
-from distls.methods.registry import METHODS
+from distls.methods.registry import method_named
 from distls.problem import loss_of
-from distls.solvers.stochastic.partial_fit import Stream, facts_of
+from distls.solvers.stochastic.partial_fit import Stream
+from distls.solvers.stochastic.problem_stats import stats_of_rows
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import Partition
-from distls.training.configuration import solver_type
 
 __all__ = ["StreamingEstimator"]
 
@@ -78,23 +78,22 @@ class StreamingEstimator(DatasetEstimator):
         start = None if fitted is None else (fitted.weights, fitted.intercept.astype(np.float64))
         target: TargetKind = "continuous" if classes is None else "class"
         n_outputs = first.y.shape[1] if classes is None else len(classes)
-        facts = facts_of(first.x, loss_of(params), target, params, self.n_features_in_, n_outputs)
-        recipe = solver_type(METHODS[self._method]).recipe_of(facts, params, 1, warm=start is not None)
+        stats = stats_of_rows(first.x, loss_of(params), target, params, self.n_features_in_, n_outputs)
+        steps = method_named(self._method).load_steps()(stats, params, 1, warm=start is not None)
         by_code = params["class_weight"]
         weights = None if by_code is None else np.array([by_code[str(code)] for code in classes or []])
         self._template = _template(self._method, params, classes or [], fitted, target)
-        return Stream.begin(recipe, params, (facts.n_features, facts.n_outputs), weights, start)
+        return Stream.begin(steps, params, (stats.n_features, stats.n_outputs), weights, start)
 
     @property
     def model_(self) -> LinearModel:
         """The trained model; after `partial_fit` it is put together when first asked for."""
         model: LinearModel | None = getattr(self, "_model", None)
         if model is None:
-            weights = self._learned.weights()
-            if not np.isfinite(weights.coefficients).all():
+            predictor = self._learned.weights()
+            if not np.isfinite(predictor.coefficients).all():
                 raise ParameterError(DIVERGED)
-            intercept = weights.intercept.astype(weights.coefficients.dtype)
-            model = self._model = replace(self._template, weights=weights.coefficients, intercept=intercept)
+            model = self._model = replace(self._template, **predictor.stored())
         return model
 
     @property

@@ -15,7 +15,7 @@ from distls.execution.executor import Executor
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import used_rows
-from distls.workers.losses.registry import LOG_LOSSES
+from distls.workers.losses.registry import has_probabilities
 
 __all__ = ["SparseMulticlassClassifier"]
 
@@ -103,6 +103,6 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
         return used_rows(self.model_.weights)
 
     def _check_probabilities(self) -> bool:
-        if loss_of(super()._params(None)) not in LOG_LOSSES:
+        if not has_probabilities(loss_of(super()._params(None))):
             raise ParameterError(f"loss={self.loss!r} has no probabilities; use loss='log'")
         return True

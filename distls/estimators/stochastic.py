@@ -16,7 +16,7 @@ from distls.estimators.partial_fit import StreamingEstimator
 from distls.execution.executor import Executor
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
-from distls.workers.losses.registry import LOG_LOSSES
+from distls.workers.losses.registry import has_probabilities
 
 __all__ = [
     "AdalineClassifier",
@@ -94,7 +94,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         return labels
 
     def _check_probabilities(self) -> bool:
-        if loss_of(super()._params(None)) not in LOG_LOSSES:
+        if not has_probabilities(loss_of(super()._params(None))):
             loss = getattr(self, "loss", "squared")
             remedy = "; use loss='log'" if hasattr(self, "loss") else ""
             raise ParameterError(f"loss={loss!r} has no probabilities{remedy}")

@@ -59,7 +59,7 @@ def opened_like(
     Parameters
     ----------
     model : LinearModel
-        Gives recipe, classes, width and fitted transforms.
+        Gives the description of its source, classes, width and fitted transforms.
     data : Dataset, its path, or paths of source files
     name : str
         What messages call the model.
@@ -107,8 +107,8 @@ def _ingest(
     data: Scorable, temporary: Place, model: LinearModel, name: str, options: dict[str, Any]
 ) -> tuple[str, ...]:
     # most fits and scores have no use for the machinery of ingest
-    from distls.ingestion import ingest
-    from distls.ingestion.like import like_model
+    from distls.ingestion.ingest import ingest
+    from distls.ingestion.request.like import like_model
 
     if model.target == "multilabel" and not options.get("unlabelled"):
         options = {**options, "multilabel": True}

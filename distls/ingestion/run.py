@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
-from distls.ingestion.formats.tables import table_facts
-from distls.ingestion.like import Like
-from distls.ingestion.options import IngestOptions
-from distls.ingestion.plan import SourcePlan, check_same_plan, plan_document
-from distls.ingestion.schema import Schema, Survey, allot_split, decide_schema, partition_items
+from distls.ingestion.partition_layout import allot_split, partition_items
+from distls.ingestion.plan import check_same_plan, plan_document
+from distls.ingestion.request.format_options import FormatOptions
+from distls.ingestion.request.like import Like
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
+from distls.ingestion.schema import Schema, Survey, decide_schema
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.transform_fit import FittedTransforms, fit_transforms, take_over_transforms
 from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, publish
@@ -36,7 +39,6 @@ from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.storage.temporary.transpose_spill import SpillArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble, record_of
-from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
 from distls.workers.ingestion.transforms import needs_moments, stored_width, transforms_digest
@@ -81,6 +83,7 @@ class IngestRun:
         self,
         root: Place,
         options: IngestOptions,
+        read: FormatOptions,
         plan: SourcePlan,
         like: Like | None,
         executor: Executor,
@@ -88,6 +91,7 @@ class IngestRun:
     ) -> None:
         self.root = root.absolute()
         self.options = options
+        self.read = read
         self.plan = plan
         self.executor = executor
         self.progress = progress
@@ -113,7 +117,7 @@ class IngestRun:
                 raise
 
     @property
-    def recipe(self) -> tuple[dict[str, Any], ...]:
+    def transforms(self) -> tuple[dict[str, Any], ...]:
         """Transforms to apply, in order."""
         return tuple(self.like.meta.transforms) if self.like is not None else self.options.transform
 
@@ -134,9 +138,8 @@ class IngestRun:
 
     def _begin(self) -> None:
         """Claim the output folders, or find the unfinished ingest to go on with."""
-        document = plan_document(
-            self.plan, self.options, None if self.like is None else self.like.fingerprint
-        )
+        fingerprint = None if self.like is None else self.like.fingerprint
+        document = plan_document(self.plan, self.read, self.options, fingerprint)
         document = json.loads(json.dumps(document))
         earlier = self.staging.read_document("plan")
         if earlier is not None:
@@ -174,20 +177,22 @@ class IngestRun:
 
     def _survey_columns(self) -> None:
         """Complete the plan of a table with what only the whole input shows of its columns."""
-        if not self.plan.surveyed:
-            assert isinstance(self.plan.text, TableOptions)
-            read, notices = surveyed_options(self.plan.text, self.options, self._surveyed, self._where)
+        survey = self.plan.survey
+        if survey is not None:
+            surveyed = partial(self._surveyed, survey)
+            read, notices = surveyed_options(survey, self.options.n_features, surveyed, self._where)
             notices = (*self.plan.notices, *notices)
-            self.plan = replace(self.plan, surveyed=True, text=read, notices=notices, **table_facts(read))
+            self.plan = replace(self.plan, survey=None, read=read, notices=notices, **survey.facts(read))
 
     def _where(self, lines: Sequence[int], item: int, line: int) -> str:
         return Survey(self.plan, [{"lines": n, "chunks": []} for n in lines]).where(item, line)
 
     def _surveyed(
-        self, name: str, limits: dict[int, int], checked: tuple[int, ...]
+        self, survey: ColumnSurvey, name: str, limits: dict[int, int], checked: tuple[int, ...]
     ) -> Iterator[dict[str, Any]]:
-        assert isinstance(self.plan.text, TableOptions)
-        spec = SurveySpec(self.staging, name, self.plan.text, limits, checked, self.plan.block_bytes)
+        spec = SurveySpec(
+            self.staging, name, survey.task, survey.read, limits, checked, self.plan.block_bytes
+        )
         results = self.executor.map(survey_item, self.plan.items, shared=spec)
         return self._watched("survey", results, self.plan.item_bytes)
 
@@ -197,18 +202,19 @@ class IngestRun:
         options = self.options
         spec = StageSpec(
             staging=self.staging,
+            reader=self.plan.reader,
             layout=self.layout,
-            text=self.plan.text,
+            read=self.plan.read,
             n_buckets=self.n_buckets,
             shuffle=options.shuffle,
             seed=options.seed,
             block_bytes=self.plan.block_bytes,
             n_features=self.plan.headers[0].n_features if self.plan.headers else 0,
             keep_fractions=options.target == "class" or options.multilabel,
-            find_minimum=any(step["name"] == "log1p" for step in self.recipe),
+            find_minimum=any(step["name"] == "log1p" for step in self.transforms),
         )
         # arrays in memory stay in this process; what they become travels as files
-        executor = SerialExecutor() if self.plan.format == "memory" else self.executor
+        executor = SerialExecutor() if self.plan.in_process else self.executor
         results = executor.map(stage_item, self.plan.items, shared=spec)
         summaries = list(self._watched("parse", results, self.plan.item_bytes))
         executor.each_worker(release_buffers, None)
@@ -235,7 +241,7 @@ class IngestRun:
         fitted = self._fit(spec, parts[0])
         if fitted.share < 1:
             parts = self._parts(survey, schema, fitted.share)
-        spec = replace(spec, transforms=fitted.recipe, fitted=fitted.names)
+        spec = replace(spec, transforms=fitted.steps, fitted=fitted.names)
         results = self._assemble(spec, [item for part in parts for item in part], survey)
         self.executor.each_worker(release_buffers, None)
         datasets = self._publish(schema, fitted, parts, results)
@@ -260,7 +266,7 @@ class IngestRun:
             base=schema.base,
             seed=options.seed,
             shuffle=options.shuffle,
-            transforms=self.recipe,
+            transforms=self.transforms,
             fitted=(),
             codecs=None,
             compress=options.compress,
@@ -321,7 +327,7 @@ class IngestRun:
     def _meta(self, schema: Schema, fitted: FittedTransforms, codecs: dict[str, str]) -> DatasetMeta:
         return DatasetMeta(
             n_rows=0,
-            n_features=stored_width(fitted.recipe, schema.n_columns),
+            n_features=stored_width(fitted.steps, schema.n_columns),
             nnz=0,
             layout="dense" if self.plan.is_dense else "csr",
             dtype=self.options.dtype,
@@ -329,8 +335,8 @@ class IngestRun:
             classes=list(schema.classes),
             n_targets=schema.n_targets,
             weighted=schema.weighted,
-            transforms=[dict(step) for step in fitted.recipe],
-            transforms_digest=transforms_digest(fitted.recipe, fitted.features),
+            transforms=[dict(step) for step in fitted.steps],
+            transforms_digest=transforms_digest(fitted.steps, fitted.features),
             zero_based=schema.zero_based,
             shuffle_seed=self.options.seed if self.options.shuffle else None,
             source=self._source(),
@@ -339,17 +345,18 @@ class IngestRun:
 
     def _source(self) -> dict[str, Any]:
         """Return what is told of the source, with what a later ``like`` needs to read more of its kind."""
-        recipe = {"recipe": self.plan.recipe} if self.plan.recipe else {}
+        # the member that readers of any version know
+        described = {"recipe": self.plan.description} if self.plan.description else {}
         return {
             "format": self.plan.format,
             "files": [Path(file.path).name for file in self.plan.files],
-            **recipe,
+            **described,
         }
 
     def _report(self, datasets: list[Dataset], survey: Survey, schema: Schema) -> IngestReport:
         skipped, lines = survey.skipped()
         notices = [*self.plan.notices, *schema.notices]
-        if needs_moments(self.recipe) and not self.plan.is_dense:
+        if needs_moments(self.transforms) and not self.plan.is_dense:
             notices.append("standardize divides sparse rows by the deviations, without centring them")
         if skipped:
             notices.append(f"{skipped} line{'s' * (skipped > 1)} skipped; the first: {lines[0]}")

@@ -1,29 +1,24 @@
-"""Stage 2 of an ingest: what only the whole input shows. Classes, width, base, hold-out, partition boundaries."""
+"""Stage 2 of an ingest: what only the whole input shows. Classes, width, base."""
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.ingestion.like import Like
-from distls.ingestion.options import IngestOptions
-from distls.ingestion.plan import SourcePlan
+from distls.ingestion.request.like import Like
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.storage.rows import index_dtype
-from distls.workers.ingestion.assemble_task import PartitionItem, Piece
-from distls.workers.ingestion.parsing.text_blocks import TextItem
 from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
-from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["Schema", "Survey", "allot_split", "decide_schema", "partition_items"]
+__all__ = ["Schema", "Survey", "decide_schema"]
 
 
 class Survey:
@@ -59,10 +54,7 @@ class Survey:
 
     def where(self, item: int, line: int) -> str:
         """Name a 0-based line (row, for arrays) of an item for the user."""
-        source = self.plan.items[item]
-        if isinstance(source, TextItem):
-            return f"{source.file.path}:{self._first_lines[item] + line + 1}"
-        return f"{source.name}, row {source.start + line}"
+        return self.plan.items[item].where(line, self._first_lines[item])
 
     def where_in_chunk(self, chunk: int, line: int) -> str:
         """Name a line of the item that a chunk belongs to."""
@@ -173,7 +165,7 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
         skipped, _ = survey.skipped()
         why = f"; all {skipped} lines with content were refused" if skipped else ""
         raise BadInputError(f"{_sources(survey)}: no rows{why}")
-    zero_based = _zero_based(survey, options, like)
+    zero_based = _zero_based(survey, like)
     notices: list[str] = []
     target = _target(survey, options, like, notices)
     classes = _classes(survey, target, like, notices)
@@ -193,7 +185,7 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     n_targets = survey.chunks[0]["n_labels"] // survey.chunks[0]["rows"] if target == "continuous" else 0
     n_columns = _width(survey, options, like, 1 if zero_based is False else 0)
     _check_log1p(survey, like.meta.transforms if like else options.transform)
-    weighted = survey.plan.weighted and (survey.plan.format != "vw" or survey.total("weighted") > 0)
+    weighted = survey.plan.weighted and (not survey.plan.may_be_unweighted or survey.total("weighted") > 0)
     return Schema(target, classes, n_targets, n_columns, zero_based, weighted, tuple(notices))
 
 
@@ -204,22 +196,16 @@ def _sources(survey: Survey) -> str:
     return files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1} more"
 
 
-def _zero_based(survey: Survey, options: IngestOptions, like: Like | None) -> bool | None:
+def _zero_based(survey: Survey, like: Like | None) -> bool | None:
     if not survey.plan.is_numbered:
         return None
     smallest, where = survey.extreme("min")
     known = like.meta.zero_based if like is not None else None
-    if survey.plan.format == "vw":
-        if like is not None and known is False:
-            raise MismatchError(
-                f"the features of {like.path} count from 1, those of Vowpal Wabbit text from 0"
-            )
-        return True
-    if options.zero_based == "auto":
+    if survey.plan.zero_based == "auto":
         if like is not None and known is False and smallest == 0:
             raise MismatchError(f"{where}: index 0, but the features of {like.path} count from 1")
         return known if known is not None else smallest == 0
-    wanted = options.zero_based == "yes"
+    wanted = survey.plan.zero_based == "yes"
     if like is not None and known is not None and known != wanted:
         raise MismatchError(
             f"the features of {like.path} count from {1 - known}, zero_based says from {1 - wanted}"
@@ -346,10 +332,10 @@ def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int)
     return found
 
 
-def _check_log1p(survey: Survey, recipe: Sequence[dict[str, Any]]) -> None:
+def _check_log1p(survey: Survey, steps: Sequence[dict[str, Any]]) -> None:
     """Refuse what log1p cannot take while the line is still known; later steps are checked when applied."""
     divisor = 1.0
-    for step in recipe:
+    for step in steps:
         if step["name"] == "log1p":
             break
         if step["name"] != "scale":
@@ -362,116 +348,3 @@ def _check_log1p(survey: Survey, recipe: Sequence[dict[str, Any]]) -> None:
         if value / divisor <= -1:
             where = survey.where_in_chunk(number, line)
             raise BadInputError(f"{where}: log1p of {value / divisor:g}; values must be above -1")
-
-
-# -- hold-out --------------------------------------------------------------------------------------------
-
-
-def allot_split(survey: Survey, schema: Schema, options: IngestOptions) -> NDArray[np.int64]:
-    """Say how many rows of each stratum each chunk gives to the first k + 1 splits.
-
-    Strata are the classes, or all rows where there are none; of each, exactly ``round(fraction * count)`` rows are
-    held out, spread over the chunks as a draw without replacement would.
-
-    Returns
-    -------
-    int64 array of shape (n_splits, n_chunks, n_strata)
-    """
-    left = _strata(survey, schema)
-    totals = left.sum(axis=0)
-    random = rng(options.seed, Purpose.SPLIT)
-    allotment = np.zeros((len(options.split), *left.shape), dtype=np.int64)
-    for k, (name, fraction) in enumerate(options.split):
-        for s, total in enumerate(totals.tolist()):
-            n_held = min(round(fraction * total), int(left[:, s].sum()))
-            allotment[k, :, s] = random.multivariate_hypergeometric(left[:, s], n_held, method="marginals")
-        left = left - allotment[k]
-        if not allotment[k].sum():
-            raise ParameterError(f"split {name}={fraction:g} of {survey.n_rows} rows holds out none")
-    return np.cumsum(allotment, axis=0)
-
-
-def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:
-    """Return the rows of each chunk and stratum, shape (n_chunks, n_strata)."""
-    if schema.target != "class":
-        return np.array([[chunk["rows"]] for chunk in survey.chunks], dtype=np.int64)
-    codes = {value: code for code, value in enumerate(schema.class_values.tolist())}
-    counts = np.zeros((len(survey.chunks), len(codes)), dtype=np.int64)
-    for row, chunk in zip(counts, survey.chunks, strict=True):
-        values, rows = chunk["labels"]
-        row[[codes[value] for value in values]] = rows
-    return counts
-
-
-# -- partitions ------------------------------------------------------------------------------------------
-
-
-def partition_items(
-    tables: Iterable[NDArray[np.uint32]],
-    plan: SourcePlan,
-    schema: Schema,
-    options: IngestOptions,
-    share: float = 1.0,
-) -> list[list[PartitionItem]]:
-    """Cut each part (training rows, then the splits) into partitions of about `partition_size` decoded bytes.
-
-    Parameters
-    ----------
-    tables : iterable of uint32 arrays of shape (n_buckets + 1, 3)
-        One a chunk, in row order.
-    share : float
-        The fraction of the values that will be stored.
-    """
-    per_row, per_value = _row_bytes(plan, schema, options), share * _value_bytes(plan, schema, options)
-    chunks = (table[1:].astype(np.int64) - table[:-1] for table in tables)
-    # shuffled rows: bucket b of every chunk goes together; else chunks follow each other
-    sizes: NDArray[np.int64] = (
-        functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
-    )
-    n_bytes = sizes[:, 0] * per_row + sizes[:, 2] * per_value
-    held = [fraction for _, fraction in options.split]
-    return [
-        _cut(part, sizes[:, 1], n_bytes, fraction, options.partition_size)
-        for part, fraction in enumerate([1 - sum(held), *held])
-    ]
-
-
-def _row_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
-    label = {"class": 4, "continuous": 8 * schema.n_targets, "multilabel": 8, "none": 0}[schema.target]
-    return (0 if plan.is_dense else 8) + label + 4 * schema.weighted
-
-
-def _value_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
-    value = 8 if options.float64 else 4
-    return value if plan.is_dense else value + index_dtype(schema.n_columns).itemsize
-
-
-def _cut(
-    part: int, n_words: NDArray[np.int64], n_bytes: NDArray[np.int64], fraction: float, partition_size: int
-) -> list[PartitionItem]:
-    """Cut buckets (of these words and decoded bytes) into runs that hold about `partition_size` of this part."""
-    ends = np.cumsum(n_bytes)
-    wanted = int(min(max(np.ceil(fraction * ends[-1] / partition_size), 1), len(ends)))
-    goals = ends[-1] * np.arange(1, wanted) / wanted
-    inner = np.searchsorted(ends, goals, side="left") + 1
-    inner = inner[ends[inner - 1] < ends[-1]]  # nothing is left behind the others
-    cuts = np.unique(np.concatenate([[0], inner, [len(ends)]])).tolist()
-    return [
-        PartitionItem(part, index, tuple(_pieces(start, stop, n_words, partition_size)))
-        for index, (start, stop) in enumerate(itertools.pairwise(cuts))
-    ]
-
-
-def _pieces(start: int, stop: int, n_words: NDArray[np.int64], partition_size: int) -> Iterator[Piece]:
-    """Cut a run of buckets so that a worker holds about two partitions of staged words at once.
-
-    A partition of a small split has its rows spread over much more than that.
-    """
-    limit = max(partition_size // 2, 1)
-    total = 0
-    for bucket in range(start, stop):
-        if total and total + n_words[bucket] > limit:
-            yield Piece(start, bucket, total)
-            start, total = bucket, 0
-        total += int(n_words[bucket])
-    yield Piece(start, stop, total)

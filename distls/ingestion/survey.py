@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distls.ingestion.formats.tables import declared_columns
-from distls.ingestion.options import IngestOptions
+from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.csv import DelimitedOptions
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, is_number
 
 __all__ = ["SurveyRun", "surveyed_options"]
@@ -26,14 +24,15 @@ Where = Callable[[Sequence[int], int, int], str]
 
 
 def surveyed_options(
-    read: TableOptions, options: IngestOptions, run: SurveyRun, where: Where
+    survey: ColumnSurvey, n_features: int | None, run: SurveyRun, where: Where
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Find out which columns are categories, their values, whether labels are words, how wide sparse rows are.
 
     Parameters
     ----------
-    read : TableOptions
-        ``categories=()`` of a feature says that it may be a category; where columns have types, that it is one.
+    survey : ColumnSurvey
+    n_features : int or None
+        The width that was asked for.
     run, where : callable
 
     Returns
@@ -47,22 +46,22 @@ def surveyed_options(
     BadInputError
         A column has too many categories, or a row too many features.
     """
-    survey = _Survey(read, declared_columns(read, options), where)
-    survey.collect(run)
-    features = tuple(map(survey.feature, read.features))
-    read = replace(read, features=_with_width(features, options))
-    label_words = bool(read.label) and survey.place[read.label] in survey.words
-    return replace(read, label_words=label_words), survey.notices(features)
+    found = _Survey(survey.read, survey.declared, survey.typed, where)
+    found.collect(run)
+    features = tuple(map(found.feature, survey.read.features))
+    read = replace(survey.read, features=_with_width(features, n_features))
+    label_words = bool(read.label) and found.place[read.label] in found.words
+    return replace(read, label_words=label_words), found.notices(features)
 
 
-def _with_width(features: tuple[Feature, ...], options: IngestOptions) -> tuple[Feature, ...]:
+def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[Feature, ...]:
     """Give sparse rows what is left of the width that was asked for."""
-    if options.n_features is None:
+    if n_features is None:
         return features
     found = sum(feature.size for feature in features)
-    if found > options.n_features:
-        raise BadInputError(f"rows of {found} features do not fit into n_features={options.n_features}")
-    spare = options.n_features - found
+    if found > n_features:
+        raise BadInputError(f"rows of {found} features do not fit into n_features={n_features}")
+    spare = n_features - found
     return tuple(replace(f, width=f.size + spare) if f.indices else f for f in features)
 
 
@@ -84,6 +83,7 @@ class _Survey:
 
     read: TableOptions
     declared: Sequence[str]
+    typed: bool
     where: Where
     words: dict[int, tuple[int, int, str]] = field(default_factory=dict)
     values: dict[int, set[str] | None] = field(default_factory=dict)
@@ -92,8 +92,6 @@ class _Survey:
 
     def __post_init__(self) -> None:
         self.place = {name: c for c, name in enumerate(self.read.columns)}
-        # columns of text have a type; others tell by their values
-        self.typed = not isinstance(self.read, DelimitedOptions)
 
     def collect(self, run: SurveyRun) -> None:
         """Look at all columns, and once more at those that turn out to be categories late."""

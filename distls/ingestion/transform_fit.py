@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.ingestion.like import Like
+from distls.ingestion.request.like import Like
 from distls.storage.errors import BadInputError, MismatchError
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, column_counts, column_moments
 from distls.workers.ingestion.column_moments import merge_moments, scale_of
@@ -18,7 +18,7 @@ from distls.workers.ingestion.transforms import FITTED, idf_weights, needs_count
 
 __all__ = ["FittedTransforms", "Mapped", "fit_transforms", "take_over_transforms"]
 
-Recipe = tuple[dict[str, Any], ...]
+Steps = tuple[dict[str, Any], ...]
 Items = list[PartitionItem]
 # ``mapped(function, spec, groups)``: runs function(spec, group) for each group, in order
 Mapped = Callable[[Callable[[AssemblySpec, Items], Any], AssemblySpec, list[Items]], Iterator[Any]]
@@ -33,7 +33,7 @@ class FittedTransforms:
 
     Attributes
     ----------
-    recipe : tuple of dict
+    steps : tuple of dict
         A min_count step also tells how many columns there were and are kept.
     features : dict of name -> array
         What goes with the dataset; the fitted arrays are in the staging area too.
@@ -41,7 +41,7 @@ class FittedTransforms:
         The fraction of the values of the source that min_count leaves.
     """
 
-    recipe: Recipe
+    steps: Steps
     features: dict[str, NDArray[Any]]
     share: float = 1.0
 
@@ -89,16 +89,16 @@ def _groups(training: Items) -> list[Items]:
 
 def _with_counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
     counts, n_rows = _counts(spec, training, mapped)
-    recipe, share = spec.transforms, 1.0
+    steps, share = spec.transforms, 1.0
     features: dict[str, NDArray[Any]] = {}
-    if recipe[0]["name"] == "min_count":
-        kept = _kept(recipe[0]["count"], counts, spec)
+    if steps[0]["name"] == "min_count":
+        kept = _kept(steps[0]["count"], counts, spec)
         share = float(len(kept) / len(counts) if spec.layout.dense else counts[kept].sum() / counts.sum())
-        recipe = ({**recipe[0], "columns": len(counts), "kept": len(kept)}, *recipe[1:])
+        steps = ({**steps[0], "columns": len(counts), "kept": len(kept)}, *steps[1:])
         features["kept"], counts = kept, counts[kept]
-    if any(step["name"] == "idf" for step in recipe):
+    if any(step["name"] == "idf" for step in steps):
         features["idf"] = idf_weights(counts, n_rows)
-    return _stored(spec, FittedTransforms(recipe, features, share))
+    return _stored(spec, FittedTransforms(steps, features, share))
 
 
 def _kept(least: int, counts: NDArray[np.int64], spec: AssemblySpec) -> NDArray[np.int64]:
@@ -126,8 +126,8 @@ def _with_moments(
     spec: AssemblySpec, fitted: FittedTransforms, training: Items, mapped: Mapped
 ) -> FittedTransforms:
     if not spec.staging.has_array("std"):
-        place = next(n for n, step in enumerate(fitted.recipe) if step["name"] == "standardize")
-        before = replace(spec, transforms=fitted.recipe[:place], fitted=fitted.names)
+        place = next(n for n, step in enumerate(fitted.steps) if step["name"] == "standardize")
+        before = replace(spec, transforms=fitted.steps[:place], fitted=fitted.names)
         moments = reduce(merge_moments, mapped(column_moments, before, _groups(training)))
         spec.staging.write_array("mean", moments.mean)
         spec.staging.write_array("std", scale_of(moments))

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,7 +42,7 @@ def resized(dataset: Dataset, stored_bytes: int) -> Dataset:
     decoded, largest = int(dataset.decoded_bytes.sum()), int(dataset.decoded_bytes.max(initial=0))
     count = max(1, math.ceil(decoded * factor / max(_PARTITION, largest)))
     meta, table = dataset.meta, dataset.table
-    grown = replace(
+    grown = msgspec.structs.replace(
         meta,
         n_rows=_times(meta.n_rows, factor),
         nnz=_times(meta.nnz, factor),

@@ -12,6 +12,7 @@ from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
 from distls.methods.registry import method_named
+from distls.solvers.solver import Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
@@ -54,7 +55,7 @@ def plan_fit(
     return replace(plan, seconds_per_pass=one_thread_seconds(solver, data, seed) / slots)
 
 
-def one_thread_seconds(solver: Any, data: Dataset, seed: int) -> float:
+def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> float:
     """Return how long a pass takes in one thread, from reading one partition and training on it in this process."""
     block = int(rng(seed, Purpose.PROBE).integers(len(data)))
     task = partial(solver.probe, block)

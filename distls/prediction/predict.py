@@ -12,18 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from distls.evaluation.evaluate import check_scorable, readout_of, reference
+from distls.evaluation.compatibility import check_scorable
+from distls.evaluation.scores import predictor_of, reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
-from distls.metadata_check import check_model
+from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, text_file
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.model.model import PROBABLE, LinearModel, load_model
+from distls.storage.model.model import LinearModel, load_model
 from distls.storage.model.predictions import PredictionArrays
+from distls.workers.losses.registry import has_probabilities, losses_with
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
+from distls.workers.prediction.predictor import scored_as
 
 __all__ = ["predict"]
 
@@ -107,9 +110,9 @@ def _write(
     executor: Executor,
     progress: Callable[[int, int, str], None] | None,
 ) -> None:
-    job = PredictJob(reference(data), fitted.scored_as, top, proba, fitted.target)
-    readout = readout_of(fitted)
-    blocks = executor.map(partial(predict_block, job), range(len(data)), shared=readout)
+    job = PredictJob(reference(data), scored_as(fitted.loss, fitted.recipe), top, proba, fitted.target)
+    predictor = predictor_of(fitted)
+    blocks = executor.map(partial(predict_block, job), range(len(data)), shared=predictor)
     counted = _counted(blocks, len(data), progress)
     try:
         if target.suffix == ".csv":
@@ -136,10 +139,12 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
     if not 1 <= top <= model.n_outputs:
         what = "labels" if model.target == "multilabel" else "classes"
         raise ParameterError(f"--top {top}: the model has {len(model.classes)} {what}")
-    if proba and not model.has_probabilities:
+    if proba and not has_probabilities(scored_as(model.loss, model.recipe)):
+        probable = " or ".join(losses_with(target=model.target, probabilities=True))
+        alias = "" if model.target == "multilabel" else " (loss=log)"
         raise ParameterError(
             f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; "
-            f"train with {'ovr_log' if model.target == 'multilabel' else ' or '.join(PROBABLE) + ' (loss=log)'}"
+            f"train with {probable}{alias}"
         )
 
 

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.solver import RoundReport
-from distls.storage.errors import DistlsError, ParameterError, StateLostError
+from distls.storage.errors import ParameterError, StateLostError
 from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, block_lane, merge_blocks
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
@@ -83,9 +81,7 @@ class BlockReader:
             budget=memory,
         )
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
-        by_class = problem.row_weight_by_class
-        plain = not dataset.meta.weighted and bool(np.all(by_class == 1.0))
-        self.class_weight = None if plain else by_class
+        self.class_weight = problem.row_weights
 
     def read(
         self,
@@ -122,32 +118,15 @@ class BlockReader:
                 raise
             rebuild()
             return self.reduce(executor, task, shared)
-        self._check_cover(result)
+        dataset = self.problem.dataset
+        result.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
         return result
 
-    def _check_cover(self, result: BlockSums) -> None:
-        """Every partition exactly once, every row counted."""
-        dataset = self.problem.dataset
-        n_rows = sum(fold.n_rows for fold in result.folds)
-        if sorted(result.blocks) != list(range(len(dataset))) or n_rows != dataset.meta.n_rows:
-            raise DistlsError(
-                f"a round covered {len(result.blocks)} partitions and {n_rows} rows instead of {len(dataset)} and "
-                f"{dataset.meta.n_rows}; resume the run"
-            )
-
     def report(self, result: BlockSums) -> RoundReport:
-        """Return what a round tells: loss and error at the weights it started from."""
-        n_rows = sum(fold.n_rows for fold in result.folds)
-        return RoundReport(
-            running_loss=sum(fold.loss_sum for fold in result.folds) / n_rows,
-            running_error=None
-            if self.problem.target == "continuous"
-            else sum(fold.errors for fold in result.folds) / n_rows,
-            n_rows=n_rows,
-            bytes_read=result.reads.bytes_read,
-            cached_bytes=result.reads.cached_bytes,
-            kernel_seconds=result.kernel_seconds,
-            wait_seconds=result.reads.wait_seconds,
-            worker_seconds=result.busy,
-            worker_peaks=result.peaks,
+        """Return the report of a round: loss and error at the weights it started from."""
+        counted = self.problem.target != "continuous"
+        return RoundReport.of(
+            result.ledger,
+            sum(fold.loss_sum for fold in result.folds),
+            sum(fold.errors for fold in result.folds) if counted else None,
         )

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from distls.execution.executor import Executor
-from distls.solvers.solver import RoundReport, Solver, State, Status, Weights
+from distls.solvers.events import Callback, RoundEvent
+from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
 from distls.storage.filesystem.safe_read import making_sense
-from distls.training.callbacks import Callback, RoundEvent
 
 __all__ = ["Limits", "Progress", "Solution", "progress_of", "solve"]
 
@@ -94,8 +94,8 @@ class Solution:
     ----------
     status : Status
     state : State
-    weights : Weights
-        To publish: the best ones under patience, else the last.
+    fitted : Fitted
+        To publish: the best under patience, else the last.
     progress : Progress
     record : dict
         The last round's record, empty when no round was done.
@@ -103,25 +103,25 @@ class Solution:
 
     status: Status
     state: State
-    weights: Weights
+    fitted: Fitted
     progress: Progress
     record: dict[str, Any]
 
 
-Evaluate = Callable[[Weights], dict[str, Any]]
+Evaluate = Callable[[Fitted], dict[str, Any]]
 
 
 def solve(
-    solver: Solver[Any],
-    state: State,
+    solver: Solver[S],
+    state: S,
     executor: Executor,
     *,
     limits: Limits,
     evaluate: Evaluate,
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
-    best_weights: Weights | None = None,
-    keep_best: Callable[[Weights], None] = lambda weights: None,
+    best: Fitted | None = None,
+    keep_best: Callable[[Fitted], None] = lambda fitted: None,
 ) -> Solution:
     """Run rounds until a limit is met.
 
@@ -129,8 +129,8 @@ def solve(
     ----------
     evaluate : callable
         Returns the fields that an evaluation adds to a record: ``objective``, ``certificate``, ``eval_error``...
-    best_weights : Weights or None
-        The best ones so far, when resuming under patience.
+    best : Fitted or None
+        The best so far, when resuming under patience.
     keep_best : callable
         Called with every new best, so that a resume finds it.
     """
@@ -147,27 +147,19 @@ def solve(
             state, report = solver.step(state, executor)
             progress.seconds += time.perf_counter() - started
             record = _record(state, report, progress)
-            status = Status.DIVERGED if _diverged(solver, state, report) else Status.RUNNING
-            if status == Status.RUNNING:
-                own = solver.status(state)
-                ended = own in _OWN_ENDS
-                last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
-                due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
-                if limits.eval_every and (due or last):
-                    progress.evaluated_at = state.passes
-                    weights = solver.weights(state)
-                    _evaluate(evaluate, weights, record, progress)
-                    if limits.patience is not None and _is_best(record, progress):
-                        best_weights = weights
-                        keep_best(weights)
-                status = own if ended else _limit_met(limits, state, progress, record)
+            status = Status.DIVERGED
+            if math.isfinite(report.running_loss) and solver.status(state) != Status.DIVERGED:
+                status, new_best = _judged(solver, state, record, progress, limits, evaluate)
+                if new_best is not None:
+                    best = new_best
+                    keep_best(best)
             for callback in callbacks:
                 callback.on_round(RoundEvent(record, state, asdict(progress)))
             done = state, progress, record
         published = solver.weights(state)
         best_round = progress.best["round"] if progress.best else state.round
-        if best_weights is not None and best_round != state.round:
-            published, record = best_weights, dict(record)
+        if best is not None and best_round != state.round:
+            published, record = best, dict(record)
             _evaluate(evaluate, published, record, progress)
     except KeyboardInterrupt:
         # the last round whose callbacks all ran is the one that a checkpoint and the events agree on
@@ -202,8 +194,28 @@ def _limit_met(limits: Limits, state: State, progress: Progress, record: dict[st
     return Status.RUNNING
 
 
-def _diverged(solver: Solver[Any], state: State, report: RoundReport) -> bool:
-    return not math.isfinite(report.running_loss) or solver.status(state) == Status.DIVERGED
+def _judged(
+    solver: Solver[S],
+    state: S,
+    record: dict[str, Any],
+    progress: Progress,
+    limits: Limits,
+    evaluate: Evaluate,
+) -> tuple[Status, Fitted | None]:
+    """Evaluate where it is due; return the status after a round, and under patience a new best predictor."""
+    own = solver.status(state)
+    ended = own in _OWN_ENDS
+    last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
+    due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
+    best = None
+    if limits.eval_every and (due or last):
+        progress.evaluated_at = state.passes
+        fitted = solver.weights(state)
+        _evaluate(evaluate, fitted, record, progress)
+        if limits.patience is not None and _is_best(record, progress):
+            best = fitted
+    # once more: an evaluation may have met the tolerance, or ended the patience
+    return own if ended else _limit_met(limits, state, progress, record), best
 
 
 def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, Any]:
@@ -219,9 +231,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _evaluate(evaluate: Evaluate, weights: Weights, record: dict[str, Any], progress: Progress) -> None:
+def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
     started = time.perf_counter()
-    record.update(_finite(evaluate(weights)))
+    record.update(_finite(evaluate(fitted)))
     if not record.get("preliminary"):  # else the problem is not the one that is solved in the end
         _tighten(record, progress)
     progress.eval_seconds += time.perf_counter() - started

@@ -1,7 +1,8 @@
-"""What a solver is: a few methods over an explicit state; the loop in `loop.py` owns everything else."""
+"""The interface of solvers: a few methods over an explicit state; the loop in `loop.py` owns everything else."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Protocol, Self, TypeVar
@@ -10,10 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.storage.model.model import used_rows
-from distls.workers.prediction.predictor import Readout
+from distls.execution.memory_budget import MemoryBudget
+from distls.memory_plan import Plan
+from distls.problem import Problem
+from distls.storage.model.model import LinearModel
+from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.ledger import Ledger
 
-__all__ = ["Refit", "RoundReport", "Solver", "State", "Status", "Weights"]
+__all__ = ["Fitted", "Refit", "RoundReport", "Solver", "SolverFactory", "State", "Status"]
 
 
 class Status(StrEnum):
@@ -43,38 +49,22 @@ class Refit:
     used: NDArray[np.bool_]
 
 
-@dataclass
-class Weights:
-    """What a model is made of.
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The predictor at a state, and the problem that it minimises where the method has chosen that itself.
 
     Attributes
     ----------
-    coefficients : float32 or float64 array of shape (n_features, n_outputs), C-ordered
-        Another shape where `recipe` says so.
-    intercept : float64 array of shape (n_outputs,)
-    recipe, arrays : dicts
-        How scores come from them, where not by ``x @ W + b``: see `distls.workers.prediction.predictor.Readout`.
+    predictor : LinearPredictor
     alpha : float or None
-        The strength they were fitted with, where the method has chosen it itself.
+        The strength it was fitted with, where the method has chosen it.
     refit : Refit or None
-        The problem that they minimise, where that is no longer the one the method was given.
+        The problem that it minimises, where that is no longer the one the method was given.
     """
 
-    coefficients: NDArray[Any]
-    intercept: NDArray[np.float64]
-    recipe: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    predictor: LinearPredictor
     alpha: float | None = None
     refit: Refit | None = None
-
-    def readout(self, *, every_feature: bool = False) -> Readout:
-        """Return what workers score rows with: where weights are mostly zero, only the features that have some."""
-        intercept = self.intercept.astype(np.float64)
-        if not (self.recipe or every_feature):
-            rows = used_rows(self.coefficients)
-            if len(rows) <= len(self.coefficients) // 2:
-                return Readout(self.coefficients[rows], intercept, columns=rows)
-        return Readout(self.coefficients, intercept, self.recipe, self.arrays)
 
 
 @dataclass
@@ -104,10 +94,14 @@ class State:
         fields: dict[str, Any] = {**scalars, **arrays}
         return cls(**fields)
 
+    def describes(self, n_features: int) -> bool:
+        """Whether the features that the state describes, if any, are those of rows of this width."""
+        return True
+
 
 @dataclass
 class RoundReport:
-    """What a round tells for free; one line of ``events.jsonl``.
+    """Statistics of one round, collected at no extra cost; one line of ``events.jsonl``.
 
     Attributes
     ----------
@@ -149,31 +143,137 @@ class RoundReport:
     notes: list[str] | None = None
     preliminary: bool | None = None
 
+    @classmethod
+    def of(
+        cls,
+        ledger: Ledger,
+        loss_sum: float,
+        errors: int | None,
+        *,
+        averaging: dict[str, float] | None = None,
+        details: dict[str, Any] | None = None,
+        preliminary: bool | None = None,
+    ) -> Self:
+        """Return the report of a round from its ledger.
+
+        Parameters
+        ----------
+        loss_sum : float
+            Over the ledger's rows.
+        errors : int or None
+            Rows predicted wrong.
+        """
+        return cls(
+            running_loss=loss_sum / ledger.n_rows,
+            running_error=None if errors is None else errors / ledger.n_rows,
+            n_rows=ledger.n_rows,
+            bytes_read=ledger.bytes_read,
+            cached_bytes=ledger.cached_bytes,
+            kernel_seconds=ledger.kernel_seconds,
+            wait_seconds=ledger.wait_seconds,
+            averaging=averaging,
+            worker_seconds=ledger.worker_seconds,
+            worker_peaks=ledger.worker_peaks,
+            details=details,
+            preliminary=preliminary,
+        )
+
 
 S = TypeVar("S", bound=State)
 
 
 class Solver(Protocol[S]):
-    """One method on one problem."""
+    """One method on one problem: everything that the driver asks of it. `SolverFactory` says how it is made.
+
+    Attributes
+    ----------
+    state_type : type of State
+    problem : Problem
+    plan : Plan
+        Memory, traffic and, where the method has an end of its own, passes.
+    data : DatasetRef
+        The training data with the plan's cache budget: what workers open.
+    lanes : list of tuples of int
+        The partitions or column shards of each lane.
+    """
 
     state_type: type[S]
+    problem: Problem
+    plan: Plan
+    data: DatasetRef
+    lanes: list[tuple[int, ...]]
 
+    @abstractmethod
     def prepare(self, executor: Executor) -> None:
         """Do what must precede the first round and is no part of training: compile, load."""
         ...
 
+    @abstractmethod
     def init(self) -> S:
         """Return the state before the first round."""
         ...
 
+    @abstractmethod
     def step(self, state: S, executor: Executor) -> tuple[S, RoundReport]:
         """Do one round; a pure function of the state, the data and the settings."""
         ...
 
+    @abstractmethod
     def status(self, state: S) -> Status:
-        """Tell whether there is more to do: RUNNING, DIVERGED, or CONVERGED or MAX_PASSES at the method's own end."""
+        """Return RUNNING, DIVERGED, or CONVERGED or MAX_PASSES at the method's own end."""
         ...
 
-    def weights(self, state: S) -> Weights:
-        """Return what a model made of the state now would hold."""
+    @abstractmethod
+    def weights(self, state: S) -> Fitted:
+        """Return the predictor that a model made of the state now would hold."""
+        ...
+
+    @abstractmethod
+    def probe(self, block: int) -> None:
+        """Do what a round does to one partition in this process, and keep nothing: `plan` times it."""
+        ...
+
+    @abstractmethod
+    def fits(self, state: S) -> bool:
+        """Whether a state that was read from disk can be one of this solver's: shapes, and numbers that index.
+
+        Types are checked already (see `distls.solvers.checkpoint_check`), and nothing else: every shape that kernels
+        or the other methods rely on must be compared here, without an exception.
+        """
+        ...
+
+
+class SolverFactory(Protocol):
+    """How the driver makes a solver; it refuses what cannot be fitted, from metadata alone.
+
+    Parameters
+    ----------
+    problem : Problem
+    params : dict
+        All parameters of the method, resolved.
+    slots : int
+        Worker threads, for the plan only.
+    memory : MemoryBudget, optional
+    initial : LinearModel, optional
+        The model to start from.
+    state : str, optional
+        Folder of what is kept for each row; without one there is a plan, but no training. Only methods with
+        ``keeps_rows`` take it.
+
+    Raises
+    ------
+    ParameterError, MismatchError, MemoryPlanError
+    """
+
+    def __call__(
+        self,
+        problem: Problem,
+        params: dict[str, Any],
+        *,
+        slots: int = 1,
+        memory: MemoryBudget | None = None,
+        initial: LinearModel | None = None,
+        state: str | None = None,
+    ) -> Solver[State]:
+        """Return the solver."""
         ...

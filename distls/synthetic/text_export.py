@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from distls.evaluation.evaluate import reference
+from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset, open_dataset

@@ -1,90 +1,21 @@
-"""What watches a fit: callbacks on event objects. Solvers never print."""
+"""Callbacks of a fit: records, the event log, checkpoints, a line a round."""
 
 from __future__ import annotations
 
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
+from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import State, Status
 from distls.training.run_folder import Run
 
-__all__ = ["Callback", "Checkpointer", "EventLog", "FitStart", "History", "LineProgress", "RoundEvent"]
-
-
-@dataclass(frozen=True)
-class FitStart:
-    """A fit begins or resumes.
-
-    Attributes
-    ----------
-    method, loss, dataset : str
-    n_rows, n_lanes, n_slots : int
-    max_passes : float or None
-    passes : float
-        Already done, when resuming.
-    """
-
-    method: str
-    loss: str
-    dataset: str
-    n_rows: int
-    n_lanes: int
-    n_slots: int
-    max_passes: float | None
-    passes: float
-
-
-@dataclass(frozen=True)
-class RoundEvent:
-    """A round ended.
-
-    Attributes
-    ----------
-    record : dict
-        Its line in ``events.jsonl``.
-    state : State
-    progress : dict
-        What the loop must remember over a resume.
-    """
-
-    record: dict[str, Any]
-    state: State
-    progress: dict[str, Any]
-
-
-class Callback(Protocol):
-    """Hooks of a fit, called on the driver, in order."""
-
-    def on_start(self, start: FitStart) -> None:
-        """Before the first round."""
-        ...
-
-    def on_round(self, event: RoundEvent) -> None:
-        """After each round."""
-        ...
-
-    def on_end(self, status: Status, state: State) -> None:
-        """After the last round, however the fit ended; RUNNING when an error ended it."""
-        ...
-
-
-class _Quiet:
-    """Base with empty hooks."""
-
-    def on_start(self, start: FitStart) -> None:
-        """Ignore the start."""
-
-    def on_round(self, event: RoundEvent) -> None:
-        """Ignore the round."""
-
-    def on_end(self, status: Status, state: State) -> None:
-        """Ignore the end."""
+__all__ = ["Checkpointer", "EventLog", "History", "LineProgress", "describe_round", "judged_text"]
 
 
 @dataclass
-class History(_Quiet):
+class History(SilentCallback):
     """Keeps every round's record."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -94,7 +25,7 @@ class History(_Quiet):
         self.records.append(event.record)
 
 
-class EventLog(_Quiet):
+class EventLog(SilentCallback):
     """Appends every round's record to the run's ``events.jsonl``."""
 
     def __init__(self, run: Run) -> None:
@@ -109,7 +40,7 @@ class EventLog(_Quiet):
         self._run.flush_events()
 
 
-class Checkpointer(_Quiet):
+class Checkpointer(SilentCallback):
     """Saves the state every `seconds`, and when a fit is interrupted.
 
     Parameters
@@ -141,7 +72,7 @@ class Checkpointer(_Quiet):
         self._last = time.monotonic()
 
 
-class LineProgress(_Quiet):
+class LineProgress(SilentCallback):
     """One line a round, for logs and pipes."""
 
     def __init__(self, stream: TextIO | None = None) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from distls.evaluation.evaluate import certificate_kind, check_evaluable
+from distls.evaluation.certificates import certificate_kind
+from distls.evaluation.compatibility import check_evaluable
 from distls.execution.memory_budget import MemoryBudget
-from distls.methods.registry import BLOCK_SIZE, Method, expand_grid, method_named
+from distls.methods.parameters import BLOCK_SIZE
+from distls.methods.registry import Method, expand_grid, method_named
 from distls.problem import Problem
 from distls.solvers.loop import Limits
+from distls.solvers.solver import Solver, SolverFactory, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
@@ -40,7 +42,7 @@ class Setting:
     method: Method
     params: dict[str, Any]
     problem: Problem
-    _solvers: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    _solvers: dict[Any, Solver[State]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, method: Method, given: Mapping[str, Any], data: Dataset, seed: int) -> Setting:
@@ -55,7 +57,7 @@ class Setting:
             params["loss"] = _loss_for(method, params, data)
         return cls(method, params, Problem.of(data, params, seed, method.targets))
 
-    def solver(self, *, slots: int, memory: MemoryBudget | None, run: Place | None = None) -> Any:
+    def solver(self, *, slots: int, memory: MemoryBudget | None, run: Place | None = None) -> Solver[State]:
         """Return the solver, which has planned its memory; made once for the same workers.
 
         Parameters
@@ -248,10 +250,10 @@ class FitRequest:
             )
 
 
-def solver_type(method: Method) -> Any:
-    """Return the class of a method's solver."""
-    module, _, name = method.solver.partition(":")
-    return getattr(importlib.import_module(module), name)
+def solver_type(method: Method) -> SolverFactory:
+    """Return what makes a method's solver."""
+    factory: SolverFactory = method.load_solver()
+    return factory
 
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from distls.evaluation.evaluate import Evaluator, reference
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
 from distls.methods.registry import Method
 from distls.problem import Problem
-from distls.solvers.solver import Weights
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.workers.penalties.registry import zero_from
+from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = ["has_path", "settings_of_path", "warm_started"]
 
@@ -65,7 +66,7 @@ def settings_of_path(params: dict[str, Any], problem: Problem, executor: Executo
 
 def _largest_alpha(problem: Problem, executor: Executor) -> float:
     """Return the smallest alpha at which zero weights are optimal, but for the intercept."""
-    zero = Weights(np.zeros(problem.shape, problem.dtype), np.zeros(problem.shape[1]))
+    zero = LinearPredictor(np.zeros(problem.shape, problem.dtype), np.zeros(problem.shape[1]))
     gradient = Evaluator(problem, executor, reference(problem.dataset)).gradient(zero)
     alpha = zero_from(problem.penalty, gradient, problem.l1_ratio)
     if not 0.0 < alpha < math.inf:

@@ -17,19 +17,22 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
-from distls.solvers.solver import State, Status
+import msgspec
+
+from distls.solvers.solver import S, State, Status
+from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import DistlsError, FormatError, MismatchError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree, subfolders, write_json
 from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.safe_read import making_sense, parse_json, read_object
+from distls.storage.filesystem.safe_read import convert_json, making_sense, parse_json, read_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 
-__all__ = ["Run", "is_run"]
+__all__ = ["Run", "RunConfig", "RunStatus", "is_run"]
 
 _KEPT_CHECKPOINTS = 2
 # A line a round: two million rounds, ten thousand times more than anything was fitted in.
@@ -51,41 +54,33 @@ def _is_left_over(path: Place) -> bool:
     return unused or path.name == "lock" or _is_half(path)
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and value >= 0
+_Path = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]
 
 
-def _is_path(value: Any) -> bool:
-    return isinstance(value, str) and "\0" not in value
+class RunConfig(msgspec.Struct, frozen=True):
+    """What a fit was asked for, ``config.json``; the settings of the grid are checked by the method."""
+
+    method: str
+    dataset: _Path
+    dataset_fingerprint: str
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    grid: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    passes: Amount | None = None
+    tol: Amount | None = None
+    max_seconds: Amount | None = None
+    eval: _Path | None = None
+    eval_every: Amount | None = None
+    patience: int | None = None
+    select: _Path | None = None
+    selected_on: _Path | None = None
 
 
-def _or_none(sound: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or sound(value)
+class RunStatus(msgspec.Struct, frozen=True):
+    """How a run stands or ended: what every ``status.json`` has."""
 
-
-# What the members of config.json and status.json hold that are used before anything else can be checked.
-_CONFIG: dict[str, Callable[[Any], bool]] = {
-    "method": lambda value: isinstance(value, str),
-    "dataset": _is_path,
-    "dataset_fingerprint": lambda value: isinstance(value, str),
-    "seed": lambda value: type(value) is int and value >= 0,
-    "passes": _or_none(_is_number),
-    "tol": _or_none(_is_number),
-    "max_seconds": _or_none(_is_number),
-    "eval": _or_none(_is_path),
-    "eval_every": _or_none(_is_number),
-    "patience": _or_none(lambda value: type(value) is int),
-    "select": _or_none(_is_path),
-    "selected_on": _or_none(_is_path),
-    "grid": lambda value: (
-        isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
-    ),
-}
-_STATUS: dict[str, Callable[[Any], bool]] = {
-    "status": lambda value: value in [*Status],
-    "passes": _is_number,
-    "seconds": _is_number,
-}
+    status: Status
+    passes: Amount
+    seconds: Amount
 
 
 def is_run(path: Place) -> bool:
@@ -199,36 +194,37 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What was asked."""
+        """What was asked: the members of a `RunConfig`."""
         config = self._read("config.json")
         if config.get("format_version") != 1:
             raise FormatError(
                 f"{self.path}: config.json is of version {config.get('format_version')}, expected 1"
             )
-        self._check("config.json", config, _CONFIG)
+        self._check("config.json", config, RunConfig)
         return config
-
-    def _check(self, name: str, found: dict[str, Any], wanted: dict[str, Callable[[Any], bool]]) -> None:
-        wrong = next((key for key, sound in wanted.items() if not sound(found.get(key))), None)
-        if wrong is not None:
-            raise FormatError(f"{self.path}: {name} was not written by distls ({wrong})")
 
     @property
     def status(self) -> dict[str, Any]:
-        """How the run stands; RUNNING until it says otherwise."""
+        """How the run stands, a `RunStatus` and what its last record holds; RUNNING until it says otherwise."""
         if not (self.path / "status.json").exists():
             return {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
         status = self._read("status.json")
-        self._check("status.json", status, _STATUS)
+        self._check("status.json", status, RunStatus)
         return status
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            return read_object(self.path / name, self.path)
+            return read_json(self.path / name, dict[str, Any], self.path)
         except FormatError:
             raise
         except ValueError:
             raise FormatError(f"{self.path}: {name} cannot be read") from None
+
+    def _check(self, name: str, found: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+        try:
+            convert_json(found, kind)
+        except ValueError as error:
+            raise FormatError(f"{self.path}: {name} was not written by distls ({error})") from None
 
     def write_status(self, status: dict[str, Any]) -> None:
         """Replace the status."""
@@ -246,7 +242,7 @@ class Run:
     def events(self) -> list[dict[str, Any]]:
         """Return all whole event lines; a line cut off by a crash is left out."""
         try:
-            return [parse_json(line.encode()) for line in self._events.read()]
+            return [parse_json(line.encode(), dict[str, Any]) for line in self._events.read()]
         except ValueError as error:
             raise FormatError(f"{self._events.path}: not the events of a run ({error})") from None
 
@@ -277,7 +273,7 @@ class Run:
         # in an object store, one that was being written has no description yet
         return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
-    def load_checkpoint(self, state_type: type[State]) -> tuple[State, dict[str, Any]] | None:
+    def load_checkpoint(self, state_type: type[S]) -> tuple[S, dict[str, Any]] | None:
         """Read the newest checkpoint, or None when there is none yet."""
         found = self.checkpoints()
         if not found:

@@ -243,7 +243,7 @@ def read_described_array(folder: Place, within: Place) -> NDArray[Any]:
     ValueError
         The array is not one that `write_array` writes, or its chunk is missing, truncated or changed.
     """
-    described = read_json(folder / "zarr.json", within)
+    described = read_json(folder / "zarr.json", dict[str, Any], within)
     shape, dtype = tuple(described["shape"]), np.dtype(str(described["data_type"]))
     if not all(type(n) is int and n >= 0 for n in shape) or dtype.kind not in "biuf":
         raise ValueError(f"{folder.name}: shape {str(shape)[:80]}, type {dtype}")

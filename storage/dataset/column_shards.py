@@ -6,11 +6,12 @@ carries that fingerprint and a digest of its own; it comes to be by one rename, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +24,7 @@ from distls.storage.dataset.chunks import (
     write_arrays,
     write_group,
 )
-from distls.storage.dataset.metadata import DatasetMeta, ShardTable, digest_of
+from distls.storage.dataset.metadata import Codec, DatasetMeta, ShardTable, digest_of
 from distls.storage.dataset.partitions import WORTHWHILE_RATIO, are_below, are_offsets
 from distls.storage.errors import (
     CorruptDataError,
@@ -40,7 +41,7 @@ from distls.storage.filesystem.atomic import (
     write_json,
 )
 from distls.storage.filesystem.paths import Place
-from distls.storage.filesystem.safe_read import read_json
+from distls.storage.filesystem.safe_read import convert_json, read_json
 from distls.storage.rows import (
     Columns,
     ColumnShard,
@@ -66,16 +67,27 @@ __all__ = [
 COLUMNS = "columns"
 COLUMNS_VERSION = 1
 
-_ATTRIBUTE = "distls_columns"
 _SAMPLE = 2**20
-# What each member of the attribute may hold.
-_SOUND: dict[str, Callable[[Any], bool]] = {
-    "format_version": lambda value: type(value) is int,
-    "dataset_fingerprint": lambda value: isinstance(value, str),
-    "shard_size": lambda value: type(value) is int and value > 0,
-    "codec": lambda value: value in ("none", "zstd", "lz4"),
-    "digest": lambda value: isinstance(value, str),
-}
+
+
+class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What describes the shards, the attribute of their group."""
+
+    format_version: int
+    dataset_fingerprint: str
+    shard_size: Annotated[int, msgspec.Meta(gt=0)]
+    codec: Codec
+    digest: str
+
+
+class _Attributes(msgspec.Struct):
+    distls_columns: dict[str, Any]
+
+
+class _Group(msgspec.Struct):
+    """What is read of ``zarr.json`` of the group."""
+
+    attributes: _Attributes
 
 
 @dataclass(frozen=True)
@@ -288,7 +300,7 @@ def publish_columns(
         "codec": codec,
     }
     attributes["digest"] = digest_of(attributes, arrays)
-    group = {"zarr_format": 3, "node_type": "group", "attributes": {_ATTRIBUTE: attributes}}
+    group = {"zarr_format": 3, "node_type": "group", "attributes": {"distls_columns": attributes}}
     write_json(folder / "zarr.json", group)
     replace_directory(folder, root / COLUMNS)
 
@@ -317,21 +329,21 @@ def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShar
     """
     folder = root / COLUMNS
     try:
-        attributes = dict(read_json(folder / "zarr.json", root)["attributes"][_ATTRIBUTE])
-        _check_versions(root, attributes, fingerprint)
+        attributes = read_json(folder / "zarr.json", _Group, root).attributes.distls_columns
+        own = _described(root, attributes, fingerprint)
         table = ShardTable.from_arrays(read_arrays(folder / "shards", root))
-        digest = attributes.pop("digest")
-        if digest != digest_of(attributes, table.to_arrays()):
+        del attributes["digest"]
+        if own.digest != digest_of(attributes, table.to_arrays()):
             raise ValueError("their table and its digest do not match")
         _check_table(meta, table)
-        return ColumnShards(root, meta, attributes["shard_size"], attributes["codec"], table, digest)
+        return ColumnShards(root, meta, own.shard_size, own.codec, table, own.digest)
     except (FileNotFoundError, NotADirectoryError) as error:
         if not (folder / "zarr.json").exists():
             return None
         raise _unreadable(root, error) from None
     except (FormatError, MismatchError, StorageError):
         raise
-    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+    except (KeyError, OSError, TypeError, ValueError) as error:
         raise _unreadable(root, error) from None
 
 
@@ -340,22 +352,19 @@ def _unreadable(root: Place, error: Exception) -> CorruptDataError:
     return CorruptDataError(f"{root}: the column shards cannot be read ({why}); {_remedy(root)}")
 
 
-def _check_versions(root: Place, attributes: dict[str, Any], fingerprint: str) -> None:
-    version, found = attributes.get("format_version"), attributes.get("dataset_fingerprint")
+def _described(root: Place, attributes: dict[str, Any], fingerprint: str) -> _Description:
+    version = attributes.get("format_version")
     if version != COLUMNS_VERSION:
         raise FormatError(
             f"{root}: column shards of format version {version}, this distls reads version {COLUMNS_VERSION}"
         )
-    wrong = attributes.keys() ^ _SOUND.keys() or {
-        name for name, sound in _SOUND.items() if not sound(attributes[name])
-    }
-    if wrong:
-        raise ValueError(f"members that no writer writes: {', '.join(sorted(wrong))}")
-    if found != fingerprint:
+    own = convert_json(attributes, _Description)
+    if own.dataset_fingerprint != fingerprint:
         raise MismatchError(
-            f"{root}: its column shards are those of a data set with fingerprint {str(found)[:12]}, its own is "
-            f"{fingerprint[:12]}; run `distls columns {root}` to write them anew"
+            f"{root}: its column shards are those of a data set with fingerprint {own.dataset_fingerprint[:12]}, "
+            f"its own is {fingerprint[:12]}; run `distls columns {root}` to write them anew"
         )
+    return own
 
 
 def _check_table(meta: DatasetMeta, table: ShardTable) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import google_crc32c
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +26,16 @@ from distls.storage.rows import Partition
 __all__ = ["STAGING", "Dataset", "is_dataset", "open_dataset", "publish", "read_features"]
 
 STAGING = ".ingest"
+
+
+class _Attributes(msgspec.Struct):
+    distls: dict[str, Any]
+
+
+class _Group(msgspec.Struct):
+    """What is read of ``zarr.json`` of a dataset."""
+
+    attributes: _Attributes
 
 
 @dataclass(frozen=True)
@@ -96,11 +107,12 @@ class Dataset:
 def is_dataset(path: Place) -> bool:
     """Tell whether `path` holds a finished dataset (of any version)."""
     try:
-        return "distls" in read_json(path / "zarr.json", path).get("attributes", {})
+        read_json(path / "zarr.json", _Group, path)
     except StorageError:
         raise
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         return False
+    return True
 
 
 def open_dataset(path: str | Place) -> Dataset:
@@ -116,8 +128,7 @@ def open_dataset(path: str | Place) -> Dataset:
         The metadata does not match its fingerprint.
     """
     root = place_of(path)
-    attributes = _attributes(root)
-    stored = dict(attributes)
+    stored = _attributes(root)
     recorded = stored.pop("fingerprint", None)
     meta = DatasetMeta.from_json(stored, str(root))
     try:
@@ -138,7 +149,7 @@ def open_dataset(path: str | Place) -> Dataset:
 
 def _attributes(root: Place) -> dict[str, Any]:
     try:
-        return dict(read_json(root / "zarr.json", root)["attributes"]["distls"])
+        return read_json(root / "zarr.json", _Group, root).attributes.distls
     except (FormatError, StorageError):
         raise
     except FileNotFoundError:
@@ -160,7 +171,7 @@ def _attributes(root: Place) -> dict[str, Any]:
         raise FormatError(f"{root}: permission denied") from None
     except OSError as error:
         raise FormatError(f"{root}: zarr.json cannot be read ({error.strerror})") from None
-    except (KeyError, TypeError, ValueError):
+    except ValueError:
         raise FormatError(f"{root}: not a distls data set (zarr.json has no distls metadata)") from None
 
 
@@ -214,7 +225,7 @@ def publish(
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: partitions are missing; run the same ingest again")
     table = _table_of(ordered)
-    meta = replace(_with_counts(meta, ordered), features=_checksums_of(features))
+    meta = msgspec.structs.replace(_with_counts(meta, ordered), features=_checksums_of(features))
     write_arrays(root / "partitions", table.to_arrays())
     remove_tree(root / "features")
     if features:
@@ -238,7 +249,7 @@ def _table_of(records: list[PartitionRecord]) -> PartitionTable:
 
 def _with_counts(meta: DatasetMeta, records: list[PartitionRecord]) -> DatasetMeta:
     n_rows = sum(r.rows for r in records)
-    return replace(
+    return msgspec.structs.replace(
         meta,
         n_rows=n_rows,
         nnz=sum(r.nnz for r in records),

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.atomic import canonical_json
+from distls.storage.filesystem.safe_read import convert_json
 
 __all__ = [
     "FORMAT_VERSION",
+    "Amount",
+    "Codec",
     "DatasetMeta",
     "Label",
     "PartitionTable",
+    "Positive",
     "ShardTable",
     "TargetKind",
+    "Width",
     "digest_of",
     "fingerprint_of",
-    "is_label",
 ]
 
 FORMAT_VERSION = 1
 
-Label = int | float | str
+_LARGEST = sys.float_info.max
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Width = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+# Either type, since the fingerprint is of the text: 1 is not 1.0 there.
+Amount = Annotated[int, msgspec.Meta(ge=0)] | Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
+Positive = Annotated[int, msgspec.Meta(gt=0)] | Annotated[float, msgspec.Meta(gt=0, le=_LARGEST)]
+Label = int | Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | str
+Codec = Annotated[str, msgspec.Meta(pattern=r"\A(none|zstd|lz4)\Z")]
 TargetKind = Literal["class", "multilabel", "continuous", "none"]
 Layout = Literal["csr", "dense"]
+Checksum = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
-@dataclass(frozen=True)
-class DatasetMeta:
+class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What training checks before it reads a partition: `attributes.distls` of the dataset's group.
 
     Attributes
@@ -75,126 +87,77 @@ class DatasetMeta:
         Array name in ``features/`` -> crc32c of its bytes; not stored when there are none.
     """
 
-    n_rows: int
-    n_features: int
-    nnz: int
+    n_rows: Count
+    n_features: Width
+    nnz: Count
     layout: Layout
-    dtype: str
+    dtype: Annotated[str, msgspec.Meta(pattern=r"\Afloat(32|64)\Z")]
     target: TargetKind
-    classes: list[Label] = field(default_factory=list)
-    label_counts: list[int] = field(default_factory=list)
-    label_weights: list[float] = field(default_factory=list)
-    n_targets: int = 0
+    classes: list[Label] = []
+    label_counts: list[Count] = []
+    label_weights: list[Amount] = []
+    n_targets: Count = 0
     weighted: bool = False
-    weight_sum: float = 0.0
-    mean_square_norm: float = 0.0
-    transforms: list[dict[str, Any]] = field(default_factory=list)
+    weight_sum: Amount = 0.0
+    mean_square_norm: Amount = 0.0
+    transforms: list[dict[str, Any]] = []
     transforms_digest: str = ""
     zero_based: bool | None = None
     shuffle_seed: int | None = None
-    source: dict[str, Any] = field(default_factory=dict)
-    codecs: dict[str, str] = field(default_factory=dict)
-    features: dict[str, int] = field(default_factory=dict)
+    source: dict[str, Any] = {}
+    codecs: dict[str, Codec] = {}
+    features: dict[str, Checksum] = {}
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain dictionary that is stored."""
-        value = asdict(self)
+        value = msgspec.structs.asdict(self)
         if not self.features:
             del value["features"]
         return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any], where: str) -> DatasetMeta:
-        """Parse and validate stored metadata; `where` names the dataset in errors."""
+        """Validate stored metadata; `where` names the dataset in errors.
+
+        Raises
+        ------
+        FormatError
+        """
         version = value.get("format_version")
         if version != FORMAT_VERSION:
             raise FormatError(
                 f"{where}: dataset format version {version}, this distls reads version {FORMAT_VERSION}"
             )
-        known = {f.name for f in fields(cls)}
+        # a writer may leave fields to their defaults, a stored file has them all
+        known = set(cls.__struct_fields__)
         missing, unknown = sorted(known - {"features", *value}), sorted(value.keys() - known)
         if missing or unknown:
             named = ", ".join([f"no {name}" for name in missing] + [f"unknown {name}" for name in unknown])
             raise FormatError(f"{where}: not metadata of format version {FORMAT_VERSION} ({named})")
-        meta = cls(**value)
-        wrong = meta._wrong_field()
-        if wrong:
+        try:
+            meta = convert_json(value, cls)
+            meta._check_relations()
+        except ValueError as error:
             raise FormatError(
-                f"{where}: metadata out of range or inconsistent ({wrong}); it was not written by distls"
-            )
+                f"{where}: metadata out of range or inconsistent ({error}); it was not written by distls"
+            ) from None
         return meta
 
-    def _wrong_field(self) -> str | None:
-        """Return the first field that no writer would have written, or None."""
-        ill_typed = (name for name, sound in _SOUND.items() if not sound(getattr(self, name)))
-        return next(ill_typed, None) or next(
-            (name for name, sound in self._relations().items() if not sound), None
-        )
-
-    def _relations(self) -> dict[str, bool]:
-        """Tell of each field that others determine whether it agrees with them."""
+    def _check_relations(self) -> None:
+        """Refuse fields that do not agree with those that determine them."""
         coded = self.target in ("class", "multilabel")
-        return {
+        agree = {
             "nnz": self.layout == "csr" or self.nnz == self.n_rows * self.n_features,
             "classes": len(set(self.classes)) == len(self.classes) and (coded or not self.classes),
             "label_counts": len(self.label_counts) == len(self.classes)
             and (self.target != "class" or sum(self.label_counts) == self.n_rows),
             "label_weights": len(self.label_weights) == len(self.classes),
             "n_targets": (self.n_targets > 0) == (self.target == "continuous"),
+            "codecs": self.codecs.get("y/indices", "none") == "none",
         }
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _is_amount(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < math.inf
-
-
-def is_label(value: Any) -> bool:
-    """Tell whether a JSON value may be a class."""
-    return type(value) in (int, str) or (type(value) is float and math.isfinite(value))
-
-
-def _list_of(sound: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(sound, value))
-
-
-def _table_of(sound: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(sound, value.values()))
-
-
-def _one_of(*values: Any) -> Callable[[Any], bool]:
-    return lambda value: any(value is v or (isinstance(v, str) and value == v) for v in values)
-
-
-# What each field of DatasetMeta may hold.
-_SOUND: dict[str, Callable[[Any], bool]] = {
-    "n_rows": _is_count,
-    "n_features": lambda value: _is_count(value) and value <= 2**32,
-    "nnz": _is_count,
-    "layout": _one_of("csr", "dense"),
-    "dtype": _one_of("float32", "float64"),
-    "target": _one_of("class", "multilabel", "continuous", "none"),
-    "classes": _list_of(is_label),
-    "label_counts": _list_of(_is_count),
-    "label_weights": _list_of(_is_amount),
-    "n_targets": _is_count,
-    "weighted": _one_of(True, False),
-    "weight_sum": _is_amount,
-    "mean_square_norm": _is_amount,
-    "transforms": _list_of(lambda value: isinstance(value, dict)),
-    "transforms_digest": lambda value: isinstance(value, str),
-    "zero_based": _one_of(True, False, None),
-    "shuffle_seed": lambda value: value is None or type(value) is int,
-    "source": lambda value: isinstance(value, dict),
-    "codecs": lambda value: (
-        _table_of(_one_of("none", "zstd", "lz4"))(value) and value.get("y/indices", "none") == "none"
-    ),
-    "features": _table_of(lambda value: _is_count(value) and value < 2**32),
-}
+        if not all(agree.values()):
+            raise ValueError(next(name for name, sound in agree.items() if not sound))
 
 
 @dataclass(frozen=True)

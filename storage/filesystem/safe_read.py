@@ -12,11 +12,12 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +27,7 @@ from distls.storage.filesystem.retry import read_patiently
 
 __all__ = [
     "LARGEST_JSON",
+    "convert_json",
     "making_sense",
     "open_regular",
     "opened_ranges",
@@ -33,9 +35,10 @@ __all__ = [
     "read_array_file",
     "read_bytes",
     "read_json",
-    "read_object",
     "refuse_links",
 ]
+
+T = TypeVar("T")
 
 # A dataset of a million classes with long names has 50 MiB of metadata.
 LARGEST_JSON = 64 * 2**20
@@ -210,7 +213,8 @@ def making_sense(where: str) -> Iterator[None]:
     except DistlsError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        # a message of ours, or one of Python that means little without its type
+        why = _one_line(error) if type(error) is ValueError else f"{type(error).__name__}: {_one_line(error)}"
         raise FormatError(f"{where}: not written by distls ({why})") from None
 
 
@@ -248,70 +252,92 @@ def _read_up_to(descriptor: int, at: int, into: memoryview) -> int:
 # -- JSON ------------------------------------------------------------------------------------------------
 
 
-def read_json(path: Place, within: Place | None = None) -> Any:
-    """Read a JSON file.
+def read_json(path: Place, kind: type[T], within: Place | None = None) -> T:
+    """Read a JSON file as a value of type `kind`: a `msgspec.Struct`, or ``dict[str, Any]`` for any object.
 
     Raises
     ------
     FormatError
         It is too large, or `open_regular` refuses it.
     ValueError
-        It is no JSON, or has numbers, depths or amounts of values that no file of distls has.
+        As `parse_json`.
     OSError
         It cannot be read.
     """
-    return parse_json(read_bytes(path, within, limit=LARGEST_JSON))
+    return parse_json(read_bytes(path, within, limit=LARGEST_JSON), kind)
 
 
-def read_object(path: Place, within: Place | None = None) -> dict[str, Any]:
-    """Read a JSON file that must hold an object; raises as `read_json`."""
-    value = read_json(path, within)
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    return value
-
-
-def parse_json(content: bytes) -> Any:
-    """Return the value of a JSON text: finite numbers, valid Unicode, bounded in depth and in values.
+def parse_json(content: bytes, kind: type[T]) -> T:
+    """Decode a JSON text as a value of type `kind`: finite numbers, valid Unicode, bounded in depth and in values.
 
     Raises
     ------
     ValueError
+        It is no JSON, exceeds a bound, or is not of that type.
     """
+    # before there is any of them
     if content.count(b",") + content.count(b"[") + content.count(b"{") > _MOST_VALUES:
         raise ValueError(f"more than {_MOST_VALUES} JSON values")
     try:
-        value = json.loads(content.decode(), parse_constant=_refuse_constant, parse_float=_finite)
+        value = _decode(content, kind)
     except RecursionError:
         raise _too_deep() from None
+    except msgspec.MsgspecError as error:
+        raise ValueError(_one_line(error)) from None
     _check_depth(value)
-    if _SURROGATE.search(content):
-        # half a character can neither be shown nor be a path; half a byte of a file name that is no UTF-8 can
-        json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
     return value
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+def _decode(content: bytes, kind: type[T]) -> T:
+    if not _SURROGATE.search(content):
+        return msgspec.json.decode(content, type=kind)
+    # msgspec refuses half a character; what a file name has that is no UTF-8 is half a byte, and may be here
+    value = json.loads(content.decode(), parse_constant=_finite, parse_float=_finite)
+    json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return msgspec.convert(value, kind)
 
 
 def _finite(text: str) -> float:
     value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"{text[:40]} is too large a number")
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is not a finite number")
     return value
+
+
+def convert_json(value: object, kind: type[T], name: str = "") -> T:
+    """Return a value that `parse_json` has decoded as one of type `kind`; `name` says in messages what it is.
+
+    Raises
+    ------
+    ValueError
+        It is not of that type.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.MsgspecError as error:  # no ValueError before msgspec 0.21
+        raise ValueError(f"{name}: {_one_line(error)}" if name else _one_line(error)) from None
+
+
+def _one_line(error: Exception) -> str:
+    # it may quote names of the file
+    return " ".join(str(error).split())[:200]
 
 
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(_DEEPEST):
-        level = [inner for outer in level for inner in _members(outer) if isinstance(inner, (dict, list))]
+        level = [inner for outer in level for inner in _members(outer) if isinstance(inner, _NESTED)]
         if not level:
             return
     raise _too_deep()
 
 
-def _members(value: Any) -> Any:
+_NESTED = (dict, list, msgspec.Struct)
+
+
+def _members(value: Any) -> Iterable[Any]:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.astuple(value)
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 

@@ -17,6 +17,7 @@ import uuid
 from typing import Any
 
 import google_crc32c
+import msgspec
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ from distls.storage.filesystem.atomic import (
     write_json,
 )
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.safe_read import read_array_file, read_json
+from distls.storage.filesystem.safe_read import convert_json, read_array_file, read_json
 
 __all__ = ["parse_npy", "read_bundle", "write_bundle"]
 
@@ -42,6 +43,16 @@ _NUMBERS = "biufc"
 # A header is a Python literal, and the parser of CPython 3.11 fails now and then when threads call it at once
 # (SystemError: AST constructor recursion depth mismatch).
 _ONE_PARSER = threading.Lock()
+
+
+class _Description(msgspec.Struct):
+    """What ``bundle.json`` holds beside its checksum."""
+
+    kind: str
+    version: int
+    attributes: dict[str, Any]
+    arrays: dict[str, dict[str, Any]]
+    folder: str = ""
 
 
 def write_bundle(
@@ -119,40 +130,37 @@ def read_bundle(
         An array is missing or does not match its description, or the description its checksum.
     """
     within = within or folder
-    content = _read_description(folder, kind, within)
+    found = _read_description(folder, kind, within)
+    if found.folder and not _FOLDER.fullmatch(found.folder):
+        raise FormatError(f"{folder}: illegal folder of arrays {found.folder!r}")
+    inside = folder / found.folder if found.folder else folder
+    arrays = {name: _read_array(inside, name, item, within) for name, item in found.arrays.items()}
+    return found.attributes, arrays
+
+
+def _read_description(folder: Place, kind: str, within: Place) -> _Description:
     try:
+        content = read_json(folder / "bundle.json", dict[str, Any], within)
         checksum = content.pop("crc32c", None)
-        found, version = content["kind"], content["version"]
-        described, attributes = dict(content["arrays"]), dict(content["attributes"])
-        inside = content.get("folder", "")
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
-    if (found, version) != (kind, _VERSION):
-        raise FormatError(
-            f"{folder}: a {found} of version {version}, expected a {kind} of version {_VERSION}"
-        )
-    if checksum != _checksum(content):
-        raise CorruptDataError(f"{folder}/bundle.json: its content does not match its checksum")
-    if not isinstance(inside, str) or (inside and not _FOLDER.fullmatch(inside)):
-        raise FormatError(f"{folder}: illegal folder of arrays {inside!r}")
-    arrays = folder / inside if inside else folder
-    return attributes, {name: _read_array(arrays, name, item, within) for name, item in described.items()}
-
-
-def _read_description(folder: Place, kind: str, within: Place) -> Any:
-    try:
-        return read_json(folder / "bundle.json", within)
+        found = convert_json(content, _Description)
     except FormatError:
         raise
     except (FileNotFoundError, NotADirectoryError):
         raise FormatError(f"{folder}: no {kind} there (no bundle.json)") from None
     except PermissionError:
         raise FormatError(f"{folder}: permission denied") from None
-    except ValueError:
-        raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls") from None
+    except ValueError as error:
+        raise FormatError(f"{folder}: bundle.json is not a {kind} written by distls ({error})") from None
+    if (found.kind, found.version) != (kind, _VERSION):
+        raise FormatError(
+            f"{folder}: a {found.kind} of version {found.version}, expected a {kind} of version {_VERSION}"
+        )
+    if checksum != _checksum(content):
+        raise CorruptDataError(f"{folder}/bundle.json: its content does not match its checksum")
+    return found
 
 
-def _read_array(folder: Place, name: str, described: Any, within: Place) -> NDArray[Any]:
+def _read_array(folder: Place, name: str, described: dict[str, Any], within: Place) -> NDArray[Any]:
     if not _NAME.fullmatch(name):
         raise FormatError(f"{folder}: illegal array name {name!r}")
     path = folder / f"{name}.npy"
@@ -162,8 +170,7 @@ def _read_array(folder: Place, name: str, described: Any, within: Place) -> NDAr
         raise CorruptDataError(f"{path}: missing") from None
     # the header is looked at only when the whole file is what was written
     checksum = google_crc32c.value(content) if content.size else None
-    sound = isinstance(described, dict) and checksum == described.get("crc32c")
-    array = parse_npy(content) if sound else None
+    array = parse_npy(content) if checksum == described.get("crc32c") else None
     if array is None or _describe(array, checksum) != described:
         raise CorruptDataError(f"{path}: its bytes do not match bundle.json")
     return array

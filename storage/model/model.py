@@ -3,75 +3,57 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from distls.storage.dataset.metadata import Label, TargetKind, is_label
+from distls.storage.dataset.metadata import Label, TargetKind, Width
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 
 __all__ = [
-    "PROBABLE",
-    "WITH_PROBABILITIES",
     "LinearModel",
     "load_model",
     "save_model",
-    "scored_as",
     "used_rows",
     "weights_sha256",
 ]
 
-# Losses whose scores give probabilities; and with those of `scored_as` that are no losses.
-PROBABLE = ("softmax", "ovr_log")
-WITH_PROBABILITIES = (*PROBABLE, "simplex")
-
-_TARGETS = ("class", "multilabel", "continuous")
 
 _FEATURES = "features_"
 _ROWS = "rows"
-_MOST_FEATURES = 2**32
 _RECIPE = "recipe_"
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+class _Attributes(msgspec.Struct, forbid_unknown_fields=True):
+    """A model's attributes on disk; those with a default may be absent."""
+
+    classes: list[Label]
+    method: str
+    loss: str
+    params: dict[str, Any]
+    transforms: list[dict[str, Any]]
+    transforms_digest: str
+    dataset_fingerprint: str
+    zero_based: bool | None = None
+    source: dict[str, Any] = {}
+    recipe: dict[str, Any] = {}
+    target: Literal["class", "multilabel", "continuous"] = "class"
+    weights_sha256: str | None = None
+    n_features: Width | None = None
 
 
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
+class _Recipe(msgspec.Struct):
+    """What of a recipe is relied on before its features and its calibration are looked at."""
 
-
-# What each attribute on disk may hold; those with a default may be absent.
-_SOUND: dict[str, Callable[[Any], bool]] = {
-    "classes": lambda value: (
-        isinstance(value, list) and all(map(is_label, value)) and len(set(value)) == len(value)
-    ),
-    "method": _is_text,
-    "loss": _is_text,
-    "params": _is_object,
-    "transforms": lambda value: isinstance(value, list) and all(map(_is_object, value)),
-    "transforms_digest": _is_text,
-    "dataset_fingerprint": _is_text,
-    "zero_based": lambda value: value is None or type(value) is bool,
-    "source": _is_object,
-    "recipe": lambda value: _is_object(value) and _is_sized(value),
-}
-
-
-def _is_sized(recipe: dict[str, Any]) -> bool:
-    """Tell whether a recipe says of how many features it is, and a calibration is an object."""
-    n_features = recipe.get("n_features", 0 if not recipe else None)
-    return (
-        type(n_features) is int
-        and 0 <= n_features <= _MOST_FEATURES
-        and _is_object(recipe.get("calibration", {}))
-    )
+    n_features: Width
+    calibration: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -138,16 +120,6 @@ class LinearModel:
         return len(self.classes) or len(self.intercept)
 
     @property
-    def has_probabilities(self) -> bool:
-        """Whether the scores give probabilities: their softmax, or their sigmoids (of classes divided by their sum)."""
-        return self.scored_as in WITH_PROBABILITIES
-
-    @property
-    def scored_as(self) -> str:
-        """What workers score rows as: the loss, or "simplex" where scores are probabilities already."""
-        return scored_as(self.loss, self.recipe)
-
-    @property
     def sha256(self) -> str:
         """Digest of the weights, and of the recipe's arrays by name; see `weights_sha256`."""
         return weights_sha256(
@@ -159,12 +131,6 @@ def used_rows(weights: NDArray[Any]) -> NDArray[np.int64]:
     """Return the rows of weights that are not all zero, increasing; -0.0 is not zero here."""
     bits = weights.view(f"u{weights.itemsize}")
     return np.flatnonzero(bits.any(axis=1))
-
-
-def scored_as(loss: str, recipe: Mapping[str, Any]) -> str:
-    """Return "simplex" for a recipe whose scores are probabilities, else the loss."""
-    calibrated = recipe.get("calibration", {}).get("onto") == "simplex"
-    return "simplex" if calibrated else loss
 
 
 def weights_sha256(weights: NDArray[Any], intercept: NDArray[Any], *others: NDArray[Any]) -> str:
@@ -204,14 +170,13 @@ def save_model(folder: Place, model: LinearModel) -> None:
     write_bundle(folder, "model", attributes, {**weights, "intercept": model.intercept, **features, **others})
 
 
-def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: Any) -> NDArray[Any]:
+def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: int | None) -> NDArray[Any]:
     """Return the weights of all features where only rows of them are stored."""
     weights, rows = arrays["weights"], arrays.get(_ROWS)
     if rows is None:
         return weights
     sound = rows.dtype == np.int64 and weights.ndim == 2 and rows.shape == weights.shape[:1]
-    ends = np.concatenate([[-1], rows, [n_features]]) if sound and isinstance(n_features, int) else None
-    if ends is None or not 0 <= n_features <= _MOST_FEATURES or not bool(np.all(np.diff(ends) > 0)):
+    if n_features is None or not sound or np.any(np.diff(rows, prepend=-1, append=n_features) <= 0):
         raise FormatError(f"{folder}: its rows of weights are not rows of {n_features} features")
     n_bytes, free = n_features * weights.shape[1] * weights.itemsize, psutil.virtual_memory().available
     if n_bytes > free:
@@ -242,36 +207,41 @@ def load_model(path: str | Place) -> LinearModel:
         raise FormatError(f"{root}: a file, not a run or model")
     if folder == root and (root / "config.json").exists():
         raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
-    attributes, arrays = read_bundle(folder, "model", root)
-    wrong = [name for name in sorted(_SOUND.keys() & attributes.keys()) if not _SOUND[name](attributes[name])]
-    if wrong:
-        raise FormatError(f"{folder}: {wrong[0]} is not that of a model written by distls")
-    recorded = attributes.pop("weights_sha256", None)
+    stored, arrays = read_bundle(folder, "model", root)
+    attributes = _checked(stored, arrays, folder)
     features, others = (
         {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
         for start in (_FEATURES, _RECIPE)
     )
-    try:
-        model = LinearModel(
-            weights=_all_rows(folder, arrays, attributes.pop("n_features", None)),
-            intercept=arrays["intercept"],
-            features=features,
-            arrays=others,
-            **attributes,
-        )
-    except (KeyError, TypeError) as error:
-        raise FormatError(f"{folder}: incomplete model ({error})") from None
+    said = msgspec.structs.asdict(attributes)
+    recorded, n_features = said.pop("weights_sha256"), said.pop("n_features")
+    weights = _all_rows(folder, arrays, n_features)
+    model = LinearModel(weights, arrays["intercept"], **said, features=features, arrays=others)
     _check_whole(model, folder)
     if recorded != model.sha256:
         raise CorruptDataError(f"{folder}: its weights do not match their recorded weights_sha256")
     return model
 
 
+def _checked(stored: dict[str, Any], arrays: dict[str, NDArray[Any]], folder: Place) -> _Attributes:
+    """Return the attributes of a model, once they are those of one and it has the arrays that each has."""
+    missing = {"weights", "intercept"} - arrays.keys()
+    if missing:
+        raise FormatError(f"{folder}: incomplete model (no array {min(missing)})")
+    try:
+        attributes = convert_json(stored, _Attributes)
+        if attributes.recipe:
+            convert_json(attributes.recipe, _Recipe, "its recipe")
+    except ValueError as error:
+        raise FormatError(f"{folder}: not a model written by distls ({error})") from None
+    if len(set(attributes.classes)) != len(attributes.classes):
+        raise FormatError(f"{folder}: not a model written by distls (a class is there twice)")
+    return attributes
+
+
 def _check_whole(model: LinearModel, folder: Place) -> None:
     """Refuse a model whose parts do not fit together."""
     weights, intercept = model.weights, model.intercept
-    if model.target not in _TARGETS:
-        raise FormatError(f"{folder}: its target is {model.target!r}, expected {', '.join(_TARGETS)}")
     if bool(model.classes) == (model.target == "continuous"):
         raise FormatError(f"{folder}: a model of {model.target} targets with {len(model.classes)} classes")
     fits = bool(model.recipe) or model.n_outputs == len(intercept)

@@ -1,6 +1,6 @@
 """Read AnnData files, ``.zarr`` and ``.h5ad``, by blocks of rows: matrix, one column of labels, names of variables.
 
-The on-disk format is that of https://anndata.readthedocs.io (dataframe 0.1 and 0.2; stores of zarr 2 and 3). Groups and
+The on-disk format is that of https://anndata.readthedocs.io (dataframe 0.2; stores of zarr 2 and 3). Groups and
 arrays of zarr and of h5py are alike enough to be read by the same code. Whatever is read of a store comes from
 `_member`, which refuses what leads out of it and what would run code.
 """
@@ -112,14 +112,14 @@ def _matrix(store: Any, where: str) -> _Matrix:
     sparse = hasattr(stored, "keys")
     if sparse:
         attributes = dict(stored.attrs)
-        encoding = attributes.get(
-            "encoding-type", f"{_text(attributes.get('h5sparse_format', 'unknown'))}_matrix"
-        )
+        if "h5sparse_format" in attributes:
+            raise _too_old(where, "X")
+        encoding = attributes.get("encoding-type", "unknown")
         if encoding != "csr_matrix":
             raise BadInputError(
                 f"{where}: X is stored as {encoding}; rows are needed: adata.X = adata.X.tocsr(), and write it again"
             )
-        shape, data = attributes.get("shape", attributes.get("h5sparse_shape")), _member(stored, "data")
+        shape, data = attributes.get("shape"), _member(stored, "data")
         dtype = data.dtype
         for name in ("data", "indices", "indptr"):
             _check_whole(_member(stored, name))
@@ -303,11 +303,16 @@ class AnnDataStore:
 
 def _frame(store: Any, name: str, path: str) -> Any:
     group = _member(store, name)
-    if not hasattr(group, "keys"):
-        raise BadInputError(
-            f"{path}: {name} is stored as before anndata 0.7; read the file with anndata and write it again"
-        )
+    # dataframe 0.1 keeps the categories of all columns in a group of their own
+    if not hasattr(group, "keys") or _has(group, "__categories"):
+        raise _too_old(path, name)
     return group
+
+
+def _too_old(path: str, name: str) -> BadInputError:
+    return BadInputError(
+        f"{path}: {name} is stored as before anndata 0.8; read the file with anndata and write it again"
+    )
 
 
 def _column(frame: Any, name: str, start: int, stop: int, path: str) -> NDArray[Any]:
@@ -322,9 +327,6 @@ def _column(frame: Any, name: str, start: int, stop: int, path: str) -> NDArray[
             missing = np.asarray(_member(stored, "mask")[start:stop], dtype=bool)
             return _without(_plain(_member(stored, "values"), start, stop), missing)
         raise BadInputError(f'{path}: column "{name}" is stored as {dict(stored.attrs).get("encoding-type")}')
-    if _has(frame, "__categories") and _has(categories := _member(frame, "__categories"), name):
-        # dataframe 0.1
-        return _named(_plain(_member(categories, name)), np.asarray(stored[start:stop]))
     return _plain(stored, start, stop)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,13 +34,24 @@ from distls.storage.filesystem.atomic import (
     write_json,
 )
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.safe_read import open_regular, opened_ranges, read_json, read_object
+from distls.storage.filesystem.safe_read import convert_json, open_regular, opened_ranges, read_json
 
 __all__ = ["Segment", "StagingArea"]
 
 _MAGIC = b"distlsC1"
 _HEADER_BYTES = 16
 _ENTRY_BYTES = 12
+
+
+class _Chunk(msgspec.Struct):
+    """What of the facts of a chunk says whether it is whole."""
+
+    name: str
+    bytes: int
+
+
+class _Item(msgspec.Struct):
+    chunks: list[_Chunk]
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,7 @@ class StagingArea:
     def read_document(self, name: str) -> Any | None:
         """Return the JSON document `name`, or None when there is none."""
         try:
-            return read_json(self.folder / f"{name}.json", self.dataset)
+            return read_json(self.folder / f"{name}.json", object, self.dataset)
         except FileNotFoundError:
             return None
 
@@ -162,11 +174,11 @@ class StagingArea:
         """Return the facts of a finished chunk; None when it must be made (again)."""
         path = self._chunk_path(name)
         try:
-            facts = read_object(path.with_suffix(".json"), self.dataset)
-            return facts if path.stat().st_size == facts["bytes"] else None
+            facts = read_json(path.with_suffix(".json"), dict[str, Any], self.dataset)
+            return facts if path.stat().st_size == convert_json(facts, _Chunk).bytes else None
         except FormatError:
             raise
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
+        except (FileNotFoundError, ValueError):
             return None
 
     def write_item(self, number: int, summary: dict[str, Any]) -> None:
@@ -177,12 +189,14 @@ class StagingArea:
     def read_item(self, number: int) -> dict[str, Any] | None:
         """Return what `write_item` stored if the chunks it lists are all there, else None."""
         try:
-            summary = read_object(self.folder / "items" / f"{number:06d}.json", self.dataset)
-            whole = all(self._chunk_path(c["name"]).stat().st_size == c["bytes"] for c in summary["chunks"])
+            path = self.folder / "items" / f"{number:06d}.json"
+            summary = read_json(path, dict[str, Any], self.dataset)
+            chunks = convert_json(summary, _Item).chunks
+            whole = all(self._chunk_path(chunk.name).stat().st_size == chunk.bytes for chunk in chunks)
             return summary if whole else None
         except FormatError:
             raise
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
+        except (FileNotFoundError, ValueError):
             return None
 
     def read_table(self, name: str) -> NDArray[np.uint32]:
@@ -252,7 +266,9 @@ class StagingArea:
     def read_record(self, part: str, index: int) -> dict[str, Any] | None:
         """Return what `write_record` stored, or None."""
         try:
-            return read_object(self.folder / "partitions" / f"{part}-{index:08d}.json", self.dataset)
+            return read_json(
+                self.folder / "partitions" / f"{part}-{index:08d}.json", dict[str, Any], self.dataset
+            )
         except FormatError:
             raise
         except (FileNotFoundError, ValueError):

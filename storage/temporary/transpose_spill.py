@@ -24,7 +24,7 @@ from distls.storage.filesystem.atomic import (
 )
 from distls.storage.filesystem.locks import DATASET_LOCK, locked
 from distls.storage.filesystem.paths import Place
-from distls.storage.filesystem.safe_read import opened_ranges, read_object
+from distls.storage.filesystem.safe_read import opened_ranges, read_json
 
 __all__ = ["SpillArea"]
 
@@ -152,7 +152,7 @@ class SpillArea:
 
 def _document(path: Place, dataset: Place) -> dict[str, Any] | None:
     try:
-        return read_object(path, dataset)
+        return read_json(path, dict[str, Any], dataset)
     except FormatError:
         raise
     except (FileNotFoundError, ValueError):

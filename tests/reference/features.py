@@ -43,7 +43,7 @@ def convolutions(x: np.ndarray, own: Any) -> np.ndarray:
     channels, height, width = own.shape
     down, across = height - own.side + 1, width - own.side + 1
     two_sided = own.rectify == "two-sided"
-    out = np.zeros((len(x), own.pool, own.pool, 2 if two_sided else 1, len(own.masks)))
+    out = np.zeros((len(x), own.pool, own.pool, 2 if two_sided else 1, len(own.filters)))
     counts = np.zeros((own.pool, own.pool))
     for top in range(down):
         for left in range(across):
@@ -55,7 +55,7 @@ def convolutions(x: np.ndarray, own: Any) -> np.ndarray:
                 patch = image[:, top : top + own.side, left : left + own.side].ravel()
                 if own.contrast:
                     patch = (patch - patch.mean()) / np.sqrt(patch.var() + own.contrast)
-                r = own.masks @ patch + own.offsets
+                r = own.filters @ patch + own.offsets
                 both = [r, -r] if two_sided else [np.abs(r)]
                 sides = np.array([np.maximum(side - own.threshold, 0) for side in both])
                 out[i, top * own.pool // down, left * own.pool // across] += sides

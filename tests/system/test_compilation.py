@@ -11,7 +11,10 @@ PROGRAM = """
 import hashlib, sys
 import numpy as np
 from distls.storage.rows import CsrRows
-from distls.workers.stochastic.updates import AdaptiveUpdate, RlsUpdate, ScheduledUpdate, SgdUpdate
+from distls.workers.stochastic.adagrad import AdagradUpdate
+from distls.workers.stochastic.rls import RlsUpdate
+from distls.workers.stochastic.sgd import SgdUpdate
+from distls.workers.stochastic.sgdqn import SgdqnUpdate
 
 rng = np.random.default_rng(0)
 n, d, k = 400, 40, 3
@@ -20,12 +23,12 @@ indptr = np.concatenate([[0], np.cumsum((x != 0).sum(axis=1))]).astype(np.int64)
 rows = CsrRows(indptr, np.nonzero(x)[1].astype(np.uint16), x[x != 0].astype(np.float32))
 y = rng.integers(0, k, n).astype(np.int32)
 for update in (
-    ScheduledUpdate("ovr_squared_hinge", False, 0.02, True, t0=60.0, skip=7, metric="paper"),
+    SgdqnUpdate("ovr_squared_hinge", False, 0.02, True, t0=60.0, skip=7, metric="paper"),
     SgdUpdate("softmax", False, 0.01, True, t0=5.0, averaging=True),
-    AdaptiveUpdate("softmax", False, 0.01, True, eta0=0.7),
+    AdagradUpdate("softmax", False, 0.01, True, eta0=0.7),
     RlsUpdate("ovr_log", False, 1e-3, True, n_rows=n),
 ):
-    learner = update.begin(update.zeros((d, k), "float32"), 0.0, 100.0)
+    learner = update.start_lane(update.zeros((d, k), "float32"), 0.0, 100.0)
     loss, _ = learner.learn(rows, y, np.empty(0), np.arange(n))
     digest = hashlib.sha256(b"".join(array.tobytes() for array in learner.arrays())).hexdigest()
     print(type(update).__name__, repr(loss), digest)

@@ -231,7 +231,7 @@ def _dask(name: str, stalled: Stalled, *options: str) -> subprocess.Popen[bytes]
 STUCK = {
     "start": "from distls.execution import dask; dask.local_cluster = when_held(dask.local_cluster)",
     "prepare": "from distls.solvers.stochastic.stochastic import Stochastic as S; S.prepare = when_held(S.prepare)",
-    "kernel": "from distls.workers import training; training.row_weights = when_held(training.row_weights)",
+    "kernel": "from distls.workers.stochastic import lane_task as t; t.row_weights = when_held(t.row_weights)",
     "checkpoint": "from distls import runs; runs.write_bundle = when_held(runs.write_bundle)",
     "close": "from distls.execution.dask.connection import PlainClient as C; C.close = when_held(C.close)",
 }

@@ -11,10 +11,10 @@ import pickle
 import shutil
 import tracemalloc
 import zipfile
-from dataclasses import replace
 
 import google_crc32c
 import h5py
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -175,7 +175,7 @@ def forge_rows(data, **changes):
         write_partition(data, i, part, n_features, k, {}) for i, part in enumerate([first, *parts[1:]])
     ]
     shutil.rmtree(data / "columns", ignore_errors=True)
-    publish(data, replace(opened.meta, nnz=0), records, {})
+    publish(data, msgspec.structs.replace(opened.meta, nnz=0), records, {})
 
 
 def forge_bundle(folder, arrays=None, **attributes):
@@ -423,14 +423,23 @@ MODELS = {
     "deep": (lambda m: deep(m / "bundle.json"), "bundle.json is not a model written by distls"),
     "hole": (lambda m: hole(m / "bundle.json"), "more than the 67108864"),
     "loss": (lambda m: forge_bundle(m, loss="../x"), "loss '../x' of class targets"),
-    "classes": (lambda m: forge_bundle(m, classes=[[1], {}, "a"]), "classes is not that of a model"),
-    "parameters": (lambda m: forge_bundle(m, params=[1]), "params is not that of a model"),
-    "width": (lambda m: forge_bundle(m, recipe={"n_features": "x"}), "recipe is not that of a model"),
+    "classes": (
+        lambda m: forge_bundle(m, classes=[[1], {}, "a"]),
+        "Expected `int | float | str`, got `array` - at `$.classes[0]`",
+    ),
+    "parameters": (lambda m: forge_bundle(m, params=[1]), "Expected `object`, got `array` - at `$.params`"),
+    "width": (
+        lambda m: forge_bundle(m, recipe={"n_features": "x"}),
+        "its recipe: Expected `int`, got `str` - at `$.n_features`",
+    ),
     "blocks": (
         lambda m: forge_bundle(m, recipe=recipe(n_stages=2**60)),
-        "features of sizes that nobody fits",
+        "Expected `int` <= 65536 - at `$.n_stages`",
     ),
-    "degree": (lambda m: forge_bundle(m, recipe=recipe(degree=2**60)), "features of sizes that nobody fits"),
+    "degree": (
+        lambda m: forge_bundle(m, recipe=recipe(degree=2**60)),
+        "Expected `int` <= 65536 - at `$.degree`",
+    ),
     "too few weights": (
         lambda m: forge_bundle(m, recipe=recipe(size=1000)),
         "weights that do not fit the recipe",
@@ -443,7 +452,7 @@ MODELS = {
         lambda m: forge_bundle(
             m, recipe={"n_features": FEATURES, "calibration": {"powers": [2**60], "onto": "x"}}
         ),
-        "a calibration without powers or weights",
+        "its recipe: Expected `int` <= 65536 - at `$.calibration.powers[0]`",
     ),
 }
 
@@ -477,13 +486,21 @@ LIKE = {
         {"features_kept": np.arange(FEATURES) + 1000},
         "min_count keeps columns that are not there",
     ),
-    "transforms": ({"transforms": [{"name": "os.system"}]}, {}, "unknown transforms"),
+    "transforms": (
+        {"transforms": [{"name": "os.system"}]},
+        {},
+        "transforms: Invalid value 'os.system' - at `$[0].name`",
+    ),
     "source": (
         {"source": {"format": "text", "recipe": {"n_features": 2**60}}},
         {},
-        "n_features of its source recipe",
+        "its source recipe: Expected `int` <= 4294967296 - at `$.n_features`",
     ),
-    "table": ({"source": {"recipe": {"features": [1]}}}, {}, "columns of its source recipe"),
+    "table": (
+        {"source": {"recipe": {"features": [1]}}},
+        {},
+        "its source recipe: Expected `object`, got `int` - at `$.features[0]`",
+    ),
 }
 
 
@@ -514,7 +531,7 @@ RUNS = {
     ),
     "seed": (
         lambda r: forge_json(r / "config.json", seed=[]),
-        "config.json was not written by distls (seed)",
+        "config.json was not written by distls (Expected `int`, got `array` - at `$.seed`)",
     ),
     "passes": (lambda r: forge_json(r / "status.json", passes="9"), "status.json was not written by distls"),
     "checkpoint": (lambda r: unpickled(checkpoint(r) / "bundle.json"), "bundle.json is not a checkpoint"),
@@ -574,6 +591,8 @@ def test_runs_are_not_shown(at, changes):
 
 def test_events_and_status_that_make_no_sense(at):
     (at / "run" / "events.jsonl").write_text('{"round": {}}\n[3]\n')
+    assert "not the events of a run (Expected `object`, got `array`)" in refused("report", at / "run")
+    (at / "run" / "events.jsonl").write_text('{"round": {}}\n{"passes": 1}\n')
     assert "not written by distls" in refused("report", at / "run")
     (at / "run" / "events.jsonl").write_text("[" * 100_000 + "\n")
     assert "not the events of a run" in refused("report", at / "run")

@@ -19,7 +19,7 @@ from distls.cli import cli
 from distls.evaluation.evaluate import evaluate
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.dask.local_cluster import start_local
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.prediction.predict import predict
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError

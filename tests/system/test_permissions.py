@@ -20,7 +20,7 @@ from pathlib import Path
 from distls.execution.dask.local_cluster import start_local
 from distls.training.fitting import fit
 from distls.synthetic.generation import generate
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.prediction.predict import predict
 from distls.columns.sharding import add_columns
 

@@ -92,9 +92,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         digest = source_digest(function.__code__.co_filename)
         self._impl = _Located(function, folder, digest)
         self._cache_path = folder
-        self._cache_file = IndexDataCacheFile(
-            cache_path=folder, filename_base=self._impl.filename_base, source_stamp=digest
-        )
+        self._cache_file = _Indexes(folder, self._impl.filename_base, digest)
         self._lock_path = os.path.join(folder, f"{self._impl.filename_base}.lock")
         self._lock: int | None = None
         self.enable()
@@ -122,9 +120,41 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             self._lock = None
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        """Add the sources of classes that are not ours: a loss or penalty registered from outside."""
-        outside = sorted({source_digest(path) for path in _outside_files(sig)})
-        return (*super()._index_key(sig, codegen), *outside)
+        """Add the sources of the losses and penalties that a variant is compiled for: no kernel's file imports them."""
+        sources = {source_digest(path) for path in map(_file_of, _class_modules(sig)) if path is not None}
+        return (*super()._index_key(sig, codegen), *sorted(sources))
+
+
+class _Indexes:
+    """The index of a kernel's variants, and one apart for each set of classes from outside this package.
+
+    Numba reads an index whole, and unpickles the classes in it: a loss that one program has registered must not be in
+    the way of others, which do not have its module.
+    """
+
+    def __init__(self, folder: str, base: str, digest: str) -> None:
+        self._folder, self._base, self._digest = folder, base, digest
+
+    def _index_of(self, key: Any) -> Any:
+        outside = sorted(name for name in set(_class_modules(key[0])) if name.split(".")[0] != "distls")
+        apart = f".{hashlib.sha256(repr(outside).encode()).hexdigest()[:16]}" if outside else ""
+        return IndexDataCacheFile(
+            cache_path=self._folder, filename_base=self._base + apart, source_stamp=self._digest
+        )
+
+    def load(self, key: Any) -> Any:
+        """Return what is kept of a variant, or None."""
+        return self._index_of(key).load(key)
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep a variant."""
+        self._index_of(key).save(key, data)
+
+    def flush(self) -> None:
+        """Forget all variants that no class from outside is part of."""
+        IndexDataCacheFile(
+            cache_path=self._folder, filename_base=self._base, source_stamp=self._digest
+        ).flush()
 
 
 class _Located(CompileResultCacheImpl):  # type: ignore[misc]
@@ -230,15 +260,18 @@ def _files(name: str, what: bytes) -> Iterator[tuple[str, str]]:
             yield f"{name}.{word.decode()}", str(base / f"{word.decode()}.py")
 
 
-def _outside_files(sig: Any) -> Iterator[str]:
-    """Yield the files of the named tuples in a signature whose classes are not of this package."""
+def _class_modules(sig: Any) -> Iterator[str]:
+    """Yield the modules of the classes of the named tuples in a signature."""
     waiting = list(sig)
     while waiting:
         each = waiting.pop()
         if isinstance(each, types.BaseTuple):  # type: ignore[attr-defined]
             waiting += list(each)
-        module = getattr(each, "instance_class", type(None)).__module__
-        if module.split(".")[0] not in ("distls", "builtins"):
-            path = getattr(sys.modules.get(module), "__file__", None)
-            if path is not None:
-                yield path
+            module = getattr(each, "instance_class", tuple).__module__
+            if module != "builtins":
+                yield module
+
+
+def _file_of(module: str) -> str | None:
+    """Return the file of a module that is loaded; None if it has none."""
+    return getattr(sys.modules.get(module), "__file__", None)

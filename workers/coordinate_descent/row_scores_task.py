@@ -8,7 +8,6 @@ labels, and weights, which column shards do not have.
 from __future__ import annotations
 
 import functools
-import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,14 +18,15 @@ from distls.storage.dataset.partitions import are_below
 from distls.storage.errors import StateLostError
 from distls.storage.rows import Partition, n_rows_of
 from distls.storage.temporary.row_state import RowState
-from distls.workers.coordinate_descent.descent_kernels import LabelSets, loss_of_scores
+from distls.workers.coordinate_descent.descent_kernels import loss_of_scores
 from distls.workers.linear_algebra.score_kernels import scores
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss import LabelSets
+from distls.workers.losses.registry import loss_named
 from distls.workers.losses.targets import indicators, is_codes, label_sets, wrong_sets
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.runtime.process import peak_rss, process_name
-from distls.workers.stochastic.lane_task import merge_by_key, row_weights
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 
 __all__ = [
     "MarginJob",
@@ -132,34 +132,24 @@ class MarginSums:
         ``sum_i s_i loss_i`` at each size of the step.
     errors : int
         Rows predicted wrong at the first size, as `distls.workers.losses.targets.slopes_of` counts them.
-    n_rows : int
-    blocks : list of int
-    reads : ReadStats
-    kernel_seconds : float
-    busy : dict of process -> seconds
-    peaks : dict of process -> peak resident bytes
+    ledger : Ledger
     """
 
     losses: NDArray[np.float64]
     errors: int = 0
-    n_rows: int = 0
-    blocks: list[int] = field(default_factory=list)
-    reads: ReadStats = field(default_factory=ReadStats)
-    kernel_seconds: float = 0.0
-    busy: dict[str, float] = field(default_factory=dict)
-    peaks: dict[str, int] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 def margin_lane(job: MarginJob, weights: SparseWeights, lane: Lane) -> MarginSums:
     """Make and keep the scores of one lane's rows; return their loss."""
-    started = time.perf_counter()
-    total, w = MarginSums(np.zeros(1)), weights.dense(open_ref(job.data).meta.n_features)
-    for index, part in stream(job.data, lane.blocks, total.reads):
-        z = _scores(part, w, weights.intercept)
-        weight = _kept_rows(job, index, part)
-        job.scores.write(index, job.version, z)
-        _count(job, total, part, index, (z, z, weight), np.zeros(1))
-    return _finished(total, started)
+    with Ledger.of_task() as ledger:
+        total, w = MarginSums(np.zeros(1), 0, ledger), weights.dense(open_ref(job.data).meta.n_features)
+        for index, part in stream(job.data, lane.blocks, ledger):
+            z = _scores(part, w, weights.intercept)
+            weight = _kept_rows(job, index, part)
+            job.scores.write(index, job.version, z)
+            _count(job, total, part, index, (z, z, weight), np.zeros(1))
+        return total
 
 
 def change_lane(job: MarginJob, shared: tuple[SparseWeights, NDArray[np.float64]], lane: Lane) -> MarginSums:
@@ -169,14 +159,15 @@ def change_lane(job: MarginJob, shared: tuple[SparseWeights, NDArray[np.float64]
     ----------
     shared : (change of the weights, sizes)
     """
-    started = time.perf_counter()
     change, sizes = shared
-    total, w = MarginSums(np.zeros(len(sizes))), change.dense(open_ref(job.data).meta.n_features)
-    for index, part in stream(job.data, lane.blocks, total.reads):
-        z = job.scores.read(index, job.version, (n_rows_of(part.x), w.shape[1]), job.dtype)
-        weight = job.weights.read(index, 0, row_weights(part, job.class_weight).shape, np.float64)
-        _count(job, total, part, index, (z, _scores(part, w, change.intercept), weight), sizes)
-    return _finished(total, started)
+    w = change.dense(open_ref(job.data).meta.n_features)
+    with Ledger.of_task() as ledger:
+        total = MarginSums(np.zeros(len(sizes)), 0, ledger)
+        for index, part in stream(job.data, lane.blocks, ledger):
+            z = job.scores.read(index, job.version, (n_rows_of(part.x), w.shape[1]), job.dtype)
+            weight = job.weights.read(index, 0, row_weights(part, job.class_weight).shape, np.float64)
+            _count(job, total, part, index, (z, _scores(part, w, change.intercept), weight), sizes)
+        return total
 
 
 def _scores(part: Partition, w: NDArray[Any], intercept: NDArray[np.float64]) -> NDArray[Any]:
@@ -206,36 +197,20 @@ def _count(
     sizes: NDArray[np.float64],
 ) -> None:
     """Add the losses of one partition's rows."""
-    began = time.perf_counter()
     z, change, weight = margins
     y = part.y if is_codes(part.y) else label_sets(part.y)
-    for place, size in enumerate(sizes):
-        total.losses[place] += loss_of_scores(z, change, size, y, weight, LOSSES[job.loss])
-    wrong = z.argmax(axis=1) != y if is_codes(y) else wrong_sets(job.loss, z, indicators(part.y, z.shape[1]))
+    with total.ledger.in_kernels():
+        for place, size in enumerate(sizes):
+            total.losses[place] += loss_of_scores(z, change, size, y, weight, loss_named(job.loss))
+        own = is_codes(y)
+        wrong = z.argmax(axis=1) != y if own else wrong_sets(job.loss, z, indicators(part.y, z.shape[1]))
     total.errors += int(np.count_nonzero(wrong))
-    total.n_rows += len(z)
-    total.blocks.append(index)
-    total.kernel_seconds += time.perf_counter() - began
-
-
-def _finished(total: MarginSums, started: float) -> MarginSums:
-    total.busy = {process_name(): time.perf_counter() - started}
-    total.peaks = {process_name(): peak_rss()}
-    return total
+    total.ledger.count(index, len(z))
 
 
 def merge_margins(left: MarginSums, right: MarginSums) -> MarginSums:
     """Add two sums."""
-    return MarginSums(
-        left.losses + right.losses,
-        left.errors + right.errors,
-        left.n_rows + right.n_rows,
-        left.blocks + right.blocks,
-        left.reads.merge(right.reads),
-        left.kernel_seconds + right.kernel_seconds,
-        merge_by_key(sum, left.busy, right.busy),
-        merge_by_key(max, left.peaks, right.peaks),
-    )
+    return MarginSums(left.losses + right.losses, left.errors + right.errors, left.ledger.merge(right.ledger))
 
 
 def read_margins(job: MarginJob, k: int) -> Margins:

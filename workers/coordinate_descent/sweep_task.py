@@ -7,7 +7,6 @@ have weights are set aside (the *active* ones), so that they can be swept many t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -32,7 +31,6 @@ from distls.storage.rows import (
 from distls.storage.temporary.row_state import RowState
 from distls.workers.coordinate_descent.descent_kernels import (
     N_TOTALS,
-    LabelSets,
     Step,
     Totals,
     column_sweep,
@@ -40,14 +38,14 @@ from distls.workers.coordinate_descent.descent_kernels import (
 )
 from distls.workers.coordinate_descent.row_scores_task import MarginJob, Margins, SparseWeights, read_margins
 from distls.workers.linear_algebra.score_kernels import scores
-from distls.workers.losses.registry import LOSSES
-from distls.workers.penalties.registry import Penalty
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream, stream_columns
+from distls.workers.losses.loss import LabelSets
+from distls.workers.losses.registry import loss_named
+from distls.workers.penalties.registry import penalty_named
+from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream, stream_columns
+from distls.workers.rounds.kernel_types import one_row
 from distls.workers.rounds.lanes import Lane
-from distls.workers.runtime.process import peak_rss, process_name
+from distls.workers.rounds.ledger import Ledger
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.lane_task import merge_by_key
-from distls.workers.stochastic.updates import one_row
 
 __all__ = ["LaneSweeps", "SweepJob", "active_sweeps", "merge_sweeps", "probe_sweep", "sweep_lane", "warm_up"]
 
@@ -107,12 +105,8 @@ class LaneSweeps:
         Of the active columns; -1 where a lane has too many.
     swept_bytes : int
         Of active columns, times sweeps.
-    blocks : list of int
-        Shards.
-    reads : ReadStats
-    kernel_seconds : float
-    busy : dict of process -> seconds
-    peaks : dict of process -> peak resident bytes
+    ledger : Ledger
+        Its blocks are column shards.
     """
 
     weights: list[SparseWeights]
@@ -120,11 +114,7 @@ class LaneSweeps:
     change: float = 0.0
     active_bytes: int = 0
     swept_bytes: int = 0
-    blocks: list[int] = field(default_factory=list)
-    reads: ReadStats = field(default_factory=ReadStats)
-    kernel_seconds: float = 0.0
-    busy: dict[str, float] = field(default_factory=dict)
-    peaks: dict[str, int] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 def merge_sweeps(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
@@ -138,11 +128,7 @@ def merge_sweeps(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
         left.change + right.change,
         -1 if too_many else left.active_bytes + right.active_bytes,
         left.swept_bytes + right.swept_bytes,
-        left.blocks + right.blocks,
-        left.reads.merge(right.reads),
-        left.kernel_seconds + right.kernel_seconds,
-        merge_by_key(sum, left.busy, right.busy),
-        merge_by_key(max, left.peaks, right.peaks),
+        left.ledger.merge(right.ledger),
     )
 
 
@@ -166,9 +152,14 @@ def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
     StateLostError
         The scores are not there.
     """
-    started = time.perf_counter()
-    k = len(weights.intercept)
-    sweeper = _Sweeper(job, read_margins(job.margins, k), lane.index)
+    with Ledger.of_task() as ledger:
+        sweeper = _Sweeper(job, read_margins(job.margins, len(weights.intercept)), lane.index, ledger)
+        return sweeper.result(_sweep_shards(sweeper, weights, lane))
+
+
+def _sweep_shards(sweeper: _Sweeper, weights: SparseWeights, lane: Lane) -> list[SparseWeights]:
+    """Sweep all shards of a lane, then its active columns or keep these; return the new values."""
+    job = sweeper.job
     found: list[_Active] = []
     values: list[SparseWeights] = []
     own = np.empty(0)
@@ -188,21 +179,18 @@ def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
         _keep(job, lane.index, found)
     elif sweeper.active_bytes >= 0 and job.sweeps and found:
         values = [_swept(sweeper, found, values)]
-    return sweeper.result(values, list(lane.blocks), started)
+    return values
 
 
 def active_sweeps(job: SweepJob, weights: SparseWeights, n_lanes: int) -> LaneSweeps:
     """Sweep the active columns that all lanes have kept, in one lane, so that zeros become exact."""
-    started = time.perf_counter()
-    sweeper = _Sweeper(job, read_margins(job.margins, len(weights.intercept)), n_lanes)
-    found = [_kept(job, lane) for lane in range(n_lanes)]
-    columns = np.concatenate([each.columns for each in found])
-    w = weights.dense(open_ref(job.margins.data).meta.n_features)[columns].astype(np.float64)
-    own = np.empty(0)
-    if job.fit_intercept:
-        own = sweeper.intercept(weights.intercept)
-    values = [_swept(sweeper, found, [SparseWeights(columns, w, own)])]
-    return sweeper.result(values, [], started)
+    with Ledger.of_task() as ledger:
+        sweeper = _Sweeper(job, read_margins(job.margins, len(weights.intercept)), n_lanes, ledger)
+        found = [_kept(job, lane) for lane in range(n_lanes)]
+        columns = np.concatenate([each.columns for each in found])
+        w = weights.dense(open_ref(job.margins.data).meta.n_features)[columns].astype(np.float64)
+        own = sweeper.intercept(weights.intercept) if job.fit_intercept else np.empty(0)
+        return sweeper.result([_swept(sweeper, found, [SparseWeights(columns, w, own)])])
 
 
 def _swept(sweeper: _Sweeper, found: list[_Active], values: list[SparseWeights]) -> SparseWeights:
@@ -239,19 +227,19 @@ def _given(weights: SparseWeights, shard: _Shard) -> tuple[NDArray[np.int64], ND
 class _Sweeper:
     """A lane at work: its scores, its orders, what it has done so far."""
 
-    def __init__(self, job: SweepJob, margins: Margins, lane: int) -> None:
-        self.job, self.margins, self._lane = job, margins, lane
-        self.reads = ReadStats()
+    def __init__(self, job: SweepJob, margins: Margins, lane: int, ledger: Ledger) -> None:
+        self.job, self.margins, self._lane, self._ledger = job, margins, lane, ledger
         self.active_bytes = self._swept_bytes = 0
         self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
-        self._seconds = 0.0
-        self._penalty = int(Penalty.named(job.penalty))
+        self._penalty = penalty_named(job.penalty).argument
 
     def shards(self, lane: Lane) -> Iterator[_Shard]:
         """Yield the lane's shards in the order of the round."""
         order = self._rng(0).permutation(len(lane.blocks))
-        for _, shard in stream_columns(self.job.margins.data, [lane.blocks[i] for i in order], self.reads):
+        shards = [lane.blocks[i] for i in order]
+        for index, shard in stream_columns(self.job.margins.data, shards, self._ledger):
             yield _transposed(shard)
+            self._ledger.blocks.append(index)
 
     def _rng(self, sweep: int, *key: int) -> np.random.Generator:
         return rng(self.job.seed, Purpose.BLOCKS, self.job.round, self._lane, sweep, *key)
@@ -283,10 +271,10 @@ class _Sweeper:
         step: Step,
         totals: NDArray[np.float64],
     ) -> None:
-        began = time.perf_counter()
         z, y, weight = self.margins
-        column_sweep(x, order, w, z, y, weight, LOSSES[self.job.margins.loss], self._penalty, step, totals)
-        self._seconds += time.perf_counter() - began
+        loss = loss_named(self.job.margins.loss)
+        with self._ledger.in_kernels():
+            column_sweep(x, order, w, z, y, weight, loss, self._penalty, step, totals)
 
     def count_active(self, found: list[_Active]) -> None:
         """Count what the newest of `found` weighs; drop all where it is too much."""
@@ -295,7 +283,7 @@ class _Sweeper:
             self.active_bytes = -1
             found.clear()
 
-    def result(self, values: list[SparseWeights], blocks: list[int], started: float) -> LaneSweeps:
+    def result(self, values: list[SparseWeights]) -> LaneSweeps:
         """Return what was done."""
         return LaneSweeps(
             values,
@@ -303,11 +291,7 @@ class _Sweeper:
             float(self._totals[_T.change] + self._others[_T.change]),
             self.active_bytes,
             self._swept_bytes,
-            blocks,
-            self.reads,
-            self._seconds,
-            {process_name(): time.perf_counter() - started},
-            {process_name(): peak_rss()},
+            self._ledger,
         )
 
 
@@ -364,20 +348,20 @@ def warm_up(data: DatasetRef, loss: str, dtype: str) -> None:
     step, totals = Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
     for shard in {type(x): x, DenseRows: DenseRows(np.zeros((1, 1), np.float32))}.values():
         order = np.zeros(1, np.int64)
-        column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, LOSSES[loss], 0, step, totals)
-    loss_of_scores(z, z, 0.0, y, weight, LOSSES[loss])
+        column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, loss_named(loss), 0, step, totals)
+    loss_of_scores(z, z, 0.0, y, weight, loss_named(loss))
     rows = one_row(meta.layout, meta.dtype, index_dtype(meta.n_features).name)
     scores(rows, np.zeros((2, 2), dtype), np.zeros(2), z)
 
 
 def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
     """Score one partition and sweep one shard from zero weights, and keep nothing."""
-    meta, reads = open_ref(job.margins.data).meta, ReadStats()
-    for _, part in stream(job.margins.data, [block], reads):
+    meta = open_ref(job.margins.data).meta
+    for _, part in stream(job.margins.data, [block]):
         scores(part.x, np.zeros((meta.n_features, k), job.margins.dtype), np.zeros(k),
                np.empty((n_rows_of(part.x), k), job.margins.dtype))  # fmt: skip
     y, z = _no_targets(meta, meta.n_rows), np.zeros((meta.n_rows, k), job.margins.dtype)
-    sweeper = _Sweeper(job, Margins(z, y, np.empty(0)), 0)
+    sweeper = _Sweeper(job, Margins(z, y, np.empty(0)), 0, Ledger())
     for each in sweeper.shards(Lane(0, (shard,))):
         n = n_rows_of(each.x)
         sweeper.sweep(each.x, np.zeros((n, k)), np.arange(n), each.first)

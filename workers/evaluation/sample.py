@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.rows import Rows, concatenate_rows, n_rows_of, take_rows
-from distls.workers.linear_algebra.score_kernels import evaluate_rows, scores
-from distls.workers.losses.registry import LOSSES
+from distls.workers.evaluation.loss_sums import evaluate_rows
+from distls.workers.linear_algebra.score_kernels import scores
+from distls.workers.losses.class_losses import NO_CLASSES
+from distls.workers.losses.registry import loss_named
 from distls.workers.losses.targets import is_codes, slopes_of
-from distls.workers.prediction.predictor import Readout, linear_view
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.prediction.predictor import LinearPredictor, linear_view
+from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
+from distls.workers.rounds.ledger import Ledger
 from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = ["SampleRef", "evaluate_targets", "mean_loss", "sample_size"]
@@ -57,12 +60,12 @@ def mean_loss(
     data: DatasetRef,
     sample: SampleRef,
     loss: str,
-    readout: Readout,
-    reads: ReadStats,
+    predictor: LinearPredictor,
+    ledger: Ledger,
 ) -> float:
     """Return the mean loss of a model over the sample; the first call in a process reads it."""
-    x, y = _rows_of(data, sample, reads)
-    total, count = evaluate_targets(x, y, np.empty(0, np.float64), loss, readout)
+    x, y = _rows_of(data, sample, ledger)
+    total, count = evaluate_targets(x, y, np.empty(0, np.float64), loss, predictor)
     return float(total / count) if count else 0.0
 
 
@@ -71,28 +74,28 @@ def evaluate_targets(
     y: NDArray[Any],
     weight: NDArray[np.float64],
     loss: str,
-    readout: Readout,
+    predictor: LinearPredictor,
 ) -> tuple[float, float]:
     """Return the sums of s_i * loss_i and of s_i, for class codes or for numbers."""
-    x, weights, intercept = linear_view(readout, x)
+    x, weights, intercept = linear_view(predictor, x)
     if is_codes(y):
-        total, count, _ = evaluate_rows(x, y, weight, LOSSES[loss], weights, intercept, np.empty(0, np.int32))
-        return float(total), float(count)
+        total, count, _ = evaluate_rows(x, y, weight, loss_named(loss), weights, intercept, NO_CLASSES)
+        return total, count
     values = scores(x, weights, intercept, np.empty((n_rows_of(x), weights.shape[1]), weights.dtype))
     found = slopes_of(loss, values, y, weight)
     return found.loss_sum, found.weight_sum
 
 
-def _rows_of(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, NDArray[np.int32]]:
+def _rows_of(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, NDArray[np.int32]]:
     key = (data.fingerprint, sample)
     with _lock:
         if key not in _kept:
             _kept.clear()
-            _kept[key] = _read(data, sample, reads)
+            _kept[key] = _read(data, sample, ledger)
         return _kept[key]
 
 
-def _read(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, NDArray[np.int32]]:
+def _read(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, NDArray[np.int32]]:
     table = open_ref(data).table
     generator = rng(sample.seed, Purpose.SAMPLE)
     order = generator.permutation(len(table))
@@ -101,7 +104,7 @@ def _read(data: DatasetRef, sample: SampleRef, reads: ReadStats) -> tuple[Rows, 
     rows, codes, wanted = [], [], sample.n_rows
     # cached if a lane of this process has kept it; never kept for the sample's sake
     source = replace(data, cache_bytes=0)
-    for _, part in stream(source, [int(block) for block in order[:enough]], reads):
+    for _, part in stream(source, [int(block) for block in order[:enough]], ledger):
         share = min(wanted, n_rows_of(part.x))
         chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))
         rows.append(take_rows(part.x, chosen))

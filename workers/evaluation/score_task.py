@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
+from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
-from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_rows
-from distls.workers.losses.registry import LOG_LOSSES, LOSSES
+from distls.workers.losses.class_losses import NO_CLASSES
+from distls.workers.losses.registry import loss_named, scorer
 from distls.workers.losses.targets import is_codes, slice_rows, slopes_of
-from distls.workers.prediction.predictor import Readout, linear_view, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 
 __all__ = [
     "GradientJob",
@@ -57,34 +59,31 @@ class ScoreSum:
 
     Attributes
     ----------
-    n_rows, errors : int
-        Rows of unknown labels count as errors.
+    errors : int
+        Rows predicted wrong; those of unknown labels are.
     known : float
         Rows whose label the model knows.
     loss_sum : float
         Over those rows.
     pairs, pair_counts : int64 arrays of shape (m,)
         The confusion matrix: ``class of the data * n_outputs + predicted code``, increasing, and how often.
-    blocks : list of int
-    bytes_read : int
+    ledger : Ledger
     """
 
-    n_rows: int
     errors: int
     known: float
     loss_sum: float
     pairs: NDArray[np.int64]
     pair_counts: NDArray[np.int64]
-    blocks: list[int]
-    reads: ReadStats
+    ledger: Ledger = field(default_factory=Ledger)
 
 
-def score_lane(job: ScoreJob, readout: Readout, lane: Lane) -> ScoreSum:
+def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSum:
     """Score one lane's partitions: with the log loss where the model has probabilities."""
-    loss = LOG_LOSSES[job.loss] if job.loss in LOG_LOSSES else LOSSES[job.loss]
-    reads, total = ReadStats(), None
-    for index, part in stream(job.data, lane.blocks, reads):
-        x, weights, intercept = linear_view(readout, part.x)
+    loss = scorer(job.loss)
+    ledger, total = Ledger(), None
+    for index, part in stream(job.data, lane.blocks, ledger):
+        x, weights, intercept = linear_view(predictor, part.x)
         count = n_rows_of(x)
         predicted = np.empty(count, np.int32)
         loss_sum, known, errors = evaluate_rows(
@@ -92,13 +91,12 @@ def score_lane(job: ScoreJob, readout: Readout, lane: Lane) -> ScoreSum:
         )
         keys = part.y.astype(np.int64) * len(intercept) + predicted
         pairs, counts = np.unique(keys, return_counts=True)
-        block = ScoreSum(
-            count, int(errors), float(known), float(loss_sum), pairs, counts, [index], ReadStats()
-        )
+        block = ScoreSum(errors, known, loss_sum, pairs, counts)
+        ledger.count(index, count)
         total = block if total is None else merge_scores(total, block)
     empty = np.empty(0, np.int64)
-    total = total or ScoreSum(0, 0, 0.0, 0.0, empty, empty, [], ReadStats())
-    return replace(total, reads=reads)
+    total = total or ScoreSum(0, 0.0, 0.0, empty, empty)
+    return replace(total, ledger=ledger)
 
 
 def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
@@ -108,14 +106,12 @@ def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
     counts = np.zeros(len(pairs), np.int64)
     np.add.at(counts, places, np.concatenate([left.pair_counts, right.pair_counts]))
     return ScoreSum(
-        left.n_rows + right.n_rows,
         left.errors + right.errors,
         left.known + right.known,
         left.loss_sum + right.loss_sum,
         pairs,
         counts,
-        left.blocks + right.blocks,
-        left.reads.merge(right.reads),
+        left.ledger.merge(right.ledger),
     )
 
 
@@ -148,54 +144,60 @@ class GradientSum:
     loss_sum, weight_sum : float
     gradient : float64 array of shape (n_features, n_outputs), or (0, n_outputs) without gradient
     intercept_gradient : float64 array of shape (n_outputs,)
-    n_rows : int
-    reads : ReadStats
+    ledger : Ledger
     """
 
     loss_sum: float
     weight_sum: float
     gradient: NDArray[np.float64]
     intercept_gradient: NDArray[np.float64]
-    n_rows: int
-    reads: ReadStats
+    ledger: Ledger = field(default_factory=Ledger)
 
 
-def gradient_lane(job: GradientJob, readout: Readout, lane: Lane) -> GradientSum:
+def gradient_lane(job: GradientJob, predictor: LinearPredictor, lane: Lane) -> GradientSum:
     """Sum loss and gradient over one lane's partitions; the gradient that of a plain linear model only."""
-    shape = readout.weights.shape
+    shape = predictor.coefficients.shape
     gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
     intercept_gradient = np.zeros(shape[1])
-    total = GradientSum(0.0, 0.0, gradient, intercept_gradient, 0, ReadStats())
-    for _, part in stream(job.data, lane.blocks, total.reads):
+    total = GradientSum(0.0, 0.0, gradient, intercept_gradient)
+    for index, part in stream(job.data, lane.blocks, total.ledger):
         weight = row_weights(part, job.class_weight)
         add = _add_classes if is_codes(part.y) else _add_others
-        loss_sum, weight_sum = add(job, readout, part, weight, total)
+        loss_sum, weight_sum = add(job, predictor, part, weight, total)
         total.loss_sum += loss_sum
         total.weight_sum += weight_sum
-        total.n_rows += n_rows_of(part.x)
+        total.ledger.count(index, n_rows_of(part.x))
     return total
 
 
 def _add_classes(
-    job: GradientJob, readout: Readout, part: Partition, weight: NDArray[np.float64], total: GradientSum
+    job: GradientJob,
+    predictor: LinearPredictor,
+    part: Partition,
+    weight: NDArray[np.float64],
+    total: GradientSum,
 ) -> tuple[float, float]:
     """Add the gradient of rows with classes, where asked for; return the sums of losses and of weights."""
-    x, weights, intercept = linear_view(readout, part.x)
-    given = x, part.y, weight, LOSSES[job.loss], weights, intercept
+    x, weights, intercept = linear_view(predictor, part.x)
+    given = x, part.y, weight, loss_named(job.loss), weights, intercept
     sums = (
         add_gradient(*given, total.gradient, total.intercept_gradient)
         if job.with_gradient
-        else evaluate_rows(*given, np.empty(0, np.int32))
+        else evaluate_rows(*given, NO_CLASSES)
     )
     return sums[0], sums[1]
 
 
 def _add_others(
-    job: GradientJob, readout: Readout, part: Partition, weight: NDArray[np.float64], total: GradientSum
+    job: GradientJob,
+    predictor: LinearPredictor,
+    part: Partition,
+    weight: NDArray[np.float64],
+    total: GradientSum,
 ) -> tuple[float, float]:
     """Do the same for rows with sets of labels or with numbers, piece by piece."""
     loss_sum, weight_sum = 0.0, 0.0
-    for rows, values in score_pieces(readout, part.x):
+    for rows, values in score_pieces(predictor, part.x):
         slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), weight[rows])
         loss_sum += slopes.loss_sum
         weight_sum += slopes.weight_sum
@@ -223,6 +225,5 @@ def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:
         left,
         loss_sum=left.loss_sum + right.loss_sum,
         weight_sum=left.weight_sum + right.weight_sum,
-        n_rows=left.n_rows + right.n_rows,
-        reads=left.reads.merge(right.reads),
+        ledger=left.ledger.merge(right.ledger),
     )

@@ -1,4 +1,4 @@
-"""Convolutional features of images: masks times patches, rectified, and averaged over regions (section 3.2)."""
+"""Convolutional features of images: filters times patches, rectified, and averaged over regions (section 3.2)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from distls.workers.features.feature_kernels import (
 )
 from distls.workers.runtime.buffers import take
 
-__all__ = ["RECTIFIERS", "Convolution", "convolve", "patches_of"]
-
-RECTIFIERS = ("two-sided", "absolute")
+__all__ = ["Convolution", "convolve", "patches_of"]
 
 # Patches of as many images as fill this many bytes are multiplied at a time: they stay in a core's cache.
 _PATCH_BYTES = 2**20
@@ -27,16 +25,16 @@ _PATCH_BYTES = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """Masks, and what is done with their responses.
+    """Filters, and what is done with their responses.
 
     Attributes
     ----------
     shape : (channels, height, width)
         Of an image; a row holds channel after channel, each line by line.
     side : int
-        Masks are side x side pixels of all channels.
-    masks : float64 array of shape (n_masks, channels * side * side)
-    offsets : float64 array of shape (n_masks,)
+        Filters are side x side pixels of all channels.
+    filters : float64 array of shape (n_filters, channels * side * side)
+    offsets : float64 array of shape (n_filters,)
         Added to the responses.
     pool : int
         Responses are averaged over pool x pool regions of the image.
@@ -45,13 +43,13 @@ class Convolution:
     threshold : float
     contrast : float
         Patches are centred and divided by the root of their variance plus this; 0: they are left as they are.
-    means, scales : float64 arrays of shape (per_mask, n_masks), or None
+    means, scales : float64 arrays of shape (per_filter, n_filters), or None
         Subtracted from features, and what they are multiplied by then; None: features are left as they are.
     """
 
     shape: tuple[int, int, int]
     side: int
-    masks: NDArray[np.float64]
+    filters: NDArray[np.float64]
     offsets: NDArray[np.float64]
     pool: int = 2
     rectify: str = "two-sided"
@@ -66,14 +64,14 @@ class Convolution:
         return int(np.prod(self.shape))
 
     @property
-    def per_mask(self) -> int:
-        """Features of each mask."""
+    def per_filter(self) -> int:
+        """Features of each filter."""
         return self.pool**2 * (2 if self.rectify == "two-sided" else 1)
 
     @property
     def width(self) -> int:
         """Features of a row."""
-        return len(self.masks) * self.per_mask
+        return len(self.filters) * self.per_filter
 
     @property
     def patches(self) -> tuple[int, int]:
@@ -81,19 +79,19 @@ class Convolution:
         channels, height, width = self.shape
         return (height - self.side + 1) * (width - self.side + 1), channels * self.side**2
 
-    def part(self, number: int, n_masks: int) -> Convolution:
-        """Return the one with the masks ``number * n_masks`` to ``(number + 1) * n_masks - 1`` alone."""
-        chosen = slice(number * n_masks, (number + 1) * n_masks)
+    def part(self, number: int, n_filters: int) -> Convolution:
+        """Return the one with the filters ``number * n_filters`` to ``(number + 1) * n_filters - 1`` alone."""
+        chosen = slice(number * n_filters, (number + 1) * n_filters)
         means, scales = (None if own is None else own[:, chosen] for own in (self.means, self.scales))
         return replace(
-            self, masks=self.masks[chosen], offsets=self.offsets[chosen], means=means, scales=scales
+            self, filters=self.filters[chosen], offsets=self.offsets[chosen], means=means, scales=scales
         )
 
     def work_bytes(self, itemsize: int) -> int:
         """Return what `convolve` needs besides rows and features."""
         n_patches, values = self.patches
-        image = n_patches * (values + len(self.masks)) * itemsize
-        return _images_at_once(self, itemsize) * image + self.masks.nbytes
+        image = n_patches * (values + len(self.filters)) * itemsize
+        return _images_at_once(self, itemsize) * image + self.filters.nbytes
 
 
 def _images_at_once(convolution: Convolution, itemsize: int) -> int:
@@ -115,16 +113,16 @@ def convolve(
 ) -> NDArray[Any]:
     """Fill `out` (n, width) with the features of images (n, n_inputs) of the same type, and return it.
 
-    Features go region by region, then side by side (of two-sided ones), then mask by mask.
+    Features go region by region, then side by side (of two-sided ones), then filter by filter.
     """
     dtype, step = out.dtype, _images_at_once(convolution, out.itemsize)
     n_patches, size = convolution.patches
-    n_masks = len(convolution.masks)
-    masks, offsets = convolution.masks.T.astype(dtype), convolution.offsets.astype(dtype)
+    n_filters = len(convolution.filters)
+    filters, offsets = convolution.filters.T.astype(dtype), convolution.offsets.astype(dtype)
     cells, weights = _regions(convolution)
     two_sided = convolution.rectify == "two-sided"
     pooled: Any = pool_two_sided if two_sided else pool_absolute
-    form = (convolution.pool**2, 2, n_masks) if two_sided else (convolution.pool**2, n_masks)
+    form = (convolution.pool**2, 2, n_filters) if two_sided else (convolution.pool**2, n_filters)
     means, scales = (
         None if own is None else own.astype(dtype).ravel() for own in (convolution.means, convolution.scales)
     )
@@ -133,11 +131,11 @@ def convolve(
         shape = (len(images) * n_patches, size)
         patches = take(buffers, "patches", shape, dtype)
         patches_of(images, convolution.shape, convolution.side, convolution.contrast, patches)
-        responses = take(buffers, "responses", (len(patches), n_masks), dtype)
-        np.matmul(patches, masks, out=responses)
+        responses = take(buffers, "responses", (len(patches), n_filters), dtype)
+        np.matmul(patches, filters, out=responses)
         threshold = dtype.type(convolution.threshold)
         pooled(
-            responses.reshape(len(images), n_patches, n_masks), offsets, threshold, cells,
+            responses.reshape(len(images), n_patches, n_filters), offsets, threshold, cells,
             weights.astype(dtype), out[first : first + step].reshape(len(images), *form),
         )  # fmt: skip
         if means is not None and scales is not None:

@@ -17,18 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
-from distls.storage.errors import FormatError
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.features.convolution import RECTIFIERS, Convolution, convolve
-from distls.workers.features.feature_kernels import cosines, fill_dense, logits, times_shifted
+from distls.workers.features.convolution import Convolution, convolve
+from distls.workers.features.feature_kernels import cosines, logits, times_shifted
 from distls.workers.linear_algebra.column_selection import columns_of_csr
+from distls.workers.linear_algebra.gram_kernels import fill_dense
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.runtime.buffers import borrowed_buffers, take
 from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = [
-    "KINDS", "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "design_of", "has_room", "project",
-    "recipe_of", "shared_projection",
+    "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "can_pad", "project", "shared_projection",
 ]  # fmt: skip
 
 # Rows of a piece: part of the promise of equal bits, because sums in another order have other last bits.
@@ -36,7 +35,6 @@ __all__ = [
 PIECE_ROWS = 512
 
 RANDOM = ("fourier", "logits", "polynomials")
-KINDS = ("all", "columns", "masks", *RANDOM)
 
 # Variance of the offsets within the logistic function, and of those of a polynomial's factors.
 _LOGIT_OFFSET = 1.0
@@ -118,6 +116,21 @@ class Design:
             return self.projection.components.shape[1]
         return n_features if self.convolution is None else self.convolution.width
 
+    def takes(self, n_features: int) -> bool:
+        """Tell whether the design is one of rows of `n_features`."""
+        width = n_features
+        if self.n_features not in (0, n_features):
+            return False
+        if self.convolution is not None:
+            if math.prod(self.convolution.shape) != width:
+                return False
+            width = self.convolution.width
+        if self.projection is not None:
+            if len(self.projection.mean) != width:
+                return False
+            width = self.projection.components.shape[1]
+        return self.columns is None or int(self.columns.max(initial=-1)) < width
+
     def at(self, stage: int) -> Design:
         """Return the design of another stage; with "masks" it has those of the stage alone."""
         return replace(self, stage=stage, convolution=replace(self, stage=stage)._own_convolution())
@@ -126,7 +139,7 @@ class Design:
         width = self.size - self.expand
         if self.kind != "masks" or self.convolution is None or self.convolution.width == width:
             return self.convolution
-        return self.convolution.part(self.stage, width // self.convolution.per_mask)
+        return self.convolution.part(self.stage, width // self.convolution.per_filter)
 
     def work_bytes(self, n_features: int, dtype: np.dtype[Any]) -> int:
         """Return what `blocks` holds besides the rows themselves."""
@@ -148,21 +161,21 @@ def _drawn_bytes(factors: int, inputs: int, width: int, itemsize: int) -> int:
     return 2 * factors * (inputs + 1) * width * itemsize + _DRAWN_AT_ONCE * 8
 
 
-def has_room(design: Design, x: Rows) -> bool:
+def can_pad(design: Design, x: Rows) -> bool:
     """Tell whether `blocks` can leave columns free behind the features: those of random ones are its own memory."""
     mapped = design.convolution is not None or design.projection is not None
     return design.kind in RANDOM and (mapped or isinstance(x, DenseRows))
 
 
-def blocks(design: Design, x: Rows, dtype: np.dtype[Any], room: int = 0) -> Iterator[tuple[slice, Rows]]:
+def blocks(design: Design, x: Rows, dtype: np.dtype[Any], padding: int = 0) -> Iterator[tuple[slice, Rows]]:
     """Yield (rows, their features): `DenseRows` of `dtype` and at most PIECE_ROWS rows, or all sparse rows at once.
 
     A piece's memory is used again for the next one.
 
     Parameters
     ----------
-    room : int
-        So many columns more, to be filled by the caller; only where `has_room` says so.
+    padding : int
+        So many columns more, to be filled by the caller; only where `can_pad` says so.
     """
     mapped = design.convolution is not None or design.projection is not None
     if isinstance(x, CsrRows) and design.kind in ("all", "columns") and not mapped:
@@ -170,7 +183,7 @@ def blocks(design: Design, x: Rows, dtype: np.dtype[Any], room: int = 0) -> Iter
         yield slice(0, n_rows_of(x)), own._replace(data=own.data.astype(dtype, copy=False))
         return
     with borrowed_buffers() as buffers:
-        maker = _Maker(design, x, np.dtype(dtype), buffers, room)
+        maker = _Maker(design, x, np.dtype(dtype), buffers, padding)
         for first in range(0, n_rows_of(x), PIECE_ROWS):
             rows = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
             yield rows, DenseRows(maker.features(rows))
@@ -208,9 +221,9 @@ class _Maker:
     """Makes the features of pieces of one block of rows, each in the memory of the one before."""
 
     def __init__(
-        self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool, room: int = 0
+        self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool, padding: int = 0
     ) -> None:
-        self._design, self._x, self._dtype, self._buffers, self._room = design, x, dtype, buffers, room
+        self._design, self._x, self._dtype, self._buffers, self._padding = design, x, dtype, buffers, padding
         self._n_features = x.values.shape[1] if isinstance(x, DenseRows) else design.n_features
         self._convolution = design._own_convolution()
         if design.projection is not None:
@@ -219,7 +232,7 @@ class _Maker:
             self._shift = (design.projection.mean @ design.projection.components).astype(dtype)
 
     def features(self, rows: slice) -> NDArray[Any]:
-        """Return the features of some rows, shape (n, width + room)."""
+        """Return the features of some rows, shape (n, width + padding)."""
         design, n = self._design, rows.stop - rows.start
         values = self._mapped(rows)
         if design.expand and values is not None:
@@ -233,7 +246,7 @@ class _Maker:
             return np.take(chosen, design.columns, axis=1, out=out, mode="clip")
         inputs = design.inputs(self._n_features)
         factors = _drawn(design, inputs, self._dtype)
-        out = self._times(values, rows, factors[0][0], "features", self._room)
+        out = self._times(values, rows, factors[0][0], "features", self._padding)
         if design.kind != "polynomials":
             _ACTIVATIONS[design.kind, self._dtype.name](out, factors[0][1])
             return out
@@ -266,10 +279,10 @@ class _Maker:
         return values
 
     def _times(
-        self, values: NDArray[Any] | None, rows: slice, matrix: NDArray[Any], name: str, room: int = 0
+        self, values: NDArray[Any] | None, rows: slice, matrix: NDArray[Any], name: str, padding: int = 0
     ) -> NDArray[Any]:
         """Return `values`, or else the rows themselves, times a matrix, and free columns behind."""
-        out = self._take(name, rows.stop - rows.start, matrix.shape[1] + room)
+        out = self._take(name, rows.stop - rows.start, matrix.shape[1] + padding)
         if values is None and isinstance(self._x, CsrRows):
             return scores(self._x, matrix, np.zeros(matrix.shape[1]), out, rows.start)
         np.matmul(self._dense(rows) if values is None else values, matrix, out=out[:, : matrix.shape[1]])
@@ -356,138 +369,3 @@ def _normal(
         rows = out[first : first + step]
         np.multiply(generator.standard_normal(rows.shape), scale, out=rows, casting="same_kind")
     return out
-
-
-_SCALARS = ("kind", "size", "seed", "bandwidth", "degree", "n_features", "expand")
-_CONVOLUTION_SCALARS = ("shape", "side", "pool", "rectify", "threshold", "contrast")
-# Arrays of a convolution, and what a model calls them.
-_CONVOLUTION_ARRAYS = {
-    "masks": "masks", "offsets": "mask_offsets", "means": "mask_means", "scales": "mask_scales"
-}  # fmt: skip
-
-
-def recipe_of(design: Design, n_stages: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return JSON values and arrays from which `design_of` makes the designs of n_stages consecutive stages.
-
-    The first of them is the design's own; columns can be those of one stage only.
-    """
-    if design.columns is not None and n_stages != 1:
-        raise ValueError("columns are those of one stage")
-    recipe = {name: getattr(design, name) for name in _SCALARS}
-    recipe |= {"first_stage": design.stage, "n_stages": n_stages}
-    arrays: dict[str, NDArray[Any]] = {}
-    if design.columns is not None:
-        arrays["columns"] = design.columns
-    if design.projection is not None:
-        arrays |= {"pca_mean": design.projection.mean, "pca_components": design.projection.components}
-    if design.convolution is not None:
-        own = design.convolution
-        recipe["convolution"] = {name: getattr(own, name) for name in _CONVOLUTION_SCALARS}
-        recipe["convolution"]["shape"] = list(own.shape)
-        found = {name: getattr(own, field) for field, name in _CONVOLUTION_ARRAYS.items()}
-        arrays |= {name: array for name, array in found.items() if array is not None}
-    return recipe, arrays
-
-
-def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[Design]:
-    """Return the designs of a model, in the order of its blocks of weights.
-
-    Raises
-    ------
-    FormatError
-        They are not as `recipe_of` makes them.
-    """
-    _check(set(recipe) - {"convolution"} == {*_SCALARS, "first_stage", "n_stages"}, "its entries")
-    _check(recipe["kind"] in KINDS, f"kind {recipe['kind']!r}")
-    for name in ("size", "seed", "degree", "n_features", "expand", "first_stage", "n_stages"):
-        _check(type(recipe[name]) is int and recipe[name] >= 0, f"{name}={recipe[name]!r}")
-    _check(_positive(recipe["bandwidth"]), f"bandwidth={recipe['bandwidth']!r}")
-    first = Design(
-        **{name: recipe[name] for name in _SCALARS},
-        stage=recipe["first_stage"],
-        columns=_read_columns(recipe, arrays),
-        projection=_read_projection(arrays),
-        convolution=_read_convolution(recipe, arrays),
-    )
-    _check(_chained(first, recipe["n_stages"]), "widths that do not follow from one another")
-    return [replace(first, stage=first.stage + number) for number in range(recipe["n_stages"])]
-
-
-def _check(sound: bool, what: str) -> None:
-    if not sound:
-        raise FormatError(f"this model's recipe of features was not written by distls: {what}")
-
-
-def _positive(value: Any) -> bool:
-    return type(value) in (int, float) and 0.0 < value < math.inf
-
-
-def _read_columns(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64] | None:
-    columns = arrays.get("columns")
-    _check((columns is not None) == (recipe["kind"] == "columns"), "columns")
-    if columns is None:
-        return None
-    sound = columns.shape == (recipe["size"],) and columns.dtype == np.int64 and recipe["n_stages"] <= 1
-    _check(sound and bool(np.all(np.diff(columns, prepend=-1) > 0)), "columns")
-    return columns
-
-
-def _read_projection(arrays: dict[str, NDArray[Any]]) -> Projection | None:
-    mean, components = arrays.get("pca_mean"), arrays.get("pca_components")
-    if mean is None or components is None:
-        _check(mean is components, "principal components")
-        return None
-    _check(mean.dtype == components.dtype == np.float64, "principal components")
-    _check(components.ndim == 2 and mean.shape == components.shape[:1], "principal components")
-    return Projection(mean, components)
-
-
-def _read_convolution(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Convolution | None:
-    given = recipe.get("convolution")
-    found = {field: arrays.get(name) for field, name in _CONVOLUTION_ARRAYS.items()}
-    masks, offsets = found["masks"], found["offsets"]
-    if given is None or masks is None or offsets is None:
-        _check(given is None and all(array is None for array in found.values()), "masks")
-        return None
-    _check(isinstance(given, dict) and set(given) == set(_CONVOLUTION_SCALARS), "masks")
-    shape = given["shape"]
-    sizes = [given["side"], given["pool"], *(shape if isinstance(shape, list) else [])]
-    _check(len(sizes) == 5 and all(type(size) is int and size > 0 for size in sizes), "sizes of masks")
-    _check(given["rectify"] in RECTIFIERS, "masks")
-    _check(all(given[name] == 0 or _positive(given[name]) for name in ("threshold", "contrast")), "masks")
-    own = Convolution(**given | {"shape": tuple(shape)} | found)
-    fits = masks.dtype == offsets.dtype == np.float64 and offsets.shape == masks.shape[:1]
-    _check(fits and masks.shape[1:] == own.patches[1:], "masks")
-    for array in (own.means, own.scales):
-        _check(
-            array is None or (array.dtype.name, array.shape) == ("float64", (own.per_mask, len(masks))),
-            "masks",
-        )
-    _check((own.means is None) == (own.scales is None), "masks")
-    _check(min(shape[1:]) - own.side + 1 >= own.pool, "sizes of masks")
-    return own
-
-
-def _chained(design: Design, n_stages: int) -> bool:
-    """Tell whether the rows, convolution, projection, columns and masks fit together."""
-    own, projection = design.convolution, design.projection
-    width = design.n_features
-    if own is not None and width not in (0, own.n_inputs):
-        return False
-    width = width if own is None else own.width
-    if projection is not None and width not in (0, len(projection.mean)):
-        return False
-    if design.kind == "masks":
-        return own is not None and projection is None and _enough_masks(own, design, n_stages)
-    if design.expand:
-        return False
-    if design.columns is not None and design.inputs(design.n_features):
-        return bool(design.columns.max(initial=-1) < design.inputs(design.n_features))
-    return design.kind == "all" or design.size > 0
-
-
-def _enough_masks(convolution: Convolution, design: Design, n_stages: int) -> bool:
-    size, last = design.size - design.expand, design.stage + n_stages
-    if size <= 0 or size % convolution.per_mask:
-        return False
-    return (convolution.width == size and n_stages <= 1) or last * size <= convolution.width

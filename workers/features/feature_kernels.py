@@ -14,7 +14,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from distls.workers.compilation.jit import elementwise
 
 __all__ = [
-    "cosines", "cut_patches", "fill_dense", "logits", "normalise_patches", "pool_absolute", "pool_two_sided",
+    "cosines", "cut_patches", "logits", "normalise_patches", "pool_absolute", "pool_two_sided",
     "times_shifted",
 ]  # fmt: skip
 
@@ -80,15 +80,6 @@ def times_shifted(product, z, offsets):
 
 
 @elementwise
-def fill_dense(indptr, indices, data, first, out):
-    """Set `out` (n, n_features) to the sparse rows from `first` on."""
-    out[:] = 0
-    for i in range(out.shape[0]):
-        for p in range(indptr[first + i], indptr[first + i + 1]):
-            out[i, indices[p]] = data[p]
-
-
-@elementwise
 def cut_patches(images, side, out):
     """Set `out` to all patches of images, side by side, then row by row, then image by image.
 
@@ -133,14 +124,14 @@ def pool_two_sided(responses, offsets, threshold, cells, weights, out):
 
     Parameters
     ----------
-    responses : array of shape (n, n_positions, n_masks)
+    responses : array of shape (n, n_positions, n_filters)
         r but for the offsets.
-    offsets : array of shape (n_masks,)
+    offsets : array of shape (n_filters,)
     threshold : float of the responses' type
     cells : int64 array of shape (n_positions,)
         The region of each position.
     weights : array of shape (n_cells,)
-    out : array of shape (n, n_cells, 2, n_masks)
+    out : array of shape (n, n_cells, 2, n_filters)
     """
     zero = threshold - threshold
     out[:] = 0
@@ -155,7 +146,7 @@ def pool_two_sided(responses, offsets, threshold, cells, weights, out):
 
 @elementwise
 def pool_absolute(responses, offsets, threshold, cells, weights, out):
-    """Set `out` (n, n_cells, n_masks) to the weighted sums of ``max(|r| - threshold, 0)``; see `pool_two_sided`."""
+    """Set `out` (n, n_cells, n_filters) to the weighted sums of ``max(|r| - threshold, 0)``; see `pool_two_sided`."""
     zero = threshold - threshold
     out[:] = 0
     for i in range(responses.shape[0]):

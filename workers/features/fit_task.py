@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,11 @@ from distls.storage.rows import CsrRows, Rows, n_rows_of, take_rows
 from distls.workers.features.design import Design, blocks
 from distls.workers.linear_algebra.gram import GramSum, column_sums
 from distls.workers.linear_algebra.packed_triangle import packed_size
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, open_ref, stream
+from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.lane_task import row_weights
 
 __all__ = [
     "MomentsJob", "RowMoments", "SampleJob", "count_lane", "merge_counts", "merge_moments", "moments_lane",
@@ -33,13 +34,13 @@ class RowMoments:
     gram : float64 array of shape (m (m + 1) / 2,), packed
     sums : float64 array of shape (m,)
     weight_sum : float
-    n_rows : int
+    ledger : Ledger
     """
 
     gram: _Floats
     sums: _Floats
     weight_sum: float = 0.0
-    n_rows: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,14 @@ def moments_lane(job: MomentsJob, _: None, lane: Lane) -> RowMoments:
     m = job.design.width(open_ref(job.data).meta.n_features)
     total = RowMoments(np.zeros(packed_size(m)), np.zeros(m))
     pending = GramSum(total.gram, dtype=np.dtype(np.float64))
-    for _index, part in stream(job.data, lane.blocks, ReadStats()):
+    for index, part in stream(job.data, lane.blocks, total.ledger):
         weight = row_weights(part, job.class_weight)
         for rows, features in blocks(job.design, part.x, np.dtype(np.float64)):
             own = weight[rows] if len(weight) else None
             pending.add(features, own)
             total.sums += column_sums(features, own, m)
         total.weight_sum += weight.sum() if len(weight) else n_rows_of(part.x)
-        total.n_rows += n_rows_of(part.x)
+        total.ledger.count(index, n_rows_of(part.x))
     pending.flush()
     return total
 
@@ -81,13 +82,14 @@ def merge_moments(left: RowMoments, right: RowMoments) -> RowMoments:
     """Add two results; reuses the memory of `left`."""
     left.gram += right.gram
     left.sums += right.sums
-    return RowMoments(left.gram, left.sums, left.weight_sum + right.weight_sum, left.n_rows + right.n_rows)
+    weight_sum = left.weight_sum + right.weight_sum
+    return RowMoments(left.gram, left.sums, weight_sum, left.ledger.merge(right.ledger))
 
 
 def count_lane(data: DatasetRef, _: None, lane: Lane) -> NDArray[np.int64]:
     """Return how many of one lane's rows are not zero in each column, shape (n_features,)."""
     total = np.zeros(open_ref(data).meta.n_features, np.int64)
-    for _index, part in stream(data, lane.blocks, ReadStats()):
+    for _index, part in stream(data, lane.blocks):
         total += _counts(part.x, len(total))
     return total
 
@@ -133,6 +135,6 @@ def sampled_rows(job: SampleJob, _: None, share: tuple[int, int]) -> Rows:
     """Return the sampled rows of one partition."""
     index, count = share
     generator = rng(job.seed, Purpose.PREPARE, 1, index)
-    ((_index, part),) = stream(job.data, [index], ReadStats())
+    ((_index, part),) = stream(job.data, [index])
     chosen = np.sort(generator.choice(n_rows_of(part.x), count, replace=False))
     return take_rows(part.x, chosen)

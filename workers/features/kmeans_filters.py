@@ -1,4 +1,4 @@
-"""Masks for convolutional features: patches of a sample of images, whitened, and their k-means."""
+"""Filters for convolutional features: patches of a sample of images, whitened, and their k-means."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distls.workers.features.convolution import patches_of
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["Whitening", "kmeans", "random_masks", "sample_patches", "whitening_of"]
+__all__ = ["Whitening", "kmeans", "random_filters", "sample_patches", "whitening_of"]
 
 _Floats = NDArray[np.float64]
 
@@ -75,24 +75,24 @@ def whitening_of(patches: _Floats, contrast: float) -> Whitening:
     return Whitening(mean, (vectors * scale) @ vectors.T, contrast)
 
 
-def random_masks(n_masks: int, size: int, seed: int) -> _Floats:
-    """Return random directions, shape (n_masks, size)."""
-    return _unit(rng(seed, Purpose.PREPARE, 3).standard_normal((n_masks, size)))
+def random_filters(n_filters: int, size: int, seed: int) -> _Floats:
+    """Return random directions, shape (n_filters, size)."""
+    return _unit(rng(seed, Purpose.PREPARE, 3).standard_normal((n_filters, size)))
 
 
-def kmeans(patches: _Floats, n_masks: int, seed: int) -> _Floats:
-    """Return the directions of k-means centres of whitened patches (n, p), shape (n_masks, p): Lloyd's algorithm.
+def kmeans(patches: _Floats, n_filters: int, seed: int) -> _Floats:
+    """Return the directions of k-means centres of whitened patches (n, p), shape (n_filters, p): Lloyd's algorithm.
 
     Centres start at random patches; one that no patch is nearest to moves to the patch that is farthest from its own.
     """
-    start = rng(seed, Purpose.PREPARE, 4).choice(len(patches), n_masks, replace=n_masks > len(patches))
+    start = rng(seed, Purpose.PREPARE, 4).choice(len(patches), n_filters, replace=n_filters > len(patches))
     centres = patches[start]
     for _ in range(_ROUNDS):
         nearest, distance = _assigned(patches, centres)
         members = sp.csr_matrix(
-            (np.ones(len(patches)), (nearest, np.arange(len(patches)))), (n_masks, len(patches))
+            (np.ones(len(patches)), (nearest, np.arange(len(patches)))), (n_filters, len(patches))
         )
-        counts = np.bincount(nearest, minlength=n_masks)
+        counts = np.bincount(nearest, minlength=n_filters)
         centres = np.asarray(members @ patches) / np.maximum(counts, 1)[:, None]
         empty = np.flatnonzero(counts == 0)[: len(patches)]
         centres[empty] = patches[np.argsort(-distance, kind="stable")[: len(empty)]]

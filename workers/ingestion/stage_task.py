@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,30 +10,11 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.temporary.ingest_staging import StagingArea
-from distls.workers.ingestion.formats.anndata import AnnDataItem, anndata_blocks
-from distls.workers.ingestion.formats.arrays import ArrayItem, ComputedItem, MemoryItem, array_blocks
-from distls.workers.ingestion.formats.csv import DelimitedOptions, DelimitedParser
-from distls.workers.ingestion.formats.documents import DocumentOptions, DocumentParser
-from distls.workers.ingestion.formats.parquet import ParquetItem, parquet_blocks
-from distls.workers.ingestion.formats.svmlight import Progress, RecordBatch, SvmlightParser, TextOptions
-from distls.workers.ingestion.formats.table_columns import TableOptions
-from distls.workers.ingestion.formats.vw import VwOptions, VwParser
 from distls.workers.ingestion.parsing.record_kernels import read_labels, smallest_value, sort_records
-from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
-from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
+from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
+from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
 from distls.workers.runtime.buffers import borrowed_buffers
 from distls.workers.runtime.rng import Purpose, rng
-
-BlockItem = ArrayItem | MemoryItem | ComputedItem | ParquetItem | AnnDataItem
-Item = TextItem | BlockItem
-
-# How text is read, by the type of its options.
-_PARSERS: dict[type[TextOptions], Any] = {
-    TextOptions: SvmlightParser,
-    VwOptions: VwParser,
-    DocumentOptions: DocumentParser,
-    DelimitedOptions: DelimitedParser,
-}
 
 __all__ = ["RecordLayout", "StageSpec", "stage_item"]
 
@@ -75,14 +55,16 @@ class StageSpec:
     Attributes
     ----------
     staging : StagingArea
+    reader : Reader
+        Of the items' format.
     layout : RecordLayout
-    text : TextOptions
+    read : ReadOptions
     n_buckets : int
     shuffle : bool
         Deal rows to random buckets; else buckets are consecutive slices of a chunk.
     seed : int
     n_features : int
-        Columns of array sources; svmlight text shows its own.
+        Columns, where they are known before rows are read.
     block_bytes : int
         Decompressed text of a compressed source in one chunk.
     keep_fractions : bool
@@ -92,8 +74,9 @@ class StageSpec:
     """
 
     staging: StagingArea
+    reader: Reader[Any, Any]
     layout: RecordLayout = field(default_factory=RecordLayout)
-    text: TextOptions = field(default_factory=TextOptions)
+    read: ReadOptions = field(default_factory=ReadOptions)
     n_buckets: int = 1
     shuffle: bool = True
     seed: int = 0
@@ -103,7 +86,7 @@ class StageSpec:
     find_minimum: bool = False
 
 
-def stage_item(spec: StageSpec, item: Item) -> dict[str, Any]:
+def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
     """Stage one item, continuing where an earlier attempt stopped.
 
     Returns
@@ -124,15 +107,11 @@ def stage_item(spec: StageSpec, item: Item) -> dict[str, Any]:
             return _stage(spec, item, pool)
 
 
-def _stage(spec: StageSpec, item: Item, pool: BufferPool) -> dict[str, Any]:
+def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any]:
     chunks = _finished_chunks(spec, item.number)
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
-    batches = (
-        _text_batches(spec, item, progress, pool)
-        if isinstance(item, TextItem)
-        else _array_batches(spec, item, progress)
-    )
-    for batch in batches:
+    run = ReadRun(spec.read, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
+    for batch in spec.reader.batches(item, run):
         chunks.append(_write_batch(spec, item.number, len(chunks), batch, progress, pool))
     for facts in chunks:
         facts.pop("progress")
@@ -151,27 +130,6 @@ def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
     while (facts := spec.staging.finished_chunk(_chunk_name(number, len(chunks)))) is not None:
         chunks.append(facts)
     return chunks
-
-
-def _text_batches(
-    spec: StageSpec, item: TextItem, progress: Progress, pool: BufferPool
-) -> Iterator[RecordBatch]:
-    parser = _PARSERS[type(spec.text)](spec.text, spec.layout.n_extra, progress, line_locator(item), pool)
-    for block in text_blocks(item, progress.offset, spec.block_bytes, progress.lines, pool):
-        yield from parser.parse(block)
-
-
-def _array_batches(spec: StageSpec, item: BlockItem, progress: Progress) -> Iterator[RecordBatch]:
-    layout = spec.layout
-    options = PackOptions(spec.n_features, layout.n_extra, layout.float64, spec.text.skip_errors)
-    if isinstance(item, ParquetItem):
-        assert isinstance(spec.text, TableOptions)
-        blocks = parquet_blocks(item, spec.text, progress, spec.block_bytes // 2)
-    elif isinstance(item, AnnDataItem):
-        blocks = anndata_blocks(item, progress.offset, spec.block_bytes // 2)
-    else:
-        blocks = array_blocks(item, progress.offset, spec.block_bytes // 2)
-    return pack_blocks(blocks, options, progress, lambda row: f"{item.name}, row {item.start + row}")
 
 
 def _write_batch(

@@ -13,13 +13,15 @@ from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.csv import DelimitedOptions, RowReader
 from distls.workers.ingestion.formats.parquet import ParquetItem, survey_parquet
-from distls.workers.ingestion.formats.svmlight import Progress, quoted
 from distls.workers.ingestion.formats.table_columns import TableOptions, is_word
 from distls.workers.ingestion.parsing.csv_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
+from distls.workers.ingestion.records.batch import Progress
+from distls.workers.ingestion.records.messages import quoted
+from distls.workers.ingestion.records.reader import SourceItem
 from distls.workers.runtime.buffers import borrowed_buffers
 
-__all__ = ["SurveySpec", "survey_item"]
+__all__ = ["SurveySpec", "survey_delimited", "survey_item", "survey_row_group"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class SurveySpec:
     staging : StagingArea
     name : str
         Tells this survey from others of the same ingest.
-    text : DelimitedOptions
+    survey : callable
+        Looks at the columns of an item, by the spec: the part of the format.
+    read : TableOptions
     limits : dict of int -> int
         The columns whose values are collected, and how many at most.
     checked : tuple of int
@@ -41,13 +45,14 @@ class SurveySpec:
 
     staging: StagingArea
     name: str
-    text: TableOptions
+    survey: Callable[[Any, SurveySpec], dict[str, Any]]
+    read: TableOptions
     limits: dict[int, int]
     checked: tuple[int, ...]
     block_bytes: int
 
 
-def survey_item(spec: SurveySpec, item: TextItem | ParquetItem) -> dict[str, Any]:
+def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
     """Look at the columns of one item.
 
     Returns
@@ -66,14 +71,18 @@ def survey_item(spec: SurveySpec, item: TextItem | ParquetItem) -> dict[str, Any
     with spec.staging.guard():
         found = spec.staging.read_document(name)
         if found is None:
-            found = _survey(spec, item)
+            found = spec.survey(item, spec)
             spec.staging.write_document(name, found)
         return dict(found)
 
 
-def _survey(spec: SurveySpec, item: TextItem | ParquetItem) -> dict[str, Any]:
-    if isinstance(item, ParquetItem):
-        return survey_parquet(item, spec.text, spec.limits)
+def survey_row_group(item: ParquetItem, spec: SurveySpec) -> dict[str, Any]:
+    """Look at the columns of parquet; returns what `survey_item` does."""
+    return survey_parquet(item, spec.read, spec.limits)
+
+
+def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
+    """Look at the columns of separated text; returns what `survey_item` does."""
     reader = _ColumnReader(spec, line_locator(item))
     with borrowed_buffers() as pool:
         for block in text_blocks(item, 0, spec.block_bytes, 0, pool):
@@ -86,15 +95,15 @@ class _ColumnReader(RowReader):
     """Reads rows for what they tell about the columns."""
 
     def __init__(self, spec: SurveySpec, locate: Callable[[int], str]) -> None:
-        kinds = np.full(len(spec.text.columns), Kind.SKIP)
+        kinds = np.full(len(spec.read.columns), Kind.SKIP)
         kinds[list(spec.checked)] = Kind.CHECK
         kinds[list(spec.limits)] = Kind.COLLECT
-        if spec.text.label and spec.checked:
-            kinds[spec.text.columns.index(spec.text.label)] = Kind.CHECK_LABEL
+        if spec.read.label and spec.checked:
+            kinds[spec.read.columns.index(spec.read.label)] = Kind.CHECK_LABEL
         columns = np.zeros((len(kinds), 3), dtype=np.int64)
         columns[:, 0] = kinds
-        assert isinstance(spec.text, DelimitedOptions)
-        super().__init__(spec.text, columns, Mode.SURVEY, Progress(), locate)
+        assert isinstance(spec.read, DelimitedOptions)
+        super().__init__(spec.read, columns, Mode.SURVEY, Progress(), locate)
         self.kinds = kinds.tolist()
         self.limits = dict(spec.limits)
         self.words: dict[int, tuple[int, str]] = {}

@@ -1,6 +1,6 @@
-"""Transforms of the features at ingest: a recipe, its fitted arrays, and the application to rows in memory.
+"""Transforms of the features at ingest: their steps, their fitted arrays, and the application to rows in memory.
 
-A recipe is a tuple of plain dictionaries, ``{"name": "scale", "divisor": 255.0}``, stored with the dataset, so that
+Steps are plain dictionaries in order, ``{"name": "scale", "divisor": 255.0}``, stored with the dataset, so that
 ``--like`` applies to a test set exactly what its training set went through.
 """
 
@@ -36,12 +36,12 @@ NAMES = ("log1p", "idf", "l2norm", "scale", "standardize")
 # Arrays that are fitted: the columns that min_count keeps, idf weights, mean and standard deviation.
 FITTED = ("kept", "idf", "mean", "std")
 
-Recipe = Sequence[Mapping[str, Any]]
+Steps = Sequence[Mapping[str, Any]]
 Fitted = Mapping[str, NDArray[Any]]
 
 
 def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """Turn ``"log1p,idf"`` or ``["log1p", "scale=255"]`` into a recipe.
+    """Turn ``"log1p,idf"`` or ``["log1p", "scale=255"]`` into steps.
 
     Raises
     ------
@@ -50,14 +50,14 @@ def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
         positive number.
     """
     given = [name for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
-    recipe = tuple(_parse_transform(name.strip()) for name in given)
-    if sum(step["name"] == "idf" for step in recipe) > 1:
+    steps = tuple(_parse_transform(name.strip()) for name in given)
+    if sum(step["name"] == "idf" for step in steps) > 1:
         raise ParameterError(
             "transform idf is given twice; its weights are fitted once, on the source values"
         )
-    if sum(step["name"] == "standardize" for step in recipe) > 1:
+    if sum(step["name"] == "standardize" for step in steps) > 1:
         raise ParameterError("transform standardize is given twice; it is fitted once")
-    return recipe
+    return steps
 
 
 def _parse_transform(text: str) -> dict[str, Any]:
@@ -77,14 +77,14 @@ def _parse_transform(text: str) -> dict[str, Any]:
     return {"name": name, "divisor": divisor}
 
 
-def needs_counts(recipe: Recipe) -> bool:
+def needs_counts(steps: Steps) -> bool:
     """Tell whether fitting needs the number of non-zeros of each column."""
-    return any(step["name"] in ("idf", "min_count") for step in recipe)
+    return any(step["name"] in ("idf", "min_count") for step in steps)
 
 
-def needs_moments(recipe: Recipe) -> bool:
+def needs_moments(steps: Steps) -> bool:
     """Tell whether fitting needs the mean and the variance of each column."""
-    return any(step["name"] == "standardize" for step in recipe)
+    return any(step["name"] == "standardize" for step in steps)
 
 
 def idf_weights(counts: NDArray[np.int64], n_rows: int) -> NDArray[np.float64]:
@@ -92,29 +92,29 @@ def idf_weights(counts: NDArray[np.int64], n_rows: int) -> NDArray[np.float64]:
     return np.log((1.0 + n_rows) / (1.0 + counts)) + 1.0
 
 
-def source_width(recipe: Recipe, n_features: int) -> int:
-    """Return the columns of the source of rows that have `n_features` after the recipe."""
-    return next((step["columns"] for step in recipe if step["name"] == "min_count"), n_features)
+def source_width(steps: Steps, n_features: int) -> int:
+    """Return the columns of the source of rows that have `n_features` after the steps."""
+    return next((step["columns"] for step in steps if step["name"] == "min_count"), n_features)
 
 
-def stored_width(recipe: Recipe, n_columns: int) -> int:
-    """Return the columns that rows of `n_columns` have after the recipe."""
-    return next((step["kept"] for step in recipe if step["name"] == "min_count"), n_columns)
+def stored_width(steps: Steps, n_columns: int) -> int:
+    """Return the columns that rows of `n_columns` have after the steps."""
+    return next((step["kept"] for step in steps if step["name"] == "min_count"), n_columns)
 
 
-def transforms_digest(recipe: Recipe, fitted: Fitted) -> str:
-    """Return a sha256 of names, parameters and fitted arrays; empty for an empty recipe."""
-    if not recipe:
+def transforms_digest(steps: Steps, fitted: Fitted) -> str:
+    """Return a sha256 of names, parameters and fitted arrays; empty without steps."""
+    if not steps:
         return ""
-    digest = hashlib.sha256(canonical_json([dict(step) for step in recipe]).encode())
+    digest = hashlib.sha256(canonical_json([dict(step) for step in steps]).encode())
     for name in sorted(fitted.keys() & set(FITTED)):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(fitted[name], dtype="<f8").tobytes())
     return digest.hexdigest()
 
 
-def apply_transforms(x: Rows, recipe: Recipe, fitted: Fitted, where: str) -> Rows:
-    """Apply a recipe to rows, in place as far as their width stays, and return them.
+def apply_transforms(x: Rows, steps: Steps, fitted: Fitted, where: str) -> Rows:
+    """Apply steps to rows, in place as far as their width stays, and return them.
 
     Parameters
     ----------
@@ -131,10 +131,10 @@ def apply_transforms(x: Rows, recipe: Recipe, fitted: Fitted, where: str) -> Row
     BadInputError
         log1p of a value <= -1, or a result that is not finite; the message has the row's number in the block.
     """
-    for step in recipe:
+    for step in steps:
         x = _APPLY[step["name"]](x, step, fitted, where)
     values = _values(x)
-    if recipe and not np.isfinite(values.sum(dtype=np.float64)):
+    if steps and not np.isfinite(values.sum(dtype=np.float64)):
         bad = np.flatnonzero(~np.isfinite(values.reshape(-1)))
         if len(bad):
             row = _row_of(x, int(bad[0]))

@@ -6,8 +6,7 @@ for the block at hand: its Gram matrix, its products with the slopes of the loss
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,16 +16,16 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.storage.temporary.row_state import RowState
-from distls.workers.features.design import Design, blocks, has_room, project, shared_projection
+from distls.workers.features.design import Design, blocks, can_pad, project, shared_projection
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.linear_algebra.gram_kernels import add_upper
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
 from distls.workers.losses.targets import slice_rows, slopes_of
-from distls.workers.rounds.block_stream import DatasetRef, Form, ReadStats, stream
+from distls.workers.rounds.block_stream import DatasetRef, Form, stream
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.buffers import borrowed_buffers
-from distls.workers.runtime.process import peak_rss, process_name
-from distls.workers.stochastic.lane_task import merge_by_key, row_weights
 
 __all__ = [
     "Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "finish_rows", "fold_of", "gram_sum",
@@ -79,7 +78,7 @@ class BlockJob:
         Folder of the predictions; None: they are all zero.
     version : int
         Of the predictions to read; 0: they are all zero.
-    afresh : bool
+    from_zero : bool
         Do not read them but start from zero again, and keep that as version + 1.
     """
 
@@ -95,7 +94,7 @@ class BlockJob:
     folds: int = 1
     state: str | None = None
     version: int = 0
-    afresh: bool = False
+    from_zero: bool = False
 
 
 @dataclass
@@ -152,20 +151,18 @@ class BlockSums:
     Attributes
     ----------
     folds : list of Moments
-    blocks : list of int
-        Partitions worked through.
-    reads : ReadStats
-    kernel_seconds : float
-    busy : dict of process -> seconds
-    peaks : dict of process -> peak resident bytes
+    ledger : Ledger
     """
 
     folds: list[Moments]
-    blocks: list[int]
-    reads: ReadStats
-    kernel_seconds: float
-    busy: dict[str, float] = field(default_factory=dict)
-    peaks: dict[str, int] = field(default_factory=dict)
+    ledger: Ledger
+
+    @classmethod
+    def of(cls, folds: list[Moments], lane: Lane, ledger: Ledger) -> BlockSums:
+        """Return the result of a lane; rows are counted where they are summed, in the folds."""
+        ledger.blocks.extend(lane.blocks)
+        ledger.n_rows = sum(fold.n_rows for fold in folds)
+        return cls(folds, ledger)
 
 
 Start = tuple[Block | None, Block | None]
@@ -180,46 +177,33 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
         A fitted block to be added to the predictions, which are then kept as version + 1; and the weights of the
         block at hand, at which the slopes are taken (None: zero).
     """
-    entered, reads = time.perf_counter(), ReadStats()
     # the squares of one lane serve the next
-    with borrowed_buffers("squares") as buffers:
-        total, seconds = _summed(job, start, lane, reads, buffers)
-    return BlockSums(
-        folds=total,
-        blocks=list(lane.blocks),
-        reads=reads,
-        kernel_seconds=seconds,
-        busy={process_name(): time.perf_counter() - entered},
-        peaks={process_name(): peak_rss()},
-    )
+    with Ledger.of_task() as ledger, borrowed_buffers("squares") as buffers:
+        return BlockSums.of(_summed(job, start, lane, ledger, buffers), lane, ledger)
 
 
-def _summed(
-    job: BlockJob, start: Start, lane: Lane, reads: ReadStats, buffers: BufferPool
-) -> tuple[list[Moments], float]:
-    """Return the sums of a lane's partitions, and the seconds of work on them."""
+def _summed(job: BlockJob, start: Start, lane: Lane, ledger: Ledger, buffers: BufferPool) -> list[Moments]:
+    """Return the sums of a lane's partitions."""
     total: list[Moments] = []
     pending: list[GramSum] = []
-    seconds = 0.0
     own, added, form = _on_projected_rows(job, start[0])
-    for index, part in stream(job.data, lane.blocks, reads, form):
-        began = time.perf_counter()
-        predictions = _predictions(own, added, index, part)
-        if not total:
-            width = job.design.width(n_features_of(part.x, job.data))
-            m = width + job.with_predictions * job.n_outputs
-            total = [Moments.zero(m, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
-            pending = [gram_sum(job, m, width, (buffers, f"fold {fold}")) for fold, m in enumerate(total)]
-        weight = row_weights(part, job.class_weight)
-        for fold, moments in enumerate(total):
-            rows = fold_of(n_rows_of(part.x), fold, job.folds)
-            add_rows(
-                own, start[1], _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
-            )
-        seconds += time.perf_counter() - began
+    for index, part in stream(job.data, lane.blocks, ledger, form):
+        with ledger.in_kernels():
+            predictions = _predictions(own, added, index, part)
+            if not total:
+                width = job.design.width(n_features_of(part.x, job.data))
+                m = width + job.with_predictions * job.n_outputs
+                total = [Moments.zero(m, job.n_outputs, with_gram=job.with_gram) for _ in range(job.folds)]
+                pending = [gram_sum(job, m, width, (buffers, f"fold {fold}")) for fold, m in enumerate(total)]
+            weight = row_weights(part, job.class_weight)
+            for fold, moments in enumerate(total):
+                rows = fold_of(n_rows_of(part.x), fold, job.folds)
+                add_rows(
+                    own, start[1], _slice(part, rows), weight[rows], predictions[rows], moments, pending[fold]
+                )
     for moments, grams in zip(total, pending, strict=True):
         finish_rows(job, moments, grams)
-    return total, seconds
+    return total
 
 
 def _on_projected_rows(job: BlockJob, added: Block | None) -> tuple[BlockJob, Block | None, Form | None]:
@@ -265,11 +249,11 @@ def _predictions(job: BlockJob, added: Block | None, index: int, part: Partition
     """Return the predictions of a partition's rows, after the fitted block was added and they were kept anew."""
     kept = RowState(job.state) if job.state is not None else None
     values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
-    if kept is not None and job.version and not job.afresh:
+    if kept is not None and job.version and not job.from_zero:
         values = kept.read(index, job.version, values.shape, values.dtype)
     if added is not None:
         values = predict_block(added, part.x, values, n_features_of(part.x, job.data))
-    if kept is not None and (added is not None or job.afresh):
+    if kept is not None and (added is not None or job.from_zero):
         kept.write(index, job.version + 1, values)
     return values
 
@@ -305,9 +289,9 @@ def add_rows(
     grams : GramSum
         From `gram_sum`; `finish_rows` ends it.
     """
-    dtype, (width, n_beside) = np.dtype(job.dtype), grams.beside.shape
-    joint = job.joint and job.with_gram and has_room(job.design, part.x)
-    for rows, piece in blocks(job.design, part.x, dtype, n_beside * joint):
+    dtype, (width, n_extra) = np.dtype(job.dtype), grams.extra.shape
+    joint = job.joint and job.with_gram and can_pad(job.design, part.x)
+    for rows, piece in blocks(job.design, part.x, dtype, n_extra * joint):
         features = DenseRows(piece.values[:, :width]) if joint and isinstance(piece, DenseRows) else piece
         values = predictions[rows]
         if current is not None:
@@ -318,9 +302,9 @@ def add_rows(
         columns = predictions[rows].astype(np.float64) if job.with_predictions else None
         right = _right_hand(job, slopes.values, columns, s)
         if joint and isinstance(piece, DenseRows):
-            grams.add_with_room(piece.values, right, s)
+            grams.add_padded(piece.values, right, s)
         else:
-            add_cross(features, right, grams.beside)
+            add_cross(features, right, grams.extra)
             if job.with_gram:
                 grams.add(features, s if len(s) else None)
         if columns is not None:
@@ -337,18 +321,18 @@ def gram_sum(
     job: BlockJob, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None
 ) -> GramSum:
     """Return what `add_rows` sums products in: those of `width` features, and of what is in `_right_hand`."""
-    n_beside = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
-    return GramSum(moments.gram, width, n_beside, np.dtype(job.dtype), space)
+    n_extra = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
+    return GramSum(moments.gram, width, n_extra, np.dtype(job.dtype), space)
 
 
 def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:
     """Add the products of all rows, summed apart so far, to a fold's moments."""
     grams.flush()
-    k, (width, _) = job.n_outputs, grams.beside.shape
-    moments.cross[:width] += grams.beside[:, :k]
+    k, (width, _) = job.n_outputs, grams.extra.shape
+    moments.cross[:width] += grams.extra[:, :k]
     if job.with_gram:
-        moments.sums[:width] += grams.beside[:, k]
-        add_upper(grams.beside[:, k + 1 :], width, len(moments.cross), moments.gram)
+        moments.sums[:width] += grams.extra[:, k]
+        add_upper(grams.extra[:, k + 1 :], width, len(moments.cross), moments.gram)
 
 
 def _right_hand(
@@ -393,11 +377,4 @@ def merge_blocks(left: BlockSums, right: BlockSums) -> BlockSums:
     """Add two results; reuses the memory of `left`."""
     for mine, other in zip(left.folds, right.folds, strict=True):
         mine.add(other)
-    return replace(
-        left,
-        blocks=left.blocks + right.blocks,
-        reads=left.reads.merge(right.reads),
-        kernel_seconds=left.kernel_seconds + right.kernel_seconds,
-        busy=merge_by_key(sum, left.busy, right.busy),
-        peaks=merge_by_key(max, left.peaks, right.peaks),
-    )
+    return BlockSums(left.folds, left.ledger.merge(right.ledger))

@@ -12,7 +12,6 @@ The driver fits in between and after. `rebuild_lane` makes what is kept anew, wi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -36,10 +35,10 @@ from distls.workers.least_squares.block_task import (
 from distls.workers.linear_algebra.gram import GramSum, add_scores
 from distls.workers.losses.targets import slice_rows
 from distls.workers.prediction.calibration import basis, calibrate
-from distls.workers.rounds.block_stream import ReadStats, stream
+from distls.workers.rounds.block_stream import stream
 from distls.workers.rounds.lanes import Lane
-from distls.workers.runtime.process import peak_rss, process_name
-from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 
 __all__ = ["CalibratedJob", "FittedRound", "calibration_lane", "rebuild_lane", "residual_lane"]
 
@@ -137,7 +136,7 @@ def rebuild_lane(job: CalibratedJob, rounds: list[FittedRound], lane: Lane) -> i
     """
     kept = RowState(str(job.block.state))
     lost = [index for index in lane.blocks if not kept.holds(index, job.block.version)]
-    for index, part in stream(job.block.data, lost, ReadStats()):
+    for index, part in stream(job.block.data, lost):
         values = _zeros(job, part)
         for fitted in rounds:
             _advance(job, fitted, part, values)
@@ -194,24 +193,15 @@ def _sum_lane(
     summed : BlockJob
         Of what `add` adds.
     """
-    entered = time.perf_counter()
     total: list[Moments] = []
     grams: list[GramSum] = []
-    reads, seconds = ReadStats(), 0.0
-    for index, part in stream(job.block.data, lane.blocks, reads):
-        began = time.perf_counter()
-        if not total:
-            total = [zero(part)]
-            grams = [gram_sum(summed, total[0], len(total[0].cross))]
-        add(index, part, row_weights(part, job.block.class_weight), total[0], grams[0])
-        seconds += time.perf_counter() - began
-    for moments, pending in zip(total, grams, strict=True):
-        finish_rows(summed, moments, pending)
-    return BlockSums(
-        folds=total,
-        blocks=list(lane.blocks),
-        reads=reads,
-        kernel_seconds=seconds,
-        busy={process_name(): time.perf_counter() - entered},
-        peaks={process_name(): peak_rss()},
-    )
+    with Ledger.of_task() as ledger:
+        for index, part in stream(job.block.data, lane.blocks, ledger):
+            with ledger.in_kernels():
+                if not total:
+                    total = [zero(part)]
+                    grams = [gram_sum(summed, total[0], len(total[0].cross))]
+                add(index, part, row_weights(part, job.block.class_weight), total[0], grams[0])
+        for moments, pending in zip(total, grams, strict=True):
+            finish_rows(summed, moments, pending)
+        return BlockSums.of(total, lane, ledger)

@@ -6,7 +6,6 @@ point and the gradient at the next has both from one read, and so have all the p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,22 +15,24 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
+from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.features.design import PIECE_ROWS, Design, blocks
 from distls.workers.least_squares.block_task import BlockSums, Moments, fold_of, n_features_of
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
-from distls.workers.linear_algebra.score_kernels import add_gradient, evaluate_rows
+from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import Slopes, slice_rows, slopes_of
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
-from distls.workers.runtime.process import peak_rss, process_name
-from distls.workers.stochastic.lane_task import KernelTypes, row_weights
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 
 __all__ = [
     "SCORES",
     "PointJob",
     "PointMoments",
-    "Points",
+    "StackedWeights",
     "basis_lane",
     "point_lane",
     "sigma_lane",
@@ -68,7 +69,7 @@ class PointJob:
     folds: int = 1
 
 
-class Points(NamedTuple):
+class StackedWeights(NamedTuple):
     """Weight matrices, side by side.
 
     Attributes
@@ -79,17 +80,17 @@ class Points(NamedTuple):
         Zero with a basis.
     basis : float64 array of shape (m, m), upper triangular, or None
         Rows, a one in front where m is n_features + 1, are taken times its inverse.
-    held : tuple of int, one for each of the p
+    held_out : tuple of int, one for each of the p
         The fold that is held out: it is no part of the loss and the gradient but judges the point. -1: none.
-    bare : int
+    losses_only : int
         So many of the first points are there for their losses alone: sums have no products of theirs.
     """
 
     weights: NDArray[np.float64]
     intercept: NDArray[np.float64]
     basis: NDArray[np.float64] | None = None
-    held: tuple[int, ...] = ()
-    bare: int = 0
+    held_out: tuple[int, ...] = ()
+    losses_only: int = 0
 
 
 @dataclass
@@ -121,7 +122,7 @@ class PointMoments(Moments):
             getattr(self, name).__iadd__(getattr(other, name))
 
 
-def point_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+def point_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
     """Sum loss and gradient at all points over one lane's partitions, as `PointMoments`."""
 
     def start(width: int) -> list[Moments]:
@@ -150,7 +151,7 @@ def _pieces(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slic
             yield fold, slice(first, min(first + step, rows.stop))
 
 
-def basis_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+def basis_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
     """Sum the Gram matrix and the gradient in the points' basis, whatever `dtype` says in float64."""
     assert points.basis is not None
     basis, zero = points.basis, Moments.zero(len(points.basis), job.n_outputs, with_gram=True)
@@ -172,7 +173,7 @@ def basis_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
     return sums
 
 
-def sigma_lane(job: PointJob, points: Points, lane: Lane) -> BlockSums:
+def sigma_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
     """Sum the loss at the first point, and the rows times their products with all other columns of the weights.
 
     So the sums hold Sigma V for the columns V: ``cross`` is ``sum_i s_i x_i (x_i^T V + v_0)`` and ``slopes`` is
@@ -207,35 +208,26 @@ def _reduced(
     add: Callable[[Partition, NDArray[np.float64], list[Moments]], None],
 ) -> BlockSums:
     """Read a lane's partitions once and add each to the sums that `start` makes for rows of a width."""
-    entered = time.perf_counter()
     total: list[Moments] = []
-    reads, seconds = ReadStats(), 0.0
-    for _, part in stream(job.data, lane.blocks, reads):
-        began = time.perf_counter()
-        total = total or start(n_features_of(part.x, job.data))
-        add(part, row_weights(part, job.class_weight), total)
-        seconds += time.perf_counter() - began
-    return BlockSums(
-        folds=total,
-        blocks=list(lane.blocks),
-        reads=reads,
-        kernel_seconds=seconds,
-        busy={process_name(): time.perf_counter() - entered},
-        peaks={process_name(): peak_rss()},
-    )
+    with Ledger.of_task() as ledger:
+        for _, part in stream(job.data, lane.blocks, ledger):
+            with ledger.in_kernels():
+                total = total or start(n_features_of(part.x, job.data))
+                add(part, row_weights(part, job.class_weight), total)
+        return BlockSums.of(total, lane, ledger)
 
 
-def _zero_points(width: int, points: Points, job: PointJob) -> PointMoments:
+def _zero_points(width: int, points: StackedWeights, job: PointJob) -> PointMoments:
     n_columns = points.weights.shape[1]
     p = n_columns // job.n_outputs
-    zero = Moments.zero(width, n_columns - points.bare * job.n_outputs, with_gram=False)
+    zero = Moments.zero(width, n_columns - points.losses_only * job.n_outputs, with_gram=False)
     own = {"losses": np.zeros(p), "held_losses": np.zeros(p), "wrong": np.zeros(p, np.int64)}
     return PointMoments(**vars(zero) | own | {"fold_weights": np.zeros(job.folds)})
 
 
 def _add_points(
     job: PointJob,
-    points: Points,
+    points: StackedWeights,
     fold: int,
     features: Rows,
     y: Any,
@@ -250,11 +242,11 @@ def _add_points(
     for point in range(len(moments.losses)):
         own = slice(point * job.n_outputs, (point + 1) * job.n_outputs)
         here = slopes_of(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
-        if points.held and points.held[point] == fold:
+        if points.held_out and points.held_out[point] == fold:
             moments.held_losses[point] += here.loss_sum
             moments.wrong[point] += here.errors
         else:
-            _write(here.values, slopes, point - points.bare)
+            _write(here.values, slopes, point - points.losses_only)
             moments.losses[point] += here.loss_sum
         if point == 0:
             _add_totals(here, len(scores), moments)
@@ -321,4 +313,4 @@ def warm_up_products(types: KernelTypes) -> None:
     slopes_of(types.loss, np.zeros((1, 2)), y, np.ones(1))
     given = x, y, np.ones(1), LOSSES[types.loss], weights, np.zeros(2)
     add_gradient(*given, np.zeros((1, 2)), np.zeros(2))
-    evaluate_rows(*given, np.empty(0, np.int32))
+    evaluate_rows(*given, NO_CLASSES)

@@ -9,7 +9,7 @@ import numpy as np
 from distls.storage.rows import n_rows_of
 from distls.storage.temporary.row_state import RowState
 from distls.workers.least_squares.block_task import Block, n_features_of, predict_block
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
 
 __all__ = ["ReplayJob", "replay_lane"]
@@ -48,7 +48,7 @@ def replay_lane(job: ReplayJob, fitted: list[Block], lane: Lane) -> int:
     """
     kept = RowState(job.state)
     lost = [index for index in lane.blocks if not kept.holds(index, job.version)]
-    for index, part in stream(job.data, lost, ReadStats()):
+    for index, part in stream(job.data, lost):
         values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
         for block in fitted:
             values = predict_block(block, part.x, values, n_features_of(part.x, job.data))

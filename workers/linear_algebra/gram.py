@@ -15,8 +15,13 @@ from scipy.linalg import blas
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
-from distls.workers.features.feature_kernels import fill_dense
-from distls.workers.linear_algebra.gram_kernels import add_cross_csr, add_gram_csr, add_upper, count_pairs
+from distls.workers.linear_algebra.gram_kernels import (
+    add_cross_csr,
+    add_gram_csr,
+    add_upper,
+    count_pairs,
+    fill_dense,
+)
 from distls.workers.linear_algebra.packed_triangle import order_of, packed_size
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.runtime.buffers import take
@@ -45,7 +50,7 @@ class GramSum:
         What is added to; complete only after `flush`.
     width : int, optional
         Columns of the blocks, the first ones of the matrix; m by default.
-    n_beside : int
+    n_extra : int
         Other columns.
     dtype : dtype, optional
         Of products of sparse rows that are made dense; the rows' own by default.
@@ -54,7 +59,7 @@ class GramSum:
 
     Attributes
     ----------
-    beside : float64 array of shape (width, n_beside)
+    extra : float64 array of shape (width, n_extra)
         Products of the blocks with the other columns; complete only after `flush`.
     """
 
@@ -62,14 +67,14 @@ class GramSum:
         self,
         gram: NDArray[np.float64],
         width: int | None = None,
-        n_beside: int = 0,
+        n_extra: int = 0,
         dtype: np.dtype[Any] | None = None,
         space: tuple[BufferPool, str] | None = None,
     ) -> None:
         self._gram, self._order, self._dtype = gram, order_of(gram), dtype
         self._space = space or (BufferPool(), "")
         self._width = self._order if width is None else width
-        self.beside = np.zeros((self._width, n_beside))
+        self.extra = np.zeros((self._width, n_extra))
         self._product: NDArray[Any] = np.empty((0, 0), np.float32)
         self._rows = 0
 
@@ -87,14 +92,14 @@ class GramSum:
         else:
             self._add_filled(block, weight)
 
-    def add_with_room(self, values: NDArray[Any], right: NDArray[np.float64], s: NDArray[np.float64]) -> None:
+    def add_padded(self, values: NDArray[Any], right: NDArray[np.float64], s: NDArray[np.float64]) -> None:
         """Add the products of a dense block with itself and with other columns: one product is faster than two.
 
         Parameters
         ----------
-        values : array of shape (n_rows, width + n_beside)
+        values : array of shape (n_rows, width + n_extra)
             The block's columns, and room, which is overwritten as well as they are where there are weights.
-        right : float64 array of shape (n_rows, n_beside)
+        right : float64 array of shape (n_rows, n_extra)
             Times the weights already.
         s : float64 array of shape (n_rows,) or (0,)
             Weights.
@@ -112,7 +117,7 @@ class GramSum:
             product = self._product[: self._width]
             add_upper(product[:, : self._width], 0, self._order, self._gram)
             if product.shape[1] > self._width:
-                self.beside += product[:, self._width :]
+                self.extra += product[:, self._width :]
         self._rows = 0
 
     def _add_dense(self, values: NDArray[Any], weight: NDArray[np.float64] | None) -> None:

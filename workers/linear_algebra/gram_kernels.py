@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from distls.workers.compilation.jit import kernel
+from distls.workers.compilation.jit import elementwise, kernel
 
-__all__ = ["add_cross_csr", "add_gram_csr", "add_upper", "count_pairs"]
+__all__ = ["add_cross_csr", "add_gram_csr", "add_upper", "count_pairs", "fill_dense"]
 
 
 @kernel
@@ -65,3 +65,12 @@ def add_upper(block, first, m, gram):
         row, own = gram[start : start + block.shape[1] - skipped], block[i, skipped:]
         for j in range(len(own)):
             row[j] += own[j]
+
+
+@elementwise
+def fill_dense(indptr, indices, data, first, out):
+    """Set `out` (n, n_features) to the sparse rows from `first` on."""
+    out[:] = 0
+    for i in range(out.shape[0]):
+        for p in range(indptr[first + i], indptr[first + i + 1]):
+            out[i, indices[p]] = data[p]

@@ -1,4 +1,4 @@
-"""Kernels of linear models on blocks of rows: scores, loss sums, gradients, and the row helpers they share.
+"""Kernels of linear models on blocks of rows: scores, and the row helpers of everything that is done to rows.
 
 One path serves CSR and dense rows: `row_arrays` and `row_span` give a row as (index, value) pairs, for dense
 rows by gathering the non-zeros into a scratch row. One path serves any number of classes: a row of weights is
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
 from distls.workers.compilation.jit import helper, kernel
-from distls.workers.losses.registry import LOSSES, SLOPES_IN_G, add_slopes, row_slopes
 
 Floats = NDArray[np.floating[Any]]
 
@@ -336,15 +335,6 @@ def row_axpy_pair(indices, data, start, stop, factor, up, down, w):
 
 
 @helper
-def row_update(indices, data, start, stop, factor, rival, y, g, w):
-    """Add ``factor * x (x) slopes`` to w for slopes as `row_slopes` returns them."""
-    if rival == SLOPES_IN_G:
-        row_axpy(indices, data, start, stop, factor, g, w)
-    elif rival != y:
-        row_axpy_pair(indices, data, start, stop, factor, rival, y, w)
-
-
-@helper
 def check_widths(w, b):
     """Refuse weights of another width than the k classes of b: the kernels would write out of bounds."""
     if w.shape[1] != len(b):
@@ -380,80 +370,3 @@ def scores(rows: Rows, w: Floats, b: Floats, out: Floats, start: int = 0) -> Flo
         raise ValueError(f"rows {start} to {start + len(out)} of a block of {n}")
     _scores(rows, w, b, out, start)
     return out
-
-
-@kernel
-def evaluate_rows(rows, y, weight, loss, w, b, predicted):
-    """Sum the loss and count the errors of a block, without an (n_rows, k) array.
-
-    Parameters
-    ----------
-    y : int32 (n_rows,). A negative code (a label unknown to the model) counts as an error and has no loss
-    loss : a member of `LOSSES`
-    predicted : int32 (n_rows,), filled with the class of the highest score; or (0,)
-
-    Returns
-    -------
-    loss_sum : sum_i s_i * loss_i over the rows with y >= 0, float64
-    weight_sum : sum_i s_i over the same rows, float64
-    errors : rows whose predicted class is not y
-    """
-    check_widths(w, b)
-    k = len(b)
-    z, g = np.empty(k, w.dtype), np.empty(k, w.dtype)
-    loss_sum, weight_sum, wrong = 0.0, 0.0, 0
-    indices, data = row_arrays(rows)
-    for i in range(len(y)):
-        start, stop = row_span(rows, i, indices, data)
-        row_scores(indices, data, start, stop, w, z)
-        for c in range(k):
-            z[c] += b[c]
-        value, _, best = row_slopes(loss, z, 1.0, max(np.intp(y[i]), 0), g)
-        wrong += best != y[i]
-        if y[i] >= 0:
-            loss_sum += row_weight(weight, i) * value
-            weight_sum += row_weight(weight, i)
-        if len(predicted):
-            predicted[i] = best
-    return loss_sum, weight_sum, wrong
-
-
-def log_loss_sum(
-    rows: Rows, y: NDArray[np.int32], weight: NDArray[np.float64], w: Floats, b: Floats
-) -> tuple[float, float]:
-    """Return the sums of s_i * -log p_i(y_i), p the softmax of the scores, and of s_i."""
-    return evaluate_rows(rows, y, weight, LOSSES["softmax"], w, b, np.empty(0, np.int32))[:2]
-
-
-@kernel
-def add_gradient(rows, y, weight, loss, w, b, grad, grad_b):
-    """Add ``sum_i s_i x_i (x) g_i`` to `grad` and ``sum_i s_i g_i`` to `grad_b`, g_i the slopes at (w, b).
-
-    Parameters
-    ----------
-    loss : a member of `LOSSES`
-    grad, grad_b : float64 (n_features, k) and (k,), added to
-
-    Returns
-    -------
-    loss_sum, weight_sum, errors : as in `evaluate_rows`; every y must be a class
-    """
-    check_widths(w, b)
-    check_widths(grad, grad_b)
-    k = len(b)
-    z, g, slopes = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k, grad.dtype)
-    loss_sum, weight_sum, wrong = 0.0, 0.0, 0
-    indices, data = row_arrays(rows)
-    for i in range(len(y)):
-        start, stop = row_span(rows, i, indices, data)
-        row_scores(indices, data, start, stop, w, z)
-        for c in range(k):
-            z[c] += b[c]
-        s, label = row_weight(weight, i), np.intp(y[i])
-        value, rival, best = row_slopes(loss, z, 1.0, label, g)
-        loss_sum, weight_sum, wrong = loss_sum + s * value, weight_sum + s, wrong + (best != label)
-        if rival == SLOPES_IN_G:
-            slopes[:] = g
-        add_slopes(s, rival, label, slopes, grad_b)
-        row_update(indices, data, start, stop, s, rival, label, slopes, grad)
-    return loss_sum, weight_sum, wrong

@@ -1,10 +1,9 @@
-"""Targets of a block of rows against scores: slopes, loss sums and errors, for every kind of target.
+"""Targets of a block of rows against scores: gradients, loss sums and errors, for every kind of target.
 
 A row's target is a class (int32 codes), a set of labels (a `CsrRows` of codes) or numbers (float64, a column an
 output). Classes and sets are predicted through their indicators: 1 at the row's class, or at each of its labels.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -13,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows
-from distls.workers.compilation.jit import kernel
-from distls.workers.coordinate_descent.descent_kernels import LabelSets, set_slopes
-from distls.workers.linear_algebra.score_kernels import row_weight
-from distls.workers.losses.registry import LOSSES, SLOPES_IN_G, add_slopes, row_slopes
+from distls.workers.losses.class_losses import LossSums, class_losses, weigh_gradients
+from distls.workers.losses.loss import LabelSets
+from distls.workers.losses.registry import loss_named
+from distls.workers.losses.squared import squared_residuals
 
 __all__ = [
-    "RANKINGS",
-    "THRESHOLDS",
     "Slopes",
     "indicators",
     "is_codes",
@@ -29,17 +26,6 @@ __all__ = [
     "slopes_of",
     "wrong_sets",
 ]
-
-# A label is predicted where its score is greater: half-way between the indicator's values, or probability 1/2. Of a
-# ranking, whose scores say nothing of how many labels there are, see `distls.workers.prediction.threshold_task`.
-THRESHOLDS = {
-    "squared": 0.5,
-    "ovr_log": 0.0,
-    "multiclass_squared_hinge": 0.0,
-    "multitask_squared_hinge": 0.0,
-}
-# Losses of sets of labels that compare labels with each other.
-RANKINGS = ("multiclass_squared_hinge",)
 
 
 class Slopes(NamedTuple):
@@ -69,7 +55,7 @@ def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float6
     Parameters
     ----------
     loss : str
-        Full loss name: any for classes, one of `THRESHOLDS` for sets of labels, ``squared`` for numbers.
+        Full loss name, of a loss for such targets.
     y : int32 array of shape (n_rows,), CsrRows of label codes, or float64 array of shape (n_rows, k)
     weight : float64 array of shape (n_rows,), or (0,) for all ones
 
@@ -79,15 +65,17 @@ def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float6
         The loss is for other targets.
     """
     if is_codes(y):
-        out = np.zeros(scores.shape)
-        return Slopes(out, *_class_slopes(scores, y, weight, LOSSES[loss], out))
+        sums, rivals, out = LossSums(), np.empty(len(y), np.int32), np.zeros(scores.shape)
+        class_losses(loss_named(loss), scores, y, weight, sums, rivals=rivals, gradients=out)
+        weigh_gradients(rivals, y, weight, out)
+        return Slopes(out, *sums.totals())
     if isinstance(y, CsrRows):
         wanted = indicators(y, scores.shape[1])
         wrong = int(np.count_nonzero(wrong_sets(loss, scores, wanted)))
-        return _weighted(*_set_slopes(loss, scores, y, wanted), weight, wrong)
-    if loss != "squared":
+        return _weighted(*loss_named(loss).label_gradient(scores, label_sets(y), wanted), weight, wrong)
+    if "continuous" not in loss_named(loss).targets:
         raise ValueError(f"{loss} is no loss of numbers")
-    return _weighted(*_squared(scores, y), weight, 0)
+    return _weighted(*squared_residuals(scores, y), weight, 0)
 
 
 def is_codes(y: Any) -> bool:
@@ -109,8 +97,8 @@ def label_sets(y: CsrRows) -> LabelSets:
 
 def wrong_sets(loss: str, scores: NDArray[Any], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which rows have not just their labels above the threshold; in a ranking, all of them above the others."""
-    if loss not in RANKINGS:
-        return np.asarray(((scores > THRESHOLDS[loss]) != wanted).any(axis=1))
+    if not loss_named(loss).ranks:
+        return np.asarray(((scores > loss_named(loss).threshold) != wanted).any(axis=1))
     lowest = np.where(wanted, scores, np.inf).min(axis=1)
     return np.asarray(lowest <= np.where(wanted, -np.inf, scores).max(axis=1))
 
@@ -126,28 +114,6 @@ def slice_rows(block: Any, rows: slice) -> Any:
     return DenseRows(block.values[rows]) if isinstance(block, DenseRows) else block[rows]
 
 
-Values = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-
-def _set_slopes(loss: str, scores: NDArray[Any], y: CsrRows, wanted: NDArray[np.bool_]) -> Values:
-    """Return slopes (n, k) and losses (n,) of a loss of sets of labels."""
-    if loss == "squared":
-        return _squared(scores, wanted)
-    if loss != "ovr_log":
-        slopes, values = np.empty(scores.shape), np.empty(len(scores))
-        set_slopes(np.ascontiguousarray(scores), label_sets(y), LOSSES[loss], slopes, values)
-        return slopes, values
-    z = scores.astype(np.float64)
-    values = np.logaddexp(0.0, np.where(wanted, -z, z)).sum(axis=1)
-    return np.exp(-np.logaddexp(0.0, -z)) - wanted, values
-
-
-def _squared(scores: NDArray[Any], wanted: NDArray[Any]) -> Values:
-    """Return slopes and losses of ``1/2 sum_c (z_c - wanted_c)^2``."""
-    slopes = np.subtract(scores, wanted, dtype=np.float64)
-    return slopes, 0.5 * np.square(slopes).sum(axis=1)
-
-
 def _weighted(
     slopes: NDArray[np.float64], values: NDArray[np.float64], weight: NDArray[np.float64], errors: int
 ) -> Slopes:
@@ -155,19 +121,3 @@ def _weighted(
         return Slopes(slopes, float(values.sum()), float(len(values)), errors)
     slopes *= weight[:, None]
     return Slopes(slopes, float((weight * values).sum()), float(weight.sum()), errors)
-
-
-@kernel
-def _class_slopes(scores, y, weight, loss, out):
-    g = np.empty(scores.shape[1], scores.dtype)
-    loss_sum, weight_sum, wrong = 0.0, 0.0, 0
-    for i in range(len(y)):
-        s = row_weight(weight, i)
-        value, rival, best = row_slopes(loss, scores[i], 1.0, np.intp(y[i]), g)
-        loss_sum, weight_sum, wrong = loss_sum + s * value, weight_sum + s, wrong + (best != y[i])
-        if rival == SLOPES_IN_G:
-            for c in range(len(g)):
-                out[i, c] = s * g[c]
-        else:
-            add_slopes(s, rival, np.intp(y[i]), g, out[i])
-    return loss_sum, weight_sum, wrong

@@ -1,4 +1,4 @@
-"""Penalties of block coordinate descent: separable over the rows of W, each row m weights that go to zero together.
+"""The penalties by name: separable over the rows of W.
 
 ========================  ==========================================================================
 ``l1l2``                  ``sum_j |W_j|_2``: rows become zero as a whole (the paper's, section 2)
@@ -9,237 +9,106 @@
 ``sparse-group``          ``rho sum_jr |W_jr| + (1 - rho) sum_j |W_j|_2``: zeros within rows (section 4.7)
 ========================  ==========================================================================
 
-``rho`` is the parameter `l1_ratio`. Kernels know a penalty by its number: they look at it once a block, so that one
-compiled kernel serves all.
+``rho`` is the parameter `l1_ratio`. A penalty is added by a file like `distls.workers.penalties.l1` and a call of
+`register_penalty`, which every process that trains with it has to run.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
-import math
-from enum import IntEnum
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.compilation.jit import elementwise, elementwise_helper
+from distls.storage.errors import ParameterError
+from distls.workers.penalties import row_kernels
+from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.row_functions import row_function
 
 __all__ = [
-    "MIXED",
-    "Penalty",
+    "PENALTIES",
     "conjugate",
+    "penalties_with",
+    "penalty_named",
     "penalty_value",
     "prox_rows",
-    "row_penalty",
-    "row_prox",
+    "register_penalty",
     "zero_from",
 ]
 
-Array = NDArray[np.float64]
+_penalties: dict[str, Penalty] = {}
+PENALTIES: Mapping[str, Penalty] = MappingProxyType(_penalties)
 
 
-class Penalty(IntEnum):
-    """Numbers of the penalties, in the order of their table."""
+def register_penalty(penalty: Penalty) -> Penalty:
+    """Make a penalty known by its name, and return it.
 
-    L1L2 = 0
-    L1 = 1
-    L2 = 2
-    ELASTICNET = 3
-    L1LINF = 4
-    SPARSE_GROUP = 5
-
-    @classmethod
-    def named(cls, name: str) -> Penalty:
-        """Return the penalty of a name in the table above."""
-        return cls[name.upper().replace("-", "_")]
-
-
-# Penalties that are mixed of two by `l1_ratio`.
-MIXED = ("elasticnet", "sparse-group")
-_L1L2, _L1, _L2, _ELASTICNET, _L1LINF, _SPARSE_GROUP = (int(each) for each in Penalty)
+    Raises
+    ------
+    ValueError
+        Another one has the name, or it lacks a row function.
+    """
+    if type(_penalties.get(penalty.name, penalty)) is not type(penalty):
+        raise ValueError(f"there is a penalty {penalty.name} already")
+    row_function(type(penalty), "row_penalty")
+    row_function(type(penalty), "row_prox")
+    _penalties[penalty.name] = penalty
+    return penalty
 
 
-# ---------------------------------------------------------------- whole matrices, on the driver
+for _penalty in row_kernels.NUMBERED:
+    register_penalty(_penalty)
+
+
+def penalty_named(name: str) -> Penalty:
+    """Return the penalty of that name.
+
+    Raises
+    ------
+    ParameterError
+        There is none.
+    """
+    if name not in _penalties:
+        raise ParameterError(f"penalty={name}: expected one of {', '.join(_penalties)}")
+    return _penalties[name]
+
+
+def penalties_with(*, mixed: bool | None = None, split: bool | None = None) -> tuple[str, ...]:
+    """Return the names of the penalties that have all of these; None asks for nothing.
+
+    Parameters
+    ----------
+    mixed : bool, optional
+        `l1_ratio` mixes them of two.
+    split : bool, optional
+        Proxes of their norm add up (see `Penalty.split`).
+    """
+    return tuple(
+        name
+        for name, penalty in _penalties.items()
+        if mixed in (None, penalty.mixed) and split in (None, penalty.split(0.5) is not None)
+    )
 
 
 def penalty_value(name: str, w: NDArray[Any], rho: float) -> float:
     """Return R(W)."""
-    values = w.astype(np.float64, copy=False)
-    if name in ("l2", "elasticnet"):
-        square = 0.5 * float(np.square(values).sum())
-        return square if name == "l2" else rho * float(np.abs(values).sum()) + (1.0 - rho) * square
-    if name == "l1":
-        return float(np.abs(values).sum())
-    if name == "l1linf":
-        return float(np.abs(values).max(axis=1, initial=0.0).sum())
-    group = float(np.sqrt(np.square(values).sum(axis=1)).sum())
-    return group if name == "l1l2" else rho * float(np.abs(values).sum()) + (1.0 - rho) * group
+    return penalty_named(name).value(w.astype(np.float64, copy=False), rho)
 
 
 def prox_rows(name: str, v: Array, mu: float, rho: float) -> Array:
     """Return argmin_W 1/2 |W - V|_F^2 + mu R(W), row by row."""
     out = np.empty_like(v)
-    _prox_rows(int(Penalty.named(name)), v, mu, rho, out)
+    row_kernels.prox_rows(penalty_named(name), v, mu, rho, out)
     return out
 
 
 def conjugate(name: str, v: Array, alpha: float, rho: float) -> tuple[float, float]:
-    """Return (largest factor c <= 1 for which the conjugate of alpha R is finite at c V, its value there).
-
-    That of a norm is zero where the dual norm of every row is at most `alpha`, and infinite elsewhere.
-    """
-    if name == "l2":
-        return 1.0, float(np.square(v).sum()) / (2.0 * alpha)
-    if name == "elasticnet" and rho < 1.0:
-        over = np.maximum(np.abs(v) - alpha * rho, 0.0)
-        return 1.0, float(np.square(over).sum()) / (2.0 * alpha * (1.0 - rho))
-    largest = float(_dual_norms(name, v, rho).max(initial=0.0))
-    return min(1.0, alpha / largest) if largest > 0.0 else 1.0, 0.0
+    """Return what `Penalty.conjugate` does."""
+    return penalty_named(name).conjugate(v, alpha, rho)
 
 
 def zero_from(name: str, gradient: Array, rho: float) -> float:
-    """Return the smallest alpha at which W = 0 is optimal, for the gradient of the loss there; infinity for l2."""
-    if name == "l2" or (name == "elasticnet" and rho == 0.0):
-        return math.inf
-    largest = float(_dual_norms(name, gradient, rho).max(initial=0.0))
-    return largest / rho if name == "elasticnet" else largest
-
-
-def _dual_norms(name: str, v: Array, rho: float) -> Array:
-    """Return the dual norm of each row: R at which ``v . w`` is at most 1 where R(w) is."""
-    if name in ("l1", "elasticnet"):
-        return np.asarray(np.abs(v).max(axis=1))
-    if name == "l1linf":
-        return np.asarray(np.abs(v).sum(axis=1))
-    if name == "l1l2":
-        return np.asarray(np.sqrt(np.square(v).sum(axis=1)))
-    return _sparse_group_dual(np.abs(v), rho)
-
-
-def _sparse_group_dual(size: Array, rho: float) -> Array:
-    """Return the t >= 0 with ``|soft(v, t rho)|_2 = t (1 - rho)``, from above, by halving."""
-    if rho == 1.0:
-        return np.asarray(size.max(axis=1))
-    low, high = np.zeros(len(size)), np.sqrt(np.square(size).sum(axis=1)) / (1.0 - rho)
-    for _ in range(60):
-        t = 0.5 * (low + high)
-        over = np.sqrt(np.square(np.maximum(size - rho * t[:, None], 0.0)).sum(axis=1)) > (1.0 - rho) * t
-        low, high = np.where(over, t, low), np.where(over, high, t)
-    return high
-
-
-# ---------------------------------------------------------------- one row, inside kernels
-
-
-@elementwise_helper
-def _square(w):
-    total = 0.0
-    for r in range(len(w)):
-        total += w[r] * w[r]
-    return total
-
-
-@elementwise_helper
-def _absolute(w):
-    total = 0.0
-    for r in range(len(w)):
-        total += abs(w[r])
-    return total
-
-
-@elementwise_helper
-def _soft(v, mu, out):
-    """Set `out` to v less `mu` towards zero."""
-    for r in range(len(v)):
-        size = abs(v[r]) - mu
-        out[r] = math.copysign(0.0 if size <= 0.0 else size, v[r])
-
-
-@elementwise
-def _scale(v, factor, out):
-    for r in range(len(v)):
-        out[r] = factor * v[r]
-
-
-@elementwise_helper
-def _group(v, mu, out):
-    """Set `out` to v shortened by `mu` (Eq. 4)."""
-    norm = math.sqrt(_square(v))
-    _scale(v, 0.0 if norm <= mu else 1.0 - mu / norm, out)
-
-
-@elementwise
-def _largest(w):
-    largest = 0.0
-    for r in range(len(w)):
-        largest = max(largest, abs(w[r]))
-    return largest
-
-
-@elementwise_helper
-def row_penalty(kind, w, rho):
-    """Return R of one row of W, float64 (k,)."""
-    if kind == _L1L2:
-        return math.sqrt(_square(w))
-    if kind == _L1:
-        return _absolute(w)
-    if kind == _L2:
-        return 0.5 * _square(w)
-    if kind == _ELASTICNET:
-        return rho * _absolute(w) + 0.5 * (1.0 - rho) * _square(w)
-    if kind == _L1LINF:
-        return _largest(w)
-    return rho * _absolute(w) + (1.0 - rho) * math.sqrt(_square(w))
-
-
-@elementwise_helper
-def row_prox(kind, v, mu, rho, out):
-    """Set `out` to ``argmin_w 1/2 |w - v|^2 + mu R(w)``; all float64 (k,)."""
-    if kind == _L1L2:
-        _group(v, mu, out)
-    elif kind == _L1:
-        _soft(v, mu, out)
-    elif kind == _L2:
-        _scale(v, 1.0 / (1.0 + mu), out)
-    elif kind == _ELASTICNET:
-        _soft(v, mu * rho, out)
-        _scale(out, 1.0 / (1.0 + mu * (1.0 - rho)), out)
-    elif kind == _L1LINF:
-        _cut_off(v, mu, out)
-    else:
-        _soft(v, mu * rho, out)
-        _group(out, mu * (1.0 - rho), out)
-
-
-@elementwise
-def _prox_rows(kind, v, mu, rho, out):
-    for j in range(len(v)):
-        row_prox(kind, v[j], mu, rho, out[j])
-
-
-@elementwise_helper
-def _cut_off(v, mu, out):
-    """Set `out` to v less its projection onto the l1 ball of radius `mu`: sizes are cut at a common height."""
-    if _absolute(v) <= mu:
-        out[:] = 0.0
-        return
-    height = _cut(v, mu)
-    for r in range(len(v)):
-        out[r] = math.copysign(min(abs(v[r]), height), v[r])
-
-
-@elementwise
-def _cut(v, mu):
-    """Return the height above which sizes sum to `mu`: it rises as those below are left out (Michelot)."""
-    height, counted = -1.0, len(v) + 1
-    while True:
-        total, count = 0.0, 0
-        for r in range(len(v)):
-            size = abs(v[r])
-            if size > height:
-                total += size
-                count += 1
-        if count == counted:
-            return height
-        height, counted = (total - mu) / count, count
+    """Return what `Penalty.zero_from` does: infinity for l2."""
+    return penalty_named(name).zero_from(gradient, rho)

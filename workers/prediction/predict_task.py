@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import n_rows_of
-from distls.workers.losses.registry import probabilities
-from distls.workers.losses.targets import THRESHOLDS
-from distls.workers.prediction.predictor import Readout, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.losses.registry import loss_named, probabilities
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef, stream
 
 __all__ = ["PredictJob", "Predicted", "predict_block", "sigmoids", "top_classes"]
 
@@ -58,20 +57,20 @@ class Predicted(NamedTuple):
     labels: NDArray[np.int32] | None = None
 
 
-def predict_block(job: PredictJob, readout: Readout, index: int) -> Predicted:
+def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Predicted:
     """Predict partition `index`."""
-    ((_, part),) = stream(job.data, [index], ReadStats())
-    n_rows, dtype = n_rows_of(part.x), readout.weights.dtype
+    ((_, part),) = stream(job.data, [index])
+    n_rows, dtype = n_rows_of(part.x), predictor.coefficients.dtype
     if job.target == "continuous":
-        values = np.empty((n_rows, len(readout.intercept)), dtype)
-        for rows, piece in score_pieces(readout, part.x):
+        values = np.empty((n_rows, len(predictor.intercept)), dtype)
+        for rows, piece in score_pieces(predictor, part.x):
             values[rows] = piece
         return Predicted(np.empty((n_rows, 0), np.int32), values)
     codes, best = np.empty((n_rows, job.top), np.int32), np.empty((n_rows, job.top), dtype)
     counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
-    for rows, scores in score_pieces(readout, part.x):
+    for rows, scores in score_pieces(predictor, part.x):
         if job.target == "multilabel":
-            row, chosen = np.nonzero(scores > THRESHOLDS[job.loss])
+            row, chosen = np.nonzero(scores > loss_named(job.loss).threshold)
             counts.append(np.bincount(row, minlength=len(scores)))
             labels.append(chosen.astype(np.int32))
         if job.proba:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import n_rows_of
 from distls.workers.losses.targets import indicators, slice_rows
-from distls.workers.prediction.predictor import PIECE_BYTES, Readout, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor, score_pieces
+from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.process import single_threaded_blas
-from distls.workers.stochastic.lane_task import row_weights
 
 __all__ = [
     "ThresholdJob",
@@ -61,14 +62,12 @@ class ThresholdSums:
     gram : float64 array of shape (k + 1, k + 1)
     cross : float64 array of shape (k + 1,)
         Features times the row's best cut.
-    n_rows : int
-    reads : ReadStats
+    ledger : Ledger
     """
 
     gram: NDArray[np.float64]
     cross: NDArray[np.float64]
-    n_rows: int
-    reads: ReadStats
+    ledger: Ledger
 
 
 def threshold_bytes(k: int) -> int:
@@ -76,31 +75,26 @@ def threshold_bytes(k: int) -> int:
     return 3 * 8 * (k + 1) ** 2 + 8 * PIECE_BYTES
 
 
-def threshold_lane(job: ThresholdJob, readout: Readout, lane: Lane) -> ThresholdSums:
+def threshold_lane(job: ThresholdJob, predictor: LinearPredictor, lane: Lane) -> ThresholdSums:
     """Sum over one lane's rows."""
-    size = len(readout.intercept) + 1
-    total = ThresholdSums(np.zeros((size, size)), np.zeros(size), 0, ReadStats())
-    for _, part in stream(job.data, lane.blocks, total.reads):
+    size = len(predictor.intercept) + 1
+    total = ThresholdSums(np.zeros((size, size)), np.zeros(size), Ledger())
+    for index, part in stream(job.data, lane.blocks, total.ledger):
         weight = row_weights(part, job.row_weight)
-        for rows, scores in score_pieces(readout, part.x):
+        for rows, scores in score_pieces(predictor, part.x):
             features = np.ones((len(scores), size))
             features[:, :-1] = scores
             cuts = best_cuts(features[:, :-1], indicators(slice_rows(part.y, rows), size - 1))
             weighted = features * weight[rows, None] if len(weight) else features
             total.gram += weighted.T @ features
             total.cross += weighted.T @ cuts
-        total.n_rows += n_rows_of(part.x)
+        total.ledger.count(index, n_rows_of(part.x))
     return total
 
 
 def merge_thresholds(left: ThresholdSums, right: ThresholdSums) -> ThresholdSums:
     """Add two sums."""
-    return ThresholdSums(
-        left.gram + right.gram,
-        left.cross + right.cross,
-        left.n_rows + right.n_rows,
-        left.reads.merge(right.reads),
-    )
+    return ThresholdSums(left.gram + right.gram, left.cross + right.cross, left.ledger.merge(right.ledger))
 
 
 def best_cuts(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray[np.float64]:

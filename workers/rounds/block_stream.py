@@ -22,11 +22,11 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError
 from distls.storage.rows import ColumnShard, Partition
+from distls.workers.rounds.ledger import Ledger
 
 __all__ = [
     "DatasetRef",
     "Form",
-    "ReadStats",
     "cached_bytes",
     "clear_cache",
     "columns_of",
@@ -60,33 +60,6 @@ class DatasetRef:
     cache_bytes: int = 0
     prefetch: bool = True
     columns: str = ""
-
-
-@dataclass
-class ReadStats:
-    """What reading cost.
-
-    Attributes
-    ----------
-    bytes_read : int
-        Stored bytes read from disk.
-    cached_bytes : int
-        Stored bytes of the blocks that were found in the cache instead.
-    wait_seconds : float
-        Time the consumer waited for data.
-    """
-
-    bytes_read: int = 0
-    cached_bytes: int = 0
-    wait_seconds: float = 0.0
-
-    def merge(self, other: ReadStats) -> ReadStats:
-        """Add another task's costs."""
-        return ReadStats(
-            self.bytes_read + other.bytes_read,
-            self.cached_bytes + other.cached_bytes,
-            self.wait_seconds + other.wait_seconds,
-        )
 
 
 class Form(NamedTuple):
@@ -290,23 +263,25 @@ def _borrowed_pools() -> Iterator[tuple[BufferPool, BufferPool]]:
 
 
 def stream(
-    ref: DatasetRef, indices: Sequence[int], stats: ReadStats, form: Form | None = None
+    ref: DatasetRef, indices: Sequence[int], ledger: Ledger | None = None, form: Form | None = None
 ) -> Iterator[tuple[int, Partition]]:
     """Yield (index, partition) in the order of `indices`, reading ahead by one.
 
     A partition's arrays are valid until the next one is asked for, when they are filled anew. With a `form` it is
-    that of the partitions.
+    that of the partitions. What reading costs is entered into the ledger.
     """
     owner = ref.fingerprint if form is None else f"{ref.fingerprint} {form.name}"
-    return _stream(open_ref(ref), ref, [(owner, index) for index in indices], indices, stats, form)
+    return _stream(
+        open_ref(ref), ref, [(owner, index) for index in indices], indices, ledger or Ledger(), form
+    )
 
 
 def stream_columns(
-    ref: DatasetRef, indices: Sequence[int], stats: ReadStats
+    ref: DatasetRef, indices: Sequence[int], ledger: Ledger | None = None
 ) -> Iterator[tuple[int, ColumnShard]]:
     """Yield (index, column shard) in the order of `indices`, as `stream` yields partitions."""
     keys: list[Key] = [(ref.fingerprint, (ref.columns, index)) for index in indices]
-    return _stream(open_columns_of(ref), ref, keys, indices, stats, None)
+    return _stream(open_columns_of(ref), ref, keys, indices, ledger or Ledger(), None)
 
 
 def _stream(
@@ -314,7 +289,7 @@ def _stream(
     ref: DatasetRef,
     keys: Sequence[Key],
     indices: Sequence[int],
-    stats: ReadStats,
+    ledger: Ledger,
     form: Form | None,
 ) -> Iterator[tuple[int, Any]]:
     """Yield (index, block) for each of `indices`, known to the cache as `keys`."""
@@ -330,10 +305,10 @@ def _stream(
                 if ahead is not None
                 else _load(blocks, key, index, budget, pools[place % 2], form)
             )
-            stats.wait_seconds += time.perf_counter() - started
+            ledger.wait_seconds += time.perf_counter() - started
             size = int(blocks.stored_bytes[index])
-            stats.cached_bytes += size * hit
-            stats.bytes_read += size * (not hit)
+            ledger.cached_bytes += size * hit
+            ledger.bytes_read += size * (not hit)
             ahead = None
             following = place + 1
             if ref.prefetch and following < len(keys) and keys[following] not in _CACHE.kept:

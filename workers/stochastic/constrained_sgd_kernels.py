@@ -43,13 +43,13 @@ whatever excess S.W was found to have.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba.extending import overload
-from numpy.typing import DTypeLike, NDArray
 
 from distls.workers.compilation.jit import elementwise_helper, helper, inlined, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     row_arrays,
@@ -58,28 +58,28 @@ from distls.workers.linear_algebra.score_kernels import (
     row_span,
     row_weight,
 )
-from distls.workers.losses.registry import LOSSES, target_slopes
-from distls.workers.stochastic.sgd_kernels import prefetch_row
+from distls.workers.losses.row_functions import target_slopes
+from distls.workers.losses.squared import Squared
 from distls.workers.stochastic.step_sizes import SCHEDULES, SQRT, step_size
 
 __all__ = [
     "CENTRE",
     "MASS",
     "MODES",
+    "OUTPUT_SIZE",
+    "PRODUCTS",
     "PROJECT",
     "SCALE",
     "SQUARE",
-    "MeanLane",
-    "MeanModel",
-    "MeanSettings",
+    "TARGETS",
+    "A",
+    "B",
+    "ConstrainedSettings",
     "T",
-    "mean_block",
-    "mean_settings",
-    "new_mean_lane",
-    "weights_from_mean_lane",
+    "constrained_block",
+    "constrained_settings",
+    "fold",
 ]
-
-Floats = NDArray[np.floating[Any]]
 
 PROJECT, CENTRE = 0, 1
 
@@ -91,7 +91,7 @@ T, MASS, SQUARE, SCALE, CLOCK_SIZE = 0, 1, 2, 3, 4
 # four: loops over few outputs would spend their time on finding out that the arrays do not overlap.
 A, B, TARGETS, PRODUCTS, OUTPUT_SIZE = 0, 1, 2, 3, 4
 
-_SQUARED = LOSSES["squared"]
+_SQUARED = Squared()
 _ROWS_AHEAD = 2  # how far before its use a row is fetched
 _SMALL_SCALE = 2.0**-30  # sigma below it is folded in: V = W / sigma would outgrow float32
 _CANCELLED = 1e-8  # |S|^2 fallen to this share in one step has lost half its digits
@@ -100,8 +100,8 @@ _FEATURES_PER_ROW = 4  # that a fold costs, spread over its period
 _FIRST_FOLD = 256  # that part of the period
 
 
-class MeanSettings(NamedTuple):
-    """What `mean_block` is told; build it with `mean_settings`, as each set of field types is compiled anew.
+class ConstrainedSettings(NamedTuple):
+    """What `constrained_block` is told; build it with `constrained_settings`: each set of types is compiled by itself.
 
     Attributes
     ----------
@@ -123,44 +123,7 @@ class MeanSettings(NamedTuple):
     fit_intercept: bool
 
 
-class MeanLane(NamedTuple):
-    """The arrays of a lane, in the order in which `mean_block` takes them.
-
-    Attributes
-    ----------
-    v : float32 or float64 (d, k), C-ordered
-    outputs : float64 (k, 4), its columns a, b, Y, S.W
-    s : float64 (d,)
-    clock : float64 (4,), rows seen, N, |S|^2, sigma
-    """
-
-    v: Floats
-    outputs: NDArray[np.float64]
-    s: NDArray[np.float64]
-    clock: NDArray[np.float64]
-
-
-class MeanModel(NamedTuple):
-    """A model in plain form, what lanes start from and what is averaged over them.
-
-    Attributes
-    ----------
-    w : (d, k) of the type that V has
-    b : float64 (k,)
-    mean_x, mean_y : float64 (d,) and (k,), the running mean or the fixed one
-    t : float, rows seen: the time of the schedule
-    mass : float, N: what the running mean weighs; 1 for a fixed mean
-    """
-
-    w: Floats
-    b: NDArray[np.float64]
-    mean_x: NDArray[np.float64]
-    mean_y: NDArray[np.float64]
-    t: float = 0.0
-    mass: float = 0.0
-
-
-def mean_settings(
+def constrained_settings(
     mode: int,
     eta0: float,
     *,
@@ -169,7 +132,7 @@ def mean_settings(
     m: float = math.inf,
     alpha: float = 0.0,
     fit_intercept: bool = True,
-) -> MeanSettings:
+) -> ConstrainedSettings:
     """Return settings of the one set of types that kernels are compiled for."""
     if mode not in MODES.values() or schedule not in SCHEDULES.values():
         raise ValueError(f"no such mode {mode} or schedule {schedule}")
@@ -177,7 +140,7 @@ def mean_settings(
         raise ValueError(f"need eta0 > 0, m > 0, alpha >= 0: got {eta0}, {m}, {alpha}")
     if mode == CENTRE and not fit_intercept:
         raise ValueError("centred data have an intercept: fit_intercept=False is of the other mode")
-    return MeanSettings(
+    return ConstrainedSettings(
         int(mode), bool(running), int(schedule), float(eta0), float(m), float(alpha), bool(fit_intercept)
     )
 
@@ -287,7 +250,7 @@ def _sum_products(s, v, outputs):
 
 
 @kernel
-def _fold(v, outputs, s, scale):
+def fold(v, outputs, s, scale):
     """Make V the weights, sum S.W anew, and return |S|^2."""
     _make_plain(v, outputs, s, scale)
     outputs[:, A] = 0.0
@@ -355,7 +318,7 @@ def _centre(g, h, outputs, along, square, share, scale, keep, grown, step):
 
 
 @kernel
-def mean_block(rows, y, weight, order, v, outputs, s, clock, settings):
+def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
     """Take one step of stochastic least squares for each of the rows `order` of a block, in that order.
 
     Parameters
@@ -365,7 +328,7 @@ def mean_block(rows, y, weight, order, v, outputs, s, clock, settings):
     weight : float64 (n_rows,), s_i >= 0 with mean 1 over the data set; or (0,) for all ones
     order : int64 (m,), rows to visit
     v, outputs, s, clock : the arrays of a `MeanLane`; mutated
-    settings : MeanSettings
+    settings : ConstrainedSettings
 
     Returns
     -------
@@ -414,51 +377,6 @@ def mean_block(rows, y, weight, order, v, outputs, s, clock, settings):
             _centre(g, h, outputs, along, square, share, scale, keep, grown, step)
         _update(indices, data, start, stop, h, v, pending, s)
         if _is_fold_due(t, period) or abs(scale) < _SMALL_SCALE:
-            square, scale = _fold(v, outputs, s, scale), 1.0
+            square, scale = fold(v, outputs, s, scale), 1.0
     clock[T], clock[MASS], clock[SQUARE], clock[SCALE] = t, mass, square, scale
     return loss_sum, errors
-
-
-def new_mean_lane(model: MeanModel, settings: MeanSettings, dtype: DTypeLike = None) -> MeanLane:
-    """Return the lane that starts from a model, which is copied.
-
-    Parameters
-    ----------
-    model : for a lane that has not started zeros, or its fixed mean. A fixed mean has mass 1, whatever `mass` says;
-        `t` is rounded down
-    settings : MeanSettings
-    dtype : type of V, float32 or float64; that of ``model.w`` by default
-
-    Notes
-    -----
-    The weights are not projected before the first step. ``model.b`` is read by mode `PROJECT` with an
-    intercept only: in mode `CENTRE` the means have it.
-    """
-    d, k = model.w.shape
-    if model.b.shape != (k,) or model.mean_x.shape != (d,) or model.mean_y.shape != (k,):
-        raise ValueError(
-            f"b {model.b.shape}, means {model.mean_x.shape}, {model.mean_y.shape}: w is {(d, k)}"
-        )
-    if not model.t >= 0 or not model.mass >= 0:
-        raise ValueError(f"need t >= 0 and mass >= 0: got {model.t}, {model.mass}")
-    mass = float(model.mass) if settings.running else 1.0
-    v = np.array(model.w, dtype or model.w.dtype, order="C")
-    outputs, s = np.zeros((k, OUTPUT_SIZE)), mass * np.asarray(model.mean_x, np.float64)
-    outputs[:, B] = model.b if settings.fit_intercept else 0.0
-    outputs[:, TARGETS] = mass * np.asarray(model.mean_y, np.float64)
-    square = _fold(v, outputs, s, 1.0)
-    return MeanLane(v, outputs, s, np.array([math.floor(model.t), mass, square, 1.0]))
-
-
-def weights_from_mean_lane(lane: MeanLane, settings: MeanSettings) -> MeanModel:
-    """Return the model of a lane. The lane is folded: ``w`` is its own V, and it may go on from there.
-
-    In mode `CENTRE` the intercept is ``mean_y - w^T mean_x``.
-    """
-    v, outputs, s, clock = lane
-    clock[SQUARE], clock[SCALE] = _fold(v, outputs, s, clock[SCALE]), 1.0
-    t, mass = float(clock[T]), float(clock[MASS])
-    share = 1.0 / mass if mass > 0 else 0.0
-    mean_y = share * outputs[:, TARGETS]
-    b = outputs[:, B].copy() if settings.mode == PROJECT else mean_y - share * outputs[:, PRODUCTS]
-    return MeanModel(v, b, share * s, mean_y, t, mass)

@@ -32,22 +32,19 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
-    is_csr,
-    prefetch_address,
     row_arrays,
     row_scores,
     row_span,
-    row_update,
     row_weight,
 )
-from distls.workers.losses.registry import Loss, add_slopes, code_of, target_slopes
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import add_slopes, code_of, row_update, target_slopes
 from distls.workers.stochastic.step_sizes import step_size
 
 __all__ = [
@@ -58,7 +55,6 @@ __all__ = [
     "SgdSettings",
     "T",
     "new_clock",
-    "prefetch_row",
     "scaled",
     "sgd_block",
     "sgd_settings",
@@ -93,7 +89,7 @@ class SgdSettings(NamedTuple):
     batch_size : int, the MCID paper's r >= 1
     fit_intercept : bool
     tail_from : float, the lane time m at which the averaging window starts; infinity for no averaging
-    loss : a member of `LOSSES`
+    loss : Loss
     """
 
     alpha: float
@@ -133,40 +129,6 @@ def new_clock() -> NDArray[np.float64]:
     clock = np.zeros(CLOCK_SIZE)
     clock[SIGMA] = 1.0
     return clock
-
-
-@intrinsic
-def _prefetch(_context, array, position):
-    """Fetch the cache line of element `position` of a 1-d or flattened C-ordered array."""
-
-    def build(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        prefetch_address(builder, builder.gep(data, [args[1]]))
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), build
-
-
-def prefetch_row(rows, i):
-    """Fetch row i, to be read soon: in a random order the processor cannot guess it (1.7 times at k = 4)."""
-
-
-@overload(prefetch_row)
-def _prefetch_row(rows, i):
-    def csr(rows, i):
-        # the processor's own prefetcher has caught on after some lines
-        start, stop = rows.indptr[i], min(rows.indptr[i + 1], rows.indptr[i] + 256)
-        for p in range(start, stop, 32):
-            _prefetch(rows.indices, p)
-        for p in range(start, stop, 16):
-            _prefetch(rows.data, p)
-
-    def dense(rows, i):
-        d = rows.values.shape[1]
-        for p in range(i * d, i * d + min(d, 256), 16):
-            _prefetch(rows.values, p)
-
-    return csr if is_csr(rows) else dense
 
 
 @helper

@@ -24,12 +24,12 @@ mean curvature over tau as in Equation 2. An intercept, which the paper has not,
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from distls.workers.compilation.jit import helper, kernel
+from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
     column_of,
@@ -42,24 +42,16 @@ from distls.workers.linear_algebra.score_kernels import (
     single_score,
     value_of,
 )
-from distls.workers.losses.registry import (
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import (
     SLOPES_IN_G,
-    BinaryHinge,
-    BinaryLog,
-    BinarySquaredHinge,
-    Loss,
-    OvrHinge,
-    OvrLog,
-    OvrSquaredHinge,
-    Softmax,
-    Squared,
     add_slopes,
     code_of,
+    row_curvature,
     target_slopes,
 )
-from distls.workers.stochastic.sgd_kernels import prefetch_row
 
-__all__ = ["METRICS", "ScheduledSettings", "scheduled_block", "scheduled_settings"]
+__all__ = ["METRICS", "SgdqnSettings", "sgdqn_block", "sgdqn_settings"]
 
 METRICS = {"none": 0, "paper": 1, "secant": 2, "gauss-newton": 3}
 _NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (
@@ -71,8 +63,8 @@ _MOST_CURVATURE = 99.0  # times alpha
 _ROWS_AHEAD = 8
 
 
-class ScheduledSettings(NamedTuple):
-    """What `scheduled_block` is told; build it with `scheduled_settings`.
+class SgdqnSettings(NamedTuple):
+    """What `sgdqn_block` is told; build it with `sgdqn_settings`.
 
     Attributes
     ----------
@@ -81,7 +73,7 @@ class ScheduledSettings(NamedTuple):
     skip : int, >= 1
     metric : int, a value of `METRICS`
     fit_intercept : bool
-    loss : a member of `LOSSES` or `BINARY_LOSSES` whose slopes are not a pair
+    loss : Loss whose gradient is not a pair, with a `row_curvature`
     """
 
     alpha: float
@@ -92,42 +84,13 @@ class ScheduledSettings(NamedTuple):
     loss: Loss
 
 
-def scheduled_settings(
+def sgdqn_settings(
     loss: Loss, alpha: float, t0: float, skip: int, *, metric: str = "none", fit_intercept: bool = False
-) -> ScheduledSettings:
+) -> SgdqnSettings:
     """Return settings of the one set of types that kernels are compiled for."""
     if not alpha > 0 or not t0 > 0 or skip < 1:
         raise ValueError(f"need alpha > 0, t0 > 0, skip >= 1: got {alpha}, {t0}, {skip}")
-    return ScheduledSettings(float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), loss)
-
-
-def _curvatures(loss: Loss, y: Any, g: Any, h: Any) -> None:
-    """Set h to the second derivatives of a loss in the scores, from its slopes g at class y."""
-    raise NotImplementedError
-
-
-@overload(_curvatures)
-def _curvatures_overload(loss, y, g, h):
-    def none(loss, y, g, h):
-        h[:] = 0
-
-    def one(loss, y, g, h):
-        h[:] = 1
-
-    def where_short(loss, y, g, h):
-        for c in range(len(g)):
-            h[c] = g.dtype.type(1.0 if g[c] != 0.0 else 0.0)
-
-    def logistic(loss, y, g, h):
-        for c in range(len(g)):
-            size = abs(g[c])  # 1 - p of the row's class, p of the others
-            h[c] = size * (g.dtype.type(1.0) - size)
-
-    kinds = {
-        OvrHinge: none, BinaryHinge: none, Squared: one, OvrSquaredHinge: where_short, BinarySquaredHinge: where_short,
-        OvrLog: logistic, BinaryLog: logistic, Softmax: logistic,
-    }  # fmt: skip
-    return kinds[loss.instance_class]
+    return SgdqnSettings(float(alpha), float(t0), int(skip), METRICS[metric], bool(fit_intercept), loss)
 
 
 @helper
@@ -262,7 +225,7 @@ def _slopes(indices, data, start, stop, w, b, y, i, settings, z, g):
 
 
 @kernel
-def scheduled_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loops count references at every row)
+def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loops count references at every row)
     rows, y, weight, order, w, b, diagonal, previous, clock, settings
 ):
     """Train on the rows `order` of one block, in that order.
@@ -278,7 +241,7 @@ def scheduled_block(  # noqa: C901, PLR0915  (one loop: calls that choose among 
     diagonal : as w: B of PAPER, C of SECANT and GAUSS_NEWTON; mutated; (0, k) of NONE
     previous : as w: the weights after the last dense part, of SECANT; mutated; (0, k) of others
     clock : float64 (1,), rows learned from; mutated
-    settings : ScheduledSettings
+    settings : SgdqnSettings
 
     Returns
     -------
@@ -323,7 +286,7 @@ def scheduled_block(  # noqa: C901, PLR0915  (one loop: calls that choose among 
             previous[:] = w
         if not flat:
             if metric == _GAUSS_NEWTON:
-                _curvatures(settings.loss, label, g, h)
+                row_curvature(settings.loss, g, h)
             if single:
                 slope, grow, floor = kind(-s) * g[0], kind(s) * h[0], kind(alpha * tau)
                 if metric == _NONE:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distls.storage.rows import CsrRows, n_rows_of
-from distls.workers.rounds.block_stream import DatasetRef, ReadStats, stream
+from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.synthetic.text_kernels import BYTES_PER_VALUE, format_rows
 
 __all__ = ["ExportJob", "export_block"]
@@ -35,7 +35,7 @@ class ExportJob:
 
 def export_block(job: ExportJob, shared: None, index: int) -> bytes:
     """Return partition `index` as text."""
-    ((_, part),) = stream(job.data, [index], ReadStats())
+    ((_, part),) = stream(job.data, [index])
     x = part.x
     assert isinstance(x, CsrRows)
     labels = np.array(job.labels, dtype=np.int64)[part.y]

@@ -1,26 +1,88 @@
-"""What an ingest of AnnData stores will do: pieces of rows, the column of labels, the names of features."""
+"""The AnnData format of the driver: pieces of rows, the column of labels, the names of features."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from distls.ingestion.formats.tables import ColumnFinder, label_of
-from distls.ingestion.like import Like
-from distls.ingestion.options import IngestOptions
+from distls.ingestion.request import source_plan
+from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format_options import LabelColumn
+from distls.ingestion.request.like import Like, description_of
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import BadInputError, MismatchError
-from distls.storage.sources.anndata_store import check_links, open_anndata
-from distls.workers.ingestion.formats.anndata import AnnDataItem
-from distls.workers.ingestion.formats.arrays import ArrayHeader
+from distls.storage.sources.anndata_store import check_links, is_store, open_anndata
+from distls.workers.ingestion.formats.anndata import ANNDATA_READER, AnnDataItem
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.batch import ReadOptions
+from distls.workers.ingestion.records.row_block import ArrayHeader
 
-__all__ = ["AnnDataHead", "anndata_head", "anndata_items", "check_same_names"]
+__all__ = ["AnnDataFormat", "AnnDataOptions"]
+
+_REFUSES = {
+    "zero_based": "zero_based is for svmlight text; columns of arrays have no numbers",
+    "multilabel": "multilabel is for svmlight text; an array of labels has one a row",
+    "labels": "labels is for npy, npz and idx sources; labels of AnnData are in a column of obs",
+}
 
 
 @dataclass(frozen=True)
-class AnnDataHead:
+class AnnDataOptions(LabelColumn):
+    """Options of AnnData stores.
+
+    Attributes
+    ----------
+    label_column, weight_column : str or int, optional
+        Columns of ``obs``: by name, by position from 0, from -1 backwards, or ``"last"``; the label has no default.
+    """
+
+
+class AnnDataFormat(Format[AnnDataOptions]):
+    """Stores of AnnData, ``.h5ad`` files and ``.zarr`` folders."""
+
+    name = "anndata"
+    options = AnnDataOptions
+    refuses = _REFUSES
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Tell whether it is an HDF5 file."""
+        return start.content.startswith(b"\x89HDF")
+
+    def takes_folder(self, path: Path) -> bool:
+        """Tell whether a folder has a zarr group."""
+        return is_store(path)
+
+    def plan(
+        self, files: Sequence[SourceFile], read: AnnDataOptions, options: IngestOptions, like: Like | None
+    ) -> SourcePlan:
+        """Open the stores, find their columns, and cut them into pieces of rows."""
+        heads = [_head(file, read, options.unlabelled, like) for file in files]
+        _check_same_names(files, heads, like)
+        items = _items(files, heads, source_plan.RANGE_BYTES)
+        head = heads[0]
+        return SourcePlan(
+            self.name,
+            ANNDATA_READER,
+            tuple(files),
+            items,
+            tuple(head.row_bytes * (item.stop - item.start) for item in items),
+            ReadOptions(**shared_options(options)),
+            tuple(one.header for one in heads),
+            labelled=bool(head.label),
+            weighted=bool(head.weight),
+            estimate=float(sum(one.header.n_rows * one.row_bytes for one in heads)),
+            description={"label": head.label, "weight": head.weight},
+            feature_names=head.names,
+            identity=[file_identity(file) for file in files],
+        )
+
+
+@dataclass(frozen=True)
+class _Head:
     """What is known of a store before its rows are read.
 
     Attributes
@@ -44,31 +106,20 @@ class AnnDataHead:
     step: int
 
 
-def anndata_head(file: SourceFile, options: IngestOptions, like: Like | None) -> AnnDataHead:
-    """Open a store and find its columns.
-
-    Raises
-    ------
-    BadInputError
-        It cannot be read, or no column of labels is named.
-    ParameterError
-        A column is named that does not exist.
-    """
-    recipe: dict[str, Any] = {} if like is None else like.meta.source.get("recipe", {})
+def _head(file: SourceFile, read: AnnDataOptions, unlabelled: bool, like: Like | None) -> _Head:
+    """Open a store and find its columns."""
     check_links(file.path)
     with open_anndata(file.path) as store:
         columns = store.columns()
         find = ColumnFinder(columns, file.path)
-        known = recipe.get("label") if options.label_column is None and not options.unlabelled else None
-        label = known if known in columns else label_of(options, find)
-        weight = "" if options.weight_column is None else find("weight_column", options.weight_column)
+        known = description_of(like).get("label") if read.label_column is None and not unlabelled else None
+        label = known if known in columns else label_of(read.label_column, unlabelled, find)
+        weight = "" if read.weight_column is None else find("weight_column", read.weight_column)
         header = ArrayHeader(*store.shape, store.sparse, bool(label))
-        return AnnDataHead(header, label, weight, store.feature_names(), store.row_bytes, store.chunk_rows)
+        return _Head(header, label, weight, store.feature_names(), store.row_bytes, store.chunk_rows)
 
 
-def anndata_items(
-    files: Sequence[SourceFile], heads: Sequence[AnnDataHead], range_bytes: int
-) -> tuple[AnnDataItem, ...]:
+def _items(files: Sequence[SourceFile], heads: Sequence[_Head], range_bytes: int) -> tuple[AnnDataItem, ...]:
     """Cut stores into pieces of about `range_bytes`."""
     items: list[AnnDataItem] = []
     for file, head in zip(files, heads, strict=True):
@@ -80,7 +131,7 @@ def anndata_items(
     return tuple(items)
 
 
-def check_same_names(files: Sequence[SourceFile], heads: Sequence[AnnDataHead], like: Like | None) -> None:
+def _check_same_names(files: Sequence[SourceFile], heads: Sequence[_Head], like: Like | None) -> None:
     """Refuse stores whose features are not those of the first, or of `like`.
 
     Raises

@@ -6,7 +6,6 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distls.ingestion.options import IngestOptions
 from distls.storage.errors import BadInputError, ParameterError
 from distls.workers.ingestion.formats.table_columns import is_number, is_word
 
@@ -83,7 +82,9 @@ def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
         return [[line] for line in lines]
 
 
-def read_head(start: bytes, path: str, options: IngestOptions, known: Sequence[str] = ()) -> Head:
+def read_head(
+    start: bytes, path: str, separator: str | None, header: str | bool | None, known: Sequence[str] = ()
+) -> Head:
     """Look at the start of a file.
 
     Parameters
@@ -91,6 +92,8 @@ def read_head(start: bytes, path: str, options: IngestOptions, known: Sequence[s
     start : bytes
     path : str
         For errors.
+    separator, header : str or None
+        As `CsvOptions` has them.
     known : sequence of str
         Names of columns that the file should have; with all of them, a first line is a header.
 
@@ -106,16 +109,16 @@ def read_head(start: bytes, path: str, options: IngestOptions, known: Sequence[s
         raise BadInputError(f"{path}: not UTF-8 text; convert it first")
     if not lines:
         raise BadInputError(f"{path}: no rows")
-    separator = _separator(lines, path, options)
+    separator = _separator(lines, path, separator)
     rows = _split(lines, separator)
-    headed, certain = _is_headed(rows, options, known)
+    headed, certain = _is_headed(rows, header, known)
     columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
     return Head(separator, headed, certain, columns, rows[1:] if headed else rows)
 
 
-def _separator(lines: Sequence[str], path: str, options: IngestOptions) -> str:
-    if options.separator is not None:
-        return checked_separator(options.separator)
+def _separator(lines: Sequence[str], path: str, given: str | None) -> str:
+    if given is not None:
+        return checked_separator(given)
     widths = {separator: [len(row) for row in _split(lines, separator)] for separator in _SEPARATORS}
     possible = [separator for separator in _SEPARATORS if widths[separator][0] > 1]
     if not possible:
@@ -144,10 +147,10 @@ def checked_separator(text: str) -> str:
     return separator
 
 
-def _is_headed(rows: list[list[str]], options: IngestOptions, known: Sequence[str]) -> tuple[bool, bool]:
+def _is_headed(rows: list[list[str]], header: str | bool | None, known: Sequence[str]) -> tuple[bool, bool]:
     """Return whether the first line names columns, and whether that is certain."""
-    if options.header is not None:
-        return options.header == "yes", True
+    if header is not None:
+        return header == "yes", True
     first, others = rows[0], rows[1:]
     if known and set(known) <= set(first):
         return True, True

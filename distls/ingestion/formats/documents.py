@@ -1,89 +1,157 @@
-"""What an ingest of raw text will do: the hashing recipe, and which fields hold document, label and weight."""
+"""The format of raw text of the driver: how it is hashed, and which fields hold document, label and weight."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from distls.ingestion.like import Like
-from distls.ingestion.options import IngestOptions
+from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format_options import LabelColumn, OptionInfo, option
+from distls.ingestion.request.like import Like, description_of
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_plan
+from distls.ingestion.request.source_start import start_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.workers.ingestion.formats.documents import MAX_COLUMNS, DocumentOptions, Hashing
+from distls.workers.ingestion.formats.documents import (
+    DOCUMENT_READER,
+    MAX_COLUMNS,
+    DocumentReadOptions,
+    Hashing,
+)
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.row_block import ArrayHeader
 
-__all__ = ["document_options", "document_recipe", "is_hashed_text", "looks_like_json_lines"]
+__all__ = ["DocumentFormat", "DocumentOptions"]
 
+_JSON_NAMES = (".jsonl", ".ndjson")
 # Names of fields to look for, in this order.
 _TEXT_NAMES = ("text", "document", "sentence", "content", "body")
 _LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HASHING = ("ngrams", "analyzer", "lowercase", "alternate_sign", "binary")
 _COLUMNS = ("text_column", "label_column", "weight_column")
+_REFUSES = {
+    "labels": "labels is for array sources; raw text has its own",
+    "zero_based": "zero_based is for svmlight text; the columns of hashed text have no numbers",
+}
 
 
-def looks_like_json_lines(start: bytes) -> bool:
+def _ngram_range(given: str | int | Sequence[int]) -> tuple[int, int]:
+    """Turn ``"1,2"``, ``(1, 2)`` or ``2`` (as ``(2, 2)``) into shortest and longest."""
+    parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
+    try:
+        shortest, longest = int(parts[0]), int(parts[-1])
+    except (IndexError, TypeError, ValueError):
+        shortest = longest = 0
+    if not 1 <= shortest <= longest or len(parts) > 2:
+        raise ParameterError(f"ngrams are the shortest and the longest, as in 1,2; {given!r} was given")
+    return shortest, longest
+
+
+@dataclass(frozen=True)
+class DocumentOptions(LabelColumn):
+    """Options of raw text, which is hashed as scikit-learn's HashingVectorizer does it, without a norm.
+
+    Attributes
+    ----------
+    text_column, label_column, weight_column : str, optional
+        Fields of JSON lines. By default the document is the first of ``text``, ``document``, ``sentence``,
+        ``content``, ``body`` that the first record has, its label the first of ``label``, ``class``, ``category``,
+        ``intent``, ``target``, ``y``; there is no weight.
+    ngrams : (int, int) or str, optional
+        Runs of so many words or characters at least and at most. Default: (1, 1).
+    analyzer : {"word", "char", "char_wb"}, optional
+        What is counted. Default: "word".
+    lowercase : bool, optional
+        Default: true.
+    alternate_sign : bool, optional
+        Let half of the columns count downwards. Default: false, as log1p and idf want counts.
+    binary : bool, optional
+        Ones instead of counts. Default: false.
+    """
+
+    text_column: str | None = option(None, OptionInfo("Of JSON lines; default text, document, ...", "FIELD"))
+    ngrams: str | Sequence[int] | None = option(
+        None,
+        OptionInfo("Raw text: runs of words or characters; default 1,1.", "MIN,MAX", parse=_ngram_range),
+    )
+    analyzer: str | None = option(
+        None, OptionInfo("Raw text; default word.", choices=("word", "char", "char_wb"))
+    )
+    lowercase: bool | None = option(
+        None, OptionInfo("Raw text; default yes.", flag="--lowercase/--no-lowercase")
+    )
+    alternate_sign: bool | None = option(
+        None, OptionInfo("Half of the columns count downwards.", flag="--alternate-sign")
+    )
+    binary: bool | None = option(None, OptionInfo("Raw text: ones instead of counts.", flag="--binary"))
+
+
+class DocumentFormat(Format[DocumentOptions]):
+    """One document a line: ``LABEL<TAB>DOCUMENT``, a document alone, or a JSON object."""
+
+    name = "text"
+    options = DocumentOptions
+    # data like hashed text are that, whatever they look like
+    rank = 0
+    refuses = _REFUSES
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Tell whether it is to be like hashed text, or is JSON by its name or its first character."""
+        hashed = start.like is not None and _is_hashed_text(start.like)
+        return hashed or start.name.endswith(_JSON_NAMES) or _looks_like_json_lines(start.content)
+
+    def plan(
+        self, files: Sequence[SourceFile], read: DocumentOptions, options: IngestOptions, like: Like | None
+    ) -> SourcePlan:
+        """Decide how documents are read and hashed, which must be the hashing of `like`."""
+        path = files[0].path
+        if like is not None and not _is_hashed_text(like):
+            kind = like.meta.source.get("format", "other")
+            raise MismatchError(f"{path} is raw text, but {like.path} has features of {kind} sources")
+        known = description_of(like)
+        columns = _columns(start_of(files[0]), path, read, options.unlabelled, known)
+        hashing = _hashing(read, options.n_features, known, like)
+        reading = DocumentReadOptions(hashing=hashing, **columns, **shared_options(options))
+        return text_plan(
+            self.name,
+            DOCUMENT_READER,
+            files,
+            reading,
+            headers=(ArrayHeader(-1, hashing.n_features, sparse=True),),
+            weighted=bool(reading.weight_column),
+            description={**asdict(hashing), "ngrams": list(hashing.ngrams), **columns},
+        )
+
+
+def _looks_like_json_lines(start: bytes) -> bool:
     """Tell whether text begins with a JSON object."""
     return start.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
 
 
-def document_options(
-    start: bytes, path: str, options: IngestOptions, like: Like | None, common: Mapping[str, Any]
-) -> DocumentOptions:
-    """Decide how documents are read and hashed.
-
-    Parameters
-    ----------
-    start : bytes
-        Of the first file.
-    path : str
-        Its name, for errors.
-    common : mapping
-        Fields of TextOptions.
-
-    Raises
-    ------
-    BadInputError
-        The first record has no field that looks like a document or a label.
-    ParameterError
-        An option is for another kind of text.
-    MismatchError
-        The hashing is not that of `like`.
-    """
-    recipe: dict[str, Any] = {}
-    if like is not None:
-        if not is_hashed_text(like):
-            kind = like.meta.source.get("format", "other")
-            raise MismatchError(f"{path} is raw text, but {like.path} has features of {kind} sources")
-        recipe = like.meta.source["recipe"]
-    columns = _columns(start, path, options, recipe)
-    return DocumentOptions(hashing=_hashing(options, recipe, like), **columns, **common)
-
-
-def is_hashed_text(like: Like) -> bool:
+def _is_hashed_text(like: Like) -> bool:
     """Tell whether the columns of `like` are hashes of raw text."""
     return like.meta.source.get("format") == "text"
 
 
-def document_recipe(read: DocumentOptions) -> dict[str, Any]:
-    """Return what a later ``like`` takes over."""
-    columns = {name: getattr(read, name) for name in _COLUMNS}
-    return {**asdict(read.hashing), "ngrams": list(read.hashing.ngrams), **columns}
-
-
-def _hashing(options: IngestOptions, recipe: Mapping[str, Any], like: Like | None) -> Hashing:
+def _hashing(
+    read: DocumentOptions, n_features: int | None, description: Mapping[str, Any], like: Like | None
+) -> Hashing:
     """Return the hashing that was asked for, which must be that of `like`."""
-    given = {name: getattr(options, name) for name in _HASHING if getattr(options, name) is not None}
-    if options.n_features is not None:
-        given["n_features"] = options.n_features
+    given: dict[str, Any] = {name: value for name, value in read.given().items() if name in _HASHING}
+    if n_features is not None:
+        given["n_features"] = n_features
     if like is None:
         hashing = Hashing(**given)
     else:
-        known = {name: recipe[name] for name in (*_HASHING, "n_features")}
-        hashing = Hashing(**{**known, "ngrams": tuple(known["ngrams"])})
+        known = {name: description[name] for name in (*_HASHING, "n_features")}
+        known["ngrams"] = tuple(known["ngrams"])
+        hashing = Hashing(**known)
         for name, value in given.items():
-            if value != getattr(hashing, name):
-                raise MismatchError(f"{name}={value}, but {like.path} has {name}={getattr(hashing, name)}")
+            if value != known[name]:
+                raise MismatchError(f"{name}={value}, but {like.path} has {name}={known[name]}")
     if hashing.n_features > MAX_COLUMNS:
         raise ParameterError(
             f"n_features={hashing.n_features}: text is hashed into {MAX_COLUMNS} columns at most"
@@ -91,10 +159,12 @@ def _hashing(options: IngestOptions, recipe: Mapping[str, Any], like: Like | Non
     return hashing
 
 
-def _columns(start: bytes, path: str, options: IngestOptions, recipe: Mapping[str, Any]) -> dict[str, Any]:
+def _columns(
+    start: bytes, path: str, read: DocumentOptions, unlabelled: bool, description: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the names of the fields, all empty for plain text."""
-    asked = {name: getattr(options, name) for name in _COLUMNS}
-    if not looks_like_json_lines(start):
+    asked = {name: read.given().get(name) for name in _COLUMNS}
+    if not _looks_like_json_lines(start):
         given = next((name for name, value in asked.items() if value is not None), None)
         if given:
             raise ParameterError(
@@ -102,8 +172,8 @@ def _columns(start: bytes, path: str, options: IngestOptions, recipe: Mapping[st
             )
         return dict.fromkeys(_COLUMNS, "")
     record = _first_record(start)
-    names = {name: value or _known(record, recipe.get(name, "")) for name, value in asked.items()}
-    if options.unlabelled:
+    names = {name: value or _known(record, description.get(name, "")) for name, value in asked.items()}
+    if unlabelled:
         names["label_column"] = ""
     else:
         names["label_column"] = names["label_column"] or _found(record, path, "label", _LABEL_NAMES)

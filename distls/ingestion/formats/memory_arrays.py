@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.ingestion import plan as source_plans
-from distls.ingestion.options import IngestOptions
-from distls.ingestion.plan import SourcePlan, refuse_foreign_options, refuse_text_options, text_options
-from distls.storage.errors import BadInputError, ParameterError
-from distls.workers.ingestion.formats.arrays import ArrayHeader, ComputedItem, MemoryItem
-from distls.workers.ingestion.formats.svmlight import TextOptions
+from distls.ingestion.request import source_plan
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan, shared_options
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.memory_arrays import (
+    COMPUTED_READER,
+    MEMORY_READER,
+    ComputedItem,
+    MemoryItem,
+)
+from distls.workers.ingestion.records.batch import ReadOptions
+from distls.workers.ingestion.records.row_block import ArrayHeader
 
 if TYPE_CHECKING:
     from distls.ingestion.formats.dask_arrays import RowChunks
@@ -32,10 +38,6 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
     BadInputError
         Shapes do not match, or the arrays do not hold real numbers.
     """
-    refuse_text_options(options)
-    refuse_foreign_options(options, "arrays in memory")
-    if options.format != "auto" or options.labels is not None:
-        raise ParameterError("format and labels are for files; arrays in memory were given")
     if hasattr(x, "__dask_graph__"):
         return _plan_chunks(x, y, sample_weight, options)
     from scipy.sparse import csr_array, issparse  # slow to import, and files do not need it
@@ -54,14 +56,16 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
     n_bytes = (12 * x.nnz if sparse else 4 * x.size) + 8 * x.shape[0]
     return SourcePlan(
         "memory",
+        MEMORY_READER,
         (),
         tuple(MemoryItem(n, x, y, weight, start, stop) for n, (start, stop) in enumerate(ranges)),
         tuple((stop - start) * max(n_bytes // max(x.shape[0], 1), 1) for start, stop in ranges),
+        ReadOptions(**shared_options(options)),
         (ArrayHeader(x.shape[0], x.shape[1], sparse),),
         labelled=y is not None,
         weighted=weight is not None,
         estimate=float(n_bytes),
-        text=TextOptions(**text_options(options)),
+        in_process=True,
         identity=[_memory_identity(x, y, weight)],
     )
 
@@ -88,14 +92,16 @@ def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> 
     estimate = min(sum(rows or [2**31]) * row_bytes, len(chunks) * _CHUNK_BYTES)
     return SourcePlan(
         "memory",
+        COMPUTED_READER,
         (),
         items,
         tuple(rows or [1] * len(chunks)),
+        ReadOptions(**shared_options(options)),
         (ArrayHeader(-1, chunks.n_features, chunks.sparse),),
         labelled=y is not None,
         weighted=sample_weight is not None,
         estimate=float(estimate),
-        text=TextOptions(**text_options(options)),
+        in_process=True,
         identity=[{"path": "dask arrays", "chunks": len(chunks), "names": chunks.names}],
     )
 
@@ -141,7 +147,7 @@ def _are_words(values: NDArray[Any]) -> bool:
 
 def _memory_step(x: Any, sparse: bool) -> int:
     row_bytes = 8 * x.nnz // max(x.shape[0], 1) if sparse else 4 * x.shape[1]
-    return max(1, source_plans.RANGE_BYTES // max(row_bytes, 16))
+    return max(1, source_plan.RANGE_BYTES // max(row_bytes, 16))
 
 
 def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:

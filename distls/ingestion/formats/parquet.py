@@ -1,20 +1,35 @@
-"""What an ingest of parquet files will do: their columns by type, and which pair of lists is sparse rows."""
+"""The parquet format of the driver: columns by type, and which pair of lists is sparse rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from distls.ingestion.formats.tables import Columns, choose_columns, like_columns, refuse_for_tables
-from distls.ingestion.like import Like
-from distls.ingestion.options import IngestOptions
+from distls.ingestion.formats.tables import (
+    TABLE_REFUSES,
+    Columns,
+    choose_columns,
+    declared_columns,
+    like_columns,
+    table_facts,
+)
+from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, option
+from distls.ingestion.request.like import Like
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity, shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.workers.ingestion.formats.parquet import ParquetHead, ParquetItem
+from distls.workers.ingestion.formats.parquet import (
+    PARQUET_READER,
+    ParquetHead,
+    ParquetItem,
+    read_parquet_head,
+)
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.survey_task import survey_row_group
 
-__all__ = ["parquet_items", "parquet_options"]
+__all__ = ["ParquetFormat", "ParquetOptions"]
 
 # Names of a pair of list columns, indices and values, when none is given.
 _PAIR = ("indices", "values")
@@ -22,28 +37,77 @@ _PAIR = ("indices", "values")
 _PANDAS_INDEX = "__index_level_"
 
 
-def parquet_options(
+def _name_pair(given: str | Sequence[str | int]) -> tuple[str, str]:
+    names = column_list(given)
+    if len(names) != 2 or not all(isinstance(name, str) for name in names):
+        raise ParameterError(f"list_columns are two names, of indices and of values, not {given!r}")
+    return str(names[0]), str(names[1])
+
+
+@dataclass(frozen=True)
+class ParquetOptions(TableColumns):
+    """Options of parquet files.
+
+    Attributes
+    ----------
+    label_column, weight_column, ignore_columns, categorical, na
+        As `CsvOptions` has them.
+    list_columns : (str, str), optional
+        Columns with lists of indices and values: sparse rows. Default: ``indices`` and ``values``.
+    """
+
+    list_columns: Sequence[str] | None = option(
+        None,
+        OptionInfo("parquet: sparse rows; default indices,values.", "INDICES,VALUES", parse=_name_pair),
+    )
+
+
+class ParquetFormat(Format[ParquetOptions]):
+    """Tables with typed columns, read by row groups."""
+
+    name = "parquet"
+    options = ParquetOptions
+    refuses = TABLE_REFUSES
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Tell whether it starts as such files do."""
+        return start.content.startswith(b"PAR1")
+
+    def plan(
+        self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None
+    ) -> SourcePlan:
+        """Decide what the columns are, by their types and the first row; an item is a row group."""
+        heads = [read_parquet_head(file) for file in files]
+        reading = _reading(files, heads, read, options, like)
+        items = _items(files, heads)
+        survey = None
+        if like is None and any(f.categories == () or f.indices for f in reading.features):
+            declared = declared_columns(reading, read)
+            survey = ColumnSurvey(reading, declared, typed=True, task=survey_row_group, facts=table_facts)
+        return SourcePlan(
+            self.name,
+            PARQUET_READER,
+            tuple(files),
+            items,
+            tuple(item.n_bytes for item in items),
+            reading,
+            labelled=bool(reading.label),
+            weighted=bool(reading.weight),
+            estimate=sum(item.n_bytes for item in items) * 2.0,
+            survey=survey,
+            identity=[file_identity(file) for file in files],
+            **table_facts(reading),
+        )
+
+
+def _reading(
     files: Sequence[SourceFile],
     heads: Sequence[ParquetHead],
+    read: ParquetOptions,
     options: IngestOptions,
     like: Like | None,
-    common: Mapping[str, Any],
 ) -> TableOptions:
-    """Decide what the columns of parquet files are.
-
-    Parameters
-    ----------
-    common : mapping
-        Fields of TextOptions.
-
-    Raises
-    ------
-    BadInputError
-        The files have other columns than the first, or one that can be no feature.
-    ParameterError, MismatchError
-        As `choose_columns` and `like_columns`; or there is no such pair of lists.
-    """
-    refuse_for_tables(options)
+    """Decide what the columns are."""
     path, kinds = files[0].path, heads[0].kinds
     for file, other in zip(files[1:], heads[1:], strict=True):
         if list(other.kinds.items()) != list(kinds.items()):
@@ -53,10 +117,10 @@ def parquet_options(
     names = [name for name in kinds if not name.startswith(_PANDAS_INDEX)]
     if like is None:
         words = [name for name in names if kinds[name] == "text"]
-        columns = choose_columns(names, words, path, options)
-        columns = replace(columns, features=_features(columns, heads[0], path, options))
+        columns = choose_columns(names, words, path, read, options.unlabelled)
+        columns = replace(columns, features=_features(columns, heads[0], path, read, options))
     else:
-        columns = _renamed(like_columns(names, True, path, options, like), names)
+        columns = _renamed(like_columns(names, True, path, read, options.unlabelled, like), names)
         _check_like(columns, kinds, path, like)
     _check_other(columns, kinds, path)
     return TableOptions(
@@ -65,11 +129,11 @@ def parquet_options(
         weight=columns.weight,
         features=columns.features,
         na=columns.na,
-        **common,
+        **shared_options(options),
     )
 
 
-def parquet_items(files: Sequence[SourceFile], heads: Sequence[ParquetHead]) -> tuple[ParquetItem, ...]:
+def _items(files: Sequence[SourceFile], heads: Sequence[ParquetHead]) -> tuple[ParquetItem, ...]:
     """Return one item a row group with rows."""
     items: list[ParquetItem] = []
     for file, head in zip(files, heads, strict=True):
@@ -93,9 +157,11 @@ def _renamed(columns: Columns, names: Sequence[str]) -> Columns:
     )
 
 
-def _features(columns: Columns, head: ParquetHead, path: str, options: IngestOptions) -> tuple[Feature, ...]:
+def _features(
+    columns: Columns, head: ParquetHead, path: str, read: ParquetOptions, options: IngestOptions
+) -> tuple[Feature, ...]:
     """Return the features, lists among them; the width of sparse rows is left to the survey."""
-    indices, values = _pair(columns, head.kinds, path, options)
+    indices, values = _pair(columns, head.kinds, path, read.list_columns)
     features = []
     for feature in columns.features:
         if feature.name == values:
@@ -110,13 +176,15 @@ def _features(columns: Columns, head: ParquetHead, path: str, options: IngestOpt
     return tuple(features)
 
 
-def _pair(columns: Columns, kinds: Mapping[str, str], path: str, options: IngestOptions) -> tuple[str, str]:
+def _pair(
+    columns: Columns, kinds: Mapping[str, str], path: str, given: Sequence[str] | None
+) -> tuple[str, str]:
     """Return the columns of indices and values of sparse rows, empty when there are none."""
     lists = [feature.name for feature in columns.features if kinds[feature.name] == "list"]
-    pair = options.list_columns or _PAIR
+    pair = given or _PAIR
     if set(pair) <= set(lists):
         return pair[0], pair[1]
-    if options.list_columns is not None:
+    if given is not None:
         missing = next(name for name in pair if name not in lists)
         raise ParameterError(f'list_columns: {path} has no column "{missing}" of lists of numbers')
     return "", ""

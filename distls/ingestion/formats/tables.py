@@ -6,15 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distls.ingestion.formats.csv_header import read_head
-from distls.ingestion.like import Like
-from distls.ingestion.options import IngestOptions
+from distls.ingestion.request.format_options import TableColumns
+from distls.ingestion.request.like import Like, description_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.workers.ingestion.formats.arrays import ArrayHeader
-from distls.workers.ingestion.formats.csv import DelimitedOptions
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, feature_names, first_columns
+from distls.workers.ingestion.records.row_block import ArrayHeader
 
 __all__ = [
+    "TABLE_REFUSES",
     "ColumnFinder",
     "Columns",
     "choose_columns",
@@ -22,13 +21,15 @@ __all__ = [
     "is_table",
     "label_of",
     "like_columns",
-    "refuse_for_tables",
     "table_facts",
-    "table_options",
-    "table_recipe",
 ]
 
 _SHOWN = 20
+# Options that say nothing about a table.
+TABLE_REFUSES = {
+    name: f"{name} is not for tables: the label is a column of theirs, the features are the others"
+    for name in ("zero_based", "labels", "multilabel")
+}
 
 
 @dataclass(frozen=True)
@@ -54,94 +55,27 @@ class Columns:
     na: str
 
 
-def table_options(
-    starts: Sequence[tuple[bytes, str]], options: IngestOptions, like: Like | None, common: Mapping[str, Any]
-) -> tuple[DelimitedOptions, tuple[str, ...]]:
-    """Decide how separated text is read, and what the user should know of that.
-
-    Parameters
-    ----------
-    starts : sequence of (bytes, str)
-        Of each file, and its path.
-    common : mapping
-        Fields of TextOptions.
-
-    Raises
-    ------
-    BadInputError
-        The files are no tables, or different ones.
-    ParameterError, MismatchError
-        As `choose_columns` and `like_columns`.
-    """
-    refuse_for_tables(options)
-    if options.n_features is not None:
-        raise ParameterError("n_features is not for tables of text, whose columns are the features")
-    if like is not None and any("width" in feature for feature in _features_of(like)):
-        raise MismatchError(f"{starts[0][1]} is a table of text, but {like.path} has columns of lists")
-    known = [feature["name"] for feature in _features_of(like)]
-    heads = [read_head(start, path, options, known) for start, path in starts]
-    path, head = starts[0][1], heads[0]
-    for (_, other), its in zip(starts[1:], heads[1:], strict=True):
-        if (its.headed, its.columns) != (head.headed, head.columns):
-            raise BadInputError(
-                f"{other}: its first line is not like that of {path}; one of them may be a header"
-            )
-    if like is None:
-        columns = choose_columns(head.columns, head.words, path, options)
-    else:
-        columns = like_columns(head.columns, head.headed, path, options, like)
-    read = DelimitedOptions(
-        separator=head.separator,
-        headed=head.headed,
-        columns=columns.names,
-        label=columns.label,
-        weight=columns.weight,
-        # labels of classes are looked at as text, as those of any other text are
-        label_words=like is not None and like.meta.target != "continuous",
-        features=columns.features,
-        na=columns.na,
-        **common,
-    )
-    taken = "names of columns" if head.headed else "a row"
-    notice = f"the first line of {path} is taken for {taken}; --header {'no' if head.headed else 'yes'} if it is not"
-    return read, () if head.certain else (notice,)
-
-
 def table_facts(read: TableOptions) -> dict[str, Any]:
     """Return the fields of a `SourcePlan` that follow from the columns of a table."""
     return {
         "headers": (ArrayHeader(-1, first_columns(read.features)[-1], sparse=not read.dense),),
-        "recipe": table_recipe(Columns(read.columns, read.label, read.weight, read.features, read.na)),
+        "description": {
+            "columns": list(read.columns),
+            "label": read.label,
+            "weight": read.weight,
+            "na": read.na,
+            "features": [feature.to_json() for feature in read.features],
+        },
         "feature_names": feature_names(read.features),
     }
-
-
-def refuse_for_tables(options: IngestOptions) -> None:
-    """Refuse options that say nothing about a table.
-
-    Raises
-    ------
-    ParameterError
-    """
-    given = {
-        "zero_based": options.zero_based != "auto",
-        "labels": options.labels is not None,
-        "multilabel": options.multilabel,
-    }
-    for name in (name for name, was_given in given.items() if was_given):
-        raise ParameterError(
-            f"{name} is not for tables: the label is a column of theirs, the features are the others"
-        )
-
-
-def _features_of(like: Like | None) -> list[dict[str, Any]]:
-    return list(like.meta.source["recipe"]["features"]) if like is not None and is_table(like) else []
 
 
 # -- from the options ------------------------------------------------------------------------------------
 
 
-def choose_columns(names: Sequence[str], words: Iterable[str], path: str, options: IngestOptions) -> Columns:
+def choose_columns(
+    names: Sequence[str], words: Iterable[str], path: str, options: TableColumns, unlabelled: bool
+) -> Columns:
     """Decide from the options what each column is.
 
     Parameters
@@ -157,7 +91,7 @@ def choose_columns(names: Sequence[str], words: Iterable[str], path: str, option
         No label column is named.
     """
     find = ColumnFinder(names, path)
-    label = label_of(options, find)
+    label = label_of(options.label_column, unlabelled, find)
     weight = "" if options.weight_column is None else find("weight_column", options.weight_column)
     ignored = [find("ignore_columns", name) for name in options.ignore_columns]
     declared = [find("categorical", name) for name in options.categorical]
@@ -171,10 +105,10 @@ def choose_columns(names: Sequence[str], words: Iterable[str], path: str, option
         raise ParameterError(f"{path}: no column is left for features")
     collected = {*words, *declared}
     features = tuple(Feature(name, () if name in collected else None) for name in others)
-    return Columns(tuple(names), label, weight, features, options.na or "")
+    return Columns(tuple(names), label, weight, features, str(options.na or ""))
 
 
-def declared_columns(read: TableOptions, options: IngestOptions) -> tuple[str, ...]:
+def declared_columns(read: TableOptions, options: TableColumns) -> tuple[str, ...]:
     """Return the columns that are categories whatever is in them."""
     find = ColumnFinder(read.columns, "")
     return tuple(find("categorical", name) for name in options.categorical)
@@ -220,7 +154,7 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _SHOWN else f"{shown}, ... ({len(names)} columns)"
 
 
-def label_of(options: IngestOptions, find: ColumnFinder) -> str:
+def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinder) -> str:
     """Return the column of labels, empty for unlabelled rows.
 
     Raises
@@ -230,16 +164,16 @@ def label_of(options: IngestOptions, find: ColumnFinder) -> str:
     ParameterError
         It does not exist, or rows are said to have no labels.
     """
-    if options.unlabelled:
-        if options.label_column is not None:
+    if unlabelled:
+        if label_column is not None:
             raise ParameterError("unlabelled and label_column exclude each other; see ignore_columns")
         return ""
-    if options.label_column is None:
+    if label_column is None:
         raise BadInputError(
             f"{find.path}: name the column of labels with --label-column, or give --unlabelled; "
             f"there are {listed(find.names)}"
         )
-    return find("label_column", options.label_column)
+    return find("label_column", label_column)
 
 
 def _check_purposes(purposes: Mapping[str, Sequence[str]]) -> None:
@@ -255,22 +189,11 @@ def _check_purposes(purposes: Mapping[str, Sequence[str]]) -> None:
 
 def is_table(like: Like) -> bool:
     """Tell whether the features of `like` are columns of a table."""
-    return "features" in like.meta.source.get("recipe", {})
-
-
-def table_recipe(columns: Columns) -> dict[str, Any]:
-    """Return what a later ``like`` takes over."""
-    return {
-        "columns": list(columns.names),
-        "label": columns.label,
-        "weight": columns.weight,
-        "na": columns.na,
-        "features": [feature.to_json() for feature in columns.features],
-    }
+    return "features" in description_of(like)
 
 
 def like_columns(
-    names: Sequence[str], headed: bool, path: str, options: IngestOptions, like: Like
+    names: Sequence[str], headed: bool, path: str, options: TableColumns, unlabelled: bool, like: Like
 ) -> Columns:
     """Take the columns of `like`, by their names, or by their places where one of the two has none.
 
@@ -282,47 +205,42 @@ def like_columns(
     if not is_table(like):
         kind = like.meta.source.get("format", "other")
         raise MismatchError(f"{path} is a table, but {like.path} has features of {kind} sources")
-    recipe = like.meta.source["recipe"]
+    known = description_of(like)
     if options.categorical:
         raise ParameterError("like takes the categories of a data set; categorical is for new ones")
-    if options.na not in (None, recipe["na"] or options.na):
-        raise MismatchError(f"na={options.na}, but {like.path} has na={recipe['na']}")
-    names = _known_names(names, headed, path, options, like)
+    if options.na not in (None, known["na"] or options.na):
+        raise MismatchError(f"na={options.na}, but {like.path} has na={known['na']}")
+    names = _known_names(names, headed, path, unlabelled, like)
     find = ColumnFinder(names, path)
-    features = tuple(Feature.from_json(value) for value in recipe["features"])
-    label = _like_label(options, find, recipe)
-    weight = options.weight_column if options.weight_column is not None else recipe["weight"]
+    features = tuple(Feature.from_json(value) for value in known["features"])
+    same = options.label_column is None and not unlabelled and known["label"] in names
+    label = known["label"] if same else label_of(options.label_column, unlabelled, find)
+    weight = options.weight_column if options.weight_column is not None else known["weight"]
     weight = find("weight_column", weight) if weight in names or options.weight_column is not None else ""
     ignored = {find("ignore_columns", name) for name in options.ignore_columns}
     needed = {name for feature in features for name in (feature.name, feature.indices) if name}
     for name in needed - {*names} or needed & ignored:
         raise MismatchError(f'{path}: no column "{name}", which is a feature of {like.path}')
-    known = {*needed, *ignored, label, weight, *recipe["columns"]}
-    extra = [name for name in names if name not in known]
+    taken = {*needed, *ignored, label, weight, *known["columns"]}
+    extra = [name for name in names if name not in taken]
     if extra:
         raise MismatchError(
             f'{path}: column "{extra[0]}" is none of {like.path}; --ignore-columns leaves it out'
         )
-    return Columns(tuple(names), label, weight, features, options.na or recipe["na"])
+    return Columns(tuple(names), label, weight, features, str(options.na or known["na"]))
 
 
 def _known_names(
-    names: Sequence[str], headed: bool, path: str, options: IngestOptions, like: Like
+    names: Sequence[str], headed: bool, path: str, unlabelled: bool, like: Like
 ) -> Sequence[str]:
     """Return the names of columns that have none in one of the two."""
-    recipe = like.meta.source["recipe"]
-    known, label = recipe["columns"], recipe["label"]
+    description = description_of(like)
+    known, label = description["columns"], description["label"]
     numbered = known == [str(c) for c in range(len(known))]
     if headed and not numbered:
         return names
     if len(names) == len(known):
         return list(known)
-    if options.unlabelled and label and len(names) == len(known) - 1:
+    if unlabelled and label and len(names) == len(known) - 1:
         return [name for name in known if name != label]
     raise MismatchError(f"{path}: {len(names)} columns, but {like.path} was made from {len(known)}")
-
-
-def _like_label(options: IngestOptions, find: ColumnFinder, recipe: Mapping[str, Any]) -> str:
-    if options.label_column is None and not options.unlabelled and recipe["label"] in find.names:
-        return str(recipe["label"])
-    return label_of(options, find)

@@ -1,67 +1,98 @@
-"""What an ingest of Vowpal Wabbit text will do: take names as column numbers or hash them, and to how many columns."""
+"""The Vowpal Wabbit format of the driver: names are column numbers or are hashed, and to how many columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from distls.ingestion.like import Like
-from distls.ingestion.options import IngestOptions
+from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format_options import FormatOptions, OptionInfo, option
+from distls.ingestion.request.like import Like, description_of
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_plan
+from distls.ingestion.request.source_start import start_of, whole_lines
 from distls.storage.errors import MismatchError, ParameterError
-from distls.workers.ingestion.formats.vw import VwOptions, only_namespace
+from distls.workers.ingestion.formats.vw import VW_READER, VwReadOptions, only_namespace
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.row_block import ArrayHeader
 
-__all__ = ["looks_like_vw", "vw_notice", "vw_options", "vw_recipe"]
+__all__ = ["VwFormat", "VwOptions"]
 
 # Vowpal Wabbit's own default
 _DEFAULT_BITS = 18
+_REFUSES = {
+    "labels": "labels is for array sources; Vowpal Wabbit text has its own",
+    "zero_based": "zero_based is for svmlight text; columns of Vowpal Wabbit text count from 0",
+}
 
 
-def looks_like_vw(start: bytes) -> bool:
-    """Tell whether the first line with content has a bar."""
-    return b"|" in next(filter(None, map(bytes.strip, start.split(b"\n"))), b"")
+@dataclass(frozen=True)
+class VwOptions(FormatOptions):
+    """Options of Vowpal Wabbit text.
 
-
-def vw_options(
-    start: bytes, path: str, options: IngestOptions, like: Like | None, common: Mapping[str, Any]
-) -> VwOptions:
-    """Decide how names become columns, from the options, from `like`, or else from the start of the first file.
-
-    Parameters
+    Attributes
     ----------
-    start : bytes
-        Of the first file.
-    path : str
-        Its name, for errors.
-    common : mapping
-        Fields of TextOptions.
-
-    Raises
-    ------
-    ParameterError
-        An option is for another format, or `n_features` does not go with hashing.
-    MismatchError
-        Names do not become the columns of `like`.
+    hash_bits : int, optional
+        The names of features are hashed into ``2**hash_bits`` columns as vw does it. Default: when in the first 64 KiB
+        all names are whole numbers, of one namespace, they are the columns, and a later name that is none is refused;
+        else 18.
     """
-    if options.zero_based != "auto":
-        raise ParameterError("zero_based is for svmlight text; columns of Vowpal Wabbit text count from 0")
-    read = VwOptions(**_columns(start, path, options, like), **common)
-    if read.hash_bits is not None and options.n_features not in (None, 2**read.hash_bits):
-        raise ParameterError(
-            f"n_features={options.n_features}, but names are hashed to 2**{read.hash_bits} = {2**read.hash_bits} "
-            "columns; choose their number with hash_bits"
+
+    hash_bits: int | None = option(None, OptionInfo("vw: hash names into 2**B columns.", bounds=(1, 31)))
+
+
+class VwFormat(Format[VwOptions]):
+    """Text with a bar before its features; plain, gzip or bz2."""
+
+    name = "vw"
+    options = VwOptions
+    rank = 4
+    refuses = _REFUSES
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Tell whether the first line with content has a bar."""
+        return b"|" in next(filter(None, map(bytes.strip, start.content.split(b"\n"))), b"")
+
+    def plan(
+        self, files: Sequence[SourceFile], read: VwOptions, options: IngestOptions, like: Like | None
+    ) -> SourcePlan:
+        """Decide how names become columns, from the options, from `like`, or else from the start of the first file."""
+        start, path = whole_lines(start_of(files[0])), files[0].path
+        reading = VwReadOptions(**_columns(start, path, read.hash_bits, like), **shared_options(options))
+        bits = reading.hash_bits
+        if bits is not None and options.n_features not in (None, 2**bits):
+            raise ParameterError(
+                f"n_features={options.n_features}, but names are hashed to 2**{bits} = {2**bits} "
+                "columns; choose their number with hash_bits"
+            )
+        if bits is None and like is not None and like.meta.zero_based is False:
+            raise MismatchError(
+                f"the features of {like.path} count from 1, those of Vowpal Wabbit text from 0"
+            )
+        return text_plan(
+            self.name,
+            VW_READER,
+            files,
+            reading,
+            headers=() if bits is None else (ArrayHeader(-1, 2**bits, sparse=True),),
+            weighted=True,
+            may_be_unweighted=True,
+            zero_based="yes",
+            description={"hash_bits": bits, "namespace": _as_text(reading.namespace)},
+            notices=() if read.hash_bits is not None or like is not None else (_notice(bits),),
         )
-    return read
 
 
-def _columns(start: bytes, path: str, options: IngestOptions, like: Like | None) -> dict[str, Any]:
-    """Return the fields of VwOptions that say how names become columns."""
-    recipe = like.meta.source.get("recipe", {}) if like is not None else {}
+def _columns(start: bytes, path: str, hash_bits: int | None, like: Like | None) -> dict[str, Any]:
+    """Return the fields of `VwReadOptions` that say how names become columns."""
+    known = description_of(like)
     if like is not None and like.meta.source.get("format") == "vw":
-        if options.hash_bits not in (None, recipe["hash_bits"]):
-            raise MismatchError(f"hash_bits={options.hash_bits}, but {like.path} has {_described(recipe)}")
-        return {**recipe, "namespace": recipe["namespace"].encode("utf-8", "surrogateescape")}
-    if options.hash_bits is not None:
-        return {"hash_bits": options.hash_bits}
+        if hash_bits not in (None, known["hash_bits"]):
+            raise MismatchError(f"hash_bits={hash_bits}, but {like.path} has {_described(known)}")
+        return {**known, "namespace": known["namespace"].encode("utf-8", "surrogateescape")}
+    if hash_bits is not None:
+        return {"hash_bits": hash_bits}
     namespace = only_namespace(start)
     if namespace is not None:
         return {"namespace": namespace}
@@ -72,21 +103,17 @@ def _columns(start: bytes, path: str, options: IngestOptions, like: Like | None)
     return {"hash_bits": _DEFAULT_BITS}
 
 
-def _described(recipe: Mapping[str, Any]) -> str:
-    bits = recipe["hash_bits"]
+def _described(known: Mapping[str, Any]) -> str:
+    bits = known["hash_bits"]
     return "column numbers as names" if bits is None else f"hash_bits={bits}"
 
 
-def vw_recipe(read: VwOptions) -> dict[str, Any]:
-    """Return what a later ``like`` takes over."""
-    namespace = read.namespace.decode("utf-8", "surrogateescape")
-    return {"hash_bits": read.hash_bits, "namespace": namespace}
+def _as_text(namespace: bytes) -> str:
+    return namespace.decode("utf-8", "surrogateescape")
 
 
-def vw_notice(read: VwOptions, options: IngestOptions) -> tuple[str, ...]:
+def _notice(bits: int | None) -> str:
     """Say what was decided about names where the user did not."""
-    if options.hash_bits is not None or options.like is not None:
-        return ()
-    if read.hash_bits is None:
-        return ("the names of features are numbers of columns; --hash-bits 18 hashes them as vw does",)
-    return (f"the names of features are hashed to 2**{read.hash_bits} columns; --hash-bits chooses how many",)
+    if bits is None:
+        return "the names of features are numbers of columns; --hash-bits 18 hashes them as vw does"
+    return f"the names of features are hashed to 2**{bits} columns; --hash-bits chooses how many"

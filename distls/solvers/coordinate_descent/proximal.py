@@ -8,9 +8,9 @@ its curvature, known from the loss, says how much shorter the next one must be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,137 +19,57 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.least_squares.accelerated_steps import next_momentum
-from distls.solvers.solver import RoundReport, State, Status, Weights
+from distls.solvers.coordinate_descent.proximal_steps import (
+    NONE,
+    FistaSteps,
+    ProximalState,
+    ProximalSteps,
+    Read,
+    SparsaSteps,
+    diverged,
+)
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.features.design import PIECE_ROWS
-from distls.workers.least_squares.block_task import BlockSums
+from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
     SCORES,
     PointJob,
     PointMoments,
-    Points,
+    StackedWeights,
     point_lane,
     sigma_lane,
     warm_up_products,
 )
-from distls.workers.penalties.registry import prox_rows
+from distls.workers.losses.registry import loss_named
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
+from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
-from distls.workers.stochastic.lane_task import KernelTypes
 
-__all__ = ["Fista", "Proximal", "ProximalState", "Sparsa", "sharp_constant"]
+__all__ = ["Fista", "Proximal", "ProximalState", "Sparsa"]
 
 Array = NDArray[np.float64]
 
 _NORM, _START, _STEPS = "norm", "start", "steps"
-_NONE = np.empty((0, 0))
 
 # The norm of Sigma: columns of the subspace, the relative residual that ends its iteration, and the reads that do.
 _COLUMNS, _RESIDUAL, _NORM_READS = 4, 0.01, 20
-# L starts at its bound divided by this, and is then what steps see of the curvature times the slack; a step makes it
-# at most so much less.
-_SLACK, _DOWN = 1.5, 0.8
+# L starts at its bound divided by this, where it is searched for.
 _START_SHARE = 64.0
-# Differences of the objective below this many roundings of it tell nothing.
-_ROUNDINGS = 64.0
-# How far steps move weights that have diverged.
-_FAR = 1e100
-# SpaRSA's sufficient decrease.
-_SIGMA = 0.01
-_LEAST = 1e-8  # of its bound that SpaRSA's L may be
 
 
-def sharp_constant(loss: str, k: int) -> float:
-    """Return the Lipschitz constant of the slopes of a row's loss in its k scores; the smallest that is safe."""
-    return {"multiclass_squared_hinge": 2.0 * k, "multitask_squared_hinge": 2.0, "softmax": 0.5}[loss]
-
-
-class Read(NamedTuple):
-    """What a read tells: the mean loss at the candidate, and mean loss and gradient at the point ahead of it.
-
-    Without such a point these are the candidate's own.
-    """
-
-    candidate: float
-    value: float
-    gradient: Array
-
-
-@dataclass
-class ProximalState(State):
-    """Everything a round starts from. Weights are of shape (m, k), the intercept first where there is one.
-
-    Attributes
-    ----------
-    stage : {"norm", "start", "steps"}
-        What the next round reads.
-    point : float64 array of shape (m, k)
-        The last accepted weights.
-    base, gradient : float64 arrays of shape (m, k)
-        Where the step at hand is taken from, and the gradient of the mean loss there.
-    value : float
-        The mean loss at the base.
-    candidate : float64 array of shape (m, k)
-        Where the step leads.
-    ahead : float64 array of shape (m, k) or (0, 0)
-        Where the next step will be taken from, if not from the candidate.
-    lipschitz, momentum : float
-        L, and Nesterov's t.
-    objectives : float64 array of shape (n,)
-        Of the last accepted weights, the newest last.
-    moved, first, ratio : float
-        L times how far the step at hand moves rows of weights, summed; that of the first step; and the last accepted
-        one's by it, None before.
-    vectors : float64 array of shape (m, q)
-        An orthonormal basis in the iteration for the norm of Sigma.
-    """
-
-    stage: str = _START
-    point: Array = field(default_factory=_NONE.copy)
-    base: Array = field(default_factory=_NONE.copy)
-    gradient: Array = field(default_factory=_NONE.copy)
-    value: float = 0.0
-    candidate: Array = field(default_factory=_NONE.copy)
-    ahead: Array = field(default_factory=_NONE.copy)
-    lipschitz: float = 1.0
-    momentum: float = 1.0
-    objectives: Array = field(default_factory=lambda: np.empty(0))
-    moved: float = 0.0
-    first: float = 0.0
-    ratio: float | None = None
-    vectors: Array = field(default_factory=_NONE.copy)
-
-
-class Proximal:
-    """What FISTA and SpaRSA share.
-
-    Parameters
-    ----------
-    problem : Problem
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
-    memory : MemoryBudget, optional
-    initial : LinearModel, optional
-        Starts from its weights instead of zero.
-
-    Raises
-    ------
-    MismatchError
-        A model to start from does not fit.
-    MemoryPlanError
-        The job cannot fit.
-    """
+class Proximal(Solver[ProximalState]):
+    """What FISTA and SpaRSA share; parameters as of `SolverFactory`."""
 
     state_type = ProximalState
     # points of a round, the last of which has a gradient
     points = 1
+    steps_type: type[ProximalSteps]
 
     def __init__(
         self,
@@ -161,14 +81,20 @@ class Proximal:
         initial: LinearModel | None = None,
     ) -> None:
         self.problem, self.params, self._initial = problem, params, initial
+        self._check_params()
         if initial is not None:
             check_initial(initial, problem, params["init"])
         self._first = int(problem.fit_intercept)
         self._constant = params.get("step") == "constant"
         self._reader = self._planned(memory or MemoryBudget(workers=slots))
         self.plan, self.lanes, self.data = self._reader.plan, self._reader.lanes, self._reader.data
-        self._sharp = sharp_constant(problem.loss, problem.shape[1])
-        self._rounding = _ROUNDINGS * float(np.finfo(problem.dtype).eps)
+        self._sharp = loss_named(problem.loss).lipschitz(problem.shape[1])
+        self._steps = self.steps_type(
+            problem, safe=self.safe, constant=self._constant, history=params.get("history", 1)
+        )
+
+    def _check_params(self) -> None:
+        """Refuse parameters that contradict each other."""
 
     def _planned(self, memory: MemoryBudget) -> BlockReader:
         dataset, (n_features, k) = self.problem.dataset, self.problem.shape
@@ -208,7 +134,7 @@ class Proximal:
             theta[: self._first] = self._initial.intercept
         state = ProximalState(point=theta, base=theta, candidate=theta, lipschitz=self._lipschitz())
         if self._constant and self.params["lipschitz"] in (None, "norm"):
-            state.stage, state.vectors = _NORM, _general_basis(len(theta))
+            return replace(state, stage=_NORM, vectors=_general_basis(len(theta)))
         return state
 
     def _lipschitz(self) -> float:
@@ -233,7 +159,7 @@ class Proximal:
         # divergence is the loop's to report
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             take_up = self._bound_norm if state.stage == _NORM else self._advance
-            outcome = take_up(following, sums)
+            following, outcome = take_up(following, sums)
         report = self._reader.report(sums)
         report.details = {
             "outcome": outcome,
@@ -254,10 +180,12 @@ class Proximal:
             class_weight=self._reader.class_weight,
         )
 
-    def _points(self, thetas: list[Array]) -> Points:
+    def _points(self, thetas: list[Array]) -> StackedWeights:
         flat = np.concatenate(thetas, axis=1) if len(thetas) > 1 else thetas[0]
         intercept = flat[0].copy() if self._first else np.zeros(flat.shape[1])
-        return Points(np.ascontiguousarray(flat[self._first :]), intercept, bare=len(thetas) - 1)
+        return StackedWeights(
+            np.ascontiguousarray(flat[self._first :]), intercept, losses_only=len(thetas) - 1
+        )
 
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         thetas = [state.candidate, state.ahead] if state.ahead.size else [state.candidate]
@@ -268,104 +196,33 @@ class Proximal:
             executor, partial(sigma_lane, self._job()), self._points([state.point, state.vectors])
         )
 
-    def _bound_norm(self, state: ProximalState, sums: BlockSums) -> str:
+    def _bound_norm(self, state: ProximalState, sums: BlockSums) -> tuple[ProximalState, str]:
         """Take up Sigma times the vectors; once the norm of Sigma is known well enough it makes L."""
-        moments = sums.folds[0]
-        product = np.concatenate([moments.slopes[None]] * self._first + [moments.cross]) / moments.weight_sum
+        product = self._products(sums.folds[0])
         if not np.isfinite(product.sum()):
-            return _diverged(state)
+            return diverged(state), "diverged"
         values, rotation = np.linalg.eigh(state.vectors.T @ product)
         leading = product @ rotation[:, -1] - values[-1] * (state.vectors @ rotation[:, -1])
         residual = float(np.sqrt(leading @ leading))
-        state.lipschitz = self._sharp * (float(values[-1]) + residual)
+        state = replace(state, lipschitz=self._sharp * (float(values[-1]) + residual))
         if residual > _RESIDUAL * values[-1] and state.round < _NORM_READS:
-            state.vectors = np.linalg.qr(product)[0]
-        else:
-            state.stage, state.vectors = _START, _NONE.copy()
-        return "norm"
+            return replace(state, vectors=np.linalg.qr(product)[0]), "norm"
+        return replace(state, stage=_START, vectors=NONE.copy()), "norm"
 
-    # -- steps
-
-    def _advance(self, state: ProximalState, sums: BlockSums) -> str:
-        """Judge the candidate, then propose the next one."""
+    def _advance(self, state: ProximalState, sums: BlockSums) -> tuple[ProximalState, str]:
+        """Judge the candidate by what was read, then propose the next one."""
         moments = sums.folds[0]
         assert isinstance(moments, PointMoments)
-        values = moments.losses / moments.weight_sum
-        gradient = np.concatenate([moments.slopes[None]] * self._first + [moments.cross]) / moments.weight_sum
+        values, gradient = moments.losses / moments.weight_sum, self._products(moments)
         if not np.isfinite([*values, gradient.sum()]).all():
-            return _diverged(state)
-        read = Read(float(values[0]), float(values[-1]), gradient)
-        objective = read.candidate + self._penalty(state.candidate)
-        if state.stage == _START:
-            outcome, state.stage = "start", _STEPS
-            self._take(state, read, objective)
-        else:
-            outcome = self._judge(state, read, objective)
-        self._propose(state)
-        if outcome == "start":
-            state.first = state.moved
-        return outcome
+            return diverged(state), "diverged"
+        return self._steps.advance(state, Read(float(values[0]), float(values[-1]), gradient))
 
-    def _judge(self, state: ProximalState, read: Read, objective: float) -> str:
-        """Take the candidate, or change L."""
-        curvature = self._curvature(state, read)
-        if (
-            not self._constant
-            and state.lipschitz < self.safe
-            and not self._accepts(state, curvature, objective)
-        ):
-            state.lipschitz = min(max(_SLACK * curvature, 2.0 * state.lipschitz), self.safe)
-            return "rejected"
-        state.ratio = state.moved / state.first if state.first > 0.0 else 0.0
-        outcome = self._follow(state, read, curvature)
-        self._take(state, read, objective)
-        return outcome
-
-    def _curvature(self, state: ProximalState, read: Read) -> float:
-        """Return the least L that would have done for the step; L itself where that is lost in rounding."""
-        step = state.candidate - state.base
-        square = float(np.vdot(step, step))
-        over = read.candidate - state.value - float(np.vdot(state.gradient, step))
-        if not square * state.lipschitz > 2.0 * self._rounding * abs(state.value):
-            return state.lipschitz
-        return 2.0 * over / square
-
-    def _accepts(self, state: ProximalState, curvature: float, objective: float) -> bool:
-        """Tell whether the candidate is good enough to be taken."""
-        raise NotImplementedError
-
-    def _follow(self, state: ProximalState, read: Read, curvature: float) -> str:
-        """Set L, and the momentum, for what follows an accepted candidate; tell what has come of it."""
-        raise NotImplementedError
-
-    def _take(self, state: ProximalState, read: Read, objective: float) -> None:
-        state.point = state.candidate
-        state.base = state.ahead if state.ahead.size else state.candidate
-        state.value, state.gradient = read.value, read.gradient
-        state.objectives = np.append(state.objectives, objective)[-self.params.get("history", 1) :]
-
-    def _propose(self, state: ProximalState) -> None:
-        """Step from the base, and look ahead from where that leads."""
-        state.candidate = self._prox(state.base - state.gradient / state.lipschitz, state.lipschitz)
-        step = state.candidate - state.base
-        state.moved = state.lipschitz * float(np.sqrt(np.square(step).sum(axis=1)).sum())
-        state.ahead = self._look_ahead(state)
-        if not state.moved < _FAR:
-            _diverged(state)
-
-    def _look_ahead(self, state: ProximalState) -> Array:
-        """Return the point from which the step after the candidate's is taken, (0, 0) where it is that."""
-        return _NONE.copy()
-
-    def _penalty(self, theta: Array) -> float:
-        return self.problem.alpha * self.problem.penalty_of(theta[self._first :])
-
-    def _prox(self, theta: Array, lipschitz: float) -> Array:
-        out, problem = theta.copy(), self.problem
-        out[self._first :] = prox_rows(
-            problem.penalty, theta[self._first :], problem.alpha / lipschitz, problem.l1_ratio
+    def _products(self, moments: Moments) -> Array:
+        """Return the means of rows, with the constant where there is one, times their gradients; shape (m, q)."""
+        return np.asarray(
+            np.concatenate([moments.slopes[None]] * self._first + [moments.cross]) / moments.weight_sum
         )
-        return out
 
     def status(self, state: ProximalState) -> Status:
         """Tell whether the last step was small beside the first (as Eq. 10 of the paper of `bcd` has it)."""
@@ -374,11 +231,25 @@ class Proximal:
         ended = state.ratio is not None and state.ratio <= self.params["tau"]
         return Status.CONVERGED if ended else Status.RUNNING
 
-    def weights(self, state: ProximalState) -> Weights:
+    def weights(self, state: ProximalState) -> Fitted:
         """Return the last accepted weights."""
         theta, k = state.point, self.problem.shape[1]
         intercept = theta[0].copy() if self._first else np.zeros(k)
-        return Weights(np.ascontiguousarray(theta[self._first :], self.problem.dtype), intercept)
+        coefficients = np.ascontiguousarray(theta[self._first :], self.problem.dtype)
+        return Fitted(LinearPredictor(coefficients, intercept))
+
+    def fits(self, state: ProximalState) -> bool:
+        """See `Solver.fits`."""
+        n_features, k = self.problem.shape
+        shape = (n_features + self._first, k)
+        return (
+            state.stage in (_NORM, _START, _STEPS)
+            and state.point.shape == state.base.shape == state.candidate.shape == shape
+            and state.gradient.shape == (shape if state.stage == _STEPS else (0, 0))
+            and state.ahead.shape in (shape, (0, 0))
+            and state.objectives.ndim == 1
+            and (state.vectors.ndim, len(state.vectors)) == (2, shape[0] if state.stage == _NORM else 0)
+        )
 
     def probe(self, block: int) -> None:
         """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""
@@ -388,71 +259,29 @@ class Proximal:
 
 
 class Fista(Proximal):
-    """The solver of `fista`: Nesterov's steps, started anew where the momentum points away from the last one.
+    """The solver of `fista`.
 
     Raises
     ------
     ParameterError
-        What L is, is told of a line search, which finds it.
+        ``lipschitz`` names a bound, which is of ``step=constant``: a line search finds L itself.
     """
 
     points = 2
+    steps_type = FistaSteps
 
-    def __init__(self, problem: Problem, params: dict[str, Any], **options: Any) -> None:
-        given = params["lipschitz"]
-        if params["step"] == "line-search" and isinstance(given, str):
+    def _check_params(self) -> None:
+        given = self.params["lipschitz"]
+        if self.params["step"] == "line-search" and isinstance(given, str):
             raise ParameterError(
                 f"lipschitz={given}: of step=constant; give a number, where the line search starts, or leave it out"
             )
-        super().__init__(problem, params, **options)
-
-    def _accepts(self, state: ProximalState, curvature: float, objective: float) -> bool:
-        return curvature <= state.lipschitz
-
-    def _follow(self, state: ProximalState, read: Read, curvature: float) -> str:
-        if not self._constant:
-            seen = min(state.lipschitz, _SLACK * curvature)
-            state.lipschitz = max(_DOWN * state.lipschitz, seen)
-        restarted = state.momentum > 1.0 and not state.ahead.size
-        state.momentum = _after(state.momentum if state.ahead.size else 1.0)
-        return "restarted" if restarted else "accepted"
-
-    def _look_ahead(self, state: ProximalState) -> Array:
-        """Return the point from which the next step is taken; the candidate where momentum would lead back."""
-        change = state.candidate - state.point
-        weight = (state.momentum - 1.0) / _after(state.momentum)
-        if weight == 0.0 or float(np.vdot(state.base - state.candidate, change)) > 0.0:
-            return _NONE.copy()
-        return state.candidate + weight * change
 
 
 class Sparsa(Proximal):
-    """The solver of `sparsa`: L from the last step (Barzilai and Borwein), no monotone descent asked for."""
+    """The solver of `sparsa`."""
 
-    def _accepts(self, state: ProximalState, curvature: float, objective: float) -> bool:
-        step = state.candidate - state.base
-        worst = float(state.objectives.max())
-        least = 0.5 * _SIGMA * state.lipschitz * float(np.vdot(step, step))
-        return objective <= worst - least + self._rounding * abs(worst)
-
-    def _follow(self, state: ProximalState, read: Read, curvature: float) -> str:
-        step = state.candidate - state.base
-        square = float(np.vdot(step, step))
-        if square > 0.0:
-            seen = float(np.vdot(step, read.gradient - state.gradient)) / square
-            state.lipschitz = min(max(seen, _LEAST * self.safe), self.safe)
-        return "accepted"
-
-
-def _diverged(state: ProximalState) -> str:
-    """Note what `status` looks for; numbers that are not finite have no place in a checkpoint."""
-    state.candidate = np.full_like(state.candidate, np.nan)
-    return "diverged"
-
-
-def _after(t: float) -> float:
-    """Return Nesterov's t after t."""
-    return float(next_momentum(np.array(t)))
+    steps_type = SparsaSteps
 
 
 def _general_basis(m: int) -> Array:

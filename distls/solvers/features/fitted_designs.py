@@ -9,13 +9,14 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
-from distls.methods.registry import BLOCK_SIZE
+from distls.methods.parameters import BLOCK_SIZE
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.features import generators
+from distls.solvers.features import generator_parameters, generators
 from distls.solvers.solver import State
 from distls.storage.errors import ParameterError
-from distls.workers.features.design import Design, design_of, recipe_of
+from distls.workers.features.design import Design
+from distls.workers.features.design_recipe import design_of, recipe_of
 
 __all__ = ["DesignState", "OneBlock"]
 
@@ -50,6 +51,13 @@ class DesignState(State):
         inside = {name.removeprefix(_PREFIX): array for name, array in own.items()}
         return super().join(scalars | {"arrays": inside}, others)
 
+    def describes(self, n_features: int) -> bool:
+        """See `State.describes`; raises what decoding them raises where they are none."""
+        if not self.recipe or self.recipe["kind"] == "columns":
+            return True
+        # one stage: the number in the file may be too large for memory
+        return design_of({**self.recipe, "n_stages": 1}, self.arrays)[0].takes(n_features)
+
     @property
     def design(self) -> Design:
         """The design of stage 0."""
@@ -67,7 +75,7 @@ class OneBlock:
     Parameters
     ----------
     params : mapping
-        ``features``, ``block_size`` and the parameters of `distls.solvers.features.generators`.
+        ``features``, ``block_size`` and the parameters of `distls.solvers.features.generator_parameters`.
     problem : Problem
 
     Raises
@@ -86,9 +94,9 @@ class OneBlock:
             )
         self._params = {**params, "block_size": size or BLOCK_SIZE, "stages": 1}
         if self.generated:
-            generators.check_features(self._params, self._n_features)
+            generator_parameters.check_features(self._params, self._n_features)
         else:
-            generators.check_used(self._params)
+            generator_parameters.check_used(self._params)
 
     @property
     def width(self) -> int:
@@ -103,12 +111,12 @@ class OneBlock:
     @property
     def preparation_bytes(self) -> int:
         """Result of a lane before the first round."""
-        return generators.preparation_bytes(self._params, self._n_features) if self.generated else 0
+        return generator_parameters.preparation_bytes(self._params, self._n_features) if self.generated else 0
 
     @property
     def work_bytes(self) -> int:
         """What a task needs for the features of pieces of rows."""
-        return generators.work_bytes(self._params, self._problem) if self.generated else 0
+        return generator_parameters.work_bytes(self._params, self._problem) if self.generated else 0
 
     def fitted(self, reader: BlockReader, executor: Executor) -> Design:
         """Fit what generated features need: principal components, bandwidth, masks."""
@@ -118,4 +126,4 @@ class OneBlock:
         """Return a design that costs what the fitted one does, without a look at the data."""
         if not self.generated:
             return Design()
-        return generators.probe_design(self._params, self._n_features, self._problem.seed)
+        return generator_parameters.probe_design(self._params, self._n_features, self._problem.seed)

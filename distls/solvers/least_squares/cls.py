@@ -25,8 +25,8 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features.fitted_designs import DesignState, OneBlock
-from distls.solvers.least_squares.curvature import Metric, assemble
-from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.least_squares.metric import Metric, second_moments
+from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model.model import LinearModel
@@ -43,10 +43,10 @@ from distls.workers.least_squares.calibrated_task import (
 from distls.workers.least_squares.multi_point_task import warm_up_products
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
-from distls.workers.prediction.predictor import PIECE_BYTES
+from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor
+from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
-from distls.workers.stochastic.lane_task import KernelTypes
 
 __all__ = ["Cls", "ClsState"]
 
@@ -56,6 +56,8 @@ _KNOWN_WELL = 1e-10
 # What rounding may do to the mean squared error, relative to that of predicting nothing: targets and predictions
 # lie between 0 and 1, so rounding enters as an absolute error, of the type that products are made in.
 _ROUNDING = {"float32": 1e-6, "float64": 1e-12}
+# In the driver: Sigma, its scaled copy, its factor and what factorising needs; what principal components are made from.
+_METRIC_COPIES, _PREPARATION_COPIES = 4, 6
 
 
 @dataclass
@@ -154,9 +156,8 @@ class Cls:
             # evaluation and rebuilding need all rounds
             weight_bytes=a_round * self.params["rounds"],
             work_bytes=self._work_bytes(),
-            # Sigma, its scaled copy, factor and what factorising needs; what the features need
             driver_bytes=a_round * self.params["rounds"]
-            + max(4 * 8 * max((d + 1) ** 2, m * m), 6 * prepared)
+            + max(_METRIC_COPIES * 8 * max((d + 1) ** 2, m * m), _PREPARATION_COPIES * prepared)
             + self._block.work_bytes,
             memory=memory,
         )
@@ -242,6 +243,15 @@ class Cls:
         )
         return CalibratedJob(block, self.powers, self.onto)
 
+    def fits(self, state: ClsState) -> bool:
+        """See `Solver.fits`."""
+        width, k = self._block.width, self.problem.shape[1]
+        return (
+            state.fits.shape == (state.round, width, k)
+            and state.intercepts.shape == (state.round, k)
+            and state.calibrations.shape == (state.round, len(self.powers) * k, k)
+        )
+
     def probe(self, block: int) -> None:
         """Do the first read of one partition in this process and forget it: what `plan` times."""
         job = self._job(self._block.probe(), 0, with_gram=True)
@@ -256,7 +266,7 @@ class Cls:
         intercept, design = self.problem.fit_intercept, state.design
         with single_threaded_blas():
             if self._metric is None:
-                sigma = assemble(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
+                sigma = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=intercept)
                 eps = float(np.finfo(self.problem.dtype).eps)
                 self._metric = Metric.scaled(sigma, self.problem.alpha, intercept=intercept, eps=eps)
             slopes = [sums.slopes[None]] if intercept else []
@@ -275,7 +285,7 @@ class Cls:
         As the identity, which G contains, plus the fit of what it leaves: where G is nearly singular (the predictions
         of a row sum to one) directions are left out of that, and the error still cannot rise.
         """
-        gram = assemble(sums.gram, sums.sums, sums.weight_sum, intercept=False)
+        gram = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=False)
         with single_threaded_blas():
             correction = -_solve_in_span(gram, sums.cross / sums.weight_sum)
         first, k = self.powers.index(1), correction.shape[1]
@@ -308,15 +318,9 @@ class Cls:
 
     def _report(self, residuals: BlockSums, fitted: BlockSums) -> RoundReport:
         """Return what both reads cost; loss and error are those of the predictions before the round."""
-        report, other = self._reader.report(residuals), self._reader.report(fitted)
-        names = ("n_rows", "bytes_read", "cached_bytes", "kernel_seconds", "wait_seconds")
-        sums = {name: getattr(report, name) + getattr(other, name) for name in names}
-        seconds = {
-            worker: report.worker_seconds.get(worker, 0.0) + other.worker_seconds.get(worker, 0.0)
-            for worker in {**report.worker_seconds, **other.worker_seconds}
-        }
-        peaks = {**report.worker_peaks, **other.worker_peaks}
-        return replace(report, **sums, worker_seconds=seconds, worker_peaks=peaks)
+        report = self._reader.report(residuals)
+        both = self._reader.report(replace(residuals, ledger=residuals.ledger.merge(fitted.ledger)))
+        return replace(both, running_loss=report.running_loss, running_error=report.running_error)
 
     def status(self, state: ClsState) -> Status:
         """Tell whether all rounds are done, or change nothing any more."""
@@ -326,7 +330,7 @@ class Cls:
             return Status.CONVERGED
         return Status.MAX_PASSES if state.round >= self.params["rounds"] else Status.RUNNING
 
-    def weights(self, state: ClsState) -> Weights:
+    def weights(self, state: ClsState) -> Fitted:
         """Return what replays all rounds: the residual fits side by side, and the calibrations."""
         d, k = self.problem.shape
         recipe: dict[str, Any] = {
@@ -339,7 +343,7 @@ class Cls:
             arrays |= state.arrays
         fits = state.fits if state.round else np.empty((0, d, k), self.problem.dtype)
         side_by_side = np.ascontiguousarray(fits.transpose(1, 0, 2)).reshape(fits.shape[1], state.round * k)
-        return Weights(side_by_side, state.intercepts.reshape(-1), recipe, arrays)
+        return Fitted(LinearPredictor(side_by_side, state.intercepts.reshape(-1), recipe, arrays))
 
 
 def _solve_in_span(gram: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:

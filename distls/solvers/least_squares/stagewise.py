@@ -18,17 +18,17 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.features import generators
-from distls.solvers.least_squares import curvature
-from distls.solvers.least_squares.curvature import Metric
+from distls.solvers.features import generator_parameters, generators
+from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.least_squares.stagewise_state import (
     StagewiseState,
     append_block,
     assemble,
     base_of,
     block_of,
+    has_shapes,
 )
-from distls.solvers.solver import RoundReport, Status, Weights
+from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
@@ -37,6 +37,7 @@ from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, 
 from distls.workers.least_squares.replay_task import ReplayJob, replay_lane
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
+from distls.workers.losses.registry import loss_named
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -49,16 +50,17 @@ ORDERS = {
     "random": "columns",
     "replacement": "columns-replaced",
     "frequency": "frequency",
-    "gradient": generators.GRADIENT,
+    "gradient": generator_parameters.GRADIENT,
 }
 _INNER_ROUNDS = 50
 _RANDOM_STAGES = 16
-# The Lipschitz constant of the softmax; that of the identity is 1.
-_SOFTMAX = 0.5
+# In the driver: the weights of all stages before and after a round and in the model, with the copy that is saved;
+# Sigma, its scaled form and its factor; what principal components are made from.
+_MODEL_COPIES, _METRIC_COPIES, _PREPARATION_COPIES = 4, 3, 6
 
 
 def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
-    """Return all parameters, those that were left open decided, in the words of `distls.solvers.features.generators`.
+    """Return all parameters, with defaults, as `distls.solvers.features.generator_parameters` names them.
 
     Raises
     ------
@@ -75,7 +77,7 @@ def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
     chosen["features"] = ORDERS[params["order"] or "random"] if original else params["features"]
     chosen["inner_rounds"] = (params["inner_rounds"] or _INNER_ROUNDS) if logistic else 1
     chosen["models"] = params["models"] or 1
-    per_pass = generators.stages_per_pass(chosen, n_features)
+    per_pass = generator_parameters.stages_per_pass(chosen, n_features)
     chosen["stages"] = params["stages"] or (per_pass if original else _RANDOM_STAGES)
     return chosen
 
@@ -124,15 +126,15 @@ class Stagewise:
         n_features, self._k = problem.shape
         self.problem = problem
         self.params = with_defaults(params, n_features)
-        generators.check_features(self.params, n_features)
+        generator_parameters.check_features(self.params, n_features)
         self._kept = state
         self._initial = initial
         if initial is not None:
             check_initial(initial, problem, params["init"])
         self._calibrated = params["inner"] == "calibrated"
         self._logistic = params["inner"] == "logistic"
-        self._lipschitz = _SOFTMAX if self._logistic else 1.0
-        self._per_pass = generators.stages_per_pass(self.params, n_features)
+        self._lipschitz = loss_named(problem.loss).lipschitz(problem.shape[1])
+        self._per_pass = generator_parameters.stages_per_pass(self.params, n_features)
         self._stages = self.params["stages"] * self.params["models"]
         self._ordered = params["features"] == "original" and params["order"] != "replacement"
         self._metric: tuple[int, Metric] | None = None
@@ -143,11 +145,11 @@ class Stagewise:
     def _reader(self, memory: MemoryBudget) -> BlockReader:
         n_features, k = self.problem.shape
         size = self.problem.dtype.itemsize
-        width = generators.block_width(self.params, n_features)
+        width = generator_parameters.block_width(self.params, n_features)
         m = width + self._calibrated * k
         base = n_features * k * (self._initial is not None)
         model = self._stages * width * k + base
-        ranks = self._ordered and self.params["features"] == generators.GRADIENT
+        ranks = self._ordered and self.params["features"] == generator_parameters.GRADIENT
         rows = int(self.problem.dataset.table.rows.max(initial=0))
         return BlockReader(
             self.problem,
@@ -156,25 +158,29 @@ class Stagewise:
             block_bytes=max(
                 8 * (packed_size(m) + m * (k + 1)),
                 8 * n_features * k * ranks,
-                generators.preparation_bytes(self.params, n_features),
+                generator_parameters.preparation_bytes(self.params, n_features),
             ),
             weight_bytes=8 * ((2 * m + 2) * k + base),
             # a product of pieces before it is added, predictions before and after, slopes; blocks that are replayed
-            work_bytes=generators.work_bytes(self.params, self.problem)
+            work_bytes=generator_parameters.work_bytes(self.params, self.problem)
             + gram_work_bytes(m + k + 1, self.problem.dtype)
             + rows * k * (3 * size + 16)
             + model * size,
-            # weights of all stages, here and in the model; Sigma, its scaled form, its factor; what features need
-            driver_bytes=4 * model * size
-            + (3 + self._logistic) * 8 * m * m
-            + 6 * generators.preparation_bytes(self.params, n_features)
-            + generators.work_bytes(self.params, self.problem),
+            # a logistic stage keeps Sigma in its state
+            driver_bytes=_MODEL_COPIES * model * size
+            + (_METRIC_COPIES + self._logistic) * 8 * m * m
+            + _PREPARATION_COPIES * generator_parameters.preparation_bytes(self.params, n_features)
+            + generator_parameters.work_bytes(self.params, self.problem),
             memory=memory,
         )
 
     def _passes(self) -> float:
         """Return the reads of the whole fit."""
-        orders = -(-self._stages // self._per_pass) if self.params["features"] == generators.GRADIENT else 0
+        orders = (
+            -(-self._stages // self._per_pass)
+            if self.params["features"] == generator_parameters.GRADIENT
+            else 0
+        )
         once = (self.params["pca"] is not None) + (self.params["features"] == "frequency")
         return float(self._stages * self.params["inner_rounds"] + orders + once)
 
@@ -200,7 +206,7 @@ class Stagewise:
             state = self._prepared(state, executor)
         stage_starts = state.inner == 0
         if stage_starts and self._ordered and state.orders * self._per_pass <= state.stage:
-            if self.params["features"] == generators.GRADIENT:
+            if self.params["features"] == generator_parameters.GRADIENT:
                 return self._rank(state, executor)
             state = self._reordered(state, executor)
         return self._descend(state, executor) if self._logistic else self._fit(state, executor)
@@ -227,8 +233,9 @@ class Stagewise:
     def _fit(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
         """Fit the residuals by one block: least squares, with the predictions as columns where calibrated."""
         design = generators.design_at(state.design, state.stage, state.order)
-        beside = self._calibrated and (state.has_base or not self._starts_model(state))
-        result = self._read(state, executor, design, with_predictions=beside)
+        # section 3.1: predictions are columns of a block, but of the first, where all of them are zero
+        has_predictions = self._calibrated and (state.has_base or not self._starts_model(state))
+        result = self._read(state, executor, design, with_predictions=has_predictions)
         sums = result.folds[0]
         with single_threaded_blas():
             own = self._new_metric(self._sigma(sums))
@@ -290,9 +297,9 @@ class Stagewise:
     ) -> BlockSums:
         """Read the data once, after the newest block was added to the predictions if it was not yet."""
         behind = state.version < state.blocks
-        afresh = behind and self._starts_model(state)
-        job = self._job(design, version=state.version, afresh=afresh, **options)
-        fitted = base_of(state) if afresh else [block_of(state, state.stage - 1)] if behind else []
+        from_zero = behind and self._starts_model(state)
+        job = self._job(design, version=state.version, from_zero=from_zero, **options)
+        fitted = base_of(state) if from_zero else [block_of(state, state.stage - 1)] if behind else []
         added = fitted[0] if fitted else None
         rebuild = partial(self._rebuild, state, executor)
         return self.reader.read(executor, job, added, current, rebuild=rebuild)
@@ -324,7 +331,7 @@ class Stagewise:
         return state.stage % self.params["stages"] == 0
 
     def _sigma(self, sums: Moments) -> Array:
-        return curvature.assemble(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
+        return second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
 
     def _gradient(self, sums: Moments) -> Array:
         """Return the mean slopes times the features, shape (m, k), the intercept's in front."""
@@ -358,10 +365,14 @@ class Stagewise:
             state, round=state.round + 1, passes=state.passes + 1.0, version=state.blocks, **changes
         )
 
+    def fits(self, state: StagewiseState) -> bool:
+        """See `Solver.fits`."""
+        return has_shapes(state, self.init(), self.problem)
+
     def probe(self, block: int) -> None:
         """Work through one partition in this process as a round does, and forget it: what `plan` times."""
         n_features, k = self.problem.shape
-        design = generators.probe_design(self.params, n_features, self.problem.seed)
+        design = generator_parameters.probe_design(self.params, n_features, self.problem.seed)
         job = replace(self._job(design, with_predictions=self._calibrated), state=None)
         job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False))
         weights = np.zeros((design.width(n_features) + self._calibrated * k, k))
@@ -377,10 +388,10 @@ class Stagewise:
             return Status.DIVERGED
         return Status.CONVERGED if state.stage >= self._stages else Status.RUNNING
 
-    def weights(self, state: StagewiseState) -> Weights:
+    def weights(self, state: StagewiseState) -> Fitted:
         """Return the model of what is fitted so far."""
         with single_threaded_blas():
-            return assemble(state, self.problem.shape[0], self.params["stages"])
+            return Fitted(assemble(state, self.problem.shape[0], self.params["stages"]))
 
 
 def _add(left: int, right: int) -> int:

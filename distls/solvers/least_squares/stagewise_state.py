@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.problem import Problem
 from distls.solvers.features.fitted_designs import DesignState
 from distls.solvers.features.generators import design_at
-from distls.solvers.solver import Weights
-from distls.workers.features.design import Design, recipe_of
+from distls.workers.features.design import Design
+from distls.workers.features.design_recipe import recipe_of
 from distls.workers.least_squares.block_task import Block
+from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["StagewiseState", "append_block", "assemble", "base_of", "block_of"]
+__all__ = ["StagewiseState", "append_block", "assemble", "base_of", "block_of", "has_shapes"]
 
 Array = NDArray[np.float64]
 
@@ -58,7 +60,7 @@ class StagewiseState(DesignState):
     inner : int
         Rounds done of the stage under way, where a stage takes several; the arrays that follow are its own.
     sigma : float64 array of shape (m, m)
-        As `distls.solvers.least_squares.curvature.assemble` returns it: with an intercept, the
+        As `distls.solvers.least_squares.metric.second_moments` returns it: with an intercept, the
         constant column is the first.
     iterate : float64 array of shape (m, k)
         Weights, the intercept in front where there is one.
@@ -153,7 +155,7 @@ def append_block(
     )
 
 
-def assemble(state: StagewiseState, n_features: int, per_model: int) -> Weights:
+def assemble(state: StagewiseState, n_features: int, per_model: int) -> LinearPredictor:
     """Return the model of all complete models' blocks, or of the only one's that is under way, and of the initial one.
 
     Calibrations are multiplied out: ``V_t = W_t (I + C_t+1) ... (I + C_T)`` makes scores linear in all features.
@@ -184,15 +186,65 @@ def assemble(state: StagewiseState, n_features: int, per_model: int) -> Weights:
     return _weights(state, total / n_models, intercept / n_models, base / n_models, n_features)
 
 
-def _weights(state: StagewiseState, total: Array, intercept: Array, base: Array, n_features: int) -> Weights:
+def _weights(
+    state: StagewiseState, total: Array, intercept: Array, base: Array, n_features: int
+) -> LinearPredictor:
     """Return a plain model where all weights are those of original features, else the recipe of the blocks."""
     dtype = state.coefficients.dtype
     if len(state.columns) or not len(total):
         plain = base if state.has_base else np.zeros((n_features, total.shape[1]))
         np.add.at(plain, state.columns[: len(total)], total)
-        return Weights(plain.astype(dtype), intercept)
+        return LinearPredictor(plain.astype(dtype), intercept)
     features, arrays = recipe_of(state.design, len(total) // int(state.widths[0]))
     recipe: dict[str, Any] = {"n_features": n_features, "features": features}
     if state.has_base:
         recipe["rows"], total = True, np.concatenate([base, total])
-    return Weights(total.astype(dtype), intercept, recipe, arrays)
+    return LinearPredictor(total.astype(dtype), intercept, recipe, arrays)
+
+
+def has_shapes(state: StagewiseState, first: StagewiseState, problem: Problem) -> bool:
+    """Whether the arrays of a state that was read from disk follow from one another, and from the first state's."""
+    n_features, k = problem.shape
+    stage, widths, columns = state.stage, state.widths, state.columns
+    if (
+        state.point.ndim != 2
+        or widths.shape != (stage,)
+        or np.any(widths <= 0)
+        or np.any(widths > n_features + 2**32)
+    ):
+        return False
+    total = sum(map(int, widths))  # of Python's integers: forged widths may overflow
+    calibrations = (stage, k, k) if first.calibrations.shape[1:] == (k, k) else (0, 0, 0)
+    return (
+        state.coefficients.shape == (total, k)
+        and state.intercepts.shape == (stage, k)
+        and state.calibrations.shape == calibrations
+        and state.base.shape == first.base.shape
+        and state.base_intercept.shape == first.base_intercept.shape
+        and columns.shape in ((0,), (total,))
+        and state.order.shape in ((0,), (n_features,))
+        and all(_index_features(each, n_features) for each in (columns, state.order))
+        and state.iterate.shape == state.point.shape
+        and state.point.shape in ((0, 0), (len(state.point), k))
+        and state.sigma.shape == (len(state.point),) * 2
+        and _widths_match(state, problem)
+    )
+
+
+def _widths_match(state: StagewiseState, problem: Problem) -> bool:
+    """Whether the weights of the stage under way are as many as its features, and those of others as theirs."""
+    if not state.recipe:
+        return state.stage == 0 and not len(state.point)
+    design, n_features = state.design, problem.shape[0]
+    if state.recipe["kind"] != "columns":
+        width = design.width(n_features)
+        if len(state.columns) or np.any(state.widths != width):
+            return False
+    if not len(state.point):
+        return True
+    now = design_at(design, state.stage, state.order)
+    return len(state.point) == now.width(n_features) + int(problem.fit_intercept)
+
+
+def _index_features(numbers: NDArray[np.int64], n_features: int) -> bool:
+    return bool(np.all(numbers >= 0) and np.all(numbers < n_features))

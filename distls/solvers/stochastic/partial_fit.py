@@ -12,13 +12,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.solvers.solver import Weights
-from distls.solvers.stochastic.step_choice import Facts, Recipe
-from distls.storage.rows import CsrRows, Partition, Rows, n_rows_of
-from distls.workers.stochastic.lane_task import row_weights
-from distls.workers.stochastic.updates import Learner, SgdLearner, Update
+from distls.storage.rows import Partition, n_rows_of
+from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.row_weights import row_weights
+from distls.workers.stochastic.step_choice import StepChoice
+from distls.workers.stochastic.update import Learner, Update
 
-__all__ = ["Stream", "facts_of"]
+__all__ = ["Stream"]
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Stream:
     @classmethod
     def begin(
         cls,
-        recipe: Recipe,
+        steps: StepChoice,
         params: dict[str, Any],
         shape: tuple[int, int],
         class_weight: NDArray[np.float64] | None = None,
@@ -65,20 +65,20 @@ class Stream:
 
         Parameters
         ----------
-        recipe : Recipe
+        steps : StepChoice
             Of one lane, and of the first block, whose numbers decide steps that are not given.
         shape : (n_features, n_outputs)
         class_weight : float64 array of shape (n_outputs,), optional
         initial : (weights, intercept), optional
             Trained ones to start from, instead of zeros.
         """
-        update = recipe.first
+        update = steps.default
         arrays = update.zeros(shape, params["dtype"])
         if initial is not None:
             update.start_from(*initial, arrays)
         none = np.zeros((0, arrays[0].shape[1]))
         return cls(
-            params, update, update.begin(arrays, 0.0, 0.0), class_weight, none, np.zeros(none.shape[1])
+            params, update, update.start_lane(arrays, 0.0, 0.0), class_weight, none, np.zeros(none.shape[1])
         )
 
     @property
@@ -102,55 +102,32 @@ class Stream:
         """Updates until the window closes: of `tail`, at 1, 2, 4, 8, ..."""
         if self.params.get("average") != "tail":
             return 2**62
-        assert isinstance(self.learner, SgdLearner)
-        return int(max(2.0 * self.learner.tail_from, 1.0) - self.learner.time)
+        started = self.learner.time - self.learner.window_steps
+        return int(max(2.0 * started, 1.0) - self.learner.time)
 
     def _close_window(self) -> None:
-        assert isinstance(self.learner, SgdLearner)
         self.before_steps = self.learner.window_steps
         with np.errstate(over="ignore", invalid="ignore"):
             mean, mean_b = self.learner.window()
             self.before, self.before_b = _times(mean, self.before_steps), mean_b * self.before_steps
         self.learner.new_window()
 
-    def weights(self) -> Weights:
+    def weights(self) -> LinearPredictor:
         """Return the model as it stands, finite or not."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return Weights(*self._weights())
+            return LinearPredictor(*self._weights())
 
     def _weights(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        steps = self.learner.window_steps if isinstance(self.learner, SgdLearner) else 0.0
+        steps = self.learner.window_steps
         if not steps and not self.before_steps:
-            return self.update.model(self.learner.peek())
+            return self.update.model(self.learner.snapshot())
         total, total_b = self.before, self.before_b
         if steps:
-            assert isinstance(self.learner, SgdLearner)
             mean, mean_b = self.learner.window()
             total = _times(mean, steps) if not self.before_steps else _times(mean, steps) + total
             total_b = mean_b * steps + total_b
         steps += self.before_steps
         return self.update.model(((total / steps).astype(self.params["dtype"]), total_b / steps))
-
-
-def facts_of(
-    first: Rows, loss: str, target: str, params: dict[str, Any], n_features: int, n_outputs: int
-) -> Facts:
-    """Return the facts of a stream from its first block."""
-    values = first.data if isinstance(first, CsrRows) else first.values
-    n_rows = n_rows_of(first)
-    square = float(np.square(values, dtype=np.float64).sum()) / max(n_rows, 1)
-    nnz = int(np.count_nonzero(values))
-    return Facts(
-        loss,
-        target,
-        params["alpha"],
-        params["fit_intercept"],
-        n_outputs,
-        n_features,
-        n_rows,
-        max(nnz, 1),
-        square,
-    )
 
 
 def _times(mean: NDArray[Any], steps: float) -> NDArray[np.float64]:

@@ -2,16 +2,16 @@
 
 With one lane and without averaging of iterates this is each paper's own algorithm over rows shuffled anew every pass.
 With P lanes each lane counts its own steps, starts every round from the averaged arrays of the method, and the averages
-are reported with what they cost. What a method does to a row is its `distls.workers.stochastic.updates.Update`.
+are reported with what they cost. What a method does to a row is its `distls.workers.stochastic.update.Update`,
+which the method's `steps` choose: this solver knows no method by name.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,58 +21,36 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader, lane_count
-from distls.solvers.features.fitted_designs import DesignState, OneBlock
-from distls.solvers.solver import RoundReport, Status, Weights
-from distls.solvers.stochastic.step_choice import (
-    Facts,
-    Recipe,
-    adaline_recipe,
-    constrained_recipe,
-    fobos_recipe,
-    mcid_recipe,
-    olbfgs_recipe,
-    rls_recipe,
-    scheduled_recipe,
-    sgd_recipe,
-    trial_rows,
-)
+from distls.solvers.features.fitted_designs import OneBlock
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status
+from distls.solvers.stochastic.problem_stats import stats_of_problem
+from distls.solvers.stochastic.step_trial import try_candidates
+from distls.solvers.stochastic.stochastic_state import StochasticState
 from distls.solvers.warm_start import check_initial
-from distls.storage.errors import DistlsError, ParameterError
+from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import index_dtype
 from distls.workers.evaluation.sample import SampleRef, mean_loss, sample_size
 from distls.workers.features.design import PIECE_ROWS
+from distls.workers.features.design_recipe import design_of
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
-from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.averaging import add_scaled
 from distls.workers.stochastic.lane_task import (
-    KernelTypes,
     LaneResult,
     LaneStart,
     StochasticJob,
-    Trial,
     mean_lane,
     merge_lanes,
     merge_means,
     train_lane,
-    try_update,
     warm_up,
 )
-from distls.workers.stochastic.updates import Arrays, Update
+from distls.workers.stochastic.step_choice import ChooseSteps
+from distls.workers.stochastic.update import Arrays, Update
 
-__all__ = [
-    "Adaline",
-    "Constrained",
-    "Fobos",
-    "Mcid",
-    "Olbfgs",
-    "Rls",
-    "Scheduled",
-    "Sgd",
-    "Stochastic",
-    "StochasticState",
-]
+__all__ = ["Stochastic"]
 
 # A lane reads as much between averagings, at least: this, and so many times the weights. See docs/decisions/0013.
 _LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
@@ -80,62 +58,16 @@ _LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
 _FAR, _NEAR = 0.3, 0.1
 
 
-@dataclass
-class StochasticState(DesignState):
-    """Everything a round starts from.
-
-    Attributes
-    ----------
-    lane : Arrays
-        What lanes average: the weights of shape (n_features, n_columns), the intercept and the method's own.
-    times : float64 array of shape (n_lanes,)
-        Steps each lane has taken.
-    part, interval : int
-        Where the pass stands and how much of it the next round takes, in its shortest parts.
-    chosen : int or None
-        Which candidate of the recipe was chosen by trial; None where there was nothing to choose, or not yet.
-    tail, tail_intercept : float64 arrays
-        Sum over the current averaging window of (mean iterate of a round) * (its steps); empty without averaging.
-    before, before_intercept : float64 arrays
-        The same of the window before it.
-    tail_steps, before_steps : float
-        Iterates in the two windows.
-    """
-
-    lane: Arrays = ()
-    times: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    part: int = 0
-    interval: int = 1
-    chosen: int | None = None
-    tail: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
-    tail_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    before: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
-    before_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    tail_steps: float = 0.0
-    before_steps: float = 0.0
-
-    def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return (scalars, arrays) by field name; those of `lane` by number."""
-        scalars, arrays = super().split()
-        del scalars["lane"]
-        return scalars, {**arrays, **{f"lane{i}": array for i, array in enumerate(self.lane)}}
-
-    @classmethod
-    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Rebuild the state that `split` took apart."""
-        rest = dict(arrays)
-        lane = tuple(rest.pop(f"lane{i}") for i in range(sum(name.startswith("lane") for name in arrays)))
-        return super().join({**scalars, "lane": lane}, rest)
-
-
-class Stochastic:
-    """The solver of all stochastic methods, which differ in `recipe_of`: what lanes are to do.
+class Stochastic(Solver[StochasticState]):
+    """The solver of all stochastic methods, which differ in `steps`.
 
     Parameters
     ----------
     problem : Problem
     params : dict
         All parameters of the method, resolved.
+    steps : callable
+        Chooses what lanes do: the update of the method, or candidates that are tried first.
     slots : int
         Worker threads, for the plan only.
     memory : MemoryBudget, optional
@@ -151,13 +83,13 @@ class Stochastic:
     """
 
     state_type = StochasticState
-    recipe_of: Callable[..., Recipe]
 
     def __init__(
         self,
         problem: Problem,
         params: dict[str, Any],
         *,
+        steps: ChooseSteps,
         slots: int = 1,
         memory: MemoryBudget | None = None,
         initial: LinearModel | None = None,
@@ -170,8 +102,8 @@ class Stochastic:
         block = OneBlock(params, problem) if "features" in params else None
         self._block = block if block and block.generated else None
         self.shape = (self._block.width if self._block else problem.shape[0], problem.shape[1])
-        facts = Facts.of(problem, self._block.width if self._block else None)
-        self.recipe = self.recipe_of(facts, params, n_lanes, warm=initial is not None)
+        stats = stats_of_problem(problem, self._block.width if self._block else None)
+        self.steps = steps(stats, params, n_lanes, warm=initial is not None)
         self.parts, self.longest = self._parts()
         rows = sample_size(dataset, n_lanes * self.parts)
         self.sample = SampleRef(rows, problem.seed) if n_lanes > 1 else None
@@ -181,9 +113,7 @@ class Stochastic:
         self._averages = params.get("average", "none")
         self._initial = initial
         self._retired: NDArray[np.float64] | None = None
-        by_class = problem.row_weight_by_class
-        plain = not dataset.meta.weighted and bool(np.all(by_class == 1.0))
-        self._class_weight = None if plain else by_class
+        self._class_weight = problem.row_weights
 
     def _parts(self) -> tuple[int, int]:
         """Return into how many parts a pass may be cut, and how many of them a round takes at most.
@@ -195,14 +125,14 @@ class Stochastic:
         rounds = rounds_in_pass(self.lanes, stored, longest)
         if len(self.lanes) == 1:
             return rounds, 1
-        weights = self.recipe.first.bytes_of(self.shape, self.problem.dtype)
+        weights = self.steps.default.bytes_of(self.shape, self.problem.dtype)
         least = self.params["sync_bytes"] or max(_LEAST_SYNC_BYTES, _SYNC_WEIGHTS * weights)
         parts = rounds_in_pass(self.lanes, stored, min(least, longest))
         return parts, parts // rounds
 
     def _plan(self, memory: MemoryBudget) -> Plan:
         meta = self.problem.dataset.meta
-        weight_bytes = self.recipe.first.bytes_of(self.shape, self.problem.dtype)
+        weight_bytes = self.steps.default.bytes_of(self.shape, self.problem.dtype)
         windows = self.params.get("average", "none") != "none"
         sample_rows = self.sample.n_rows if self.sample else 0
         row_bytes = int(self.problem.dataset.decoded_bytes.sum()) // max(meta.n_rows, 1)
@@ -221,7 +151,7 @@ class Stochastic:
 
     def _exchanged(self, windows: bool) -> tuple[int, int]:
         """Return the bytes of what a lane starts from and of what it returns, with its window's mean."""
-        update, dtype = self.recipe.first, self.problem.dtype
+        update, dtype = self.steps.default, self.problem.dtype
         sent = update.sent_bytes(self.shape, dtype)
         weights, intercept = update.zeros((1, self.shape[1]), dtype)[:2]
         return sent, sent + windows * (self.shape[0] * weights.nbytes + intercept.nbytes)
@@ -244,13 +174,13 @@ class Stochastic:
         dtype = self.problem.dtype.name
         layout, data = ("dense", dtype) if self._block else (meta.layout, meta.dtype)
         types = KernelTypes(layout, data, indices, dtype, self.problem.loss, meta.target)
-        warm = partial(warm_up, update=self.recipe.first)
+        warm = partial(warm_up, update=self.steps.default)
         warm(types)
         executor.each_worker(warm, types)
 
     def init(self) -> StochasticState:
         """Return zero weights, or those of the initial model."""
-        lane = self.recipe.first.zeros(self.shape, self.problem.dtype)
+        lane = self.steps.default.zeros(self.shape, self.problem.dtype)
         if self._initial is not None:
             self._start_from(self._initial, lane)
         window = lane[0].shape if self._averages != "none" else (0, lane[0].shape[1])
@@ -269,27 +199,28 @@ class Stochastic:
                 f"init={self.params['init']}: not with generated features; leave one of them out"
             )
         check_initial(initial, self.problem, self.params["init"])
-        self.recipe.first.start_from(initial.weights, initial.intercept.astype(np.float64), lane)
+        self.steps.default.start_from(initial.weights, initial.intercept.astype(np.float64), lane)
 
     def step(self, state: StochasticState, executor: Executor) -> tuple[StochasticState, RoundReport]:
         """Do one round: every lane from the averaged arrays, then average."""
         details = None
         if self._block and not state.recipe:
             state = self._with_features(state, executor)
-        if not state.round and self.params.get("center") == "global":
+        if not state.round and self.steps.default.needs_mean:
             state = replace(state, lane=self._with_mean(state.lane, executor))
-        if state.chosen is None and self.recipe.candidates:
+        if state.chosen is None and self.steps.candidates:
             chosen, details = self._try_steps(state, executor)
             state = replace(state, chosen=chosen)
         job = self._job(state, self._update(state))
         starts = self._lane_starts(state)
         result = executor.reduce(partial(train_lane, job), starts, merge=merge_lanes, shared=state.lane)
-        _check_cover(result, starts, self.problem)
+        blocks = [block for start in starts for block in start.lane.blocks]
+        result.ledger.check_cover(blocks, int(self.problem.dataset.table.rows[blocks].sum()))
         following = self._advance(state, result)
         return following, replace(self._report(result, job), details=details)
 
     def _update(self, state: StochasticState) -> Update:
-        return self.recipe.first if state.chosen is None else self.recipe.candidates[state.chosen].shared
+        return self.steps.default if state.chosen is None else self.steps.candidates[state.chosen].update
 
     def _with_features(self, state: StochasticState, executor: Executor) -> StochasticState:
         """Fit what generated features need: principal components, bandwidth, masks."""
@@ -321,43 +252,42 @@ class Stochastic:
         )
 
     def _try_steps(self, state: StochasticState, executor: Executor) -> tuple[int, dict[str, Any]]:
-        """Choose the candidate that, after a pass over some rows in one lane, has the lowest objective on others.
-
-        Raises
-        ------
-        DistlsError
-            None of them stays finite.
-        """
-        table, wanted = self.problem.dataset.table, trial_rows(self.problem.dataset.meta.n_rows)
-        order = rng(self.problem.seed, Purpose.TRIAL).permutation(len(table))
-        enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
-        blocks = tuple(int(block) for block in order[:enough])
-        job, candidates = self._job(state, self.recipe.first), self.recipe.candidates
-        trials = [Trial(candidate.alone, blocks, wanted) for candidate in candidates]
-        objectives = list(executor.map(partial(try_update, job), trials, shared=state.lane))
-        best = int(np.argmin(objectives))
-        if not np.isfinite(objectives[best]):
-            tried = "; ".join(str(candidate) for candidate in candidates)
-            raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")
-        table_of = {str(candidate): value for candidate, value in zip(candidates, objectives, strict=True)}
-        details = {"objectives": table_of, "chosen": candidates[best].setting, "n_rows": wanted}
+        job = self._job(state, self.steps.default)
+        best, details = try_candidates(self.steps.candidates, job, state.lane, self.problem, executor)
         return best, {"tried": details}
 
     def _with_mean(self, lane: Arrays, executor: Executor) -> Arrays:
         """Return the arrays with the mean of all rows and targets, which costs a read."""
-        job = self._job(StochasticState(), self.recipe.first)
+        job = self._job(StochasticState(), self.steps.default)
         lanes = [Lane(index, blocks) for index, blocks in enumerate(self.lanes)]
         sums = executor.reduce(partial(mean_lane, job), lanes, merge=merge_means, shared=self.problem.shape)
-        return (*lane[:2], sums.x / sums.weight, sums.y / sums.weight, lane[4])
+        return self.steps.default.with_mean(lane, sums.x / sums.weight, sums.y / sums.weight)
+
+    def fits(self, state: StochasticState) -> bool:
+        """See `Solver.fits`; the lanes' arrays are those of `init` already."""
+        first, width = self.init(), self.problem.shape[0]
+        if state.recipe:
+            width = design_of({**state.recipe, "n_stages": 1}, state.arrays)[0].width(width)
+        return (
+            state.times.shape == first.times.shape
+            and state.tail.shape == state.before.shape == first.tail.shape
+            and state.tail_intercept.shape == state.before_intercept.shape == first.tail_intercept.shape
+            and width == self.shape[0]
+            and 0 <= state.part < max(self.parts, 1)
+            and 1 <= state.interval <= max(self.longest, 1)
+            and (state.chosen is None or state.chosen < len(self.steps.candidates))
+            # without averaging there is nothing to average
+            and bool(len(state.tail) or not (state.tail_steps or state.before_steps))
+        )
 
     def probe(self, block: int) -> None:
         """Train one partition in this process and forget it: what `plan` times."""
         state = StochasticState()
         if self._block:
             state = state.with_design(self._block.probe())
-        job = self._job(state, self.recipe.first)
+        job = self._job(state, self.steps.default)
         job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False), sample=None)
-        zero = self.recipe.first.zeros(self.shape, self.problem.dtype)
+        zero = self.steps.default.zeros(self.shape, self.problem.dtype)
         train_lane(job, zero, LaneStart(Lane(0, (block,)), 0.0, 0.0))
 
     def _lane_starts(self, state: StochasticState) -> list[LaneStart]:
@@ -393,7 +323,7 @@ class Stochastic:
 
     def _advance(self, state: StochasticState, result: LaneResult) -> StochasticState:
         stored, end = self.problem.dataset.stored_bytes, self._end(state)
-        passes = state.passes + float(stored[result.blocks].sum() / stored.sum())
+        passes = state.passes + float(stored[result.ledger.blocks].sum() / stored.sum())
         if end == self.parts:
             passes, end = math.floor(state.passes) + 1.0, 0  # whole passes are whole numbers
         following = StochasticState(
@@ -414,133 +344,45 @@ class Stochastic:
             before_steps=state.before_steps,
         )
         if self._averages != "none":
-            self._extend_window(state, following, result)
+            # the memory is that of the state before the last one, which nobody can ask for any more
+            out, self._retired = self._retired, state.tail
+            following.extend_window(
+                state, result.tail, result.tail_steps, doubling=self._averages == "tail", out=out
+            )
         return following
-
-    def _extend_window(self, state: StochasticState, following: StochasticState, result: LaneResult) -> None:
-        """Add a round's mean iterate to the window.
-
-        Windows double: rounds 1, 2, 3-4, 5-8, ...; the model is the mean over the current window and the one
-        before it, dropped when the current one is complete. So it covers the last half of all rounds at the
-        least, and three quarters at the most.
-        """
-        # never in place: an interrupt must find the state of the last whole round. The memory is that of the
-        # state before it, which nobody can ask for any more.
-        out = np.empty_like(state.tail) if self._retired is None else self._retired
-        mean, mean_intercept = (
-            result.tail if result.tail_steps else (np.zeros_like(out), state.tail_intercept)
-        )
-        add_scaled(out.reshape(-1), state.tail.reshape(-1), mean.reshape(-1), result.tail_steps)
-        self._retired = state.tail
-        following.tail = out
-        following.tail_intercept = state.tail_intercept + mean_intercept * result.tail_steps
-        following.tail_steps = state.tail_steps + result.tail_steps
-        if self._averages == "tail" and following.round & (following.round - 1) == 0:
-            following.before, following.tail = following.tail, np.zeros_like(out)
-            following.before_intercept = following.tail_intercept
-            following.tail_intercept = np.zeros_like(following.tail_intercept)
-            following.before_steps, following.tail_steps = following.tail_steps, 0.0
 
     def _report(self, result: LaneResult, job: StochasticJob) -> RoundReport:
         averaging = None
         if self.sample is not None:
-            data, readout = replace(self.data, cache_bytes=0), job.readout(job.update, result.arrays)
-            after = mean_loss(data, self.sample, self.problem.loss, readout, result.reads)
+            data, predictor = replace(self.data, cache_bytes=0), job.predictor(job.update, result.arrays)
+            after = mean_loss(data, self.sample, self.problem.loss, predictor, result.ledger)
             averaging = {
-                "loss_before": result.sample_loss / result.n_rows,
+                "loss_before": result.sample_loss / result.ledger.n_rows,
                 "loss_after": after,
-                "penalty": after - result.sample_loss / result.n_rows,
+                "penalty": after - result.sample_loss / result.ledger.n_rows,
                 "spread": _relative_spread(result),
             }
-        return RoundReport(
-            running_loss=result.loss_sum / result.n_rows,
-            running_error=None if self.problem.target == "continuous" else result.errors / result.n_rows,
-            n_rows=result.n_rows,
-            bytes_read=result.reads.bytes_read,
-            cached_bytes=result.reads.cached_bytes,
-            kernel_seconds=result.kernel_seconds,
-            wait_seconds=result.reads.wait_seconds,
-            averaging=averaging,
-            worker_seconds=result.busy,
-            worker_peaks=result.peaks,
-        )
+        errors = None if self.problem.target == "continuous" else result.errors
+        return RoundReport.of(result.ledger, result.loss_sum, errors, averaging=averaging)
 
     def status(self, state: StochasticState) -> Status:
         """Tell whether the weights are finite."""
         finite = all(np.isfinite(array).all() for array in state.lane)
         return Status.RUNNING if finite else Status.DIVERGED
 
-    def weights(self, state: StochasticState) -> Weights:
+    def weights(self, state: StochasticState) -> Fitted:
         """Return the window's mean, or the last averaged weights without averaging of iterates."""
         steps, update = state.tail_steps + state.before_steps, self._update(state)
         recipe = {"n_features": self.problem.shape[0], "features": state.recipe} if state.recipe else {}
         if not steps:
-            return Weights(*update.model(state.lane), recipe, state.arrays)
+            return Fitted(LinearPredictor(*update.model(state.lane), recipe, state.arrays))
         mean = ((state.tail + state.before) / steps).astype(self.problem.dtype)
         intercept = (state.tail_intercept + state.before_intercept) / steps
-        return Weights(*update.model((mean, intercept, *state.lane[2:])), recipe, state.arrays)
-
-
-class Mcid(Stochastic):
-    """MCID, and one-versus-rest models with its steps."""
-
-    recipe_of = staticmethod(mcid_recipe)
-
-
-class Sgd(Stochastic):
-    """Plain, averaged and adaptive stochastic gradients."""
-
-    recipe_of = staticmethod(sgd_recipe)
-
-
-class Scheduled(Stochastic):
-    """SVMSGD2 and SGD-QN."""
-
-    recipe_of = staticmethod(scheduled_recipe)
-
-
-class Constrained(Stochastic):
-    """CSGD, NCSGD and C-Adaline."""
-
-    recipe_of = staticmethod(constrained_recipe)
-
-
-class Adaline(Stochastic):
-    """Adaline."""
-
-    recipe_of = staticmethod(adaline_recipe)
-
-
-class Fobos(Stochastic):
-    """Forward-backward splitting."""
-
-    recipe_of = staticmethod(fobos_recipe)
-
-
-class Rls(Stochastic):
-    """Recursive least squares."""
-
-    recipe_of = staticmethod(rls_recipe)
-
-
-class Olbfgs(Stochastic):
-    """Online L-BFGS."""
-
-    recipe_of = staticmethod(olbfgs_recipe)
+        model = update.model((mean, intercept, *state.lane[2:]))
+        return Fitted(LinearPredictor(*model, recipe, state.arrays))
 
 
 def _relative_spread(result: LaneResult) -> float:
     """Return the lanes' mean distance from their mean, relative to its size."""
     size = float(np.square(result.arrays[0], dtype=np.float64).sum())
-    return math.sqrt(result.spread / result.n_rows / size) if size else 0.0
-
-
-def _check_cover(result: LaneResult, starts: list[LaneStart], problem: Problem) -> None:
-    """Every partition of the round exactly once, every row counted."""
-    expected = sorted(block for start in starts for block in start.lane.blocks)
-    n_rows = int(problem.dataset.table.rows[expected].sum()) if expected else 0
-    if sorted(result.blocks) != expected or result.n_rows != n_rows or len(result.times) != len(starts):
-        raise DistlsError(
-            f"a round covered {len(result.blocks)} partitions and {result.n_rows} rows instead of {len(expected)} "
-            f"and {n_rows}; resume the run"
-        )
+    return math.sqrt(result.spread / result.ledger.n_rows / size) if size else 0.0

@@ -12,7 +12,7 @@ from helpers import labelled_rows, write_dataset
 
 from distls.cli.describe import describe
 from distls.cli.report import dataset_line, evaluation_lines, plan_lines, result_lines, run_lines
-from distls.evaluation.evaluate import Evaluation
+from distls.evaluation.metrics import Evaluation
 from distls.memory_plan import Plan
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset

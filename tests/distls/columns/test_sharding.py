@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -18,7 +19,7 @@ from distls.columns.sharding import add_columns, cut_columns
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.memory_plan import BASE_BYTES, check_workers
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import (
@@ -474,7 +475,7 @@ def test_refusals(many, small_csr, monkeypatch):
         add_columns(many / "sparse", shard_size=0)
     written = small_csr()
     data = open_dataset(written.path)
-    object.__setattr__(data.meta, "n_rows", 2**32 + 1)
+    object.__setattr__(data, "meta", msgspec.structs.replace(data.meta, n_rows=2**32 + 1))
     monkeypatch.setattr(distls.columns.sharding, "open_dataset", lambda path: data)
     with pytest.raises(ParameterError, match="4294967297 rows; column shards number at most 2\\^32"):
         add_columns(written.path)
@@ -517,7 +518,7 @@ def test_an_ingest_whose_columns_were_stopped_says_how_to_go_on(many, tmp_path, 
         SpillArea(tmp_path / "d").create()
         raise Killed
 
-    monkeypatch.setattr("distls.ingestion.add_columns", dies)
+    monkeypatch.setattr("distls.ingestion.ingest.add_columns", dies)
     with pytest.raises(Killed):
         ingest(many / "a.svm", tmp_path / "d", columns=True)
     with pytest.raises(StorageError) as caught:

@@ -17,9 +17,10 @@ from sklearn.linear_model import SGDClassifier
 
 from distls import MCIDClassifier, fit
 from distls.solvers.stochastic.partial_fit import Stream
-from distls.solvers.stochastic.step_choice import Facts, mcid_recipe
 from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Partition
+from distls.workers.stochastic.sgd import mcid_steps
+from distls.workers.stochastic.step_choice import ProblemStats
 from reference import mcid as oracle
 
 NAMES = np.array(["ant", "bee", "cat", "dog"])
@@ -263,8 +264,8 @@ def test_divergence_of_the_last_row_shows_when_the_model_is_asked_for(average: s
 def test_a_block_without_rows_changes_nothing() -> None:
     params = {"loss": "softmax", "alpha": 0.1, "batch_size": 2, "average": "tail", "fit_intercept": False,
               "dtype": "float64", "t0": None}  # fmt: skip
-    facts = Facts("softmax", "class", 0.1, False, 2, 3, 0, 1, 0.0)
-    stream = Stream.begin(mcid_recipe(facts, params, 1, warm=False), params, (3, 2))
+    stats = ProblemStats("softmax", "class", 0.1, False, 2, 3, 0, 1, 0.0)
+    stream = Stream.begin(mcid_steps(stats, params, 1, warm=False), params, (3, 2))
     assert not stream.weights().coefficients.any()
     none = Partition(DenseRows(np.empty((0, 3))), np.empty(0, np.int32))
     one = Partition(CsrRows(np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1)), np.zeros(1, np.int32))

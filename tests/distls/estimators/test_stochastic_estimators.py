@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from target_helpers import write_targets
 
 from distls import AdalineClassifier, CSGDRegressor, SGDQNClassifier, StochasticClassifier, fit
-from distls.methods import registry as methods
+from distls.methods.parameters import ONE_BLOCK
 from distls.methods.registry import METHODS
 from distls.storage.errors import ParameterError
 
@@ -56,7 +56,7 @@ def test_constructors_have_the_parameters_of_the_method(estimator: Any) -> None:
     method = METHODS[estimator()._method]
     parameters = {p.name: p for p in method.parameters}
     absent = {"init", "round_bytes", "sync_bytes", "loss", "center", "switch", "class_weight"}
-    absent |= {p.name for p in methods._ONE_BLOCK}
+    absent |= {p.name for p in ONE_BLOCK}
     assert set(parameters) - set(given) <= absent
     assert set(given) - OF_FIT - set(parameters) <= {"constrained"}
     resolved = method.resolve({n: v.default for n, v in given.items() if n in parameters and n != "loss"})

@@ -15,14 +15,18 @@ from helpers import labelled_rows, write_dataset
 from scipy.special import log_softmax, softmax
 from sklearn import metrics
 
-from distls.evaluation.evaluate import Evaluator, certificate_kind, evaluate, reference
+from distls.evaluation.certificates import certificate_kind
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.problem import Problem
-from distls.solvers.solver import Weights
+from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
+from distls.workers.prediction.predictor import LinearPredictor
 
 K, D = 6, 40
 
@@ -174,8 +178,8 @@ def _params(**given: Any) -> dict[str, Any]:
 
 def _evaluated(data: Dataset, model: LinearModel, **given: Any) -> dict[str, Any]:
     problem = Problem.of(data, _params(**given), 0, ("class",))
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
-    return evaluator(Weights(model.weights, model.intercept))
+    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
+    return evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
 
 
 @pytest.mark.parametrize("weighted", [False, True])

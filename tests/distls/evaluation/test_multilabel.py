@@ -24,17 +24,21 @@ from target_helpers import made_model, rows_with_labels, sets_of, write_targets
 import distls.workers.prediction.predictor
 from distls.cli import cli
 from distls.cli.report import dataset_line, evaluation_lines
-from distls.evaluation.evaluate import Evaluator, LabelEvaluation, evaluate, reference
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.metrics import LabelEvaluation
+from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.prediction.predict import predict
 from distls.problem import Problem
-from distls.solvers.solver import Weights
+from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, MismatchError, ParameterError
 from distls.training.fitting import fit
 from distls.training.run_folder import Run
 from distls.workers.prediction.predict_task import sigmoids
+from distls.workers.prediction.predictor import LinearPredictor
 
 D, K, N = 6, 4, 260
 THRESHOLD = {"squared": 0.5, "ovr_log": 0.0}
@@ -172,8 +176,8 @@ def test_objective_and_certificate_are_the_documented_ones(
     assert problem.shape == (D, K)
     model = near_model(problem.loss, rows)
     model = model if intercept else replace(model, intercept=np.zeros(K))
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
-    result = evaluator(Weights(model.weights, model.intercept))
+    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
+    result = evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
     z = x @ model.weights + model.intercept
     loss = 0.5 * np.square(z - y) if link == "identity" else np.logaddexp(0, np.where(y, -z, z))
     slope = (z if link == "identity" else expit(z)) - y

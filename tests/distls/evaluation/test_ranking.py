@@ -17,18 +17,21 @@ from target_helpers import rows_with_labels, write_targets
 
 from distls import SparseMulticlassClassifier
 from distls.columns.sharding import add_columns
-from distls.evaluation.evaluate import Evaluator, evaluate, reference
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.prediction.predict import predict
 from distls.problem import Problem
-from distls.solvers.solver import Weights
+from distls.solvers.solver import Fitted
 from distls.solvers.warm_start import initial_weights
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import load_model
 from distls.training.configuration import Setting
 from distls.training.fitting import FitResult, fit
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import best_cuts, threshold_bytes
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
@@ -181,7 +184,9 @@ def test_a_model_is_started_from_without_its_threshold(
     problem = Problem.of(dataset, METHODS[method].resolve(params), 0, ("multilabel",))
     first, run = converged(dataset, loss, penalty)
     start = initial_weights(load_model(run), problem).astype(float)
-    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(Weights(start, np.zeros(K)))
+    there = Evaluator(problem, SerialExecutor(), reference(dataset)).objective(
+        Fitted(LinearPredictor(start, np.zeros(K)))
+    )
     assert there["objective"] == pytest.approx(first.record["objective"], rel=1e-6)
     again = fit(method, dataset, params={**params, "init": str(run)}, passes=2)
     assert again.record["objective"] <= first.record["objective"] * (1 + 1e-6)

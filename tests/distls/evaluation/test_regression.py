@@ -22,18 +22,22 @@ from target_helpers import made_model, rows_with_numbers, write_targets
 import distls
 from distls.cli import cli
 from distls.cli.report import evaluation_lines, result_lines, run_lines
-from distls.evaluation.evaluate import Evaluator, RegressionEvaluation, evaluate, reference
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.metrics import RegressionEvaluation
+from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import METHODS
 from distls.prediction.predict import predict
 from distls.problem import Problem
-from distls.solvers.solver import Status, Weights
+from distls.solvers.solver import Fitted, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.model.model import load_model, save_model
 from distls.training.callbacks import describe_round
 from distls.training.fitting import FitResult, fit
 from distls.training.run_folder import Run
+from distls.workers.prediction.predictor import LinearPredictor
 
 D, K, N = 7, 3, 260
 IDENTITY = {"link": "identity", "alpha": 0.05}
@@ -112,8 +116,8 @@ def evaluated(data: Dataset, model: Any, **given: Any) -> dict[str, Any]:
     params = METHODS["gls"].resolve({**IDENTITY, "dtype": "float64", **given})
     problem = Problem.of(data, params, 0, ("class", "multilabel", "continuous"))
     assert problem.shape == (D, K)
-    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=str(data.path))
-    return evaluator(Weights(model.weights, model.intercept))
+    evaluator = Evaluator(problem, SerialExecutor(), reference(data), eval_data=data)
+    return evaluator(Fitted(LinearPredictor(model.weights, model.intercept)))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -327,7 +331,7 @@ def test_models_say_what_they_predict(tmp_path: Path) -> None:
     for changes, why in (
         ({"target": "class"}, "a model of class targets with 0 classes"),
         ({"classes": [0, 1, 2]}, "a model of continuous targets with 3 classes"),
-        ({"target": "rank"}, "its target is 'rank', expected class, multilabel, continuous"),
+        ({"target": "rank"}, "not a model written by distls (Invalid enum value 'rank' - at `$.target`)"),
     ):
         save_model(tmp_path / "bad", replace(model, **changes))
         with pytest.raises(FormatError) as caught:

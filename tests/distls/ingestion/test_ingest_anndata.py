@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all
 
-import distls.ingestion.plan
-from distls.ingestion import ingest
+import distls.ingestion.request.source_plan
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 
@@ -26,7 +26,7 @@ TYPES = ["T cell", "B cell", "NK", "Läufer"]
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch):
     """Several items, and several blocks in each."""
-    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 1500)
+    monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 1500)
 
 
 def make(n_rows=120, n_features=30, sparse=True, seed=0):
@@ -110,19 +110,27 @@ def test_several_stores_and_no_labels(tmp_path):
     assert np.array_equal(read_all(tmp_path / "d")[0], np.concatenate([one.X.toarray(), other.X.toarray()]))
 
 
-def test_the_older_data_frame_format(tmp_path):
-    """Codes in obs, their categories apart, as anndata 0.7 wrote them."""
+@pytest.mark.parametrize("old", ["obs", "X"])
+def test_encodings_of_older_versions_are_refused(tmp_path, old):
+    """Categories apart from their codes, and a sparse matrix without the attributes of today."""
     h5py = pytest.importorskip("h5py")
-    data = make()
-    path = write(tmp_path / "a.h5ad", data)
+    path = write(tmp_path / "a.h5ad", make())
     with h5py.File(path, "r+") as store:
-        codes, categories = store["obs/kind/codes"][:], store["obs/kind/categories"].asstr()[:]
-        del store["obs/kind"]
-        store["obs/kind"] = codes
-        store["obs/__categories/kind"] = categories.tolist()
-    ingest(path, tmp_path / "d", label_column="kind", shuffle=False)
-    classes = open_dataset(tmp_path / "d").meta.classes
-    assert [classes[code] for code in read_all(tmp_path / "d")[1]] == data.obs["kind"].tolist()
+        if old == "obs":
+            codes, categories = store["obs/kind/codes"][:], store["obs/kind/categories"].asstr()[:]
+            del store["obs/kind"]
+            store["obs/kind"] = codes
+            store["obs/__categories/kind"] = categories.tolist()
+        else:
+            attributes = store["X"].attrs
+            attributes["h5sparse_format"], attributes["h5sparse_shape"] = "csr", attributes["shape"]
+            del attributes["encoding-type"], attributes["encoding-version"], attributes["shape"]
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", label_column="kind")
+    assert str(caught.value) == (
+        f"{path}: {old} is stored as before anndata 0.8; read the file with anndata and write it again"
+    )
+    assert not (tmp_path / "d").exists()
 
 
 # -- bits and test data ----------------------------------------------------------------------------------

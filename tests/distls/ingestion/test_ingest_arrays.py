@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 from ingest_helpers import read_all, small_ranges  # noqa: F401
 
-import distls.ingestion.plan
-from distls.ingestion import ingest
+import distls.ingestion.request.source_plan
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import MismatchError
 
@@ -32,7 +32,7 @@ def arrays(seed=0):
 
 @pytest.mark.parametrize("kind", ["idx", "idx.gz", "npy", "npz", "npz-y", "memory"])
 def test_dense_sources(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 800)
+    monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 800)
     x, y = arrays()
     options = {"labels": tmp_path / "labels.npy"}
     source = tmp_path / f"x.{kind}"

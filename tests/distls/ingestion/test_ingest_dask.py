@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 from ingest_helpers import Dying, Killed, file_bytes, read_all, small_ranges  # noqa: F401
 
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, IncompleteError, ParameterError
 

@@ -23,9 +23,9 @@ from ingest_helpers import (
 )
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
-import distls.ingestion.plan
+import distls.ingestion.request.source_plan
 import distls.workers.ingestion.formats.documents
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 
@@ -85,7 +85,7 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_bytes(text)
     expected = vectorized(["sun rain", "fog", "", "über über"]).toarray()
     for size in range(1, len(text) + 2):
-        monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", size)
+        monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", size)
         ingest(tmp_path / "a.txt", tmp_path / "d", format="text", n_features=64, shuffle=False)
         x, y = read_all(tmp_path / "d")
         assert np.array_equal(x, expected)

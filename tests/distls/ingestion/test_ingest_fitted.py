@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 from distls.cli.describe import describe
 from distls.evaluation.evaluate import evaluate
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.training.fitting import fit

@@ -10,7 +10,7 @@ from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all
 from table_helpers import HEADER, JOBS, OPTIONS, expected, make_rows, write_rows
 
 import distls.ingestion.survey
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 
@@ -173,7 +173,7 @@ def test_small_blocks_give_the_same_rows(tmp_path, monkeypatch):
     rows = make_rows(100)
     write(tmp_path / "a.parquet", as_columns(rows), group=100)
     monkeypatch.setattr("distls.workers.ingestion.formats.parquet._LARGEST_BATCH", 7)
-    monkeypatch.setattr("distls.ingestion.plan.RANGE_BYTES", 2)
+    monkeypatch.setattr("distls.ingestion.request.source_plan.RANGE_BYTES", 2)
     ingest(tmp_path / "a.parquet", tmp_path / "d", **OPTIONS, shuffle=False)
     assert np.array_equal(read_all(tmp_path / "d")[0], expected(rows))
 

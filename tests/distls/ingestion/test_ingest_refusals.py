@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from ingest_helpers import Reversed, file_bytes, make_text, small_ranges  # noqa: F401
 
-import distls.ingestion.plan
+import distls.ingestion.request.source_plan
 import distls.workers.ingestion.parsing.text_blocks
-from distls.ingestion import ingest
-from distls.ingestion.options import FORMATS
+from distls.ingestion.formats.registry import format_names
+from distls.ingestion.ingest import ingest
 from distls.storage.errors import (
     BadInputError,
     ParameterError,
@@ -27,7 +27,7 @@ def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch):
     (tmp_path / "a.svm").write_text("\n".join(lines))
     message = f'{tmp_path}/a.svm:78: "3:1": index 3 comes after index 5; indices must increase within a row'
     for size in (50, 700, 10**6):
-        monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", size)
+        monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", size)
         with pytest.raises(BadInputError) as caught:
             ingest(tmp_path / "a.svm", tmp_path / "d", executor=Reversed())
         assert str(caught.value) == message
@@ -94,7 +94,7 @@ def test_refused_sources(tmp_path):
     (tmp_path / "a.dat").write_text("1,2,3\n4,5\n")
     assert refusal(tmp_path / "a.dat") == (
         f'{tmp_path}/a.dat: not recognised by its name or its start ("1,2,3"); '
-        f"name its format, one of {', '.join(FORMATS[1:])}"
+        f"name its format, one of {', '.join(format_names())}"
     )
     assert refusal(tmp_path / "none.svm") == f"{tmp_path}/none.svm: no such file"
     assert refusal(tmp_path) == f"{tmp_path}: a folder; name the files in it"
@@ -144,7 +144,7 @@ def test_refused_sources(tmp_path):
         ({"split": ["a=1.5"]}, "a split is NAME=FRACTION with a fraction between 0 and 1, not 'a=1.5'"),
         ({"split": ["a=.5", "b=.5"]}, "the fractions of all splits must add up to less than 1"),
         ({"split": ["a=.2", "a=.5"]}, "two splits have the same name"),
-        ({"format": "xls"}, f"format must be one of {', '.join(FORMATS)}, not 'xls'"),
+        ({"format": "xls"}, f"format must be one of auto, {', '.join(format_names())}, not 'xls'"),
         ({"transform": "sqrt"}, "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize"),
         ({"unlabelled": True, "multilabel": True}, "unlabelled and multilabel exclude each other"),
         ({"labels": "y.npy"}, "labels is for array sources; svmlight text has its own"),

@@ -9,11 +9,11 @@ import shutil
 import pytest
 from ingest_helpers import Dying, Killed, file_bytes, make_text, small_ranges  # noqa: F401
 
-import distls.ingestion.plan
+import distls.ingestion.request.source_plan
 import distls.ingestion.run
 import distls.workers.ingestion.stage_task
 from distls.execution.serial import SerialExecutor
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import (
     BadInputError,
@@ -86,7 +86,7 @@ def test_killed_between_the_two_publications_it_resumes(tmp_path, monkeypatch):
     with pytest.raises(Killed):
         ingest(tmp_path / "a.svm", tmp_path / "d", **OPTIONS)
     monkeypatch.undo()
-    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 2000)
+    monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 2000)
     ingest(tmp_path / "a.svm", tmp_path / "d", **OPTIONS)
     assert file_bytes(tmp_path / "d") == file_bytes(tmp_path / "whole")
     assert file_bytes(tmp_path / "d-test") == file_bytes(tmp_path / "whole-test")
@@ -173,6 +173,6 @@ def test_a_full_disk_is_reported_and_the_ingest_resumes(tmp_path, monkeypatch, s
         f"to resume it, or remove {tmp_path}/d"
     )
     monkeypatch.undo()
-    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 2000)
+    monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 2000)
     ingest(tmp_path / "a.svm", tmp_path / "d")
     assert file_bytes(tmp_path / "d") == file_bytes(tmp_path / "whole")

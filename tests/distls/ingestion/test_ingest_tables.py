@@ -15,14 +15,14 @@ from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all, small_
 from table_helpers import HEADER, JOBS, OPTIONS, csv_text, expected, make_rows, write_rows
 
 import distls
-import distls.ingestion.plan
+import distls.ingestion.request.source_plan
 import distls.ingestion.survey
 from distls.cli import cli
 from distls.execution import ClusterOptions, open_executor
-from distls.ingestion import ingest
+from distls.ingestion.formats.csv import CsvOptions
 from distls.ingestion.formats.csv_header import read_head
 from distls.ingestion.formats.tables import choose_columns
-from distls.ingestion.options import IngestOptions
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 
@@ -73,7 +73,7 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch, header)
     options = dict(zip(OPTIONS, ("group", "weight", "id") if header else (5, 4, 0), strict=True))
     found = []
     for size in [*range(1, 50, 4), *range(50, len(text) + 2, 11), 10**6]:
-        monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", size)
+        monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", size)
         ingest(tmp_path / "a.csv", tmp_path / "d", **options, shuffle=False)
         found.append((read_all(tmp_path / "d")[0].tolist(), open_dataset(tmp_path / "d").feature_names()))
         shutil.rmtree(tmp_path / "d")
@@ -412,10 +412,10 @@ def test_files_that_do_not_go_together(tmp_path):
 def test_the_columns_of_a_wide_table_are_found_in_time_proportional_to_their_number():
     names = [f"column {c}" for c in range(50_000)]
     start = f"{','.join(names)}\n{','.join('1' for _ in names)}\n".encode()
-    options = IngestOptions(label_column="last", ignore_columns=tuple(names[:20_000]))
+    options = CsvOptions(label_column="last", ignore_columns=tuple(names[:20_000]))
     before = time.process_time()
-    head = read_head(start, "a.csv", options)
-    columns = choose_columns(head.columns, head.words, "a.csv", options)
+    head = read_head(start, "a.csv", options.separator, options.header)
+    columns = choose_columns(head.columns, head.words, "a.csv", options, unlabelled=False)
     # half a second; comparing each name with all before it takes half a minute
     assert time.process_time() - before < 5
     assert [feature.name for feature in columns.features] == names[20_000:-1]

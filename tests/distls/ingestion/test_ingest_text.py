@@ -13,8 +13,8 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import normalize
 
-import distls.ingestion.plan
-from distls.ingestion import ingest
+import distls.ingestion.request.source_plan
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import (
     MismatchError,
@@ -61,7 +61,7 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch):
     text = "1 1:1\r\n\n-1 2:2 # c\n1 3:3\n# 1 1:1\n1 4:4\n\n-1 1:5"
     (tmp_path / "a.svm").write_text(text)
     for size in range(1, len(text) + 2):
-        monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", size)
+        monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", size)
         ingest(tmp_path / "a.svm", tmp_path / "d", shuffle=False)
         x, y = read_all(tmp_path / "d")
         assert (

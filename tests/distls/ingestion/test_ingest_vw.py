@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all, small_ranges  # noqa: F401
 
-import distls.ingestion.plan
-from distls.ingestion import ingest
+import distls.ingestion.request.source_plan
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.vw import name_hash
@@ -172,7 +172,7 @@ def test_like_refuses_what_does_not_go_with_it(tmp_path, like, text, options, me
 
 
 def test_a_late_name_is_refused_and_not_taken_for_something_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(distls.ingestion.plan, "RANGE_BYTES", 50_000)
+    monkeypatch.setattr(distls.ingestion.request.source_plan, "RANGE_BYTES", 50_000)
     text = "1 |f 1:1 2:1\n0 |f 3\n" * 10_000
     (tmp_path / "a.vw").write_text(text + "1 |f price:3\n" + text)
     with pytest.raises(BadInputError) as caught:

@@ -11,7 +11,7 @@ from ingest_helpers import Dying, Killed, Reversed, file_bytes, read_all, small_
 
 import distls
 import distls.workers.ingestion.records.labels
-from distls.ingestion import ingest
+from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError
 

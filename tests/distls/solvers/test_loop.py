@@ -14,10 +14,12 @@ import pytest
 
 import distls.solvers.loop
 from distls.execution.serial import SerialExecutor
+from distls.solvers.events import RoundEvent
 from distls.solvers.loop import Limits, Progress, Solution, progress_of, solve
-from distls.solvers.solver import RoundReport, State, Status, Weights
+from distls.solvers.solver import Fitted, RoundReport, State, Status
 from distls.storage.errors import FormatError
-from distls.training.callbacks import History, RoundEvent
+from distls.training.callbacks import History
+from distls.workers.prediction.predictor import LinearPredictor
 
 
 @dataclass
@@ -47,8 +49,8 @@ class Fake:
     def status(self, state: Counting) -> Status:
         return Status.DIVERGED if state.round == self.bad_state_at else Status.RUNNING
 
-    def weights(self, state: Counting) -> Weights:
-        return Weights(state.value, np.zeros(1))
+    def weights(self, state: Counting) -> Fitted:
+        return Fitted(LinearPredictor(state.value, np.zeros(1)))
 
 
 class Watching:
@@ -75,8 +77,8 @@ class Scripted:
     def __init__(self, **fields: Callable[[int], Any]) -> None:
         self.fields, self.rounds = fields, []
 
-    def __call__(self, weights: Weights) -> dict[str, Any]:
-        done = int(weights.coefficients[0, 0])
+    def __call__(self, fitted: Fitted) -> dict[str, Any]:
+        done = int(fitted.predictor.coefficients[0, 0])
         self.rounds.append(done)
         return {name: value(done) for name, value in self.fields.items()}
 
@@ -84,7 +86,7 @@ class Scripted:
 def run(
     solver: Fake, evaluate: Any = None, state: Counting | None = None, *callbacks: Any, **limits: Any
 ) -> Solution:
-    options = {name: limits.pop(name) for name in ("progress", "best_weights", "keep_best") if name in limits}
+    options = {name: limits.pop(name) for name in ("progress", "best", "keep_best") if name in limits}
     return solve(
         solver, state or Counting(), SerialExecutor(), limits=Limits(**limits),
         evaluate=evaluate or Scripted(), callbacks=callbacks, **options,
@@ -105,7 +107,7 @@ def test_a_limit_already_met_does_no_round() -> None:
     evaluate = Scripted()
     solution = run(Fake(), evaluate, Counting(5, 5.0, np.full((1, 1), 5.0)), max_passes=5)
     assert (solution.status, solution.state.round, solution.record) == (Status.MAX_PASSES, 5, {})
-    assert solution.weights.coefficients[0, 0] == 5
+    assert solution.fitted.predictor.coefficients[0, 0] == 5
     assert evaluate.rounds == []
 
 
@@ -236,10 +238,10 @@ def test_patience_publishes_the_best(
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
     solution = run(
         Fake(), evaluate, max_passes=passes, patience=patience, eval_every=1,
-        keep_best=lambda weights: kept.append(weights.coefficients[0, 0]),
+        keep_best=lambda fitted: kept.append(fitted.predictor.coefficients[0, 0]),
     )  # fmt: skip
     assert (solution.status, solution.state.round) == (status, ended)
-    assert solution.weights.coefficients[0, 0] == best == kept[-1]
+    assert solution.fitted.predictor.coefficients[0, 0] == best == kept[-1]
     assert kept == sorted(kept)
     assert solution.record["eval_error"] == ERRORS[best]
     assert solution.progress.best == {"error": ERRORS[best], "round": best, "misses": ended - best}
@@ -256,14 +258,14 @@ def test_what_the_callbacks_saw_does_not_change_when_the_best_is_evaluated_again
 
 def test_patience_goes_on_after_a_resume() -> None:
     progress = Progress(evaluated_at=3.0, best={"error": 0.3, "round": 2, "misses": 1})
-    kept = Weights(np.full((1, 1), 2.0), np.zeros(1))
+    kept = Fitted(LinearPredictor(np.full((1, 1), 2.0), np.zeros(1)))
     evaluate = Scripted(objective=lambda r: 1.0, eval_error=lambda r: ERRORS[r])
     solution = run(
         Fake(), evaluate, Counting(3, 3.0, np.full((1, 1), 3.0)),
-        max_passes=9, patience=2, eval_every=1, progress=progress, best_weights=kept,
+        max_passes=9, patience=2, eval_every=1, progress=progress, best=kept,
     )  # fmt: skip
     assert (solution.status, solution.state.round) == (Status.EARLY_STOPPED, 4)
-    assert solution.weights is kept
+    assert solution.fitted is kept
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -307,7 +309,7 @@ def test_interrupted_in_a_callback_the_round_before_counts(who: str) -> None:
     watchers = [Watching(name, diary, 3 if name == who else 0) for name in "ab"]
     solution = run(Fake(), None, None, *watchers, max_passes=9)
     assert (solution.status, solution.state.round) == (Status.INTERRUPTED, 2)
-    assert (solution.weights.coefficients[0, 0], solution.record["round"]) == (2, 2)
+    assert (solution.fitted.predictor.coefficients[0, 0], solution.record["round"]) == (2, 2)
     assert diary[-2:] == [("a", Status.INTERRUPTED, 2), ("b", Status.INTERRUPTED, 2)]
     assert (("b", 3) in diary) == (who == "b")
 

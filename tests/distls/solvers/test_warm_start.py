@@ -12,13 +12,13 @@ from contract import SolverContract
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict
+from distls.solvers.events import RoundEvent, SilentCallback
 from distls.solvers.least_squares.stagewise_state import StagewiseState, base_of, block_of
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
-from distls.training.callbacks import RoundEvent, _Quiet
 from distls.workers.least_squares.block_task import predict_block
-from distls.workers.prediction.predictor import Readout, linear_view
+from distls.workers.prediction.predictor import LinearPredictor, linear_view
 
 FOURIER = {"features": "fourier", "bandwidth": 2.0}
 FIRST = {"loss": "softmax", "alpha": 1e-4}
@@ -64,7 +64,7 @@ class TestCls(WarmContract):
         assert self.fit(dataset, seed=1).model.sha256 == undisturbed
 
 
-class Last(_Quiet):
+class Last(SilentCallback):
     """Keeps the newest state, and lets the kept predictions get lost after every round."""
 
     state: StagewiseState
@@ -98,8 +98,8 @@ def test_stages_fit_what_the_initial_model_has_left(tmp_path: Path, kind: str, i
             values = predict_block(block, DenseRows(x), values, 40)
         scores.append(values)
     assert (model.recipe == {}) == (kind == "original")
-    readout = Readout(model.weights, model.intercept, model.recipe, model.arrays)
-    rows, weights, intercept = linear_view(readout, DenseRows(x))
+    predictor = LinearPredictor.of(model)
+    rows, weights, intercept = linear_view(predictor, DenseRows(x))
     np.testing.assert_allclose(
         rows.values @ weights + intercept, np.mean(scores, axis=0), rtol=1e-9, atol=1e-10
     )
@@ -195,6 +195,6 @@ def test_what_cannot_be_started_from(tmp_path: Path, method: str) -> None:
 
 
 def test_rows_beside_features_that_do_not_fit_are_refused() -> None:
-    readout = Readout(np.ones((5, 2)), np.zeros(2), {"n_features": 3, "rows": True}, {})
+    predictor = LinearPredictor(np.ones((5, 2)), np.zeros(2), {"n_features": 3, "rows": True}, {})
     with pytest.raises(FormatError, match="rows"):
-        linear_view(readout, DenseRows(np.ones((4, 3))))
+        linear_view(predictor, DenseRows(np.ones((4, 3))))

@@ -117,6 +117,32 @@ def test_a_run_of_another_version_is_refused(run: Run) -> None:
     assert str(caught.value) == f"{run.path}: config.json is of version 2, expected 1"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("method", 3), ("dataset", "a\0b"), ("dataset_fingerprint", None), ("seed", -1), ("seed", True), ("seed", 1.0),
+     ("grid", []), ("grid", [3]), ("passes", "2"), ("passes", -1), ("tol", []), ("max_seconds", False), ("eval", 1),
+     ("eval_every", -0.5), ("patience", 2.0), ("select", "\0"), ("selected_on", {})],
+)  # fmt: skip
+def test_members_of_another_type_are_named(run: Run, name: str, value: Any) -> None:
+    (run.path / "config.json").write_text(json.dumps(CONFIG | {name: value}))
+    with pytest.raises(FormatError) as caught:
+        _ = run.config
+    assert str(caught.value).startswith(f"{run.path}: config.json was not written by distls (")
+    assert f"at `$.{name}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"status": "DONE"}, {"status": None}, {"passes": "9"}, {"passes": -1}, {"seconds": True}]
+)
+def test_a_status_of_other_types(run: Run, changes: dict[str, Any]) -> None:
+    known = {"status": "CONVERGED", "passes": 2, "seconds": 0.5, "objective": 1.0}
+    run.write_status(known)
+    assert run.status == known
+    run.write_status(known | changes)
+    with pytest.raises(FormatError, match=r"status\.json was not written by distls"):
+        _ = run.status
+
+
 def _events(run: Run, rounds: int) -> list[dict[str, Any]]:
     events = [{"round": done, "passes": done / 2} for done in range(1, rounds + 1)]
     for event in events:

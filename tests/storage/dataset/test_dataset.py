@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -109,7 +110,7 @@ def test_other_zarr_groups(tmp_path, content):
 def test_no_permission(small_csr, monkeypatch):
     path = small_csr().path
 
-    def refuse(path, within):
+    def refuse(path, kind, within):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(dataset_module, "read_json", refuse)  # the tests may run as root
@@ -374,8 +375,10 @@ def test_a_table_that_does_not_fit_is_refused_even_with_a_right_fingerprint(copi
 def test_sizes_beyond_reason_are_refused(copied, original):
     table = original.dataset.table
     rows = table.rows + np.array([2**45, 0])
-    meta = replace(original.dataset.meta, n_rows=int(rows.sum()), label_counts=[int(rows.sum()), 0, 0])
+    meta = msgspec.structs.replace(
+        original.dataset.meta, n_rows=int(rows.sum()), label_counts=[int(rows.sum()), 0, 0]
+    )
     with pytest.raises(CorruptDataError, match="does not fit the metadata"):
         dataset_module.check_table(meta, replace(table, rows=rows), "here")
-    fitting = replace(original.dataset.meta, n_rows=9)
+    fitting = msgspec.structs.replace(original.dataset.meta, n_rows=9)
     dataset_module.check_table(fitting, table, "here")

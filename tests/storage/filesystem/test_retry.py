@@ -126,5 +126,5 @@ def test_what_a_solver_keeps_is_read_again(tmp_path, monkeypatch) -> None:
 def test_metadata_is_read_again(tmp_path, monkeypatch) -> None:
     (tmp_path / "a.json").write_text("[1]")
     storage = Unsteady(monkeypatch, untrusted, 2)
-    assert untrusted.read_json(tmp_path / "a.json") == [1]
+    assert untrusted.read_json(tmp_path / "a.json", object) == [1]
     assert storage.opened == 3

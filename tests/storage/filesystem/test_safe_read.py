@@ -5,7 +5,9 @@ import json
 import os
 import tracemalloc
 from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,11 +15,12 @@ from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import StorePath
 from distls.storage.filesystem.safe_read import (
     LARGEST_JSON,
+    convert_json,
     open_regular,
+    parse_json,
     read_array_file,
     read_bytes,
     read_json,
-    read_object,
     refuse_links,
 )
 
@@ -42,7 +45,12 @@ def refusal(function, *arguments):
 
 # -- links and things that are no files ------------------------------------------------------------------
 
-READERS = [read_bytes, read_json, read_array_file, open_regular]
+
+def read_any(path, within=None):
+    return read_json(path, object, within)
+
+
+READERS = [read_bytes, read_any, read_array_file, open_regular]
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -65,14 +73,14 @@ def test_links_that_stay_inside_and_a_link_to_the_folder(folder):
     (folder.parent / "link").symlink_to(folder)
     for root in (folder, folder.parent / "link"):
         for name in ("again.json", "absolute.json", "inner/file.json"):
-            assert read_json(root / name, root) == {"a": 1}
+            assert read_any(root / name, root) == {"a": 1}
 
 
 def test_a_folder_whose_name_starts_like_another(folder):
     (folder.parent / "folder-two").mkdir()
     (folder.parent / "folder-two" / "x.json").write_text("{}")
     (folder / "x.json").symlink_to("../folder-two/x.json")
-    assert "a link leads out of" in refusal(read_json, folder / "x.json", folder)
+    assert "a link leads out of" in refusal(read_any, folder / "x.json", folder)
 
 
 def test_the_link_to_the_folder_may_be_turned_to_another(folder):
@@ -83,7 +91,7 @@ def test_the_link_to_the_folder_may_be_turned_to_another(folder):
     for target, value in ((folder, 1), (other, 2), (folder, 1)):
         link.unlink(missing_ok=True)
         link.symlink_to(target)
-        assert read_json(link / "x.json", link) == value
+        assert read_any(link / "x.json", link) == value
 
 
 def test_links_without_proc(folder, monkeypatch):
@@ -95,8 +103,8 @@ def test_links_without_proc(folder, monkeypatch):
     real = os.readlink
     (folder / "x.json").symlink_to("../secret.json")
     monkeypatch.setattr(os, "readlink", absent)
-    assert read_json(folder / "inner" / "file.json", folder) == {"a": 1}
-    assert "a link leads out of" in refusal(read_json, folder / "x.json", folder)
+    assert read_any(folder / "inner" / "file.json", folder) == {"a": 1}
+    assert "a link leads out of" in refusal(read_any, folder / "x.json", folder)
 
 
 @pytest.mark.timeout(60)
@@ -139,8 +147,8 @@ def test_descriptors_are_closed(folder):
     assert opened() == [str(folder / "inner" / "file.json")]
     file.close()
     for _ in range(20):
-        refusal(read_json, folder / "x.json", folder)
-        read_json(folder / "inner" / "file.json")
+        refusal(read_any, folder / "x.json", folder)
+        read_any(folder / "inner" / "file.json")
     assert opened() == []
 
 
@@ -175,18 +183,71 @@ BOMBS = {
 }
 
 
+class Document(msgspec.Struct):
+    """A document of ours with a member that may hold anything."""
+
+    a: Any = None
+    n: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", sorted(BOMBS))
-def test_json_bombs(tmp_path, kind):
+@pytest.mark.parametrize("form", [object, Document])
+def test_json_bombs(tmp_path, kind, form):
     path = tmp_path / "x.json"
     path.write_bytes(BOMBS[kind])
     tracemalloc.start()
     try:
         with pytest.raises(ValueError):
-            read_json(path)
+            read_json(path, form)
         assert tracemalloc.get_traced_memory()[1] < 4 * len(BOMBS[kind]) + 2**20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"n": -1}', '{"n": true}', '{"n": "1"}', '{"n": 1.0}', '{"n": null}', '{"n": 9223372036854775808}',
+     '{"n": 1e400}', '{"n": %s}' % ("1" * 5000), '{"n": NaN}', '{"a": Infinity}', '{"a": [1e999]}',
+     "[]", "1", "", "{}{}", '{"n": 1,}',
+     '{"a": {"b": "\\ud800"}}', '{"a": "\\udcff", "n": "1"}', '{"a": "\\udcff", "b": NaN}'],
+)  # fmt: skip
+def test_documents_of_other_types(text):
+    with pytest.raises(ValueError) as caught:
+        parse_json(text.encode(), Document)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("escape", ["", "\\udcff"], ids=["plain", "no UTF-8"])
+def test_depth_of_what_a_document_holds(escape):
+    """With half a byte of a name the standard library reads it instead."""
+
+    def text(depth):
+        return b'{"a": %s"%s"%s}' % (b"[" * depth, escape.encode(), b"]" * depth)
+
+    deepest = 63  # the document itself is the 64th
+    value = parse_json(text(deepest), Document).a
+    for _ in range(deepest):
+        (value,) = value
+    assert value == json.loads(f'"{escape}"')
+    for depth in (deepest + 1, 100_000):
+        with pytest.raises(ValueError, match="nested more than 64 deep"):
+            parse_json(text(depth), Document)
+
+
+def test_of_a_name_that_is_there_twice_the_last_counts():
+    assert parse_json(b'{"n": 1, "n": 2}', Document).n == json.loads('{"n": 1, "n": 2}')["n"] == 2
+
+
+def test_messages_of_conversions_are_one_short_line():
+    class Closed(msgspec.Struct, forbid_unknown_fields=True):
+        pass
+
+    for name in ("a\nb", "x" * 10_000):
+        with pytest.raises(ValueError, match="Object contains unknown field") as caught:
+            convert_json({name: 1}, Closed)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) <= 200
 
 
 def test_json_that_is_too_large_is_not_read(tmp_path):
@@ -194,7 +255,7 @@ def test_json_that_is_too_large_is_not_read(tmp_path):
     with path.open("wb") as file:
         file.truncate(2**40)  # a hole: no disk is used
     message = f"{path}: {2**40} bytes, more than the {LARGEST_JSON} that such a file of distls has at most"
-    assert refusal(read_json, path) == message
+    assert refusal(read_any, path) == message
 
 
 def test_json_that_is_ours(tmp_path):
@@ -203,10 +264,10 @@ def test_json_that_is_ours(tmp_path):
         {"a": [1, -2.5, 1e300, None, "é\U0001f600", "\udcff", 2**70], "b": {"c": [[]]}},
     )
     path.write_text(json.dumps(value))
-    assert read_json(path) == read_object(path) == value
+    assert read_any(path) == read_json(path, dict[str, Any]) == value
     path.write_text("[1]")
-    with pytest.raises(ValueError, match="not a JSON object"):
-        read_object(path)
+    with pytest.raises(ValueError, match="Expected `object`, got `array`"):
+        read_json(path, dict[str, Any])
 
 
 def test_places_of_object_stores(monkeypatch):
@@ -218,7 +279,7 @@ def test_places_of_object_stores(monkeypatch):
 
     monkeypatch.setattr(StorePath, "read_whole", read_whole)
     place = StorePath("s3://bucket", "x.json")
-    assert read_object(place, StorePath("s3://bucket", "")) == {"a": 1}
+    assert read_any(place, StorePath("s3://bucket", "")) == {"a": 1}
     assert read_array_file(place).tobytes() == b'{"a": 1}'
     message = "s3://bucket/x.json: 8 bytes, more than the 7 that such a file of distls has at most"
     assert refusal(lambda: read_bytes(place, limit=7)) == message

@@ -148,7 +148,8 @@ def test_no_bundle(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", "3", "{}", '{"kind": "model"}', "[" * 9, "null", '{"kind": NaN}'])
 def test_not_a_bundle(folder, text):
     (folder / "bundle.json").write_text(text)
-    assert refusal(folder, FormatError) == f"{folder}: bundle.json is not a model written by distls"
+    message = refusal(folder, FormatError)
+    assert message.startswith(f"{folder}: bundle.json is not a model written by distls (")
 
 
 def test_every_bit_of_every_array_file(folder):
@@ -263,7 +264,7 @@ def test_other_forms_of_npy_are_not_ours(folder, payload):
 @pytest.mark.parametrize("described", [{}, [], 3, None, {"crc32c": 5}, {"weights": 3}])
 def test_descriptions_that_make_no_sense(folder, described):
     forge(folder, arrays={"weights": described})
-    refusal(folder)
+    refusal(folder, CorruptDataError if isinstance(described, dict) else FormatError)
 
 
 @settings(max_examples=150, deadline=None)

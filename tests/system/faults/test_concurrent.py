@@ -205,7 +205,7 @@ def test_the_second_ingest_and_the_second_transposition_are_refused(
 
 def write_again(text: Path, path: Path) -> Path:
     """Ingest undisturbed."""
-    from distls.ingestion import ingest
+    from distls.ingestion.ingest import ingest
 
     ingest(text, path)
     return path

@@ -18,8 +18,8 @@ from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import METHODS
+from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.model.model import load_model
-from distls.training.callbacks import RoundEvent, _Quiet
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 
@@ -82,7 +82,7 @@ def mortal() -> Iterator[DaskExecutor]:
     executor.close()
 
 
-class KillAfter(_Quiet):
+class KillAfter(SilentCallback):
     """Kills a worker after a round, and so between what the next round needs of it."""
 
     def __init__(self, executor: DaskExecutor, number: int) -> None:

@@ -19,10 +19,10 @@ from distls.columns.sharding import add_columns
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
+from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import CorruptDataError, DistlsError, StorageError
 from distls.synthetic.generation import generate
-from distls.training.callbacks import RoundEvent, _Quiet
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.rounds.block_stream import clear_cache
@@ -74,7 +74,7 @@ def executor_named(name: str) -> tuple[Executor, MemoryBudget]:
 EXECUTORS = pytest.mark.parametrize("where", ["serial", "two workers"])
 
 
-class AtRound(_Quiet):
+class AtRound(SilentCallback):
     """Does something after a round."""
 
     def __init__(self, number: int, act: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ from helpers import labelled_rows
 
 from distls.storage.rows import CsrRows
 from distls.workers.losses.registry import LOSSES
-from distls.workers.stochastic.averaging import merge_mean
+from distls.workers.rounds.averaging import merge_mean
 from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings
 
 

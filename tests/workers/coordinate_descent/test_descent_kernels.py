@@ -9,15 +9,15 @@ import scipy.sparse as sp
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.coordinate_descent.descent_kernels import (
     N_TOTALS,
-    LabelSets,
     Step,
     Totals,
     column_sweep,
     loss_of_scores,
-    set_slopes,
 )
+from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.registry import LOSSES
-from distls.workers.penalties.registry import Penalty
+from distls.workers.losses.squared_slack import label_gradient
+from distls.workers.penalties.registry import penalty_named
 from reference import bcd
 
 NAMES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
@@ -51,7 +51,7 @@ def swept(p, w, z, order, *, step="line-search", dense=False):
     totals = np.zeros(N_TOTALS)
     weight = np.empty(0) if p.s is None else p.s
     given = Step(p.alpha, p.rho, 1.0 / (len(p.x) if p.s is None else p.s.sum()), step == "constant")
-    kind = int(Penalty.named(p.penalty))
+    kind = penalty_named(p.penalty).argument
     column_sweep(
         columns_of(p.x, dense), np.asarray(order), w, z, p.y, weight, LOSSES[p.loss], kind, given, totals
     )
@@ -234,8 +234,7 @@ def test_sweeps_on_sets_of_labels(loss, step, m):
         np.testing.assert_allclose(w, expected, atol=1e-11)
         np.testing.assert_allclose(z, p.x @ w, atol=1e-12)
         assert totals[TOTALS.change] == pytest.approx(bcd.objective(p, w) - before, abs=1e-13)
-    slopes, values = np.empty((60, m)), np.empty(60)
-    set_slopes(z, y, LOSSES[loss], slopes, values)
+    slopes, values = label_gradient(LOSSES[loss], z, y)
     oracle_values, oracle_slopes, _ = bcd.rows_of(p, z)
     np.testing.assert_allclose(slopes, oracle_slopes, atol=1e-12)
     np.testing.assert_allclose(values, oracle_values, atol=1e-12)

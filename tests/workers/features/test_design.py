@@ -22,12 +22,11 @@ from distls.workers.features.design import (
     Design,
     Projection,
     blocks,
-    design_of,
-    has_room,
+    can_pad,
     project,
-    recipe_of,
     shared_projection,
 )
+from distls.workers.features.design_recipe import design_of, recipe_of
 from reference import features as reference
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -53,7 +52,7 @@ def _convolution(**changes: Any) -> Convolution:
     rng = np.random.default_rng(2)
     own = Convolution((2, 7, 6), 3, rng.standard_normal((10, 18)), rng.standard_normal(10), threshold=0.1)
     own = replace(own, **changes)
-    means, scales = rng.standard_normal((2, own.per_mask, 10))
+    means, scales = rng.standard_normal((2, own.per_filter, 10))
     return replace(own, means=means, scales=scales)
 
 
@@ -80,8 +79,8 @@ def _expected(design: Design, x: np.ndarray) -> np.ndarray:
     values = x.astype(np.float64)
     if design.kind == "masks":
         assert design.convolution is not None
-        per_mask, expand = design.convolution.per_mask, design.expand
-        per_stage = (design.size - expand) // per_mask
+        per_filter, expand = design.convolution.per_filter, design.expand
+        per_stage = (design.size - expand) // per_filter
         values = reference.convolutions(values, design.convolution.part(design.stage, per_stage))
         if not expand:
             return values
@@ -193,11 +192,11 @@ def test_features_of_a_row_do_not_depend_on_the_rows_beside_it(kind: str) -> Non
 def test_room_behind_the_features_changes_none_of_them(kind: str, dtype: np.dtype[Any]) -> None:
     x = DenseRows(_rows())
     design = Design(kind, 40, seed=3, bandwidth=2.0)
-    assert has_room(design, x)
-    assert has_room(replace(design, projection=_projection(), n_features=D), _csr(x.values))
-    assert not has_room(design, _csr(x.values))
-    assert not has_room(Design(), x)
-    for rows, piece in blocks(design, x, dtype, room=3):
+    assert can_pad(design, x)
+    assert can_pad(replace(design, projection=_projection(), n_features=D), _csr(x.values))
+    assert not can_pad(design, _csr(x.values))
+    assert not can_pad(Design(), x)
+    for rows, piece in blocks(design, x, dtype, padding=3):
         assert isinstance(piece, DenseRows)
         assert piece.values.shape == (rows.stop - rows.start, 43)
         assert piece.values.flags.c_contiguous
@@ -384,10 +383,7 @@ def digest() -> str:
 
 
 def test_the_same_bits_in_another_process() -> None:
-    code = (
-        "import sys; sys.path[:0] = sys.argv[1:]; from workers.test_features import digest; print(digest())"
-    )
-    code = code.replace("workers.test_features", "test_features")
+    code = "import sys; sys.path[:0] = sys.argv[1:]; from test_design import digest; print(digest())"
     folders = [path for path in sys.path if path.rstrip("/").endswith("tests")]
     other = subprocess.run(
         [sys.executable, "-c", code, __file__.rpartition("/")[0], *folders],

@@ -109,22 +109,22 @@ def test_refused_values_name_partition_and_row():
         ("idf,idf", "transform idf is given twice; its weights are fitted once, on the source values"),
     ],
 )
-def test_refused_recipes(names, message):
+def test_refused_steps(names, message):
     with pytest.raises(ParameterError) as caught:
         parse_transforms(names)
     assert str(caught.value) == message
 
 
-def test_recipes_and_digests():
-    recipe = parse_transforms(" log1p, scale=255 ")
-    assert recipe == ({"name": "log1p"}, {"name": "scale", "divisor": 255.0})
+def test_steps_and_digests():
+    steps = parse_transforms(" log1p, scale=255 ")
+    assert steps == ({"name": "log1p"}, {"name": "scale", "divisor": 255.0})
     assert parse_transforms("") == ()
-    assert not needs_counts(recipe)
+    assert not needs_counts(steps)
     assert needs_counts(parse_transforms(["idf"]))
     digests = {
         transforms_digest((), {}),
-        transforms_digest(recipe, {}),
-        transforms_digest(recipe[::-1], {}),
+        transforms_digest(steps, {}),
+        transforms_digest(steps[::-1], {}),
         transforms_digest(parse_transforms("idf"), {"idf": np.ones(3)}),
         transforms_digest(parse_transforms("idf"), {"idf": np.array([1, 1, 2.0])}),
     }
@@ -133,29 +133,29 @@ def test_recipes_and_digests():
 
 
 def test_digests_know_the_fitted_arrays_only():
-    recipe = parse_transforms("standardize")
-    assert (needs_counts(recipe), needs_moments(recipe)) == (False, True)
+    steps = parse_transforms("standardize")
+    assert (needs_counts(steps), needs_moments(steps)) == (False, True)
     fitted = {"std": np.ones(2), "mean": np.zeros(2)}
-    digest = transforms_digest(recipe, fitted)
-    assert transforms_digest(recipe, {**fitted, "names": np.frombuffer(b"a,b", np.uint8)}) == digest
-    assert transforms_digest(recipe, {"std": np.ones(2)}) != digest
+    digest = transforms_digest(steps, fitted)
+    assert transforms_digest(steps, {**fitted, "names": np.frombuffer(b"a,b", np.uint8)}) == digest
+    assert transforms_digest(steps, {"std": np.ones(2)}) != digest
 
 
 @pytest.mark.parametrize("kept", [[0], [3, 4, 11], list(range(12))])
 def test_columns_that_are_kept_are_numbered_anew(kept):
     matrix, rows = sparse_rows()
-    recipe = (
+    steps = (
         {"name": "min_count", "count": 2, "columns": 12, "kept": len(kept)},
         {"name": "scale", "divisor": 2.0},
     )
-    dense = apply_transforms(DenseRows(matrix.toarray()), recipe, {"kept": np.array(kept)}, "d")
-    x = apply_transforms(rows, recipe, {"kept": np.array(kept)}, "d")
+    dense = apply_transforms(DenseRows(matrix.toarray()), steps, {"kept": np.array(kept)}, "d")
+    x = apply_transforms(rows, steps, {"kept": np.array(kept)}, "d")
     expected = matrix.toarray()[:, kept] / 2
     assert np.array_equal(dense.values, expected)
     assert np.array_equal(
         scipy.sparse.csr_matrix((x.data, x.indices, x.indptr), expected.shape).toarray(), expected
     )
-    assert (stored_width(recipe, 12), source_width(recipe, len(kept))) == (len(kept), 12)
+    assert (stored_width(steps, 12), source_width(steps, len(kept))) == (len(kept), 12)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.integers(0, 5))

@@ -152,14 +152,14 @@ def test_other_columns_come_with_the_gram_matrix(dtype: str, weighted: bool) -> 
     for first in range(0, 5000, 500):
         rows = slice(first, first + 500)
         room = np.hstack([x[rows], np.full((500, 3), np.nan, dtype)])
-        pending.add_with_room(room, others[rows] * s[rows, None], s[rows] if weighted else np.empty(0))
+        pending.add_padded(room, others[rows] * s[rows, None], s[rows] if weighted else np.empty(0))
     pending.flush()
     wide, tolerance = x.astype(np.float64), 3e-6 if dtype == "float32" else 1e-13
     scale = dict(rtol=tolerance, atol=tolerance * len(x))
     upper = unpacked(gram, np.empty((D + 2, D + 2)))
     np.testing.assert_allclose(upper[:D, :D], (wide * s[:, None]).T @ wide, **scale)
     assert not upper[D:].any()
-    np.testing.assert_allclose(pending.beside, wide.T @ (others * s[:, None]), **scale)
+    np.testing.assert_allclose(pending.extra, wide.T @ (others * s[:, None]), **scale)
 
 
 def test_sparse_rows_made_dense_are_multiplied_in_the_type_asked_for() -> None:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, take_rows
+from distls.workers.evaluation import loss_sums
+from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
-from distls.workers.losses.registry import LOSSES, loss_values
+from distls.workers.losses.registry import LOSSES
 from reference import mcid
 
 NAMES = sorted(LOSSES)
@@ -59,9 +61,9 @@ def test_arrays_that_do_not_fit_are_refused():
         with pytest.raises(ValueError, match="do not fit"):
             linear.scores(rows, w, b, out)
     with pytest.raises(ValueError, match="different numbers of classes"):
-        linear.evaluate_rows(rows, y, s, LOSSES["softmax"], w, b[:3], NO_CLASSES)
+        evaluate_rows(rows, y, s, LOSSES["softmax"], w, b[:3], NO_CLASSES)
     with pytest.raises(ValueError, match="different numbers of classes"):
-        linear.add_gradient(rows, y, s, LOSSES["softmax"], w, b, np.zeros((23, 3)), np.zeros(4))
+        add_gradient(rows, y, s, LOSSES["softmax"], w, b, np.zeros((23, 3)), np.zeros(4))
 
 
 def test_scores_write_nothing_beyond_their_row():
@@ -80,23 +82,19 @@ def test_scores_write_nothing_beyond_their_row():
 def test_evaluate_rows(layout, name, k):
     x, y, s, w, b = problem(k)
     predicted = np.full(len(x), -7, np.int32)
-    loss_sum, weight_sum, errors = linear.evaluate_rows(
-        as_rows(x, layout), y, s, LOSSES[name], w, b, predicted
-    )
+    loss_sum, weight_sum, errors = evaluate_rows(as_rows(x, layout), y, s, LOSSES[name], w, b, predicted)
     values = [mcid.LOSSES[name](x[i] @ w + b, y[i])[0] for i in range(len(x))]
     assert loss_sum == pytest.approx(np.dot(s, values), rel=1e-12)
     assert weight_sum == pytest.approx(s.sum(), rel=1e-14)
     assert np.array_equal(predicted, (x @ w + b).argmax(axis=1))
     assert errors == (predicted != y).sum() > 0
-    alone = linear.evaluate_rows(as_rows(x, layout), y, NO_WEIGHT, LOSSES[name], w, b, NO_CLASSES)
+    alone = evaluate_rows(as_rows(x, layout), y, NO_WEIGHT, LOSSES[name], w, b, NO_CLASSES)
     assert alone == (pytest.approx(sum(values), rel=1e-12), len(x), errors)
 
 
 def test_objective_of_the_oracle_is_the_evaluated_one():
     x, y, s, w, b = problem(5)
-    loss_sum, weight_sum, _ = linear.evaluate_rows(
-        as_rows(x, "csr"), y, s, LOSSES["softmax"], w, b, NO_CLASSES
-    )
+    loss_sum, weight_sum, _ = evaluate_rows(as_rows(x, "csr"), y, s, LOSSES["softmax"], w, b, NO_CLASSES)
     got = loss_sum / weight_sum + 0.3 / 2 * (w**2).sum()
     assert got == pytest.approx(mcid.objective(x, y, "softmax", 0.3, w, b, s), rel=1e-12)
 
@@ -108,19 +106,19 @@ def test_unknown_classes_are_errors_without_a_loss(name):
     masked = np.where(known, y, -1).astype(np.int32)
     rows = as_rows(x, "csr")
     predicted = np.empty(len(x), np.int32)
-    loss_sum, weight_sum, errors = linear.evaluate_rows(rows, masked, s, LOSSES[name], w, b, predicted)
+    loss_sum, weight_sum, errors = evaluate_rows(rows, masked, s, LOSSES[name], w, b, predicted)
     part = take_rows(rows, np.flatnonzero(known))
-    wanted = linear.evaluate_rows(part, y[known], s[known], LOSSES[name], w, b, NO_CLASSES)
+    wanted = evaluate_rows(part, y[known], s[known], LOSSES[name], w, b, NO_CLASSES)
     assert (loss_sum, weight_sum) == (pytest.approx(wanted[0]), pytest.approx(wanted[1]))
     assert errors == wanted[2] + (~known).sum()
     assert np.array_equal(predicted, (x @ w + b).argmax(axis=1))
 
 
-def test_log_loss_sum():
+def test_the_loss_of_softmax_is_the_log_loss():
     x, y, s, w, b = problem(6)
     p = np.exp(x @ w + b)
     p /= p.sum(axis=1, keepdims=True)
-    got = linear.log_loss_sum(as_rows(x, "dense"), y, s, w, b)
+    got = evaluate_rows(as_rows(x, "dense"), y, s, LOSSES["softmax"], w, b, NO_CLASSES)[:2]
     assert got == (
         pytest.approx(-(s * np.log(p[np.arange(len(y)), y])).sum(), rel=1e-12),
         pytest.approx(s.sum()),
@@ -135,11 +133,11 @@ def test_add_gradient(layout, name, k):
     rng = np.random.default_rng(0)
     start, start_b = rng.standard_normal(w.shape), rng.standard_normal(k)
     grad, grad_b = start.copy(), start_b.copy()
-    result = linear.add_gradient(as_rows(x, layout), y, s, LOSSES[name], w, b, grad, grad_b)
+    result = add_gradient(as_rows(x, layout), y, s, LOSSES[name], w, b, grad, grad_b)
     expected, expected_b = mcid.loss_gradient(x, y, name, w, b, s)
     np.testing.assert_allclose(grad, start + expected, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(grad_b, start_b + expected_b, rtol=1e-11, atol=1e-12)
-    alone = linear.evaluate_rows(as_rows(x, layout), y, s, LOSSES[name], w, b, NO_CLASSES)
+    alone = evaluate_rows(as_rows(x, layout), y, s, LOSSES[name], w, b, NO_CLASSES)
     assert result == (pytest.approx(alone[0], rel=1e-13), pytest.approx(alone[1]), alone[2])
 
 
@@ -147,10 +145,10 @@ def test_add_gradient(layout, name, k):
 def test_gradient_is_the_derivative_of_the_loss_sum(name):
     x, y, s, w, b = problem(3, n=20, d=4)
     rows, grad, grad_b, h = as_rows(x, "csr"), np.zeros((4, 3)), np.zeros(3), 1e-6
-    linear.add_gradient(rows, y, s, LOSSES[name], w, b, grad, grad_b)
+    add_gradient(rows, y, s, LOSSES[name], w, b, grad, grad_b)
 
     def total(w, b):
-        return float(s @ loss_values(LOSSES[name], x @ w + b, y))
+        return float(s @ LOSSES[name].values(x @ w + b, y))
 
     for position in np.ndindex(w.shape):
         step = np.zeros_like(w)
@@ -173,7 +171,7 @@ def test_weight_two_is_the_row_twice(name):
         (as_rows(x[twice], "csr"), y[twice], NO_WEIGHT),
     ):
         grad, grad_b = np.zeros_like(w), np.zeros_like(b)
-        loss_sum, weight_sum, _ = linear.add_gradient(rows, labels, weight, LOSSES[name], w, b, grad, grad_b)
+        loss_sum, weight_sum, _ = add_gradient(rows, labels, weight, LOSSES[name], w, b, grad, grad_b)
         sums.append((loss_sum, weight_sum, grad, grad_b))
     for a, c in zip(*sums, strict=True):
         np.testing.assert_allclose(a, c, rtol=1e-12, atol=1e-13)
@@ -186,18 +184,34 @@ def test_float32_weights_give_a_float64_gradient(name):
     exact, exact_b = mcid.loss_gradient(x, y, name, w, b, s)
     grad, grad_b = np.zeros_like(w), np.zeros_like(b)
     rows = as_rows(x, "csr", np.float32, np.uint32)
-    linear.add_gradient(rows, y, s, LOSSES[name], w.astype(np.float32), b.astype(np.float32), grad, grad_b)
+    add_gradient(rows, y, s, LOSSES[name], w.astype(np.float32), b.astype(np.float32), grad, grad_b)
     np.testing.assert_allclose(grad, exact, atol=3e-5)
     np.testing.assert_allclose(grad_b, exact_b, atol=3e-5)
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("name", ["softmax", "crammer_singer"])
+def test_no_bit_depends_on_where_pieces_end(layout, name, monkeypatch):
+    x, y, s, w, b = problem(5, n=200)
+    rows, results = as_rows(x, layout), []
+    for n_bytes in (2**19, 1):  # all rows at once, and 16 at a time
+        monkeypatch.setattr(loss_sums, "_PIECE_BYTES", n_bytes)
+        grad, grad_b, predicted = np.zeros_like(w), np.zeros_like(b), np.empty(200, np.int32)
+        sums = (
+            evaluate_rows(rows, y, s, LOSSES[name], w, b, predicted),
+            add_gradient(rows, y, s, LOSSES[name], w, b, grad, grad_b),
+        )
+        results.append((sums, grad.tobytes(), grad_b.tobytes(), predicted.tobytes()))
+    assert results[0] == results[1]
 
 
 def test_an_empty_block():
     _, _, _, w, b = problem(4)
     for layout in ("csr", "dense"):
         rows, none = as_rows(np.zeros((0, 23)), layout), np.empty(0, np.int32)
-        assert linear.evaluate_rows(rows, none, NO_WEIGHT, LOSSES["softmax"], w, b, none) == (0.0, 0.0, 0)
+        assert evaluate_rows(rows, none, NO_WEIGHT, LOSSES["softmax"], w, b, none) == (0.0, 0.0, 0)
         grad, grad_b = np.zeros_like(w), np.zeros_like(b)
-        linear.add_gradient(rows, none, NO_WEIGHT, LOSSES["softmax"], w, b, grad, grad_b)
+        add_gradient(rows, none, NO_WEIGHT, LOSSES["softmax"], w, b, grad, grad_b)
         assert not grad.any()
         assert not grad_b.any()
 
@@ -205,6 +219,8 @@ def test_an_empty_block():
 OVERREAD = """
 import ctypes, mmap, numpy as np
 from distls.storage.rows import CsrRows
+from distls.workers.evaluation import loss_sums
+from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
 
 page = mmap.PAGESIZE
@@ -231,5 +247,6 @@ def test_rows_at_the_end_of_their_arrays_read_no_further():
 
 def test_log_loss_of_equal_scores_is_log_k():
     rows = as_rows(np.zeros((3, 2)), "csr")
-    got, _ = linear.log_loss_sum(rows, np.zeros(3, np.int32), NO_WEIGHT, np.zeros((2, 7)), np.zeros(7))
+    y, w = np.zeros(3, np.int32), np.zeros((2, 7))
+    got = evaluate_rows(rows, y, NO_WEIGHT, LOSSES["softmax"], w, np.zeros(7), NO_CLASSES)[0]
     assert got == pytest.approx(3 * math.log(7), rel=1e-14)

@@ -6,23 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from distls.storage.model.model import WITH_PROBABILITIES
-from distls.workers.losses import registry as losses
-from distls.workers.losses.registry import (
-    BINARY_LOSSES,
-    LOG_LOSSES,
-    LOSSES,
-    SLOPES_IN_G,
-    LogOfProbability,
-    NormalizedSigmoids,
-    loss_slopes,
-    loss_values,
-    probabilities,
-    row_slopes,
-)
+from distls.workers.losses.log_of_probability import LogOfProbability
+from distls.workers.losses.ovr_log import NormalizedSigmoids
+from distls.workers.losses.registry import LOSSES, has_probabilities, losses_with, probabilities
+from distls.workers.losses.row_functions import SLOPES_IN_G, has_row_function, row_gradient
 from reference import mcid
 
 NAMES = sorted(LOSSES)
+BINARY_LOSSES = {name: LOSSES[name].single_output for name in losses_with(single_output=True)}
 SIZES = [2, 3, 4, 5, 53]
 
 
@@ -34,7 +25,7 @@ def scores_and_classes(k, n=40, spread=3.0, seed=0):
 def one_row(loss, z, scale, y):
     """What kernels see, with the slopes written out."""
     g = np.full(len(z), np.nan, z.dtype)
-    value, rival, predicted = row_slopes(loss, z, scale, y, g)
+    value, rival, predicted = row_gradient(loss, z, scale, y, g)
     if rival != SLOPES_IN_G:
         g[:] = 0
         g[rival] += 1
@@ -47,12 +38,8 @@ def one_row(loss, z, scale, y):
 def test_arrays_and_rows_agree_with_the_paper(name, k):
     z, y = scores_and_classes(k)
     expected = [mcid.LOSSES[name](z[i], y[i]) for i in range(len(z))]
-    np.testing.assert_allclose(
-        loss_values(LOSSES[name], z, y), [e[0] for e in expected], rtol=1e-13, atol=1e-14
-    )
-    np.testing.assert_allclose(
-        loss_slopes(LOSSES[name], z, y), [e[1] for e in expected], rtol=1e-13, atol=1e-15
-    )
+    np.testing.assert_allclose(LOSSES[name].values(z, y), [e[0] for e in expected], rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(LOSSES[name].gradient(z, y), [e[1] for e in expected], rtol=1e-13, atol=1e-15)
     for i, (value, g) in enumerate(expected):
         got_value, got_g, predicted = one_row(LOSSES[name], z[i] / 0.37, 0.37, y[i])
         np.testing.assert_allclose(got_value, value, rtol=1e-12, atol=1e-13)
@@ -68,8 +55,8 @@ def test_slopes_are_derivatives(name):
     for c in range(5):
         step = np.zeros(5)
         step[c] = h
-        numeric[:, c] = loss_values(LOSSES[name], z + step, y) - loss_values(LOSSES[name], z - step, y)
-    np.testing.assert_allclose(loss_slopes(LOSSES[name], z, y), numeric / (2 * h), atol=1e-8)
+        numeric[:, c] = LOSSES[name].values(z + step, y) - LOSSES[name].values(z - step, y)
+    np.testing.assert_allclose(LOSSES[name].gradient(z, y), numeric / (2 * h), atol=1e-8)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,7 +64,7 @@ def test_slopes_are_derivatives(name):
 def test_ties_go_to_the_lowest_class(name, dtype):
     z, g = np.array([1.0, 2.0, 2.0, 2.0], dtype), np.empty(4, dtype)
     for y in range(4):
-        value, rival, predicted = row_slopes(LOSSES[name], z, 1.0, y, g)
+        value, rival, predicted = row_gradient(LOSSES[name], z, 1.0, y, g)
         assert predicted == 1
         expected_value, slopes = mcid.LOSSES[name](z.astype(float), y)
         assert value == pytest.approx(expected_value, rel=1e-6)
@@ -85,7 +72,7 @@ def test_ties_go_to_the_lowest_class(name, dtype):
             assert rival == (2 if y == 1 else 1)
         if name == "perceptron":
             assert rival == 1
-        np.testing.assert_allclose(loss_slopes(LOSSES[name], z[None], np.array([y]))[0], slopes, atol=1e-6)
+        np.testing.assert_allclose(LOSSES[name].gradient(z[None], np.array([y]))[0], slopes, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", sorted(BINARY_LOSSES))
@@ -94,28 +81,30 @@ def test_one_output_of_two_classes_is_half_of_both(name, dtype):
     loss, (z, y) = BINARY_LOSSES[name], scores_and_classes(1, spread=2.0)
     y = np.arange(len(z), dtype=np.int32) % 2
     both = np.hstack([-z, z])
-    np.testing.assert_allclose(loss.values(z, y), loss_values(LOSSES[name], both, y), rtol=1e-12)
-    np.testing.assert_allclose(loss.slopes(z, y)[:, 0], loss_slopes(LOSSES[name], both, y)[:, 1], rtol=1e-12)
+    np.testing.assert_allclose(loss.values(z, y), LOSSES[name].values(both, y), rtol=1e-12)
+    np.testing.assert_allclose(loss.gradient(z, y)[:, 0], LOSSES[name].gradient(both, y)[:, 1], rtol=1e-12)
     for i in range(len(z)):
         row, g = (z[i] / 0.25).astype(dtype), np.full(1, np.nan, dtype)
-        value, rival, predicted = row_slopes(loss, row, 0.25, int(y[i]), g)
+        value, rival, predicted = row_gradient(loss, row, 0.25, int(y[i]), g)
         slope = g[0] if rival == SLOPES_IN_G else 0.0
-        np.testing.assert_allclose([value, slope], [loss.values(z, y)[i], loss.slopes(z, y)[i, 0]], rtol=2e-6)
+        np.testing.assert_allclose(
+            [value, slope], [loss.values(z, y)[i], loss.gradient(z, y)[i, 0]], rtol=2e-6
+        )
         assert predicted == both[i].argmax()
-    assert row_slopes(loss, np.zeros(1, dtype), 1.0, 1, np.empty(1, dtype))[2] == 0
+    assert row_gradient(loss, np.zeros(1, dtype), 1.0, 1, np.empty(1, dtype))[2] == 0
 
 
 def test_zero_scores_teach_the_perceptron_unless_the_class_is_the_first():
     z = np.zeros(3)
-    assert row_slopes(LOSSES["perceptron"], z, 0.0, 2, np.empty(3))[1] == 0
-    assert row_slopes(LOSSES["perceptron"], z, 0.0, 0, np.empty(3))[1] == 0  # rival == y: no update
+    assert row_gradient(LOSSES["perceptron"], z, 0.0, 2, np.empty(3))[1] == 0
+    assert row_gradient(LOSSES["perceptron"], z, 0.0, 0, np.empty(3))[1] == 0  # rival == y: no update
 
 
 def test_hinge_exactly_on_the_margin_has_no_slope():
     z = np.array([[2.0, 1.0, 0.0]])
     y = np.array([0])
-    assert row_slopes(LOSSES["crammer_singer"], z[0], 1.0, 0, np.empty(3))[:2] == (0.0, 0)
-    assert not loss_slopes(LOSSES["crammer_singer"], z, y).any()
+    assert row_gradient(LOSSES["crammer_singer"], z[0], 1.0, 0, np.empty(3))[:2] == (0.0, 0)
+    assert not LOSSES["crammer_singer"].gradient(z, y).any()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -124,8 +113,8 @@ def test_softmax_is_stable_and_accurate(dtype, k):
     z, y = scores_and_classes(k, spread=30.0)
     z[:5] *= 1e3
     z = z.astype(dtype)
-    exact = loss_slopes(LOSSES["softmax"], z.astype(np.longdouble), y)
-    values = loss_values(LOSSES["softmax"], z.astype(np.longdouble), y)
+    exact = LOSSES["softmax"].gradient(z.astype(np.longdouble), y)
+    values = LOSSES["softmax"].values(z.astype(np.longdouble), y)
     tolerance = 2e-7 if dtype == np.float32 else 1e-15
     for i in range(len(z)):
         value, g, _ = one_row(LOSSES["softmax"], z[i], 1.0, y[i])
@@ -135,9 +124,9 @@ def test_softmax_is_stable_and_accurate(dtype, k):
 
 def test_ovr_hinge_exactly_on_the_margin_has_no_slope():
     z, g = np.array([1.0, -1.0, -1.0]), np.empty(3)
-    assert row_slopes(LOSSES["ovr_hinge"], z, 1.0, 0, g) == (0.0, 0, 0)  # rival == y: no update
-    assert not loss_slopes(LOSSES["ovr_hinge"], z[None], np.array([0])).any()
-    assert row_slopes(LOSSES["ovr_hinge"], z, 0.999, 0, g)[1] == SLOPES_IN_G
+    assert row_gradient(LOSSES["ovr_hinge"], z, 1.0, 0, g) == (0.0, 0, 0)  # rival == y: no update
+    assert not LOSSES["ovr_hinge"].gradient(z[None], np.array([0])).any()
+    assert row_gradient(LOSSES["ovr_hinge"], z, 0.999, 0, g)[1] == SLOPES_IN_G
     assert g.tolist() == [-1.0, 1.0, 1.0]
 
 
@@ -148,7 +137,7 @@ def test_one_versus_rest_in_float32_is_stable_and_accurate(k, scale):
     z = z.astype(np.float32)
     exact = scale * z.astype(np.longdouble)
     for name in ("ovr_log", "ovr_hinge"):
-        values, slopes = loss_values(LOSSES[name], exact, y), loss_slopes(LOSSES[name], exact, y)
+        values, slopes = LOSSES[name].values(exact, y), LOSSES[name].gradient(exact, y)
         for i in range(len(z)):
             value, g, _ = one_row(LOSSES[name], z[i], scale, y[i])
             np.testing.assert_allclose(value, float(values[i]), rtol=3e-6, atol=1e-6)
@@ -168,7 +157,7 @@ def test_normalized_sigmoids_are_scored_even_where_all_of_them_vanish(dtype, shi
         sigmoids = 1 / (1 + np.exp(-z))
         np.testing.assert_allclose(p, sigmoids / sigmoids.sum(axis=1, keepdims=True), rtol=1e-5)
     losses = NormalizedSigmoids().values(z.astype(float), y)
-    rows = [row_slopes(NormalizedSigmoids(), row, 1.0, c, row)[0] for row, c in zip(z, y, strict=True)]
+    rows = [row_gradient(NormalizedSigmoids(), row, 1.0, c, row)[0] for row, c in zip(z, y, strict=True)]
     np.testing.assert_allclose(rows, losses, rtol=1e-6, atol=1e-12)
     np.testing.assert_allclose(np.exp(-losses), p[np.arange(len(y)), y], rtol=1e-2 if shift else 1e-5)
     with pytest.raises(ValueError, match="perceptron has no probabilities"):
@@ -180,7 +169,7 @@ def test_scores_that_are_probabilities(dtype):
     p, y = np.array([[0.25, 0.75], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype), np.array([0, 0, 0, 1])
     expected = [np.log(4.0), 0.0, np.inf, 0.0]
     np.testing.assert_allclose(LogOfProbability().values(p, y), expected, rtol=1e-6)
-    rows = [row_slopes(LogOfProbability(), row, 1.0, c, row) for row, c in zip(p, y, strict=True)]
+    rows = [row_gradient(LogOfProbability(), row, 1.0, c, row) for row, c in zip(p, y, strict=True)]
     np.testing.assert_allclose([value for value, _, _ in rows], expected, rtol=1e-6)
     assert [(rival == c, best) for (_, rival, best), c in zip(rows, y, strict=True)] == [
         (True, 1), (True, 0), (True, 1), (True, 1)
@@ -204,23 +193,29 @@ def test_losses_pickle_and_are_named_once():
         assert pickle.loads(pickle.dumps(loss)) == loss
         assert type(pickle.loads(pickle.dumps(loss))) is type(loss)
         assert type(loss).__name__.lower() == name.replace("_", "")
+        assert loss.name == name
+        assert has_row_function(loss, "row_gradient")
     assert set(mcid.LOSSES) == set(LOSSES)
-    scored = [*LOSSES.values(), *BINARY_LOSSES.values(), *LOG_LOSSES.values()]
-    assert set(losses._ROW_FUNCTIONS) == {type(loss) for loss in scored}
-    assert set(LOG_LOSSES) == set(WITH_PROBABILITIES)
+    assert losses_with(probabilities=True) == ("softmax", "ovr_log")
+    assert [name for name in (*NAMES, "simplex") if has_probabilities(name)] == [
+        "ovr_log",
+        "softmax",
+        "simplex",
+    ]
 
 
 def test_kernels_with_a_loss_come_from_the_disk_cache_in_a_new_process(tmp_path):
     program = """
 import json, numpy as np
 from distls.storage.rows import DenseRows
-from distls.workers.linear_algebra.score_kernels import evaluate_rows
+from distls.workers.evaluation.loss_sums import evaluate_rows
+from distls.workers.losses import class_losses
 from distls.workers.losses.registry import LOSSES
 x = DenseRows(np.ones((2, 2), np.float32))
 none = np.empty(0)
 y, w, b, predicted = np.zeros(2, np.int32), np.zeros((2, 2)), np.zeros(2), np.empty(0, np.int32)
 evaluate_rows(x, y, none, LOSSES["perceptron"], w, b, predicted)
-stats = evaluate_rows.stats
+stats = class_losses._class_losses.stats
 print(json.dumps([sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))
 """
     environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}

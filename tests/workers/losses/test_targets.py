@@ -19,7 +19,7 @@ from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import indicators, is_codes, slice_rows, slopes_of
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
-from distls.workers.stochastic.lane_task import row_weights
+from distls.workers.rounds.row_weights import row_weights
 
 N, K = 40, 3
 NONE = np.empty(0)
@@ -110,7 +110,7 @@ def test_sets_of_one_label_cost_what_classes_cost(loss: str) -> None:
     same = slopes_of(loss, SCORES, CODES, WEIGHT)
     np.testing.assert_allclose(one.values, same.values, rtol=1e-12, atol=1e-15)
     assert one.loss_sum == pytest.approx(same.loss_sum, rel=1e-13)
-    np.testing.assert_allclose(LOSSES[loss].slopes(SCORES, CODES) * WEIGHT[:, None], one.values, atol=1e-15)
+    np.testing.assert_allclose(LOSSES[loss].gradient(SCORES, CODES) * WEIGHT[:, None], one.values, atol=1e-15)
 
 
 def test_scores_far_out_do_not_overflow() -> None:

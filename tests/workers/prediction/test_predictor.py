@@ -9,10 +9,11 @@ import pytest
 import scipy.sparse as sp
 
 from distls.storage.rows import CsrRows, DenseRows, Rows
-from distls.workers.features.design import Design, design_of, recipe_of
-from distls.workers.prediction import predictor as readout
+from distls.workers.features.design import Design
+from distls.workers.features.design_recipe import design_of, recipe_of
+from distls.workers.prediction import predictor as predictor_module
 from distls.workers.prediction.calibration import project
-from distls.workers.prediction.predictor import Readout, linear_view, score_pieces
+from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from reference import calibrated as reference
 
 N, D, K, ROUNDS = 57, 8, 3, 4
@@ -25,32 +26,32 @@ def rows_of(layout: str) -> tuple[np.ndarray, Rows]:
     return x.toarray(), dense if layout == "dense" else sparse
 
 
-def calibrated() -> Readout:
+def calibrated() -> LinearPredictor:
     rng = np.random.default_rng(1)
     arrays = {"calibration": rng.standard_normal((ROUNDS, 2 * K, K))}
     recipe = {"n_features": D, "calibration": {"powers": [1, 2], "onto": "simplex"}}
     weights = rng.standard_normal((D, ROUNDS * K))
-    return Readout(weights, rng.standard_normal(ROUNDS * K), recipe, arrays)
+    return LinearPredictor(weights, rng.standard_normal(ROUNDS * K), recipe, arrays)
 
 
-def expected_of_calibrated(model: Readout, x: np.ndarray) -> np.ndarray:
+def expected_of_calibrated(model: LinearPredictor, x: np.ndarray) -> np.ndarray:
     values = np.zeros((len(x), K))
     for t in range(ROUNDS):
         columns = slice(t * K, (t + 1) * K)
-        values = values + x @ model.weights[:, columns] + model.intercept[columns]
+        values = values + x @ model.coefficients[:, columns] + model.intercept[columns]
         basis = np.hstack([values, values**2])
         values = reference.project(basis @ model.arrays["calibration"][t], "simplex")
     return values
 
 
-def stagewise(kind: str) -> Readout:
+def stagewise(kind: str) -> LinearPredictor:
     rng = np.random.default_rng(2)
     features, arrays = recipe_of(Design(kind, size=5, seed=3, bandwidth=2.0), 3)
     recipe = {"n_features": D, "features": features}
-    return Readout(rng.standard_normal((15, K)), rng.standard_normal(K), recipe, arrays)
+    return LinearPredictor(rng.standard_normal((15, K)), rng.standard_normal(K), recipe, arrays)
 
 
-def viewed(model: Readout, x: Rows) -> np.ndarray:
+def viewed(model: LinearPredictor, x: Rows) -> np.ndarray:
     rows, weights, intercept = linear_view(model, x)
     assert isinstance(rows, DenseRows)
     assert np.array_equal(weights, np.eye(K))
@@ -58,7 +59,7 @@ def viewed(model: Readout, x: Rows) -> np.ndarray:
     return rows.values
 
 
-def in_pieces(model: Readout, x: Rows) -> np.ndarray:
+def in_pieces(model: LinearPredictor, x: Rows) -> np.ndarray:
     found = list(score_pieces(model, x))
     assert [rows.start for rows, _ in found] == [0, *(rows.stop for rows, _ in found[:-1])]
     assert found[-1][0].stop == N
@@ -68,7 +69,7 @@ def in_pieces(model: Readout, x: Rows) -> np.ndarray:
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("piece_bytes", [8 * 2**20, 1000, 1])
 def test_calibrated_scores(layout: str, piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readout, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(predictor_module, "PIECE_BYTES", piece_bytes)
     (x, rows), model = rows_of(layout), calibrated()
     expected = expected_of_calibrated(model, x)
     np.testing.assert_allclose(viewed(model, rows), expected, atol=1e-12)
@@ -80,11 +81,11 @@ def test_scores_of_random_features(kind: str, monkeypatch: pytest.MonkeyPatch) -
     (x, rows), model = rows_of("dense"), stagewise(kind)
     expected = np.tile(model.intercept, (N, 1))
     for stage, design in enumerate(design_of(model.recipe["features"], model.arrays)):
-        ((_, block),) = readout.blocks(design, DenseRows(x), np.dtype("float64"))
+        ((_, block),) = predictor_module.blocks(design, DenseRows(x), np.dtype("float64"))
         assert isinstance(block, DenseRows)
-        expected = expected + block.values @ model.weights[5 * stage : 5 * stage + 5]
+        expected = expected + block.values @ model.coefficients[5 * stage : 5 * stage + 5]
     np.testing.assert_allclose(viewed(model, rows), expected, atol=1e-12)
-    monkeypatch.setattr(readout, "PIECE_BYTES", 100)
+    monkeypatch.setattr(predictor_module, "PIECE_BYTES", 100)
     np.testing.assert_allclose(in_pieces(model, rows), expected, atol=1e-12)
 
 
@@ -98,8 +99,8 @@ def test_few_rows_at_a_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         sizes.append(out.nbytes)
         return out
 
-    monkeypatch.setattr(readout, "PIECE_BYTES", 960)
-    monkeypatch.setattr(readout.np, "tile", tile)
+    monkeypatch.setattr(predictor_module, "PIECE_BYTES", 960)
+    monkeypatch.setattr(predictor_module.np, "tile", tile)
     viewed(model, rows)
     assert max(sizes) <= 960
     assert len(sizes) >= N * K * 8 // 960
@@ -107,16 +108,18 @@ def test_few_rows_at_a_time(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_scores_of_a_plain_model_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
-    model = Readout(rng.standard_normal((D, K)), rng.standard_normal(K))
-    monkeypatch.setattr(readout, "PIECE_BYTES", 200)
+    model = LinearPredictor(rng.standard_normal((D, K)), rng.standard_normal(K))
+    monkeypatch.setattr(predictor_module, "PIECE_BYTES", 200)
     for layout in ("dense", "csr"):
         x, rows = rows_of(layout)
-        np.testing.assert_allclose(in_pieces(model, rows), x @ model.weights + model.intercept, atol=1e-12)
+        np.testing.assert_allclose(
+            in_pieces(model, rows), x @ model.coefficients + model.intercept, atol=1e-12
+        )
         assert linear_view(model, rows)[0] is rows
 
 
 def test_a_model_without_rounds_predicts_nothing() -> None:
-    empty = Readout(
+    empty = LinearPredictor(
         np.empty((D, 0)), np.empty(0), calibrated().recipe, {"calibration": np.empty((0, 2 * K, K))}
     )
     assert not viewed(empty, rows_of("dense")[1]).any()
@@ -129,7 +132,9 @@ def test_no_rows() -> None:
 
 def test_single_precision_fits_are_calibrated_in_double() -> None:
     model = calibrated()
-    single = Readout(model.weights.astype(np.float32), model.intercept, model.recipe, model.arrays)
+    single = LinearPredictor(
+        model.coefficients.astype(np.float32), model.intercept, model.recipe, model.arrays
+    )
     x, rows = rows_of("dense")
     found = viewed(single, DenseRows(x.astype(np.float32)))
     assert found.dtype == np.float64
@@ -142,11 +147,13 @@ def test_single_precision_fits_are_calibrated_in_double() -> None:
 def test_features_without_weights_are_left_out(layout: str, columns: list[int]) -> None:
     (x, given), rng = rows_of(layout), np.random.default_rng(5)
     weights, intercept = rng.standard_normal((len(columns), K)), rng.standard_normal(K)
-    few = Readout(weights, intercept, columns=np.array(columns, np.int64))
+    few = LinearPredictor(weights, intercept, columns=np.array(columns, np.int64))
     full = np.zeros((D, K))
     full[columns] = weights
     np.testing.assert_allclose(in_pieces(few, given), x @ full + intercept, rtol=1e-12)
     rows, own, _ = linear_view(few, given)
     assert own is weights
     assert isinstance(rows, type(given))
-    np.testing.assert_allclose(in_pieces(Readout(own, intercept), rows), x @ full + intercept, rtol=1e-12)
+    np.testing.assert_allclose(
+        in_pieces(LinearPredictor(own, intercept), rows), x @ full + intercept, rtol=1e-12
+    )

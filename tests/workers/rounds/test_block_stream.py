@@ -18,13 +18,13 @@ from distls.workers.rounds import block_stream as stream_module
 from distls.workers.rounds.block_stream import (
     DatasetRef,
     Form,
-    ReadStats,
     cached_bytes,
     clear_cache,
     open_ref,
     stream,
     stream_columns,
 )
+from distls.workers.rounds.ledger import Ledger
 
 ROWS = (30, 0, 41, 22, 35, 18)
 
@@ -57,7 +57,7 @@ def flat(partition):
 
 
 def read(reference, indices, stats=None):
-    return [(i, flat(part)) for i, part in stream(reference, indices, stats or ReadStats())]
+    return [(i, flat(part)) for i, part in stream(reference, indices, stats or Ledger())]
 
 
 def truth(written, indices):
@@ -93,7 +93,7 @@ def test_the_budget_is_never_exceeded(sets, requests):
     for which, indices, budget, prefetch in requests:
         written, before = sets[which], cached_bytes()
         allowed = budget or before  # no budget: what other fits keep stays as it is
-        for index, part in stream(ref(written, budget, prefetch), indices, ReadStats()):
+        for index, part in stream(ref(written, budget, prefetch), indices, Ledger()):
             assert cached_bytes() <= allowed
             assert flat(part) == flat(written.partitions[index])
         assert cached_bytes() <= allowed
@@ -115,7 +115,7 @@ def test_nothing_is_evicted_within_a_fit(sets, budget, passes):
     clear_cache()
     kept = set()
     for order in passes:
-        for _ in stream(ref(sets[0], budget), order, ReadStats()):
+        for _ in stream(ref(sets[0], budget), order, Ledger()):
             now = set(stream_module._CACHE.kept)
             assert kept <= now
             kept = now
@@ -137,7 +137,7 @@ def test_partitions_of_an_earlier_dataset_make_way(sets):
     assert {f for f, _ in stream_module._CACHE.kept} == {one.dataset.fingerprint}
     read(ref(other, budget), range(6))
     assert [i for f, i in stream_module._CACHE.kept if f == other.dataset.fingerprint] == list(range(6))
-    stats = ReadStats()
+    stats = Ledger()
     read(ref(other, budget), range(6), stats)
     assert stats.bytes_read == 0
 
@@ -155,7 +155,7 @@ def test_partitions_that_cannot_fit_push_nobody_out(sets):
 def test_scoring_another_dataset_leaves_the_training_data_in_the_cache(sets):
     read(ref(sets[0], 10**6), range(6))
     read(ref(sets[1]), range(6))
-    stats = ReadStats()
+    stats = Ledger()
     read(ref(sets[0], 10**6), range(6), stats)
     assert stats.bytes_read == 0
 
@@ -179,7 +179,7 @@ def test_a_form_is_kept_instead_of_the_partition(sets, prefetch, cache_bytes):
     order, expected = [4, 0, 3, 4], [flat(halved(written.partitions[i])) for i in (4, 0, 3, 4)]
     reference, form = ref(written, cache_bytes, prefetch), Form("half", make)
     for _ in range(2):
-        found = [flat(part) for _, part in stream(reference, order, ReadStats(), form)]
+        found = [flat(part) for _, part in stream(reference, order, Ledger(), form)]
         assert found == expected
     assert made == ([35, 30, 22] if cache_bytes else [35, 30, 22, 35] * 2)
     kept = sum(
@@ -202,7 +202,7 @@ def test_a_smaller_budget_of_a_later_fit_is_kept_too(sets):
 
 
 def addresses(reference, indices):
-    return [part.x[-1].ctypes.data for _, part in stream(reference, indices, ReadStats())]
+    return [part.x[-1].ctypes.data for _, part in stream(reference, indices, Ledger())]
 
 
 def test_buffers_are_reused_by_turns(sets):
@@ -225,7 +225,7 @@ def test_kept_partitions_are_in_nobodys_buffer(sets):
 def test_a_stream_within_a_stream(sets, prefetch):
     read(ref(sets[2]), range(6))  # this thread has buffers already
     found = []
-    for index, part in stream(ref(sets[1], 0, prefetch), range(6), ReadStats()):
+    for index, part in stream(ref(sets[1], 0, prefetch), range(6), Ledger()):
         inner = read(ref(sets[0], 0, prefetch), range(6))
         assert inner == truth(sets[0], range(6))
         found.append((index, flat(part)))
@@ -257,11 +257,11 @@ def test_threads_have_their_own_buffers(sets):
 def test_every_stored_byte_is_counted_once(sets, indices, budget, prefetch):
     clear_cache()
     stored = sets[0].dataset.stored_bytes
-    stats = ReadStats()
+    stats = Ledger()
     read(ref(sets[0], budget, prefetch), indices, stats)
     assert stats.bytes_read + stats.cached_bytes == sum(int(stored[i]) for i in indices)
     assert stats.wait_seconds >= 0
-    again = ReadStats()
+    again = Ledger()
     read(ref(sets[0], budget, prefetch), range(6), again)
     kept = {index for _, index in stream_module._CACHE.kept}
     assert again.bytes_read >= sum(int(stored[i]) for i in range(6) if i not in kept)
@@ -271,12 +271,14 @@ def test_every_stored_byte_is_counted_once(sets, indices, budget, prefetch):
 
 def test_a_second_pass_is_read_from_the_cache(sets):
     total = int(sets[0].dataset.stored_bytes.sum())
-    first, second = ReadStats(), ReadStats()
+    first, second = Ledger(), Ledger()
     read(ref(sets[0], 10**6), range(6), first)
     read(ref(sets[0], 10**6), range(6), second)
     assert (first.bytes_read, first.cached_bytes) == (total, 0)
     assert (second.bytes_read, second.cached_bytes) == (0, total)
-    assert first.merge(second) == ReadStats(total, total, first.wait_seconds + second.wait_seconds)
+    both = first.merge(second)
+    assert (both.bytes_read, both.cached_bytes) == (total, total)
+    assert both.wait_seconds == first.wait_seconds + second.wait_seconds
 
 
 # -- failures --------------------------------------------------------------------------------------------
@@ -295,7 +297,7 @@ def broken(small_dense, tmp_path):
 def test_errors_of_the_reader_arrive_in_their_turn(broken, prefetch, cache_bytes):
     seen = []
     with pytest.raises(CorruptDataError, match="partition 2, array X: its chunk is missing"):
-        seen.extend(i for i, _ in stream(ref(broken, cache_bytes, prefetch), range(4), ReadStats()))
+        seen.extend(i for i, _ in stream(ref(broken, cache_bytes, prefetch), range(4), Ledger()))
     assert seen == [0, 1]
     # the room that was claimed for the broken partition is free again
     assert cached_bytes() == kept_bytes() == bool(cache_bytes) * int(broken.dataset.decoded_bytes[:2].sum())
@@ -303,7 +305,7 @@ def test_errors_of_the_reader_arrive_in_their_turn(broken, prefetch, cache_bytes
 
 
 def test_an_abandoned_stream_leaves_no_thread(sets):
-    for index, _ in stream(ref(sets[0]), range(6), ReadStats()):
+    for index, _ in stream(ref(sets[0]), range(6), Ledger()):
         if index == 2:
             break
     assert read(ref(sets[0]), [0, 1]) == truth(sets[0], [0, 1])
@@ -313,7 +315,7 @@ def test_an_abandoned_stream_leaves_no_thread(sets):
 def test_another_fingerprint_is_refused(sets):
     reference = replace(ref(sets[0]), fingerprint="0123456789abcdef")
     with pytest.raises(MismatchError) as caught:
-        next(stream(reference, [0], ReadStats()))
+        next(stream(reference, [0], Ledger()))
     assert str(caught.value) == (
         f"{sets[0].path}: its fingerprint is {sets[0].dataset.fingerprint[:12]}, the job expects 0123456789ab; "
         "the data set was replaced, or this worker sees another file system"
@@ -353,7 +355,7 @@ def columns_ref(dataset, cache_bytes=0, prefetch=True):
 def read_shards(reference, indices, stats=None):
     return [
         (i, shard.first, [a.tobytes() for a in shard.x])
-        for i, shard in stream_columns(reference, indices, stats or ReadStats())
+        for i, shard in stream_columns(reference, indices, stats or Ledger())
     ]
 
 
@@ -378,12 +380,12 @@ def test_shards_and_partitions_share_one_budget_and_push_nobody_out(sharded):
     dataset, written = sharded
     shards, parts = dataset.columns, written.dataset
     budget = int(shards.decoded_bytes.sum() + parts.decoded_bytes[:2].sum())
-    indices, stats = range(len(shards)), ReadStats()
+    indices, stats = range(len(shards)), Ledger()
     read_shards(columns_ref(dataset, budget), indices, stats)
     assert (stats.bytes_read, stats.cached_bytes) == (shards.stored_bytes.sum(), 0)
     assert read(ref(written, budget), range(6)) == truth(written, range(6))
     assert shards.decoded_bytes.sum() < cached_bytes() <= budget
-    again = ReadStats()
+    again = Ledger()
     assert read_shards(columns_ref(dataset, budget), indices, again) == true_shards(dataset, indices)
     assert (again.bytes_read, again.cached_bytes) == (0, shards.stored_bytes.sum())
 
@@ -410,11 +412,11 @@ def test_other_shards_than_the_job_began_with_are_refused(sharded, tmp_path):
     with pytest.raises(
         MismatchError, match="the job expects column shards with digest abc, there are those with"
     ):
-        stream_columns(replace(old, columns="abc"), [0], ReadStats())
+        stream_columns(replace(old, columns="abc"), [0], Ledger())
     shutil.rmtree(path / "columns")
     stream_module._open.cache_clear()
     with pytest.raises(MismatchError, match="there are none; they were replaced or removed"):
-        stream_columns(old, [0], ReadStats())
+        stream_columns(old, [0], Ledger())
     # a process that had opened the dataset before it had shards finds them
     add_columns(path)
     assert read_shards(old, [0]) == true_shards(dataset, [0])

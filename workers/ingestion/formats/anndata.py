@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.storage.sources.anndata_store import AnnDataStore, open_anndata
-from distls.workers.ingestion.formats.arrays import RowBlock
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.batch import Progress, ReadOptions
+from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.row_block import FileRows, RowBlock
 
-__all__ = ["AnnDataItem", "anndata_blocks"]
+__all__ = ["ANNDATA_READER", "AnnDataItem", "anndata_blocks"]
 
 
 @dataclass(frozen=True)
-class AnnDataItem:
+class AnnDataItem(FileRows):
     """Rows start, ..., stop - 1 of a store.
 
     Attributes
@@ -33,19 +35,17 @@ class AnnDataItem:
     label: str
     weight: str
 
-    @property
-    def name(self) -> str:
-        """The source, for messages."""
-        return self.file.path
 
-
-def anndata_blocks(item: AnnDataItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
-    """Yield the item's rows from its `skip`-th on, in blocks of about `block_bytes`."""
+def anndata_blocks(
+    item: AnnDataItem, _options: ReadOptions, progress: Progress, block_bytes: int
+) -> Iterator[RowBlock]:
+    """Yield the item's rows from the `progress.offset`-th on, in blocks of about `block_bytes`."""
+    first_wanted = item.start + progress.offset
     item.file.check()
     with open_anndata(item.file.path) as store:
         for first, stop in _cuts(store, item, block_bytes):
             # an earlier attempt cut the rows into the same blocks
-            if first >= item.start + skip:
+            if first >= first_wanted:
                 yield _block(store, item, first, stop)
 
 
@@ -90,3 +90,6 @@ def _weights(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> N
     if weights.dtype.kind == "U":
         return np.full(len(weights), np.nan, dtype=np.float32)
     return weights.astype(np.float32)
+
+
+ANNDATA_READER = BlockReader(anndata_blocks)

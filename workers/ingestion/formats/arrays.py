@@ -1,4 +1,4 @@
-"""Arrays as sources: IDX (.gz), npy, npz, scipy CSR npz and in-memory arrays, read in blocks of rows.
+"""Array files as sources: IDX (.gz), npy, npz and scipy CSR npz, read in blocks of rows.
 
 Files are never loaded whole: npy is memory-mapped, members of an npz and compressed IDX are read as streams.
 """
@@ -10,8 +10,8 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
@@ -19,16 +19,17 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.batch import Progress, ReadOptions
+from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.row_block import ArrayHeader, FileRows, RowBlock
 
 __all__ = [
-    "ArrayHeader",
+    "ARRAY_READER",
     "ArrayItem",
-    "ComputedItem",
-    "MemoryItem",
-    "RowBlock",
-    "array_blocks",
+    "as_targets",
     "read_header",
     "read_labels_file",
+    "row_ranges",
 ]
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -43,26 +44,7 @@ _DAMAGED = (
 
 
 @dataclass(frozen=True)
-class ArrayHeader:
-    """What is known of an array file before its rows are read.
-
-    Attributes
-    ----------
-    n_rows, n_features : int
-        Trailing axes of an image array count as features.
-    sparse : bool
-    labelled : bool
-        The file holds the labels too (npz only).
-    """
-
-    n_rows: int
-    n_features: int
-    sparse: bool
-    labelled: bool = False
-
-
-@dataclass(frozen=True)
-class ArrayItem:
+class ArrayItem(FileRows):
     """Rows start, ..., stop - 1 of an array file, with their labels if there are any.
 
     Attributes
@@ -79,82 +61,6 @@ class ArrayItem:
     stop: int
     labels: SourceFile | None = None
     first_row: int = 0
-
-    @property
-    def name(self) -> str:
-        """The source, for messages."""
-        return self.file.path
-
-
-@dataclass(frozen=True)
-class MemoryItem:
-    """Rows of arrays in memory: staged in the process that holds them.
-
-    Attributes
-    ----------
-    x : array or scipy.sparse CSR of shape (n_rows, n_features)
-    y : array of shape (n_rows,) or (n_rows, n_targets), or None
-    sample_weight : array of shape (n_rows,), or None
-    start, stop : int
-        The rows of this item.
-    """
-
-    number: int
-    x: Any
-    y: NDArray[Any] | None
-    sample_weight: NDArray[Any] | None
-    start: int
-    stop: int
-
-    @property
-    def name(self) -> str:
-        """The source, for messages."""
-        return "X"
-
-
-@dataclass(frozen=True)
-class ComputedItem:
-    """Rows that are computed when they are read, such as a chunk of a lazy array.
-
-    Attributes
-    ----------
-    name : str
-        Of the source, for messages.
-    start : int
-        Number of the first row.
-    compute : callable
-        Returns x, y and sample_weight of these rows, as `MemoryItem` has them.
-    """
-
-    number: int
-    name: str
-    start: int
-    compute: Callable[[], tuple[Any, Any, Any]]
-
-
-@dataclass(frozen=True)
-class RowBlock:
-    """Consecutive rows of an array source.
-
-    Attributes
-    ----------
-    first_row : int
-        Number of the first row in its source.
-    values : array of shape (n_rows, n_features); None for sparse rows
-    csr : (indptr, indices, data); None for dense rows
-    labels : array of shape (n_rows, n_targets), or None
-        float64; or str, where labels may be words.
-    weights : float32 array of shape (n_rows,), or None
-    faults : dict
-        Rows of the block that the reader refuses, and why.
-    """
-
-    first_row: int
-    values: NDArray[Any] | None
-    csr: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None
-    labels: NDArray[Any] | None
-    weights: NDArray[np.float32] | None = None
-    faults: dict[int, str] = field(default_factory=dict)
 
 
 # -- headers ---------------------------------------------------------------------------------------------
@@ -337,15 +243,10 @@ def _check_labels(values: NDArray[Any], name: str) -> None:
 
 
 def array_blocks(
-    item: ArrayItem | MemoryItem | ComputedItem, skip: int, block_bytes: int
+    item: ArrayItem, _options: ReadOptions, progress: Progress, block_bytes: int
 ) -> Iterator[RowBlock]:
-    """Yield the item's rows from its `skip`-th on, in blocks of about `block_bytes` as float32."""
-    if isinstance(item, ComputedItem):
-        x, y, weight = item.compute()
-        item = MemoryItem(item.number, x, y, weight, 0, x.shape[0])
-    if isinstance(item, MemoryItem):
-        yield from _memory_blocks(item, skip, block_bytes)
-        return
+    """Yield the rows of a file from the `progress.offset`-th on, in blocks of about `block_bytes` as float32."""
+    skip = progress.offset
     try:
         if item.kind == "npz":
             yield from _npz_blocks(item, skip, block_bytes)
@@ -359,7 +260,8 @@ def array_blocks(
         raise BadInputError(f"{item.file.path}: damaged or cut short ({error})") from None
 
 
-def _row_ranges(start: int, stop: int, n_features: int, block_bytes: int) -> Iterator[tuple[int, int]]:
+def row_ranges(start: int, stop: int, n_features: int, block_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into ranges of about `block_bytes` as float32."""
     step = max(1, block_bytes // (4 * max(n_features, 1)))
     for first in range(start, stop, step):
         yield first, min(first + step, stop)
@@ -369,22 +271,12 @@ def _labels_for(item: ArrayItem) -> NDArray[Any] | None:
     return None if item.labels is None else read_labels_file(item.labels)[item.first_row :]
 
 
-def _as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | None:
+def as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | None:
+    """Return the labels of these rows as `RowBlock` has them."""
     if y is None:
         return None
     part = np.asarray(y[first:stop], dtype=None if y.dtype.kind == "U" else np.float64)
     return part.reshape(len(part), -1)
-
-
-def _memory_blocks(item: MemoryItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
-    weights = item.sample_weight
-    sparse = not isinstance(item.x, np.ndarray)
-    width = 2 * item.x.nnz // max(item.x.shape[0], 1) if sparse else item.x.shape[1]
-    for first, stop in _row_ranges(item.start + skip, item.stop, width, block_bytes):
-        part = item.x[first:stop]
-        weight = None if weights is None else np.asarray(weights[first:stop], dtype=np.float32)
-        values, csr = (None, (part.indptr, part.indices, part.data)) if sparse else (part, None)
-        yield RowBlock(first, values, csr, _as_targets(item.y, first, stop), weight)
 
 
 def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
@@ -392,9 +284,9 @@ def _npy_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlo
     values = np.load(item.file.path, mmap_mode="r", allow_pickle=False)
     y = _labels_for(item)
     n_features = math.prod(values.shape[1:])
-    for first, stop in _row_ranges(item.start + skip, item.stop, n_features, block_bytes):
+    for first, stop in row_ranges(item.start + skip, item.stop, n_features, block_bytes):
         block = values[first:stop].reshape(stop - first, n_features)
-        yield RowBlock(first, block, None, _as_targets(y, first, stop))
+        yield RowBlock(first, block, None, as_targets(y, first, stop))
 
 
 def _idx_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
@@ -414,9 +306,9 @@ def _stream_blocks(
 ) -> Iterator[RowBlock]:
     n_features = math.prod(shape[1:])
     _discard(stream, skip * n_features * dtype.itemsize)
-    for first, stop in _row_ranges(skip, shape[0], n_features, block_bytes):
+    for first, stop in row_ranges(skip, shape[0], n_features, block_bytes):
         block = _read_values(stream, (stop - first) * n_features, dtype).reshape(stop - first, n_features)
-        yield RowBlock(first, block, None, _as_targets(y, first, stop))
+        yield RowBlock(first, block, None, as_targets(y, first, stop))
 
 
 def _discard(stream: IO[bytes], n_bytes: int) -> None:
@@ -477,4 +369,7 @@ def _csr_blocks(
             end = int(ends[-1])
             # an earlier attempt cut the rows into the same blocks
             if first >= skip:
-                yield RowBlock(first, None, block, _as_targets(y, first, stop))
+                yield RowBlock(first, None, block, as_targets(y, first, stop))
+
+
+ARRAY_READER = BlockReader(array_blocks)

@@ -12,13 +12,6 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.svmlight import (
-    REPORTED_LINES,
-    Progress,
-    RecordBatch,
-    number_rule,
-    quoted,
-)
 from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions, first_columns
 from distls.workers.ingestion.parsing.csv_kernels import (
     FEATURES,
@@ -37,9 +30,12 @@ from distls.workers.ingestion.parsing.csv_kernels import (
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
+from distls.workers.ingestion.records.batch import REPORTED_LINES, Progress, RecordBatch
 from distls.workers.ingestion.records.labels import value_labels
+from distls.workers.ingestion.records.messages import number_rule, quoted
+from distls.workers.ingestion.records.reader import TextReader
 
-__all__ = ["DelimitedOptions", "DelimitedParser", "RowReader"]
+__all__ = ["CSV_READER", "DelimitedOptions", "DelimitedParser", "RowReader"]
 
 _BATCH_WORDS = 16 * 2**20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -344,3 +340,6 @@ def _kernel_columns(options: DelimitedOptions) -> NDArray[np.int64]:
         return Kind.SKIP, LABEL, -1
 
     return np.array([entry(name) for name in options.columns], dtype=np.int64)
+
+
+CSV_READER = TextReader(DelimitedParser)

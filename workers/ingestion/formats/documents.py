@@ -17,21 +17,17 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.svmlight import (
-    REPORTED_LINES,
-    Progress,
-    RecordBatch,
-    TextOptions,
-    quoted,
-)
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
+from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.pack_records import pack_sparse
+from distls.workers.ingestion.records.reader import TextReader
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer
 
-__all__ = ["MAX_COLUMNS", "DocumentOptions", "DocumentParser", "Hashing"]
+__all__ = ["DOCUMENT_READER", "MAX_COLUMNS", "DocumentParser", "DocumentReadOptions", "Hashing"]
 
 MAX_COLUMNS = 2**31 - 1  # of scikit-learn's FeatureHasher
 
@@ -81,7 +77,7 @@ class Hashing:
 
 
 @dataclass(frozen=True)
-class DocumentOptions(TextOptions):
+class DocumentReadOptions(ReadOptions):
     """How documents are read.
 
     Attributes
@@ -114,7 +110,7 @@ class DocumentParser:
 
     def __init__(
         self,
-        options: DocumentOptions,
+        options: DocumentReadOptions,
         n_extra: int,
         progress: Progress,
         locate: Callable[[int], str],
@@ -150,9 +146,7 @@ class DocumentParser:
     def _refuse(self, line: int, reason: str) -> None:
         if not self.options.skip_errors:
             raise BadInputError(f"{self.locate(line)}: {reason}")
-        self.progress.skipped += 1
-        if len(self.progress.skipped_first) < REPORTED_LINES:
-            self.progress.skipped_first.append((line, reason))
+        self.progress.skip(line, reason)
 
     def _batch(self, found: list[tuple[int, _Document]]) -> RecordBatch:
         documents = [document for _, document in found]
@@ -194,7 +188,7 @@ def _pieces(block: TextBlock) -> Iterator[bytes]:
 # -- one line --------------------------------------------------------------------------------------------
 
 
-def _read_plain(raw: bytes, options: DocumentOptions) -> _Document | None:
+def _read_plain(raw: bytes, options: DocumentReadOptions) -> _Document | None:
     text = _decoded(raw)
     if not options.labelled:
         return _Document(text, [], 1.0)
@@ -214,7 +208,7 @@ def _decoded(raw: bytes) -> str:
         raise _Refused(f"byte {error.start + 1} of the line is not UTF-8") from None
 
 
-def _read_json(raw: bytes, options: DocumentOptions) -> _Document | None:
+def _read_json(raw: bytes, options: DocumentReadOptions) -> _Document | None:
     text = _decoded(raw)
     if not text.strip():
         return None
@@ -244,7 +238,7 @@ def _text_field(record: dict[str, Any], name: str) -> str:
     return text
 
 
-def _label_field(record: dict[str, Any], options: DocumentOptions) -> list[str]:
+def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[str]:
     name = options.label_column
     given = _field(record, name, "; documents without labels are read with --unlabelled")
     if options.multilabel != isinstance(given, list):
@@ -279,3 +273,6 @@ def _weight_field(record: dict[str, Any], name: str) -> float:
     if not sound or not 0 <= weight <= _LARGEST_WEIGHT:
         raise _Refused(f'field "{name}" must be a number that is finite and not negative')
     return float(weight)
+
+
+DOCUMENT_READER = TextReader(DocumentParser)

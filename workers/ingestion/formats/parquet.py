@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.arrays import RowBlock
-from distls.workers.ingestion.formats.svmlight import Progress, quoted
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.batch import Progress
+from distls.workers.ingestion.records.messages import quoted
+from distls.workers.ingestion.records.reader import BlockReader
+from distls.workers.ingestion.records.row_block import Csr, FileRows, RowBlock
 
 __all__ = [
+    "PARQUET_READER",
     "ParquetHead",
     "ParquetItem",
-    "parquet_blocks",
     "read_parquet_head",
     "record_batch_rows",
     "survey_parquet",
 ]
-
-Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 _LARGEST_BATCH = 2**17
 
@@ -52,7 +52,7 @@ class ParquetHead:
 
 
 @dataclass(frozen=True)
-class ParquetItem:
+class ParquetItem(FileRows):
     """A row group: rows start, ..., stop - 1 of a file."""
 
     number: int
@@ -61,11 +61,6 @@ class ParquetItem:
     start: int
     stop: int
     n_bytes: int
-
-    @property
-    def name(self) -> str:
-        """The source, for messages."""
-        return self.file.path
 
 
 # -- files -----------------------------------------------------------------------------------------------
@@ -409,3 +404,6 @@ class _Block:
 
 
 _MISSING = "the value is missing; --na VALUE says what to read in its place"
+
+
+PARQUET_READER = BlockReader(parquet_blocks)

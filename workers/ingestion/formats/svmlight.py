@@ -5,10 +5,8 @@ The kernel only says which token it stopped at; the rule that the token breaks i
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,106 +14,16 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
-from distls.workers.ingestion.parsing.svmlight_kernels import Code, Mode, State, line_end, parse_lines
+from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, line_end, parse_lines
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
+from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
+from distls.workers.ingestion.records.reader import TextReader
 
-__all__ = [
-    "REPORTED_LINES",
-    "Progress",
-    "RecordBatch",
-    "SvmlightParser",
-    "TextOptions",
-    "explain",
-    "label_rule",
-    "number_rule",
-    "quoted",
-]
+__all__ = ["SVMLIGHT_READER", "SvmlightParser", "explain"]
 
 _BATCH_WORDS = 16 * 2**20
-REPORTED_LINES = 10
 _INDEX = re.compile(rb"[0-9]+\Z")
-_QUOTED_BYTES = 60
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """How svmlight text is read.
-
-    Attributes
-    ----------
-    labelled, multilabel, one_based, float64 : bool
-    skip_errors : bool
-        Count, report and skip refused lines instead of stopping at the first.
-    """
-
-    labelled: bool = True
-    multilabel: bool = False
-    one_based: bool = False
-    float64: bool = False
-    skip_errors: bool = False
-
-    @property
-    def mode(self) -> int:
-        """Bits for the kernel."""
-        bits = {
-            Mode.LABELLED: self.labelled,
-            Mode.MULTILABEL: self.multilabel,
-            Mode.ONE_BASED: self.one_based,
-            Mode.FLOAT64: self.float64,
-        }
-        return sum(int(bit) for bit, given in bits.items() if given)
-
-    @property
-    def stride(self) -> int:
-        """Words of a value in a record."""
-        return 3 if self.float64 else 2
-
-
-@dataclass
-class Progress:
-    """How far an item is parsed, and what was seen on the way: stored with each chunk, so that it can be resumed.
-
-    Lines are counted from the item's first. `weighted` tells of a weight that is not 1, in text that may have some.
-    `min_line` and `max_line` are where the extreme indices first stand (indices -1: no index seen). `unseen` counts
-    values of categories that the training data do not have.
-    """
-
-    offset: int = 0
-    lines: int = 0
-    qids: int = 0
-    tags: int = 0
-    bases: int = 0
-    weighted: bool = False
-    min_index: int = -1
-    min_line: int = 0
-    max_index: int = -1
-    max_line: int = 0
-    skipped: int = 0
-    skipped_first: list[tuple[int, str]] = field(default_factory=list)
-    unseen: int = 0
-    unseen_first: tuple[int, str] | None = None
-
-
-@dataclass(frozen=True)
-class RecordBatch:
-    """Records of consecutive rows, in buffers that the parser reuses.
-
-    Attributes
-    ----------
-    words : uint32 array of shape (n_words,)
-    row_at : int64 array of shape (n_rows + 1,)
-    row_line : int32 array of shape (n_rows,)
-        0-based lines, from the item's first.
-    weights : float32 array of shape (n_rows,), or None
-    label_words : dict of value -> word
-        For the labels that are words; see `distls.workers.ingestion.records.labels`.
-    """
-
-    words: NDArray[np.uint32]
-    row_at: NDArray[np.int64]
-    row_line: NDArray[np.int32]
-    weights: NDArray[np.float32] | None = None
-    label_words: dict[float, str] = field(default_factory=dict)
 
 
 class SvmlightParser:
@@ -123,7 +31,7 @@ class SvmlightParser:
 
     Parameters
     ----------
-    options : TextOptions
+    options : ReadOptions
     n_extra : int
         Words to reserve in each record.
     progress : Progress
@@ -137,7 +45,7 @@ class SvmlightParser:
 
     def __init__(
         self,
-        options: TextOptions,
+        options: ReadOptions,
         n_extra: int,
         progress: Progress,
         locate: Callable[[int], str],
@@ -240,9 +148,7 @@ class SvmlightParser:
         reason = self._reason(code, text, position)
         if not self.options.skip_errors:
             raise BadInputError(f"{self.locate(line)}: {reason}")
-        self.progress.skipped += 1
-        if len(self.progress.skipped_first) < REPORTED_LINES:
-            self.progress.skipped_first.append((line, reason))
+        self.progress.skip(line, reason)
         state[State.POSITION] = line_end(text, position) + 1
         state[State.LINE] = line + 1
 
@@ -259,31 +165,7 @@ def _token_at(text: NDArray[np.uint8], position: int) -> bytes:
     return found.group() if found else b""
 
 
-def quoted(token: bytes) -> str:
-    """Return the start of a token as an error message shows it."""
-    shown = token[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
-    return f'"{shown}{"..." if len(token) > _QUOTED_BYTES else ""}"'
-
-
-def number_rule(text: bytes, what: str) -> str:
-    """Say why `text` is not a usable number."""
-    try:
-        value = float(text)
-    except ValueError:
-        return f"{what} must be a decimal number"
-    if math.isfinite(value):
-        return f"{what} must be written as a plain decimal number"
-    return f"{what} must be finite"
-
-
-def label_rule(token: bytes) -> str:
-    """Say why `token` is not a list of labels."""
-    bad = next((part for part in token.split(b",") if not _is_plain(part)), token)
-    return number_rule(bad, "a label")
-
-
-def _pair_rule(token: bytes, options: TextOptions) -> str:
+def _pair_rule(token: bytes, options: ReadOptions) -> str:
     index, colon, value = token.partition(b":")
     if not colon:
         return "expected index:value" + (
@@ -305,7 +187,7 @@ def _order_rule(token: bytes, last: int) -> str:
     return f"index {index} comes after index {last}; indices must increase within a row"
 
 
-def explain(code: Code, token: bytes, last: int, options: TextOptions) -> str:
+def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     """Return the offending text and the rule it breaks: the part of an error message after ``FILE:LINE: ``.
 
     Parameters
@@ -335,7 +217,4 @@ def explain(code: Code, token: bytes, last: int, options: TextOptions) -> str:
     return f"{quoted(token)}: {rule}"
 
 
-def _is_plain(text: bytes) -> bool:
-    """Tell whether the kernel accepts `text` as a number."""
-    pattern = rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z"
-    return re.match(pattern, text) is not None and math.isfinite(float(text))
+SVMLIGHT_READER = TextReader(SvmlightParser)

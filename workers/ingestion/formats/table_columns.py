@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from distls.workers.ingestion.formats.svmlight import TextOptions
+from distls.workers.ingestion.records.batch import ReadOptions
 
 __all__ = ["MISSING", "Feature", "TableOptions", "feature_names", "first_columns", "is_number", "is_word"]
 
@@ -79,7 +79,7 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class TableOptions(TextOptions):
+class TableOptions(ReadOptions):
     """What the columns of a table are.
 
     Attributes

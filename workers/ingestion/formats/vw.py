@@ -12,33 +12,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.ingestion.formats.svmlight import (
-    RecordBatch,
-    SvmlightParser,
-    TextOptions,
-    label_rule,
-    number_rule,
-    quoted,
-)
+from distls.workers.ingestion.formats.svmlight import SvmlightParser
 from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import State
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
-from distls.workers.ingestion.parsing.vw_kernels import (
-    VW_STATE_SIZE,
-    Code,
-    VwState,
-    hash_name,
-    parse_vw_lines,
-)
+from distls.workers.ingestion.parsing.vw_kernels import parse_vw_lines
+from distls.workers.ingestion.parsing.vw_token_kernels import VW_STATE_SIZE, Code, VwState, hash_name
+from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
+from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
+from distls.workers.ingestion.records.reader import TextReader
 
-__all__ = ["VwOptions", "VwParser", "name_hash", "only_namespace"]
+__all__ = ["VW_READER", "VwParser", "VwReadOptions", "name_hash", "only_namespace"]
 
 _TOKEN = re.compile(rb"\|?[^\s|]*")
 _HASH_REMEDY = "to hash names instead, ingest all data with --hash-bits 18, or another number"
 
 
 @dataclass(frozen=True)
-class VwOptions(TextOptions):
+class VwReadOptions(ReadOptions):
     """How Vowpal Wabbit text is read.
 
     Attributes
@@ -80,9 +71,9 @@ def only_namespace(text: bytes) -> bytes | None:
 
 
 class VwParser(SvmlightParser):
-    """Parses the blocks of one item; built as `SvmlightParser` is, with `VwOptions`."""
+    """Parses the blocks of one item; built as `SvmlightParser` is, with `VwReadOptions`."""
 
-    options: VwOptions
+    options: VwReadOptions
     state_size = VW_STATE_SIZE
 
     def _allocate(self, n_words: int) -> None:
@@ -152,7 +143,7 @@ class VwParser(SvmlightParser):
         return explain(Code(code), found.group() if found else b"", last, self.options)
 
 
-def explain(code: Code, token: bytes, index: int, options: VwOptions) -> str:
+def explain(code: Code, token: bytes, index: int, options: VwReadOptions) -> str:
     """Return the offending text and the rule it breaks: the part of an error message after ``FILE:LINE: ``.
 
     Parameters
@@ -161,7 +152,7 @@ def explain(code: Code, token: bytes, index: int, options: VwOptions) -> str:
     token : bytes
     index : int
         The last column of the row.
-    options : VwOptions
+    options : VwReadOptions
     """
     largest = "float64" if options.float64 else "float32"
     if code == Code.SUM:
@@ -195,3 +186,6 @@ def explain(code: Code, token: bytes, index: int, options: VwOptions) -> str:
     if code == Code.VALUE:
         return f"{quoted(token)}: {number_rule(value, 'a value')}"
     return f"{quoted(token)}: {rules[code]}"
+
+
+VW_READER = TextReader(VwParser)

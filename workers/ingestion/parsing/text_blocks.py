@@ -69,6 +69,10 @@ class TextItem:
     start: int
     stop: int
 
+    def where(self, line: int, lines_before: int = 0) -> str:
+        """Name a 0-based line of the item, before which its file has so many lines more."""
+        return f"{self.file.path}:{lines_before + line + 1}"
+
 
 @dataclass(frozen=True)
 class TextBlock:

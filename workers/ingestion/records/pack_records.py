@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.arrays import RowBlock
-from distls.workers.ingestion.formats.svmlight import REPORTED_LINES, Progress, RecordBatch
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
+from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.labels import label_fault, value_labels
+from distls.workers.ingestion.records.row_block import RowBlock
 
 __all__ = ["PackOptions", "pack_blocks", "pack_sparse"]
 
@@ -159,9 +159,8 @@ def _report(
     if not options.skip_errors:
         row, reason = reasons[0]
         raise BadInputError(f"{locate(row)}: {reason}")
-    progress.skipped += len(reasons)
-    room = REPORTED_LINES - len(progress.skipped_first)
-    progress.skipped_first.extend(reasons[: max(room, 0)])
+    for row, reason in reasons:
+        progress.skip(row, reason)
 
 
 def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:

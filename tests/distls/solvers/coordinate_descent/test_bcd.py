@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 from contract import SolverContract, StopAfter
@@ -16,10 +17,11 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
+from distls.solvers.coordinate_descent.bcd_round import Round
+from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError
-from distls.training.callbacks import _Quiet
 from distls.training.fitting import fit, resume
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
@@ -70,7 +72,7 @@ def small(tmp_path_factory):
     return with_columns(tmp_path_factory.mktemp("small") / "train", x, y), np.asarray(x.todense(), float), y
 
 
-class Details(_Quiet):
+class Details(SilentCallback):
     """Keeps the records of all rounds."""
 
     def __init__(self):
@@ -246,7 +248,7 @@ def test_what_is_kept_may_be_lost(small, tmp_path, lost):
     assert resume(run).model.sha256 == whole
 
 
-class _Removes(_Quiet):
+class _Removes(SilentCallback):
     """Empties RUN/state while the fit goes on."""
 
     def __init__(self, state):
@@ -268,10 +270,8 @@ def test_damaged_state_is_made_anew(small, tmp_path):
 
 def test_a_rise_is_an_error(small, monkeypatch):
     dataset, _, _ = small
-    from distls.solvers.coordinate_descent import bcd as module
-
-    honest = module._Round._value
-    monkeypatch.setattr(module._Round, "_value", lambda self, *given: honest(self, *given) - 1.0)
+    honest = Round._value
+    monkeypatch.setattr(Round, "_value", lambda self, *given: honest(self, *given) - 1.0)
     with pytest.raises(DistlsError, match=r"round 1: the objective rose from 2 to "):
         fit("bcd", dataset, params={"alpha": 100.0}, passes=2)
 
@@ -296,7 +296,7 @@ def test_refusals(small, tmp_path):
 
 def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     dataset, _, _ = small
-    large = replace(dataset, meta=replace(dataset.meta, n_rows=50_000_000))
+    large = replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=50_000_000))
     chosen = method_named("bcd")
     params = chosen.resolve({"dtype": "float32"})
     problem = replace(Problem.of(dataset, params, 0, chosen.targets), dataset=large)
@@ -305,7 +305,9 @@ def test_the_plan_counts_scores_and_names_rows_that_fit(small):
     ) as refused:
         BlockCoordinateDescent(problem, params, memory=MemoryBudget(800 * MIB))
     rows = int(str(refused.value).split("train on ")[1].split()[0])
-    fitting = replace(problem, dataset=replace(dataset, meta=replace(dataset.meta, n_rows=rows)))
+    fitting = replace(
+        problem, dataset=replace(dataset, meta=msgspec.structs.replace(dataset.meta, n_rows=rows))
+    )
     plan = BlockCoordinateDescent(fitting, params, memory=MemoryBudget(800 * MIB)).plan
     assert plan.worker_parts["rows"] == rows * (4 * 4 + 4)
     assert plan.network_bytes_per_round >= rows * 16 * 3

@@ -14,11 +14,12 @@ from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.problem import Problem
-from distls.solvers.coordinate_descent.proximal import Fista, sharp_constant
+from distls.solvers.coordinate_descent.proximal import Fista
+from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
-from distls.training.callbacks import _Quiet
 from distls.training.fitting import fit
+from distls.workers.losses.registry import loss_named
 from reference import bcd, proximal
 
 LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
@@ -69,7 +70,7 @@ def small(tmp_path_factory):
     return add_columns(path, shard_size=2000), np.asarray(x.todense(), float), y
 
 
-class Details(_Quiet):
+class Details(SilentCallback):
     """Keeps the records and the accepted weights of all rounds."""
 
     def __init__(self):
@@ -91,7 +92,7 @@ def fitted(method, dataset, passes=1000.0, **params):
 
 
 def bound_of(dataset, loss):
-    return sharp_constant(loss, 4) * dataset.meta.mean_square_norm
+    return loss_named(loss).lipschitz(4) * dataset.meta.mean_square_norm
 
 
 # -- the algorithms --------------------------------------------------------------------------------------

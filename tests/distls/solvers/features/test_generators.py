@@ -18,7 +18,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
-from distls.solvers.features import generators
+from distls.solvers.features import generator_parameters, generators
 from distls.storage.errors import ParameterError
 from distls.storage.rows import DenseRows
 from distls.workers.features import kmeans_filters as masks
@@ -127,7 +127,7 @@ def test_the_bandwidth_is_the_median_squared_distance(tmp_path: Path, sparse: bo
 
 
 def test_a_sample_is_a_choice_of_rows(reader: BlockReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "_SAMPLE_ROWS", 100)
+    monkeypatch.setattr(generators, "SAMPLE_ROWS", 100)
     sample = generators._sample(reader, EXECUTOR, 0)
     assert isinstance(sample, DenseRows)
     known = {row.tobytes() for row in _rows()}
@@ -173,7 +173,7 @@ def test_polynomials_of_nothing_are_refused(tmp_path: Path) -> None:
 def test_random_columns_come_once_a_pass(reader: BlockReader) -> None:
     params = {**PARAMS, "features": "columns", "block_size": 8}
     base = generators.design_for(params, reader, EXECUTOR, 3)
-    assert generators.stages_per_pass(params, D) == 3
+    assert generator_parameters.stages_per_pass(params, D) == 3
     orders = [generators.column_order(params, reader, EXECUTOR, 3, number) for number in (0, 0, 1)]
     assert np.array_equal(orders[0], orders[1])
     assert not np.array_equal(orders[0], orders[2])
@@ -236,11 +236,11 @@ def test_masks(tmp_path: Path, features: str, contrast: bool | None) -> None:
     x = _images()
     reader = _reader(tmp_path / "data", x)
     params = {**IMAGE, "features": features, "contrast": contrast}
-    generators.check_features(params, x.shape[1])
+    generator_parameters.check_features(params, x.shape[1])
     base = generators.design_for(params, reader, EXECUTOR, 0)
     own = base.convolution
     assert own is not None
-    assert (own.shape, own.side, own.masks.shape) == ((3, 8, 8), 3, (8, 27))
+    assert (own.shape, own.side, own.filters.shape) == ((3, 8, 8), 3, (8, 27))
     assert (own.contrast > 0) == bool(contrast)
     stages = [generators.design_at(base, stage, _NO_ORDER) for stage in range(2)]
     values = [_values(design, x) for design in stages]
@@ -248,7 +248,7 @@ def test_masks(tmp_path: Path, features: str, contrast: bool | None) -> None:
     np.testing.assert_allclose(values[0].std(axis=0), 1.0, rtol=1e-5)
     for stage, design in enumerate(stages):
         assert design.convolution is not None
-        assert np.array_equal(design.convolution.masks, own.masks[4 * stage : 4 * stage + 4])
+        assert np.array_equal(design.convolution.filters, own.filters[4 * stage : 4 * stage + 4])
     assert np.abs(np.corrcoef(values[0].ravel(), values[1].ravel())[0, 1]) < 0.95
 
 
@@ -262,7 +262,7 @@ def test_polynomials_beside_masks(tmp_path: Path) -> None:
     )
     assert plain.convolution is not None
     assert expanded.convolution is not None
-    assert np.array_equal(plain.convolution.masks, expanded.convolution.masks)
+    assert np.array_equal(plain.convolution.filters, expanded.convolution.filters)
     for stage in range(2):
         alone, beside = (_values(generators.design_at(one, stage, _NO_ORDER), x) for one in (plain, expanded))
         assert np.array_equal(beside[:, :32], alone)
@@ -339,7 +339,7 @@ def test_masks_are_those_of_all_models(tmp_path: Path) -> None:
     reader = _reader(tmp_path / "data", _images())
     base = generators.design_for({**IMAGE, "models": 3}, reader, EXECUTOR, 0)
     assert base.convolution is not None
-    assert len(base.convolution.masks) == 4 * 2 * 3
+    assert len(base.convolution.filters) == 4 * 2 * 3
 
 
 def test_images_without_anything_on_them_are_refused(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def _prepared(params: dict[str, Any], reader: BlockReader, executor: Executor) -
         found += [design.projection.mean, design.projection.components]
     if design.convolution is not None:
         own = design.convolution
-        found += [own.masks, own.offsets, own.means, own.scales]
+        found += [own.filters, own.offsets, own.means, own.scales]
     return [np.asarray(array) for array in found]
 
 
@@ -392,13 +392,13 @@ def test_the_same_bits_with_workers(tmp_path: Path, dask_executor: Executor) -> 
 @pytest.mark.parametrize("params", ALL, ids=str)
 def test_a_probe_costs_what_a_stage_costs(reader: BlockReader, params: dict[str, Any]) -> None:
     merged = {**PARAMS, **params}
-    generators.check_features(merged, D)
-    probe = generators.probe_design(merged, D, 0)
+    generator_parameters.check_features(merged, D)
+    probe = generator_parameters.probe_design(merged, D, 0)
     base = generators.design_for(merged, reader, EXECUTOR, 0)
     order = generators.column_order(merged, reader, EXECUTOR, 0, 0)
     stage = generators.design_at(base, 1, order)
     assert probe.kind == stage.kind
-    assert probe.width(D) == stage.width(D) == generators.block_width(merged, D)
+    assert probe.width(D) == stage.width(D) == generator_parameters.block_width(merged, D)
     dtype = np.dtype(np.float32)
     assert probe.work_bytes(D, dtype) == stage.work_bytes(D, dtype)
     assert np.isfinite(_values(probe, _rows(40))).all()
@@ -437,11 +437,11 @@ REFUSED = [
 @pytest.mark.parametrize(("params", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refusals(params: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError) as error:
-        generators.check_features({**PARAMS, **params}, D)
+        generator_parameters.check_features({**PARAMS, **params}, D)
     assert str(error.value) == message
 
 
 def test_square_images_are_recognised() -> None:
     for n_features, shape in ((3072, (3, 32, 32)), (784, (1, 28, 28))):
-        assert generators._image_shape({}, n_features) == shape
-    assert generators._image_shape({"image": "5x4x2"}, 40) == (2, 5, 4)
+        assert generator_parameters.image_shape({}, n_features) == shape
+    assert generator_parameters.image_shape({"image": "5x4x2"}, 40) == (2, 5, 4)

@@ -17,12 +17,13 @@ from contract import SolverContract, StopAfter, opened
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict, resume
-from distls.evaluation.evaluate import readout_of
+from distls.evaluation.scores import predictor_of
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import METHODS
 from distls.planning.fit_plan import plan_fit
+from distls.solvers.events import RoundEvent, SilentCallback
 from distls.solvers.least_squares.cls import Cls
-from distls.solvers.least_squares.curvature import Metric
+from distls.solvers.least_squares.metric import Metric
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
@@ -30,10 +31,9 @@ from distls.storage.dataset.partitions import write_partition
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, ParameterError
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.rows import CsrRows, DenseRows, Partition
-from distls.training.callbacks import RoundEvent, _Quiet
 from distls.training.run_folder import Run
 from distls.workers.prediction.calibration import replay
-from distls.workers.prediction.predictor import linear_view
+from distls.workers.prediction.predictor import linear_view, scored_as
 from reference import calibrated as reference
 from reference import features as formulas
 
@@ -86,7 +86,7 @@ def write_labels(path: Path, x: np.ndarray, y: np.ndarray) -> Dataset:
 
 def predictions(model: LinearModel, x: np.ndarray) -> np.ndarray:
     """Return the scores of a model."""
-    rows, _, _ = linear_view(readout_of(model), DenseRows(x))
+    rows, _, _ = linear_view(predictor_of(model), DenseRows(x))
     assert isinstance(rows, DenseRows)
     return rows.values
 
@@ -373,7 +373,7 @@ def test_limits_come_in_whole_rounds(data: tuple[Dataset, np.ndarray, np.ndarray
 # ---------------------------------------------------------------- lost predictions
 
 
-class Spoils(_Quiet):
+class Spoils(SilentCallback):
     """Damages what is kept for rows after every round."""
 
     def __init__(self, run: Path, how: str) -> None:
@@ -537,6 +537,7 @@ _LIST = "expected increasing powers from 1 to at most 12, 1 among them"
         ("basis", "1+3+2", _LIST),
         ("basis", "0", _LIST),
         ("basis", "13", _LIST),
+        ("basis", "9" * 18, _LIST),  # not listed before it is refused
         ("basis", "cubic", "expected a number of powers, or powers such as 1+2+3"),
         ("basis", "1+x", "expected a number of powers, or powers such as 1+2+3"),
         ("rounds", 0, "expected a whole number of at least 1"),
@@ -690,4 +691,4 @@ def test_sets_of_labels_lie_in_the_cube(tmp_path: Path) -> None:
     assert model.recipe["calibration"]["onto"] == "cube"
     expected = reference.calibrated(x, y, rounds=4, alpha=1e-4, onto="cube")
     np.testing.assert_allclose(predictions(model, x), expected[-1].predictions, atol=1e-6)
-    assert not model.has_probabilities
+    assert scored_as(model.loss, model.recipe) == "squared"

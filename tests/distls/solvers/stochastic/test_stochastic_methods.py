@@ -19,14 +19,16 @@ from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import METHODS
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.stochastic.step_choice import Facts, sgd_recipe
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, MismatchError, ParameterError
 from distls.storage.rows import DenseRows
 from distls.training.fitting import fit, resume
-from distls.workers.features.design import blocks, design_of
+from distls.workers.features.design import blocks
+from distls.workers.features.design_recipe import design_of
 from distls.workers.runtime.rng import Purpose, rng
-from distls.workers.stochastic.updates import AdaptiveUpdate
+from distls.workers.stochastic.adagrad import AdagradUpdate
+from distls.workers.stochastic.sgd import sgd_steps
+from distls.workers.stochastic.step_choice import ProblemStats
 from reference import constrained
 from reference import stochastic as oracle
 
@@ -323,10 +325,10 @@ def test_generated_features_are_what_counts(tmp_path: Path) -> None:
 
 def test_steps_of_the_hinge_grow_with_rows_and_not_with_classes() -> None:
     def eta0(loss: str, n_rows: int, n_outputs: int = 20, lanes: int = 1) -> float:
-        facts = Facts(loss, "class", 0.0, False, n_outputs, 100, n_rows, 100 * n_rows, 4.0)
+        stats = ProblemStats(loss, "class", 0.0, False, n_outputs, 100, n_rows, 100 * n_rows, 4.0)
         params = METHODS["sgd"].resolve({"loss": loss})
-        update = sgd_recipe(facts, params, lanes, warm=False).first
-        assert isinstance(update, AdaptiveUpdate)
+        update = sgd_steps(stats, params, lanes, warm=False).default
+        assert isinstance(update, AdagradUpdate)
         return update.eta0
 
     assert eta0("crammer_singer", 100) == eta0("crammer_singer", 10_000, n_outputs=3) == 0.25 / 2

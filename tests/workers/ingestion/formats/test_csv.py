@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.csv import DelimitedOptions, DelimitedParser
-from distls.workers.ingestion.formats.svmlight import Progress
 from distls.workers.ingestion.formats.table_columns import Feature
 from distls.workers.ingestion.parsing.record_kernels import gather_dense, gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.labels import label_value
 
 

@@ -16,11 +16,11 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats import documents
-from distls.workers.ingestion.formats.documents import DocumentOptions, DocumentParser, Hashing
-from distls.workers.ingestion.formats.svmlight import Progress
+from distls.workers.ingestion.formats.documents import DocumentParser, DocumentReadOptions, Hashing
 from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.labels import label_value
 
 SMALL = Hashing(n_features=64)
@@ -33,7 +33,7 @@ def block_of(text: bytes) -> TextBlock:
 
 def parse(text: bytes, **options):
     """Return (rows as a scipy matrix, labels of each row, lines, progress, batches)."""
-    read = DocumentOptions(**{"hashing": SMALL, **options})
+    read = DocumentReadOptions(**{"hashing": SMALL, **options})
     progress = Progress()
     parser = DocumentParser(read, 0, progress, lambda line: f"a.txt:{line + 1}", BufferPool())
     batches, labels, lines, rows = [], [], [], []

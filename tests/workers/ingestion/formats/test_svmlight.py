@@ -12,11 +12,12 @@ from sklearn.datasets import load_svmlight_file
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.svmlight import Progress, SvmlightParser, TextOptions
+from distls.workers.ingestion.formats.svmlight import SvmlightParser
 from distls.workers.ingestion.parsing.decimal_kernels import decimal_to_double
 from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.records.batch import Progress, ReadOptions
 
 
 def block_of(text: bytes) -> TextBlock:
@@ -25,7 +26,7 @@ def block_of(text: bytes) -> TextBlock:
 
 def parse(text: bytes, **options):
     """Return (rows as lists of (index, value), labels a row, progress)."""
-    given_options = TextOptions(**options)
+    given_options = ReadOptions(**options)
     progress = Progress()
     parser = SvmlightParser(given_options, 0, progress, lambda line: f"f.svm:{line + 1}", BufferPool())
     rows, labels = [], []

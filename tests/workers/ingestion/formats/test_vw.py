@@ -13,12 +13,12 @@ from sklearn.utils.murmurhash import murmurhash3_32 as sklearn_murmur
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.svmlight import Progress
-from distls.workers.ingestion.formats.vw import VwOptions, VwParser, name_hash, only_namespace
+from distls.workers.ingestion.formats.vw import VwParser, VwReadOptions, name_hash, only_namespace
 from distls.workers.ingestion.parsing.murmurhash import murmur3_32
 from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
+from distls.workers.ingestion.records.batch import Progress
 
 
 def block_of(text: bytes) -> TextBlock:
@@ -27,7 +27,7 @@ def block_of(text: bytes) -> TextBlock:
 
 def parse(text: bytes, **options):
     """Return (rows as lists of (column, value), labels a row, importances, progress)."""
-    asked = VwOptions(**options)
+    asked = VwReadOptions(**options)
     progress = Progress()
     parser = VwParser(asked, 0, progress, lambda line: f"f.vw:{line + 1}", BufferPool())
     rows, labels, weights = [], [], []
@@ -106,7 +106,7 @@ def plain_hash(name: bytes, seed: int) -> int:
     return sklearn_murmur(name, seed, positive=True)
 
 
-def read_head(head: bytes, options: VwOptions):
+def read_head(head: bytes, options: VwReadOptions):
     """Return (labels, importance, has a tag, has a base)."""
     words, tags = [word for word in head.split(b" ") if word], 0
     if words and (not head.endswith(b" ") or words[-1].startswith(b"'")):
@@ -124,7 +124,7 @@ def read_head(head: bytes, options: VwOptions):
     return labels, weight, tags, int(base != 0)
 
 
-def read_index(name: bytes, seed: int, nameless: int, options: VwOptions) -> int:
+def read_index(name: bytes, seed: int, nameless: int, options: VwReadOptions) -> int:
     if options.hash_bits is not None:
         return (plain_hash(name, seed) if name else nameless + seed) % 2**options.hash_bits
     if name and not (re.fullmatch(rb"[0-9]+", name) and int(name) < 2**31):
@@ -132,7 +132,7 @@ def read_index(name: bytes, seed: int, nameless: int, options: VwOptions) -> int
     return int(name) if name else nameless
 
 
-def read_namespace(head: bytes, options: VwOptions):
+def read_namespace(head: bytes, options: VwReadOptions):
     """Return (hash, scale) of what stands between a bar and the first blank."""
     name, colon, scale = head.partition(b":")
     if colon and not name:
@@ -143,7 +143,7 @@ def read_namespace(head: bytes, options: VwOptions):
     return seed, number(scale) if colon else 1.0
 
 
-def read_features(text: bytes, options: VwOptions):
+def read_features(text: bytes, options: VwReadOptions):
     found: dict[int, float] = {}
     for part in text.split(b"|")[1:]:
         head, *features = re.split(rb"[ \t]", part)
@@ -160,7 +160,7 @@ def read_features(text: bytes, options: VwOptions):
     return [(index, value) for index, value in sorted(found.items()) if value]
 
 
-def read_line(line: bytes, options: VwOptions):
+def read_line(line: bytes, options: VwReadOptions):
     line = line.removesuffix(b"\r")
     line = line.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t")
     if not line:
@@ -176,7 +176,7 @@ def agrees(text: bytes, **options) -> bool:
     expected = []
     for n, line in enumerate(text.split(b"\n")):
         try:
-            expected.append(read_line(line, VwOptions(**options)))
+            expected.append(read_line(line, VwReadOptions(**options)))
         except Refused:
             assert refusal(text, **options).startswith(f"f.vw:{n + 1}: ")
             return False

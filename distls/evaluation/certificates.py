@@ -1,0 +1,97 @@
+"""Certificates of a fit: upper bounds of its distance from the optimum (docs/notation.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.problem import Problem, loss_of
+from distls.workers.evaluation.score_task import GradientSum
+from distls.workers.losses.registry import loss_named
+from distls.workers.penalties.registry import conjugate, prox_rows
+from distls.workers.prediction.predictor import LinearPredictor
+
+__all__ = ["certificate_kind", "certificate_of"]
+
+
+def certificate_kind(params: Mapping[str, Any]) -> str:
+    """Return the kind of certificate that a setting has; see docs/notation.md."""
+    # calibrations and generated features make models that are not linear in the rows
+    linear = "basis" not in params and params.get("features", "none") in ("none", "original")
+    return _kind(
+        loss_of(params),
+        linear=linear,
+        bounded=not params["fit_intercept"] and params["alpha"] != 0,
+        penalty=params.get("penalty", "l2"),
+    )
+
+
+def _kind(loss: str, *, linear: bool, bounded: bool, penalty: str) -> str:
+    """Return the kind of certificate of a problem; `bounded` where strong convexity or a dual point bounds F - F*."""
+    certificate = loss_named(loss).certificate
+    if certificate == "none" or not linear:
+        return "none"
+    if not bounded:
+        return "gradient_norm"
+    return "duality_gap" if penalty != "l2" else certificate
+
+
+def certificate_of(
+    problem: Problem, predictor: LinearPredictor, total: GradientSum, objective: float
+) -> dict[str, Any]:
+    """Return the kind and value of the certificate of a predictor.
+
+    Parameters
+    ----------
+    total : GradientSum
+        Over the training data; its gradient is overwritten.
+    objective : float
+        F at the predictor.
+    """
+    kind = _kind(
+        problem.loss,
+        linear=not predictor.recipe,
+        bounded=not problem.fit_intercept and problem.alpha != 0,
+        penalty=problem.penalty,
+    )
+    if kind == "none":
+        return {"kind": kind, "value": None}
+    gradient = total.gradient
+    gradient /= total.weight_sum
+    if problem.penalty != "l2" and kind == "duality_gap":
+        loss = total.loss_sum / total.weight_sum
+        return {"kind": kind, "value": min(_gap(problem, predictor, loss, gradient), objective)}
+    square = float(np.square(_stationarity(problem, predictor, gradient)).sum())
+    if kind == "gradient_norm":
+        own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
+        return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}
+    # losses are not negative, so neither is the optimum: the objective itself is a bound
+    return {"kind": kind, "value": min(square / (2.0 * problem.alpha), objective)}
+
+
+def _stationarity(
+    problem: Problem, predictor: LinearPredictor, gradient: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return what is zero at the optimum: the gradient of F, or how far a step of size 1 with its prox would go."""
+    w = predictor.coefficients.astype(np.float64)
+    if problem.penalty == "l2":
+        gradient += problem.alpha * w
+        return gradient
+    return w - prox_rows(problem.penalty, w - gradient, problem.alpha, problem.l1_ratio)
+
+
+def _gap(problem: Problem, predictor: LinearPredictor, loss: float, gradient: NDArray[np.float64]) -> float:
+    """Return the duality gap at c times the slopes of the losses, c being what makes that feasible.
+
+    By Fenchel's equality the conjugates of the losses at their slopes have the mean <G, W> - L(W), with G the gradient
+    of L. The squared hinges' conjugates are quadratic: at c times the slopes they cost c^2 L + c (<G, W> - 2 L). Of
+    other losses, which are not negative, convexity bounds them by c (<G, W> - L), which is exact at c = 1.
+    """
+    product = float(np.vdot(gradient, predictor.coefficients.astype(np.float64)))
+    c, conjugated = conjugate(problem.penalty, -gradient, problem.alpha, problem.l1_ratio)
+    rest = problem.alpha * problem.penalty_of(predictor.coefficients) + conjugated + c * product
+    return rest + loss * loss_named(problem.loss).dual_shortfall(c)

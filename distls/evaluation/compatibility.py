@@ -1,0 +1,133 @@
+"""Whether a model can score a data set: widths, transforms, names, kinds of targets, classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.problem import Problem
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.feature_names import unpack_names
+from distls.storage.dataset.metadata import Label, TargetKind
+from distls.storage.errors import MismatchError
+
+__all__ = ["check_evaluable", "check_scorable", "check_targets", "class_codes"]
+
+
+def check_scorable(
+    dataset: Dataset,
+    *,
+    n_features: int,
+    transforms_digest: str,
+    transforms: Sequence[dict[str, Any]],
+    features: Mapping[str, NDArray[Any]],
+    model_name: str,
+) -> None:
+    """Check that rows of `dataset` mean the same as those a model was trained on.
+
+    Raises
+    ------
+    MismatchError
+        They are wider, or dense and narrower, went through other transforms, or have features of other names.
+    """
+    meta = dataset.meta
+    if meta.n_features > n_features or (meta.layout == "dense" and meta.n_features != n_features):
+        raise MismatchError(
+            f"{dataset.path} has {meta.n_features} features, {model_name} {n_features}; "
+            "ingest it with --like the training data"
+        )
+    if meta.transforms_digest != transforms_digest:
+        mine, theirs = (",".join(t["name"] for t in ts) or "none" for ts in (meta.transforms, transforms))
+        why = (
+            f"transforms {mine}, {model_name} {theirs}"
+            if mine != theirs
+            else "transforms fitted on other data"
+        )
+        raise MismatchError(f"{dataset.path} has {why}; ingest it with --like the training data")
+    _check_names(dataset, unpack_names(features, model_name), model_name)
+
+
+def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str) -> None:
+    """Refuse columns of another order, or other categories, where both sides have names."""
+    names = dataset.feature_names() if known is not None else None
+    for number, (name, other) in enumerate(zip(names or (), known or (), strict=False)):
+        if name != other:
+            raise MismatchError(
+                f'feature {number} of {dataset.path} is "{name}", but "{other}" in {model_name}; '
+                "ingest it with --like the training data"
+            )
+
+
+_PREDICTED = {"class": "classes", "multilabel": "sets of labels", "continuous": "numbers"}
+
+
+def check_targets(dataset: Dataset, target: TargetKind, n_outputs: int, model_name: str) -> None:
+    """Check that predictions can be compared with the targets of `dataset`.
+
+    Raises
+    ------
+    MismatchError
+        There are none, or of another kind or number.
+    """
+    meta = dataset.meta
+    if meta.target != target:
+        kind = {"none": "no labels"}.get(meta.target, f"{meta.target} targets")
+        raise MismatchError(f"{dataset.path} has {kind}, {model_name} predicts {_PREDICTED[target]}")
+    if target == "continuous" and meta.n_targets != n_outputs:
+        raise MismatchError(
+            f"{dataset.path} has {meta.n_targets} targets a row, {model_name} predicts {n_outputs}"
+        )
+    if not meta.n_rows:
+        raise MismatchError(f"{dataset.path} has no rows to score")
+
+
+def class_codes(
+    dataset: Dataset, classes: Sequence[Label], model_name: str, unknown: str
+) -> NDArray[np.int32]:
+    """Return the model's code of each class or label of the data, -1 for unknown ones.
+
+    Raises
+    ------
+    MismatchError
+        Rows have labels unknown to the model and `unknown` is "error".
+    """
+    meta = dataset.meta
+    place = {label: code for code, label in enumerate(classes)}
+    codes = np.array([place.get(label, -1) for label in meta.classes], dtype=np.int32)
+    strange = [
+        (label, count)
+        for label, count, code in zip(meta.classes, meta.label_counts, codes, strict=True)
+        if code < 0 and count
+    ]
+    if strange and unknown == "error":
+        named = ", ".join(str(label) for label, _ in strange[:5]) + (", ..." if len(strange) > 5 else "")
+        uses = sum(count for _, count in strange)
+        what, often = ("classes", "rows") if meta.target == "class" else ("labels", "uses")
+        raise MismatchError(
+            f"{dataset.path} has {len(strange)} {what} ({named}; {uses} {often}) that are not among the "
+            f"{len(classes)} of {model_name}; --unknown-labels count counts them as errors"
+        )
+    return codes
+
+
+def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
+    """Check that a model trained on the problem can score `dataset`; return the model's code of each class.
+
+    Raises
+    ------
+    MismatchError
+    """
+    meta, name = problem.dataset.meta, str(problem.dataset.path)
+    check_scorable(
+        dataset,
+        n_features=meta.n_features,
+        transforms_digest=meta.transforms_digest,
+        transforms=meta.transforms,
+        features=problem.dataset.features(),
+        model_name=name,
+    )
+    check_targets(dataset, meta.target, problem.shape[1], name)
+    return class_codes(dataset, meta.classes, name, "error")

@@ -1,0 +1,172 @@
+"""The evaluation of a fit in progress: objective and certificate on its data, error on others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.evaluation.certificates import certificate_of
+from distls.evaluation.compatibility import check_evaluable
+from distls.evaluation.metrics import RegressionEvaluation
+from distls.evaluation.scores import reading_lanes, score_targets
+from distls.execution.executor import Executor
+from distls.problem import Problem
+from distls.solvers.solver import Fitted
+from distls.storage.dataset.dataset import Dataset
+from distls.workers.evaluation.score_task import (
+    GradientJob,
+    GradientSum,
+    gradient_lane,
+    merge_gradients,
+)
+from distls.workers.losses.registry import loss_named
+from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.prediction.threshold_task import (
+    ThresholdJob,
+    ThresholdSums,
+    fitted_threshold,
+    merge_thresholds,
+    threshold_lane,
+)
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.runtime.process import single_threaded_blas
+
+__all__ = ["Evaluator"]
+
+
+class Evaluator:
+    """What a fit evaluates besides its rounds: objective, certificate, and other datasets.
+
+    Parameters
+    ----------
+    problem : Problem
+    executor : Executor
+    data : DatasetRef
+        The training data, with the cache budget of the fit.
+    eval_data, select_data : Dataset or None
+
+    Raises
+    ------
+    MismatchError
+        A dataset does not fit the training data.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        executor: Executor,
+        data: DatasetRef,
+        *,
+        eval_data: Dataset | None = None,
+        select_data: Dataset | None = None,
+    ) -> None:
+        self._problem, self._executor, self._data = problem, executor, data
+        self._eval = self._checked(eval_data)
+        self._select = self._checked(select_data)
+
+    def _checked(self, dataset: Dataset | None) -> tuple[Dataset, NDArray[np.int32]] | None:
+        return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
+
+    def __call__(self, fitted: Fitted) -> dict[str, Any]:
+        """Return objective, certificate, what reading cost, and the error on the evaluation data."""
+        told = self.objective(fitted)
+        if self._eval is None:  # then there is no need to know what is published
+            return told
+        return told | self._scored("eval", self.published(fitted.predictor), self._eval)
+
+    def selection(self, predictor: LinearPredictor) -> dict[str, Any]:
+        """Return the error of a published predictor on the selection data, if there are any."""
+        return self._scored("select", predictor, self._select)
+
+    def published(self, predictor: LinearPredictor) -> LinearPredictor:
+        """Return the predictor of the model to publish: of a ranking, less a threshold for sets of labels.
+
+        That is fitted to the training data, in one read of them; see `distls.workers.prediction.threshold_task`.
+        """
+        problem = self._problem
+        if not problem.ranks:
+            return predictor
+        dataset = problem.dataset
+        job = ThresholdJob(self._data, problem.row_weights)
+        sums: ThresholdSums = self._executor.reduce(
+            partial(threshold_lane, job),
+            reading_lanes(dataset),
+            merge=merge_thresholds,
+            shared=predictor.compact(),
+        )
+        sums.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        slope, constant = fitted_threshold(sums)
+        w = predictor.coefficients
+        with single_threaded_blas():
+            of_rows, of_intercept = w @ slope, predictor.intercept @ slope
+        return replace(
+            predictor,
+            coefficients=np.asarray(w - of_rows[:, None], w.dtype),
+            intercept=predictor.intercept - (of_intercept + constant),
+        )
+
+    def _scored(
+        self, name: str, predictor: LinearPredictor, opened: tuple[Dataset, NDArray[np.int32]] | None
+    ) -> dict[str, Any]:
+        """Return what is to be small as ``NAME_error``: the error, of numbers the mean squared one or None.
+
+        A log loss that is infinite is None: a projection onto the simplex leaves probabilities of zero.
+        """
+        if opened is None:
+            return {}
+        problem = self._problem
+        dataset, codes = opened
+        classes = problem.dataset.meta.classes
+        evaluation = score_targets(self._executor, dataset, predictor, problem.loss, classes, codes)
+        criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
+        if isinstance(evaluation, RegressionEvaluation):
+            return {f"{name}_error": criterion, f"{name}_mse": criterion, f"{name}_log_loss": None}
+        known = evaluation.log_loss is not None and math.isfinite(evaluation.log_loss)
+        return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss if known else None}
+
+    def objective(self, fitted: Fitted) -> dict[str, Any]:
+        """Return F(W, b) and the certificate; one read of the training data.
+
+        For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha);
+        for the hinges this is also the duality gap at the dual point that the subgradient defines. Of the other
+        penalties see `_gap`. With an intercept the bound would need it minimised out, so the gradient's norm is
+        reported instead.
+        """
+        problem, predictor = self._problem, fitted.predictor
+        if fitted.alpha is not None:
+            problem = replace(problem, alpha=fitted.alpha)
+        if fitted.refit is not None:
+            problem = replace(problem, alpha=fitted.refit.alpha, penalty="l2")
+        with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
+        total = self._summed(predictor, with_gradient=with_gradient)
+        if fitted.refit is not None:
+            total.gradient[~fitted.refit.used] = 0.0  # other weights are no part of that problem
+        penalty = problem.penalty_of(predictor.coefficients) if with_gradient else 0.0
+        value = total.loss_sum / total.weight_sum + problem.alpha * penalty
+        return {
+            "objective": value,
+            "certificate": certificate_of(problem, predictor, replace(total), value),
+            "eval_bytes_read": total.ledger.bytes_read,
+        }
+
+    def gradient(self, predictor: LinearPredictor) -> NDArray[np.float64]:
+        """Return the gradient of the mean loss in the weights, without the penalty's; one read of the training data."""
+        total = self._summed(predictor, with_gradient=True)
+        return np.asarray(total.gradient / total.weight_sum)
+
+    def _summed(self, predictor: LinearPredictor, *, with_gradient: bool) -> GradientSum:
+        problem, dataset = self._problem, self._problem.dataset
+        job = GradientJob(self._data, problem.loss, problem.row_weights, with_gradient)
+        total: GradientSum = self._executor.reduce(
+            partial(gradient_lane, job),
+            reading_lanes(dataset),
+            merge=merge_gradients,
+            shared=predictor if with_gradient else predictor.compact(),
+        )
+        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        return total

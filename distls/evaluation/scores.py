@@ -1,0 +1,131 @@
+"""Predictions reduced to sums over all rows of a data set, each row exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
+from distls.execution.executor import Executor
+from distls.model_check import check_model
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.metadata import Label
+from distls.storage.model.model import LinearModel
+from distls.workers.evaluation.multilabel_task import LabelJob, LabelSum, label_lane, merge_labels
+from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
+from distls.workers.evaluation.score_task import (
+    ScoreJob,
+    ScoreSum,
+    merge_scores,
+    score_lane,
+)
+from distls.workers.losses.registry import has_probabilities
+from distls.workers.prediction.predictor import LinearPredictor, scored_as
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
+
+__all__ = ["predictor_of", "reading_lanes", "reduce_rows", "reference", "score", "score_targets"]
+
+
+def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
+    """Return the reference to `dataset` that is sent to workers."""
+    return DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, cache_bytes)
+
+
+def predictor_of(model: LinearModel) -> LinearPredictor:
+    """Return the predictor of a model, checked, as workers score rows with it."""
+    return LinearPredictor.of(check_model(model, "the model")).compact()
+
+
+def reading_lanes(dataset: Dataset) -> list[Lane]:
+    """Return the lanes in which a dataset is read for a reduction."""
+    n_lanes = max(1, min(DEFAULT_LANES, len(dataset)))
+    return [Lane(i, blocks) for i, blocks in enumerate(deal(dataset.decoded_bytes, n_lanes))]
+
+
+def score(
+    executor: Executor,
+    dataset: Dataset,
+    predictor: LinearPredictor,
+    loss: str,
+    codes: NDArray[np.int32],
+    cache_bytes: int = 0,
+) -> ScoreSum:
+    """Reduce the scores of all rows with classes, exactly once each."""
+    job = ScoreJob(reference(dataset, cache_bytes), loss, codes)
+    total: ScoreSum = reduce_rows(executor, dataset, predictor, partial(score_lane, job), merge_scores)
+    return total
+
+
+def reduce_rows(
+    executor: Executor,
+    dataset: Dataset,
+    predictor: LinearPredictor,
+    lane: Callable[..., Any],
+    merge: Callable[..., Any],
+) -> Any:
+    """Reduce a task over all rows of a data set and check that each came exactly once."""
+    total = executor.reduce(lane, reading_lanes(dataset), merge=merge, shared=predictor.compact())
+    total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+    return total
+
+
+def score_targets(
+    executor: Executor,
+    dataset: Dataset,
+    predictor: LinearPredictor,
+    loss: str,
+    classes: list[Label],
+    codes: NDArray[np.int32],
+) -> AnyEvaluation:
+    """Compare the predictions for all rows with their targets; `codes` as `class_codes` returns them."""
+    if dataset.meta.target == "continuous":
+        lane = partial(residual_lane, reference(dataset))
+        total = reduce_rows(executor, dataset, predictor, lane, merge_residuals)
+        n_rows = total.ledger.n_rows
+        return RegressionEvaluation(n_rows, total.squares / n_rows, total.spread / n_rows)
+    if dataset.meta.target == "multilabel":
+        return _label_evaluation(executor, dataset, predictor, loss, classes, codes)
+    loss = scored_as(loss, predictor.recipe)
+    return _summary(score(executor, dataset, predictor, loss, codes), dataset, classes, loss)
+
+
+def _label_evaluation(
+    executor: Executor,
+    dataset: Dataset,
+    predictor: LinearPredictor,
+    loss: str,
+    classes: list[Label],
+    codes: NDArray[np.int32],
+) -> LabelEvaluation:
+    known = codes >= 0
+    places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
+    strange = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
+    job = LabelJob(reference(dataset), loss, places, len(classes) + len(strange))
+    total: LabelSum = reduce_rows(executor, dataset, predictor, partial(label_lane, job), merge_labels)
+    return LabelEvaluation(
+        n_rows=total.ledger.n_rows,
+        error=total.errors / total.ledger.n_rows,
+        log_loss=total.loss_sum / total.known if has_probabilities(loss) and total.known else None,
+        unknown=total.ledger.n_rows - total.known,
+        classes=[*classes, *strange],
+        counts=total.counts,
+    )
+
+
+def _summary(total: ScoreSum, dataset: Dataset, classes: list[Label], loss: str) -> Evaluation:
+    n_outputs = max(len(classes), 1)
+    confusion = np.stack([total.pairs // n_outputs, total.pairs % n_outputs, total.pair_counts], axis=1)
+    return Evaluation(
+        n_rows=total.ledger.n_rows,
+        error=total.errors / total.ledger.n_rows,
+        log_loss=total.loss_sum / total.known if has_probabilities(loss) and total.known > 0 else None,
+        unknown=total.ledger.n_rows - int(total.known),
+        classes=dataset.meta.classes,
+        predicted_classes=classes,
+        confusion=confusion,
+    )

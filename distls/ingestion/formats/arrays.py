@@ -1,0 +1,147 @@
+"""The formats of array files of the driver, npy, npz and idx: shapes, label files, pieces of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distls.ingestion.request import source_plan
+from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format_options import FormatOptions, OptionInfo, absolute_path, option
+from distls.ingestion.request.like import Like
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options
+from distls.ingestion.request.source_start import source_file
+from distls.storage.errors import BadInputError, ParameterError
+from distls.workers.ingestion.formats.arrays import ARRAY_READER, ArrayItem, read_header, read_labels_file
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.batch import ReadOptions
+from distls.workers.ingestion.records.row_block import ArrayHeader
+
+__all__ = ["ARRAY_REFUSES", "ArrayOptions", "IdxFormat", "NpyFormat", "NpzFormat"]
+
+ARRAY_REFUSES = {
+    "zero_based": "zero_based is for svmlight text; columns of arrays have no numbers",
+    "multilabel": "multilabel is for svmlight text; an array of labels has one a row",
+}
+
+
+@dataclass(frozen=True)
+class ArrayOptions(FormatOptions):
+    """Options of array files.
+
+    Attributes
+    ----------
+    labels : path, optional
+        IDX or npy file with the labels.
+    """
+
+    labels: str | Path | None = option(  # noqa: RUF009 - a call that returns a field
+        None, OptionInfo("Label file of idx, npy or npz data.", "PATH", parse=absolute_path)
+    )
+
+
+class _ArrayFormat(Format[ArrayOptions]):
+    """Files that each hold an array."""
+
+    options = ArrayOptions
+    refuses = ARRAY_REFUSES
+
+    def plan(
+        self, files: Sequence[SourceFile], read: ArrayOptions, options: IngestOptions, like: Like | None
+    ) -> SourcePlan:
+        """Read the shapes, find the labels, and cut the files into pieces of rows."""
+        if options.unlabelled and read.labels is not None:
+            raise ParameterError("unlabelled and labels exclude each other")
+        headers = tuple(read_header(file, self.name) for file in files)
+        _check_same_width(files, headers)
+        labels = None if read.labels is None else _label_file(read.labels, sum(h.n_rows for h in headers))
+        labelled = labels is not None or (headers[0].labelled and not options.unlabelled)
+        if not labelled and not options.unlabelled:
+            raise BadInputError(f"{files[0].path}: no labels; give their file with --labels, or --unlabelled")
+        items = tuple(_items(files, headers, self.name, labels))
+        itemsize = 8 if options.float64 else 4
+        return SourcePlan(
+            self.name,
+            ARRAY_READER,
+            tuple(files),
+            items,
+            tuple(max(item.stop - item.start, 1) * headers[0].n_features * itemsize for item in items),
+            ReadOptions(**shared_options(options)),
+            headers,
+            labelled=labelled,
+            estimate=sum(
+                f.size * 4.0 if h.sparse else float(h.n_rows) * h.n_features * itemsize
+                for f, h in zip(files, headers, strict=True)
+            ),
+            identity=[file_identity(file) for file in (*files, *([labels] if labels else []))],
+        )
+
+
+class NpyFormat(_ArrayFormat):
+    """An array of NumPy."""
+
+    name = "npy"
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Tell whether it starts as such files do."""
+        return start.content.startswith(b"\x93NUMPY")
+
+
+class NpzFormat(_ArrayFormat):
+    """An archive with a dense array, or one with a matrix in CSR written by scipy, and maybe labels."""
+
+    name = "npz"
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Tell whether it is a zip archive."""
+        return start.content.startswith(b"PK")
+
+
+class IdxFormat(_ArrayFormat):
+    """The format of MNIST; plain or gzip."""
+
+    name = "idx"
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Tell whether it starts with two zeros, a type and a number of axes."""
+        content = start.content
+        return (
+            content[:2] == b"\0\0"
+            and len(content) > 3
+            and content[2] in range(8, 15)
+            and 1 <= content[3] <= 4
+        )
+
+
+def _check_same_width(files: Sequence[SourceFile], headers: Sequence[ArrayHeader]) -> None:
+    for file, header in zip(files[1:], headers[1:], strict=True):
+        if (header.n_features, header.sparse) != (headers[0].n_features, headers[0].sparse):
+            raise BadInputError(
+                f"{file.path}: {header.n_features} columns{' (sparse)' * header.sparse}, but {files[0].path} "
+                f"has {headers[0].n_features}{' (sparse)' * headers[0].sparse}"
+            )
+
+
+def _label_file(path: str | Path, n_rows: int) -> SourceFile:
+    file = source_file(path)
+    found = len(read_labels_file(file))
+    if found != n_rows:
+        raise BadInputError(f"{path}: {found} labels for {n_rows} rows")
+    return file
+
+
+def _items(
+    files: Sequence[SourceFile], headers: Sequence[ArrayHeader], kind: str, labels: SourceFile | None
+) -> Iterator[ArrayItem]:
+    number = first_row = 0
+    for file, header in zip(files, headers, strict=True):
+        # only npy can be entered anywhere
+        piece = max(1, source_plan.RANGE_BYTES // (4 * max(header.n_features, 1)))
+        step = piece if kind == "npy" else max(header.n_rows, 1)
+        for start in range(0, header.n_rows, step):
+            stop = min(start + step, header.n_rows)
+            yield ArrayItem(number, file, kind, start, stop, labels, first_row)
+            number += 1
+        first_row += header.n_rows

@@ -1,0 +1,136 @@
+"""The format of separated text of the driver: separator, header, and what each column is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distls.ingestion.formats.csv_header import looks_like_table, read_head
+from distls.ingestion.formats.tables import (
+    TABLE_REFUSES,
+    choose_columns,
+    declared_columns,
+    is_table,
+    like_columns,
+    table_facts,
+)
+from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format_options import OptionInfo, TableColumns, option, yes_or_no
+from distls.ingestion.request.like import Like, description_of
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, shared_options, text_plan
+from distls.ingestion.request.source_start import first_lines
+from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.workers.ingestion.formats.csv import CSV_READER, DelimitedOptions
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.survey_task import survey_delimited
+
+__all__ = ["CsvFormat", "CsvOptions"]
+
+_NAMES = (".csv", ".tsv")
+
+
+@dataclass(frozen=True)
+class CsvOptions(TableColumns):
+    """Options of separated text.
+
+    Attributes
+    ----------
+    label_column, weight_column : str or int, optional
+        By name, by position from 0, from -1 backwards, or ``"last"``; the label has no default.
+    ignore_columns, categorical : str or sequence
+        Columns to leave out, and to take as categories whatever is in them. A column with anything but numbers in it
+        is a category by itself: a feature for each of its values.
+    na : float, optional
+        The number that missing values stand for. Default: they are refused.
+    separator : str, optional
+        Between the fields: a character, ``tab`` or ``space``. Default: found out.
+    header : bool, optional
+        Whether the first line names the columns. Default: found out.
+    """
+
+    separator: str | None = option(None, OptionInfo("csv: a character, tab or space; default found out."))
+    header: str | bool | None = option(
+        None,
+        OptionInfo(
+            "csv: first line names columns; default found out.", choices=("yes", "no"), parse=yes_or_no
+        ),
+    )
+
+
+class CsvFormat(Format[CsvOptions]):
+    """Tables as text, CSV and TSV; plain, gzip or bz2."""
+
+    name = "csv"
+    options = CsvOptions
+    rank = 3
+    refuses = TABLE_REFUSES
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Tell whether it is a table by its name, is to be like one, or has lines of as many fields."""
+        if start.name.endswith(_NAMES) or (start.like is not None and is_table(start.like)):
+            return True
+        first = next(filter(None, map(bytes.strip, start.content.split(b"\n"))), b"")
+        # lines with a bar are rather Vowpal Wabbit's
+        return b"|" not in first and looks_like_table(start.content)
+
+    def plan(
+        self, files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
+    ) -> SourcePlan:
+        """Look at the start of each file, and decide what the columns are."""
+        if options.n_features is not None:
+            raise ParameterError("n_features is not for tables of text, whose columns are the features")
+        reading, notices = _reading(files, read, options, like)
+        survey = None
+        if like is None:
+            declared = declared_columns(reading, read)
+            survey = ColumnSurvey(reading, declared, typed=False, task=survey_delimited, facts=table_facts)
+        return text_plan(
+            self.name,
+            CSV_READER,
+            files,
+            reading,
+            labelled=bool(reading.label),
+            weighted=bool(reading.weight),
+            survey=survey,
+            notices=notices,
+            **table_facts(reading),
+        )
+
+
+def _reading(
+    files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
+) -> tuple[DelimitedOptions, tuple[str, ...]]:
+    """Decide how the text is read, and what the user should know of that."""
+    path = files[0].path
+    features: list[dict[str, Any]] = description_of(like).get("features", [])
+    if like is not None and any("width" in feature for feature in features):
+        raise MismatchError(f"{path} is a table of text, but {like.path} has columns of lists")
+    known = [feature["name"] for feature in features]
+    heads = [read_head(first_lines(file), file.path, read.separator, read.header, known) for file in files]
+    head = heads[0]
+    for file, other in zip(files[1:], heads[1:], strict=True):
+        if (other.headed, other.columns) != (head.headed, head.columns):
+            raise BadInputError(
+                f"{file.path}: its first line is not like that of {path}; one of them may be a header"
+            )
+    if like is None:
+        columns = choose_columns(head.columns, head.words, path, read, options.unlabelled)
+    else:
+        columns = like_columns(head.columns, head.headed, path, read, options.unlabelled, like)
+    reading = DelimitedOptions(
+        separator=head.separator,
+        headed=head.headed,
+        columns=columns.names,
+        label=columns.label,
+        weight=columns.weight,
+        # labels of classes are looked at as text, as those of any other text are
+        label_words=like is not None and like.meta.target != "continuous",
+        features=columns.features,
+        na=columns.na,
+        **shared_options(options),
+    )
+    taken = "names of columns" if head.headed else "a row"
+    notice = f"the first line of {path} is taken for {taken}; --header {'no' if head.headed else 'yes'} if it is not"
+    return reading, () if head.certain else (notice,)

@@ -1,0 +1,202 @@
+"""The input formats: the one list of them, and the options that belong to each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distls.ingestion.formats.anndata import AnnDataFormat
+from distls.ingestion.formats.arrays import ARRAY_REFUSES, IdxFormat, NpyFormat, NpzFormat
+from distls.ingestion.formats.csv import CsvFormat
+from distls.ingestion.formats.documents import DocumentFormat
+from distls.ingestion.formats.parquet import ParquetFormat
+from distls.ingestion.formats.svmlight import SvmlightFormat
+from distls.ingestion.formats.vw import VwFormat
+from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format_options import FormatOptions, OptionInfo
+from distls.ingestion.request.like import Like
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_start import start_of
+from distls.storage.errors import BadInputError, ParameterError
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+
+__all__ = [
+    "ReadRequest",
+    "folder_format",
+    "format_names",
+    "format_of",
+    "option_defaults",
+    "option_infos",
+    "register",
+]
+
+_BUILT_IN: tuple[Format[Any], ...] = (
+    *(SvmlightFormat(), VwFormat(), DocumentFormat(), CsvFormat(), ParquetFormat(), AnnDataFormat()),
+    *(NpzFormat(), NpyFormat(), IdxFormat()),
+)
+_FORMATS = {format.name: format for format in _BUILT_IN}
+
+
+def register(format: Format[Any]) -> None:
+    """Add a format, from where it is read by all that `ingest` does.
+
+    Raises
+    ------
+    ValueError
+        There is one of this name, or one with another option of the same name.
+    """
+    if format.name in (*_FORMATS, "auto"):
+        raise ValueError(f"there is a format {format.name} already")
+    known = option_infos()
+    for name, info in format.options.infos().items():
+        if known.get(name, info) != info:
+            raise ValueError(f"there is another option {name} already")
+    _FORMATS[format.name] = format
+
+
+def format_names() -> tuple[str, ...]:
+    """Return the names that `format` may have besides ``auto``."""
+    return tuple(_FORMATS)
+
+
+def option_infos() -> dict[str, OptionInfo]:
+    """Return what is known of each option that only some formats take, by name."""
+    return {name: info for format in _FORMATS.values() for name, info in format.options.infos().items()}
+
+
+def option_defaults() -> dict[str, object]:
+    """Return the default of each option that only some formats take, by name."""
+    return {name: value for format in _FORMATS.values() for name, value in format.options.defaults().items()}
+
+
+# -- recognition -----------------------------------------------------------------------------------------
+
+
+def folder_format(path: Path) -> Format[Any] | None:
+    """Return the format whose source a folder is, if there is one."""
+    return next((format for format in _FORMATS.values() if format.takes_folder(path)), None)
+
+
+def format_of(file: SourceFile, options: IngestOptions, like: Like | None) -> Format[Any]:
+    """Return the format of a file: what was asked for, or what it looks like.
+
+    Raises
+    ------
+    BadInputError
+        It looks like none.
+    """
+    path = Path(file.path)
+    if path.is_dir():
+        found = folder_format(path)
+        if found is None or options.format not in ("auto", found.name):
+            raise BadInputError(f"{file.path}: a folder; name the files in it")
+        return found
+    if options.format != "auto":
+        return _FORMATS[options.format]
+    start = SourceStart(start_of(file), re.sub(r"\.(gz|bz2)\Z", "", file.path), options, like)
+    # sorting is stable: of one rank in the order of the list
+    for format in sorted(_FORMATS.values(), key=lambda format: format.rank):
+        if format.recognises(start):
+            return format
+    first = start.content.split(b"\n", 1)[0][:40].decode("utf-8", "backslashreplace")
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
+    raise BadInputError(
+        f'{file.path}: not recognised by its name or its start ("{shown}"); '
+        f"name its format, one of {', '.join(_FORMATS)}"
+    )
+
+
+# -- options ---------------------------------------------------------------------------------------------
+
+
+class ReadRequest:
+    """What the user said about how sources are read, checked before any is opened.
+
+    Parameters
+    ----------
+    format : str
+        A name, or ``auto``.
+    read : FormatOptions, or None
+        The options of a format.
+    named : mapping
+        Options by their names, of whatever format; those at their defaults count as not given.
+
+    Raises
+    ------
+    ParameterError
+        There is no such format, a value is not allowed, or both `read` and options by name are given.
+    TypeError
+        No format has an option of this name.
+    """
+
+    def __init__(self, format: str, read: FormatOptions | None, named: Mapping[str, object]) -> None:
+        if format != "auto" and format not in _FORMATS:
+            raise ParameterError(f"format must be one of auto, {', '.join(_FORMATS)}, not {format!r}")
+        self._read = read
+        self._given = _checked(named)
+        if read is not None and self._given:
+            both = ", ".join(self._given)
+            raise ParameterError(
+                f"{both} and read exclude each other; give what {type(read).__name__} has there"
+            )
+        self.format = format
+        if read is not None and format == "auto":
+            fitting = [name for name, known in _FORMATS.items() if known.options is type(read)]
+            # several share the options of arrays: what is read decides among them
+            self.format = fitting[0] if len(fitting) == 1 else format
+
+    def options_of(self, format: Format[Any], multilabel: bool) -> FormatOptions:
+        """Return the options of a format.
+
+        Raises
+        ------
+        ParameterError
+            One is given that this format has no use for.
+        """
+        if self._read is not None:
+            if type(self._read) is not format.options:
+                raise ParameterError(
+                    f"read must be {format.options.__name__} for sources of format {format.name}, "
+                    f"not {type(self._read).__name__}"
+                )
+            self._refuse((), format.name, format.refuses, multilabel)
+            return self._read
+        own = format.options.infos()
+        self._refuse(own, format.name, format.refuses, multilabel)
+        options: FormatOptions = format.options(**self._given)
+        return options
+
+    def refuse_for_arrays(self, multilabel: bool) -> None:
+        """Refuse all that is for files, as arrays in memory are given."""
+        if self.format != "auto" or self._read is not None or "labels" in self._given:
+            what = "read is" if self._read is not None else "format and labels are"
+            raise ParameterError(f"{what} for files; arrays in memory were given")
+        self._refuse((), "arrays in memory", ARRAY_REFUSES, multilabel)
+
+    def _refuse(
+        self,
+        own: Mapping[str, OptionInfo] | tuple[()],
+        kind: str,
+        refuses: Mapping[str, str],
+        multilabel: bool,
+    ) -> None:
+        given = [*self._given, *(["multilabel"] if multilabel else [])]
+        for name in given:
+            if name in refuses:
+                raise ParameterError(refuses[name])
+            if name in own or name == "multilabel":
+                continue
+            takers = [format.name for format in _FORMATS.values() if name in format.options.infos()]
+            raise ParameterError(f"{name} is for sources of format {' or '.join(takers)}, these are {kind}")
+
+
+def _checked(named: Mapping[str, object]) -> dict[str, object]:
+    """Return the options that are not at their defaults, as they are kept."""
+    infos, defaults = option_infos(), option_defaults()
+    unknown = next((name for name in named if name not in infos), None)
+    if unknown is not None:
+        raise TypeError(f"ingest() got an unexpected keyword argument {unknown!r}")
+    values = {name: infos[name].checked(name, value) for name, value in named.items()}
+    return {name: value for name, value in values.items() if value != defaults[name]}

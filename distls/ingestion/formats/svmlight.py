@@ -1,0 +1,70 @@
+"""The svmlight format of the driver: how it is recognised, its options, its plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distls.ingestion.request.format import Format, SourceStart
+from distls.ingestion.request.format_options import FormatOptions, OptionInfo, option, yes_or_no
+from distls.ingestion.request.like import Like
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_plan
+from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.batch import ReadOptions
+
+__all__ = ["SvmlightFormat", "SvmlightOptions"]
+
+_NAMES = (".svm", ".svmlight", ".libsvm")
+_LABEL = rb"[+-]?[0-9.]+([eE][+-]?[0-9]+)?(,[+-]?[0-9.]+)*"
+_LINE = re.compile(rb"\s*(" + _LABEL + rb")?(\s+qid:[0-9]+)?(\s*[0-9]+:[^\s:]+)*\s*")
+_REFUSES = {"labels": "labels is for array sources; svmlight text has its own"}
+
+
+@dataclass(frozen=True)
+class SvmlightOptions(FormatOptions):
+    """Options of svmlight text.
+
+    Attributes
+    ----------
+    zero_based : {"auto", "yes", "no"} or bool
+        Base of the indices; auto: zero when index 0 occurs anywhere in the input.
+    """
+
+    zero_based: str | bool = option(
+        "auto",
+        OptionInfo(
+            "Whether svmlight indices count from 0; default auto.",
+            choices=("auto", "yes", "no"),
+            parse=yes_or_no,
+        ),
+    )
+
+
+class SvmlightFormat(Format[SvmlightOptions]):
+    """Text of ``LABEL INDEX:VALUE ...``; plain, gzip or bz2."""
+
+    name = "svmlight"
+    options = SvmlightOptions
+    rank = 2
+    refuses = _REFUSES
+
+    def recognises(self, start: SourceStart) -> bool:
+        """Judge by the name, or the first line with content: numbers and pairs, and a pair or one label at least."""
+        if start.name.endswith(_NAMES):
+            return True
+        lines = (line.split(b"#", 1)[0].strip() for line in start.content.split(b"\n"))
+        line = next(filter(None, lines), b"")
+        if not line or not _LINE.fullmatch(line[:4096].rsplit(None, 1)[0] if len(line) > 4096 else line):
+            return False
+        # a line of numbers between commas is CSV as well
+        return b":" in line or b"," not in line or start.options.multilabel
+
+    def plan(
+        self, files: Sequence[SourceFile], read: SvmlightOptions, options: IngestOptions, like: Like | None
+    ) -> SourcePlan:
+        """Cut files into ranges of lines."""
+        reading = ReadOptions(one_based=read.zero_based == "no", **shared_options(options))
+        return text_plan(self.name, SVMLIGHT_READER, files, reading, zero_based=str(read.zero_based))

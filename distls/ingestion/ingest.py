@@ -1,0 +1,175 @@
+"""Raw files or arrays to a dataset: the public function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from distls.columns.sharding import add_columns
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.execution.serial import SerialExecutor
+from distls.ingestion.formats.memory_arrays import plan_arrays
+from distls.ingestion.formats.registry import ReadRequest
+from distls.ingestion.plan import plan_files
+from distls.ingestion.request.format_options import FormatOptions
+from distls.ingestion.request.like import Like, open_like
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan
+from distls.ingestion.run import IngestReport, IngestRun, Progress
+from distls.storage.errors import ParameterError
+from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.storage.model.model import LinearModel
+
+__all__ = ["IngestReport", "ingest"]
+
+
+def ingest(
+    sources: Any,
+    dataset: str | Place,
+    *,
+    y: Any = None,
+    sample_weight: Any = None,
+    format: str = "auto",
+    read: FormatOptions | None = None,
+    n_features: int | None = None,
+    min_count: int | None = None,
+    multilabel: bool = False,
+    unlabelled: bool = False,
+    target: str = "auto",
+    transform: str | Sequence[str] = (),
+    like: str | Place | LinearModel | Like | None = None,
+    split: Any = (),
+    partition_size: int = 16 * 2**20,
+    compress: str = "auto",
+    dtype: str = "float32",
+    shuffle: bool | None = None,
+    seed: int = 0,
+    on_error: str = "stop",
+    columns: bool = False,
+    executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
+    progress: Progress | None = None,
+    **named: object,
+) -> IngestReport:
+    """Turn files or arrays into a dataset of shuffled, compressed, checksummed partitions.
+
+    The same arguments give the same bits with any executor. After a crash, the same call resumes.
+
+    Parameters
+    ----------
+    sources : path, sequence of paths, or array, scipy.sparse matrix or dask array of shape (n_rows, n_features)
+        Files of one format, see `format`; text may be plain, gzip or bz2, IDX plain or gzip. The chunks of a dask
+        array, dense or sparse, are computed one at a time by the scheduler that is current; row chunks of unknown
+        length are fine. With `y` in memory they are computed once more, to be counted.
+    dataset : path
+        Folder to write; it must not exist, unless an earlier call with the same arguments did not finish.
+    y, sample_weight : array, optional
+        Of in-memory data or dask arrays: shape (n_rows,), or (n_rows, n_targets) for continuous `y`.
+    format : str
+        ``auto``: found out; else one of those that ``distls ingest --help`` lists. text: one document a line,
+        ``LABEL<TAB>DOCUMENT``, a document alone (`unlabelled`), or a JSON object.
+    read : SvmlightOptions, VwOptions, DocumentOptions, CsvOptions, ParquetOptions, AnnDataOptions or ArrayOptions
+        The options of the format, which they name too: ``read=CsvOptions(label_column="y", separator=";")``.
+    n_features : int, optional
+        Width; by default the largest index, for raw text 2**18.
+    min_count : int, optional
+        Drop the features that are not zero in fewer training rows than this, and number the others anew.
+    multilabel : bool
+        Labels are comma-separated lists.
+    unlabelled : bool
+        There are no labels.
+    target : {"auto", "class", "continuous"}
+        auto: classes when all labels are whole numbers.
+    transform : str or sequence of str
+        ``log1p``, ``idf``, ``l2norm``, ``scale=X``, ``standardize``, applied in the given order, fitted on the
+        training rows. standardize takes off the mean and divides by the standard deviation; sparse rows it only
+        divides.
+    like : path, Dataset or LinearModel, optional
+        Take classes, width, base, fitted transforms and description of the source of this dataset, run or model.
+    split : mapping, or sequence of "NAME=FRACTION"
+        Hold out these fractions of each class as datasets DATASET-NAME.
+    partition_size : int
+        Decoded bytes of a partition.
+    compress : {"auto", "zstd", "lz4", "none"}
+    dtype : {"float32", "float64"}
+    shuffle : bool, optional
+        Keep the source order when false; by default rows are shuffled unless they are unlabelled.
+    seed : int
+    on_error : {"stop", "skip"}
+        What to do with lines that cannot be read.
+    columns : bool
+        Add column shards to `dataset` (not to what `split` holds out), as `add_columns` does.
+    executor : Executor, optional
+        Where the work is done; by default in this process.
+    memory : MemoryBudget, optional
+        Of a worker, for `columns`.
+    progress : callable, optional
+        Called with (bytes done, bytes in all, stage).
+    **named
+        The options of `read` by their names, as in ``label_column="y", separator=";"``: `zero_based` of svmlight;
+        `hash_bits` of vw; `text_column`, `label_column`, `weight_column`, `ngrams`, `analyzer`, `lowercase`,
+        `alternate_sign`, `binary` of text; `label_column`, `weight_column`, `ignore_columns`, `categorical`, `na` of
+        csv and parquet; `separator`, `header` of csv; `list_columns` of parquet; `label_column`, `weight_column` of
+        anndata; `labels` of npz, npy and idx.
+
+    Raises
+    ------
+    BadInputError
+        A source cannot be read as asked; names file, line, text and rule. Nothing is left behind.
+    ParameterError
+        An option is out of range or does not go with another.
+    MismatchError
+        The data do not go with `like`.
+    IncompleteError
+        `dataset` holds an unfinished ingest with other arguments.
+    StorageError
+        `dataset` exists, cannot be written, or is being written by another process; after a full disk, the same
+        call resumes.
+    """
+    known = None if like is None else open_like(like)
+    request = ReadRequest(format, read, named)
+    options = IngestOptions.checked(
+        format=request.format,
+        n_features=n_features,
+        min_count=min_count,
+        multilabel=multilabel,
+        unlabelled=unlabelled,
+        target=target,
+        transform=transform,
+        like=None if known is None else known.path,
+        split=split,
+        partition_size=partition_size,
+        compress=compress,
+        dtype=dtype,
+        shuffle=not unlabelled if shuffle is None else shuffle,
+        seed=seed,
+        on_error=on_error,
+    )
+    plan, own = _plan(sources, y, sample_weight, request, options, known)
+    runner = executor or SerialExecutor()
+    report = IngestRun(place_of(dataset), options, own, plan, known, runner, progress or _silent).result()
+    if columns:
+        add_columns(dataset, executor=runner, memory=memory, progress=progress)
+    return report
+
+
+def _silent(done: int, total: int, stage: str) -> None:
+    pass
+
+
+def _plan(
+    sources: Any, y: Any, sample_weight: Any, request: ReadRequest, options: IngestOptions, like: Like | None
+) -> tuple[SourcePlan, FormatOptions]:
+    """Return the plan of the sources, and the options of their format."""
+    if isinstance(sources, (str, Path, StorePath)):
+        sources = [sources]
+    if isinstance(sources, (list, tuple)) and all(
+        isinstance(source, (str, Path, StorePath)) for source in sources
+    ):
+        if y is not None or sample_weight is not None:
+            raise ParameterError("y and sample_weight go with arrays in memory; files were given")
+        return plan_files(sources, request, options, like)
+    request.refuse_for_arrays(options.multilabel)
+    return plan_arrays(sources, y, sample_weight, options), FormatOptions()

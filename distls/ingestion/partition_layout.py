@@ -1,0 +1,133 @@
+"""Stage 2 of an ingest: which rows are held out, and where partitions begin."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import SourcePlan
+from distls.ingestion.schema import Schema, Survey
+from distls.storage.errors import ParameterError
+from distls.storage.rows import index_dtype
+from distls.workers.ingestion.assemble_task import PartitionItem, Piece
+from distls.workers.runtime.rng import Purpose, rng
+
+__all__ = ["allot_split", "partition_items"]
+
+
+# -- hold-out --------------------------------------------------------------------------------------------
+
+
+def allot_split(survey: Survey, schema: Schema, options: IngestOptions) -> NDArray[np.int64]:
+    """Say how many rows of each stratum each chunk gives to the first k + 1 splits.
+
+    Strata are the classes, or all rows where there are none; of each, exactly ``round(fraction * count)`` rows are
+    held out, spread over the chunks as a draw without replacement would.
+
+    Returns
+    -------
+    int64 array of shape (n_splits, n_chunks, n_strata)
+    """
+    left = _strata(survey, schema)
+    totals = left.sum(axis=0)
+    random = rng(options.seed, Purpose.SPLIT)
+    allotment = np.zeros((len(options.split), *left.shape), dtype=np.int64)
+    for k, (name, fraction) in enumerate(options.split):
+        for s, total in enumerate(totals.tolist()):
+            n_held = min(round(fraction * total), int(left[:, s].sum()))
+            allotment[k, :, s] = random.multivariate_hypergeometric(left[:, s], n_held, method="marginals")
+        left = left - allotment[k]
+        if not allotment[k].sum():
+            raise ParameterError(f"split {name}={fraction:g} of {survey.n_rows} rows holds out none")
+    return np.cumsum(allotment, axis=0)
+
+
+def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:
+    """Return the rows of each chunk and stratum, shape (n_chunks, n_strata)."""
+    if schema.target != "class":
+        return np.array([[chunk["rows"]] for chunk in survey.chunks], dtype=np.int64)
+    codes = {value: code for code, value in enumerate(schema.class_values.tolist())}
+    counts = np.zeros((len(survey.chunks), len(codes)), dtype=np.int64)
+    for row, chunk in zip(counts, survey.chunks, strict=True):
+        values, rows = chunk["labels"]
+        row[[codes[value] for value in values]] = rows
+    return counts
+
+
+# -- partitions ------------------------------------------------------------------------------------------
+
+
+def partition_items(
+    tables: Iterable[NDArray[np.uint32]],
+    plan: SourcePlan,
+    schema: Schema,
+    options: IngestOptions,
+    share: float = 1.0,
+) -> list[list[PartitionItem]]:
+    """Cut each part (training rows, then the splits) into partitions of about `partition_size` decoded bytes.
+
+    Parameters
+    ----------
+    tables : iterable of uint32 arrays of shape (n_buckets + 1, 3)
+        One a chunk, in row order.
+    share : float
+        The fraction of the values that will be stored.
+    """
+    per_row, per_value = _row_bytes(plan, schema, options), share * _value_bytes(plan, schema, options)
+    chunks = (table[1:].astype(np.int64) - table[:-1] for table in tables)
+    # shuffled rows: bucket b of every chunk goes together; else chunks follow each other
+    sizes: NDArray[np.int64] = (
+        functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
+    )
+    n_bytes = sizes[:, 0] * per_row + sizes[:, 2] * per_value
+    held = [fraction for _, fraction in options.split]
+    return [
+        _cut(part, sizes[:, 1], n_bytes, fraction, options.partition_size)
+        for part, fraction in enumerate([1 - sum(held), *held])
+    ]
+
+
+def _row_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
+    label = {"class": 4, "continuous": 8 * schema.n_targets, "multilabel": 8, "none": 0}[schema.target]
+    return (0 if plan.is_dense else 8) + label + 4 * schema.weighted
+
+
+def _value_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> int:
+    value = 8 if options.float64 else 4
+    return value if plan.is_dense else value + index_dtype(schema.n_columns).itemsize
+
+
+def _cut(
+    part: int, n_words: NDArray[np.int64], n_bytes: NDArray[np.int64], fraction: float, partition_size: int
+) -> list[PartitionItem]:
+    """Cut buckets (of these words and decoded bytes) into runs that hold about `partition_size` of this part."""
+    ends = np.cumsum(n_bytes)
+    wanted = int(min(max(np.ceil(fraction * ends[-1] / partition_size), 1), len(ends)))
+    goals = ends[-1] * np.arange(1, wanted) / wanted
+    inner = np.searchsorted(ends, goals, side="left") + 1
+    inner = inner[ends[inner - 1] < ends[-1]]  # nothing is left behind the others
+    cuts = np.unique(np.concatenate([[0], inner, [len(ends)]])).tolist()
+    return [
+        PartitionItem(part, index, tuple(_pieces(start, stop, n_words, partition_size)))
+        for index, (start, stop) in enumerate(itertools.pairwise(cuts))
+    ]
+
+
+def _pieces(start: int, stop: int, n_words: NDArray[np.int64], partition_size: int) -> Iterator[Piece]:
+    """Cut a run of buckets so that a worker holds about two partitions of staged words at once.
+
+    A partition of a small split has its rows spread over much more than that.
+    """
+    limit = max(partition_size // 2, 1)
+    total = 0
+    for bucket in range(start, stop):
+        if total and total + n_words[bucket] > limit:
+            yield Piece(start, bucket, total)
+            start, total = bucket, 0
+        total += int(n_words[bucket])
+    yield Piece(start, stop, total)

@@ -1,0 +1,145 @@
+"""The options of one input format: a dataclass that declares each once, for Python and for the command line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from distls.storage.errors import ParameterError
+from distls.workers.ingestion.formats.table_columns import is_number
+
+__all__ = ["FormatOptions", "LabelColumn", "OptionInfo", "TableColumns", "option"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OptionInfo:
+    """What is known of an option besides its type and default.
+
+    Attributes
+    ----------
+    help : str
+        One line, for the command line.
+    metavar : str
+        What stands for the value there.
+    choices : tuple of str
+        All that it may be; empty: anything.
+    bounds : (int, int), or None
+        The least and the largest number that it may be.
+    flag : str
+        For a boolean: the spelling on the command line, as in ``--binary`` or ``--lowercase/--no-lowercase``.
+    parse : callable, or None
+        Turns what users may write into what is kept, and leaves that alone.
+    """
+
+    help: str
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    bounds: tuple[int, int] | None = None
+    flag: str = ""
+    parse: Callable[[Any], Any] | None = None
+
+    def checked(self, name: str, value: Any) -> Any:
+        """Return a value as it is kept.
+
+        Raises
+        ------
+        ParameterError
+            It is not allowed.
+        """
+        value = value if value is None or self.parse is None else self.parse(value)
+        if value is not None and self.choices and value not in self.choices:
+            raise ParameterError(f"{name} must be one of {', '.join(self.choices)}, not {value!r}")
+        if value is not None and self.bounds and not self.bounds[0] <= value <= self.bounds[1]:
+            raise ParameterError(f"{name} must be from {self.bounds[0]} to {self.bounds[1]}, not {value}")
+        return value
+
+
+def option(default: T, info: OptionInfo) -> T:
+    """Declare an option: a field of a subclass of `FormatOptions`."""
+    return field(default=default, metadata={"info": info})
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """Base of the options of a format, all of them declared with `option`; they are checked when one is made."""
+
+    def __post_init__(self) -> None:
+        for name, info in self.infos().items():
+            # the dataclass is frozen for everybody else
+            object.__setattr__(self, name, info.checked(name, vars(self)[name]))
+
+    @classmethod
+    def infos(cls) -> dict[str, OptionInfo]:
+        """Return what is known of each option, by name."""
+        return {entry.name: entry.metadata["info"] for entry in fields(cls)}
+
+    @classmethod
+    def defaults(cls) -> dict[str, object]:
+        """Return the default of each option, by name."""
+        return {entry.name: entry.default for entry in fields(cls)}
+
+    def given(self) -> Mapping[str, object]:
+        """Return the options that are not left at their defaults."""
+        defaults = self.defaults()
+        return {name: value for name, value in vars(self).items() if value != defaults[name]}
+
+
+# -- what users may write --------------------------------------------------------------------------------
+
+
+def yes_or_no(given: bool | str) -> str:
+    """Return a boolean as the word that is kept."""
+    return {True: "yes", False: "no"}[given] if isinstance(given, bool) else given
+
+
+def absolute_path(given: str | Path) -> str:
+    """Return the path of a file, whatever folder is current later."""
+    return str(Path(given).absolute())
+
+
+def column_list(given: str | int | Sequence[str | int]) -> tuple[str | int, ...]:
+    """Turn ``"id,name"``, written as a line of CSV, or a sequence into names and positions of columns."""
+    if isinstance(given, str):
+        return tuple(name.strip() for name in next(csv.reader([given], skipinitialspace=True), []))
+    return (given,) if isinstance(given, int) else tuple(given)
+
+
+def decimal_number(given: str | float) -> str:
+    """Return the text of a number."""
+    text = str(given).strip()
+    if not is_number(text):
+        raise ParameterError(f"na must be the number that missing values stand for, not {given!r}")
+    return text
+
+
+# -- shared by several formats ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelColumn(FormatOptions):
+    """Options of sources with named columns or fields."""
+
+    label_column: str | int | None = option(
+        None, OptionInfo("Name, position or last; JSON: default label, ...", "COLUMN")
+    )
+    weight_column: str | int | None = option(None, OptionInfo("The sample weight.", "COLUMN"))
+
+
+@dataclass(frozen=True)
+class TableColumns(LabelColumn):
+    """Options of tables: `CsvOptions` says what they are."""
+
+    ignore_columns: Sequence[str | int] = option(
+        (), OptionInfo("Columns of a table to leave out.", "A,B,...", parse=column_list)
+    )
+    categorical: Sequence[str | int] = option(
+        (), OptionInfo("Columns to take as categories.", "A,B,...", parse=column_list)
+    )
+    na: str | float | None = option(
+        None, OptionInfo("What missing values stand for; default refused.", "VALUE", parse=decimal_number)
+    )

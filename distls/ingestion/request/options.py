@@ -1,0 +1,138 @@
+"""The options of an ingest that every format shares, checked before any source is opened."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distls.storage.errors import ParameterError
+from distls.storage.filesystem.paths import Place, place_of
+from distls.workers.ingestion.transforms import parse_transforms
+
+__all__ = ["IngestOptions"]
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """The options of an ingest but for those of its format, checked; see `distls.ingest`."""
+
+    format: str = "auto"
+    n_features: int | None = None
+    multilabel: bool = False
+    unlabelled: bool = False
+    target: str = "auto"
+    transform: tuple[dict[str, Any], ...] = ()
+    like: str | None = None
+    split: tuple[tuple[str, float], ...] = ()
+    partition_size: int = 16 * 2**20
+    compress: str = "auto"
+    dtype: str = "float32"
+    shuffle: bool = True
+    seed: int = 0
+    on_error: str = "stop"
+
+    def __post_init__(self) -> None:
+        choices = {
+            "target": ("auto", "class", "continuous"),
+            "compress": ("auto", "none", "zstd", "lz4"),
+            "dtype": ("float32", "float64"),
+            "on_error": ("stop", "skip"),
+        }
+        for name, allowed in choices.items():
+            if (value := vars(self)[name]) not in allowed:
+                raise ParameterError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        if self.partition_size < 1:
+            raise ParameterError(f"partition_size must be positive, not {self.partition_size}")
+        if self.n_features is not None and not 1 <= self.n_features <= 2**32:
+            raise ParameterError(f"n_features must be from 1 to {2**32}, not {self.n_features}")
+        if self.seed < 0:
+            raise ParameterError(f"seed must not be negative, {self.seed} was given")
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        exclusive = [
+            (self.unlabelled and self.multilabel, "unlabelled and multilabel exclude each other"),
+            (
+                self.unlabelled and self.target != "auto",
+                f"unlabelled rows have no target; {self.target!r} was given",
+            ),
+            (
+                self.multilabel and self.target != "auto",
+                f"multilabel rows have a target of their own kind; {self.target!r} was given",
+            ),
+            (
+                bool(self.like) and bool(self.transform),
+                "like takes min_count and transforms of other data; give none",
+            ),
+            (
+                self.split and not sum(fraction for _, fraction in self.split) < 1,
+                "the fractions of all splits must add up to less than 1",
+            ),
+            (
+                len({name for name, _ in self.split}) < len(self.split),
+                "two splits have the same name",
+            ),
+        ]
+        for wrong, message in exclusive:
+            if wrong:
+                raise ParameterError(message)
+
+    @property
+    def float64(self) -> bool:
+        """Whether values are stored with 64 bits."""
+        return self.dtype == "float64"
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        transform: str | Sequence[str],
+        min_count: int | None,
+        like: str | Place | None,
+        split: Any,
+        partition_size: int,
+        **others: Any,
+    ) -> IngestOptions:
+        """Build options from what users may write: ``"name=fraction"``, paths, booleans."""
+        return cls(
+            transform=(*_parse_min_count(min_count), *parse_transforms(transform)),
+            like=None if like is None else str(place_of(like).absolute()),
+            split=_parse_splits(split),
+            partition_size=int(partition_size),
+            **others,
+        )
+
+
+def _parse_min_count(min_count: int | None) -> tuple[dict[str, Any], ...]:
+    """Return the step that drops features of few rows: it comes before all transforms."""
+    if min_count is None:
+        return ()
+    if min_count < 1:
+        raise ParameterError(f"min_count must be at least 1, not {min_count}")
+    return ({"name": "min_count", "count": int(min_count)},)
+
+
+def _parse_splits(split: Any) -> tuple[tuple[str, float], ...]:
+    given = [split] if isinstance(split, str) else split.items() if isinstance(split, Mapping) else split
+    return tuple(_parse_split(entry) for entry in given)
+
+
+def _parse_split(entry: Any) -> tuple[str, float]:
+    if isinstance(entry, str):
+        name, _, value = entry.partition("=")
+    else:
+        name, value = entry if _is_pair(entry) else (entry, "")
+    try:
+        fraction = float(value)
+    except ValueError:
+        fraction = math.nan
+    if not re.fullmatch(r"[A-Za-z0-9_.]+", str(name)) or not 0 < fraction < 1:
+        raise ParameterError(f"a split is NAME=FRACTION with a fraction between 0 and 1, not {entry!r}")
+    return str(name), fraction
+
+
+def _is_pair(entry: Any) -> bool:
+    return isinstance(entry, (tuple, list)) and len(entry) == 2

@@ -1,0 +1,153 @@
+"""What data sets and models say of their ingest, checked before other data are read like theirs: docs/security.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.dataset.feature_names import NAME_ARRAYS
+from distls.storage.dataset.metadata import Positive, Width
+from distls.storage.filesystem.safe_read import convert_json
+
+__all__ = ["check_source", "check_transforms"]
+
+# -- transforms ------------------------------------------------------------------------------------------
+
+
+class _Plain(msgspec.Struct, tag_field="name", tag="log1p"):
+    """A transform without parameters."""
+
+
+class _Norm(_Plain, tag="l2norm"):
+    pass
+
+
+class _Idf(_Plain, tag="idf"):
+    pass
+
+
+class _Standardize(_Plain, tag="standardize"):
+    pass
+
+
+class _Scale(_Plain, tag="scale"):
+    divisor: Positive
+
+
+class _MinCount(_Plain, tag="min_count"):
+    columns: Width
+    kept: Width
+
+
+_FITTED = {_Idf: "idf", _Standardize: "std"}
+
+
+def check_transforms(
+    transforms: Sequence[dict[str, Any]], features: Mapping[str, NDArray[Any]], n_features: int
+) -> None:
+    """Refuse transforms, fitted arrays or names of features that are not those of rows of `n_features`.
+
+    Raises
+    ------
+    ValueError
+    """
+    kinds_of_steps = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount]
+    steps = convert_json(transforms, kinds_of_steps, "transforms")
+    kinds = [type(step) for step in steps]
+    if any(kinds.count(kind) > 1 for kind in (_MinCount, *_FITTED)):
+        raise ValueError("a transform that is fitted once is there twice")
+    for step in steps:
+        if isinstance(step, _MinCount):
+            _check_kept(step, features.get("kept"), n_features)
+    for name in {_FITTED[kind] for kind in kinds if kind in _FITTED} | ({"mean"} & features.keys()):
+        array = features.get(name)
+        if array is None or array.shape != (n_features,) or array.dtype.kind != "f":
+            raise ValueError(f"fitted array {name} of another shape than its {n_features} features")
+    ends = features.get(NAME_ARRAYS[1])
+    if ends is not None and (ends.shape != (n_features,) or ends.dtype.kind not in "iu"):
+        raise ValueError(f"names of other than its {n_features} features")
+
+
+def _check_kept(step: _MinCount, kept: NDArray[Any] | None, n_features: int) -> None:
+    if kept is None or kept.dtype != np.int64 or not kept.shape == (n_features,) == (step.kept,):
+        raise ValueError("min_count keeps other columns")
+    if np.any(np.diff(kept, prepend=-1) <= 0) or int(kept.max(initial=-1)) >= step.columns:
+        raise ValueError("min_count keeps columns that are not there")
+
+
+# -- sources ---------------------------------------------------------------------------------------------
+
+
+class _Source(msgspec.Struct):
+    """Format, and how files of it were read."""
+
+    format: str = ""
+    recipe: dict[str, Any] = {}
+
+
+class _Column(msgspec.Struct):
+    name: str
+    categories: list[str] | msgspec.UnsetType = msgspec.UNSET
+    width: Width = 0
+    indices: str = ""
+
+
+class _Table(msgspec.Struct):
+    columns: list[str]
+    label: str
+    weight: str
+    na: str
+    features: list[_Column]
+
+
+class _Vw(msgspec.Struct):
+    hash_bits: Annotated[int, msgspec.Meta(gt=0, le=32)] | None
+    namespace: str
+
+
+_Words = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+
+
+class _Text(msgspec.Struct):
+    n_features: Annotated[int, msgspec.Meta(gt=0, le=2**32)]
+    analyzer: Literal["word", "char", "char_wb"]
+    lowercase: bool
+    alternate_sign: bool
+    binary: bool
+    ngrams: tuple[_Words, _Words]
+    text_column: str
+    label_column: str
+    weight_column: str
+
+    def __post_init__(self) -> None:
+        if self.ngrams[0] > self.ngrams[1]:
+            raise ValueError("ngrams from more words to fewer")
+
+
+class _AnnData(msgspec.Struct):
+    label: str
+    weight: str
+
+
+# By format: members of ``source.recipe`` in docs/format.md that a reader needs.
+_RECIPES: dict[str, type[msgspec.Struct]] = {
+    "vw": _Vw, "text": _Text, "csv": _Table, "parquet": _Table, "anndata": _AnnData
+}  # fmt: skip
+
+
+def check_source(source: Mapping[str, Any]) -> None:
+    """Refuse a description of source files that others cannot be read by.
+
+    Raises
+    ------
+    ValueError
+    """
+    own = convert_json(source, _Source, "its source")
+    # what has features of its own is read as a table, whatever it calls itself
+    kind = _Table if "features" in own.recipe else _RECIPES.get(own.format)
+    if kind is not None:
+        convert_json(own.recipe, kind, "its source recipe")

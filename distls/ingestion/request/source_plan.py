@@ -1,0 +1,181 @@
+"""What an ingest will read: sources cut into items, with all that the stages need to know of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distls.ingestion.request.options import IngestOptions
+from distls.workers.ingestion.formats.table_columns import TableOptions
+from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
+from distls.workers.ingestion.records.batch import ReadOptions
+from distls.workers.ingestion.records.reader import Reader, SourceItem
+from distls.workers.ingestion.records.row_block import ArrayHeader
+from distls.workers.ingestion.survey_task import SurveySpec
+
+__all__ = ["ColumnSurvey", "SourcePlan", "file_identity", "shared_options", "text_plan"]
+
+RANGE_BYTES = 32 * 2**20
+
+_MAX_BUCKETS = 2**17
+_BUCKETS_PER_PARTITION = 16
+# Decoded bytes for a byte of source, on the high side: more buckets than needed cost next to nothing.
+_EXPANSION = {"none": 1.0, "gzip": 4.0, "bz2": 5.0}
+
+
+@dataclass(frozen=True)
+class ColumnSurvey:
+    """What is left to find out of the columns of a table before its rows are read.
+
+    Attributes
+    ----------
+    read : TableOptions
+        ``categories=()`` of a feature says that it may be a category; where columns have types, that it is one.
+    declared : tuple of str
+        Columns that are categories whatever is in them.
+    typed : bool
+        Columns of text have a type; others show it by their values.
+    task : callable
+        Looks at the columns of an item, on a worker.
+    facts : callable
+        From the completed `read` to the fields of `SourcePlan` that follow from it.
+    """
+
+    read: TableOptions
+    declared: tuple[str, ...]
+    typed: bool
+    task: Callable[[Any, SurveySpec], dict[str, Any]]
+    facts: Callable[[TableOptions], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """Recognised sources, cut into items.
+
+    Attributes
+    ----------
+    format : str
+        The name of the format; ``memory`` for arrays in memory.
+    reader : Reader
+        Reads the items.
+    files : tuple of SourceFile
+    items : tuple of SourceItem
+    item_bytes : tuple of int
+        For the progress display.
+    read : ReadOptions
+        How the reader reads them.
+    headers : tuple of ArrayHeader
+        One a file for array sources; one, for the width, for hashed text and tables; empty where columns have numbers
+        in the source, which show how many there are.
+    labelled, weighted : bool
+    may_be_unweighted : bool
+        Weights that are all 1 are not stored.
+    zero_based : {"auto", "yes", "no"}
+        Base of columns that have numbers; auto: zero when 0 occurs.
+    estimate : float
+        Decoded bytes to expect.
+    description : dict
+        What a later ``like`` needs to read more of the same kind: JSON values.
+    survey : ColumnSurvey, or None
+        What is to be found out before rows are read.
+    feature_names : tuple of str
+        Of all features, or empty.
+    notices : tuple of str
+        What the user should know.
+    identity : list of dict
+        What must be the same when an unfinished ingest is resumed.
+    in_process : bool
+        The items stay in this process: what they become travels as files.
+    """
+
+    format: str
+    reader: Reader[Any, Any]
+    files: tuple[SourceFile, ...]
+    items: tuple[SourceItem, ...]
+    item_bytes: tuple[int, ...]
+    read: ReadOptions
+    headers: tuple[ArrayHeader, ...] = ()
+    labelled: bool = True
+    weighted: bool = False
+    may_be_unweighted: bool = False
+    zero_based: str = "auto"
+    estimate: float = 0.0
+    description: dict[str, Any] = field(default_factory=dict)
+    survey: ColumnSurvey | None = None
+    feature_names: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    identity: list[dict[str, Any]] = field(default_factory=list)
+    in_process: bool = False
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether columns have numbers in the source, which shows how many there are."""
+        return not self.headers
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether rows are stored dense."""
+        return bool(self.headers) and not self.headers[0].sparse
+
+    @property
+    def block_bytes(self) -> int:
+        """Decompressed bytes of a compressed source in one chunk."""
+        return RANGE_BYTES
+
+    def n_buckets(self, options: IngestOptions) -> int:
+        """Return the buckets of a chunk: a power of two, several for each partition there will be."""
+        # rows in source order: buckets are slices of one chunk, not of the whole
+        share = self.estimate if options.shuffle else min(self.estimate, 2 * RANGE_BYTES)
+        wanted = _BUCKETS_PER_PARTITION * math.ceil(share / options.partition_size)
+        return int(min(max(2 ** math.ceil(math.log2(max(wanted, 1))), _BUCKETS_PER_PARTITION), _MAX_BUCKETS))
+
+
+def shared_options(options: IngestOptions) -> dict[str, Any]:
+    """Return what the options of every format say about reading it: fields of `ReadOptions`."""
+    return {
+        "labelled": not options.unlabelled,
+        "multilabel": options.multilabel,
+        "float64": options.float64,
+        "skip_errors": options.on_error == "skip",
+    }
+
+
+def file_identity(file: SourceFile) -> dict[str, Any]:
+    """Return what must not change of a file when an ingest is resumed."""
+    return {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
+
+
+def text_plan(
+    name: str, reader: Reader[TextItem, Any], files: Sequence[SourceFile], read: ReadOptions, **facts: Any
+) -> SourcePlan:
+    """Plan files of text in lines: an item is a range of a plain file, or a compressed one.
+
+    Parameters
+    ----------
+    name : str
+        Of the format.
+    **facts
+        Other fields of `SourcePlan`.
+    """
+    ranges = [(file, start, stop) for file in files for start, stop in _ranges(file)]
+    return SourcePlan(
+        name,
+        reader,
+        tuple(files),
+        tuple(TextItem(n, *entry) for n, entry in enumerate(ranges)),
+        tuple(stop - start for _, start, stop in ranges),
+        read,
+        estimate=sum(file.size * _EXPANSION[file.compression] for file in files),
+        identity=[file_identity(file) for file in files],
+        **{"labelled": read.labelled, **facts},
+    )
+
+
+def _ranges(file: SourceFile) -> Iterator[tuple[int, int]]:
+    if file.compression != "none":
+        yield 0, file.size
+        return
+    for start in range(0, file.size, RANGE_BYTES):
+        yield start, min(start + RANGE_BYTES, file.size)

@@ -1,0 +1,178 @@
+"""Methods of sparse multi-class models: block coordinate descent, and proximal steps on the whole gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distls.methods.method import Method, Parameter
+from distls.methods.parameters import (
+    CLASS_WEIGHT,
+    INIT,
+    LANES_READ,
+    colon_list,
+    dtype,
+    fit_intercept,
+    integer,
+    lanes,
+    number,
+    number_or,
+    one_of,
+)
+from distls.methods.registered_names import loss_with, penalty_with
+
+__all__ = ["ALPHA", "COORDINATE_DESCENT_METHODS", "FIT_INTERCEPT", "LOSS_ALIASES"]
+
+_PAPER = (
+    "Blondel, Seki, Uehara 2013, Block Coordinate Descent Algorithms for Large-scale Sparse Multiclass "
+    "Classification"
+)
+LOSS_ALIASES = {"squared_hinge": "multiclass_squared_hinge", "log": "softmax"}
+
+
+def _path_alphas(value: Any) -> Any:
+    """Parse how many values, or a list of them with colons between."""
+    return colon_list(value) if ":" in str(value) else integer(2, 1000)(value)
+
+
+_LOSS = Parameter(
+    "loss",
+    "multiclass_squared_hinge",
+    loss_with(LOSS_ALIASES, coordinate_descent=True),
+    "multiclass_squared_hinge (squared_hinge), multitask_squared_hinge or softmax (log): Equations 2, 11, 12",
+)
+_PENALTY = Parameter(
+    "penalty",
+    "l1l2",
+    penalty_with(),
+    "l1l2: rows of weights become zero as a whole; or l1, l2, elasticnet, l1linf, sparse-group",
+)
+_L1_RATIO = Parameter("l1_ratio", None, number(0.0, 1.0), "of elasticnet and sparse-group; default 0.5")
+ALPHA = Parameter(
+    "alpha",
+    1e-4,
+    number_or(number(0.0), "path"),
+    "strength of the penalty, 0 or more: the paper's lambda; path: of many, a child run of each",
+)
+_TAU = Parameter(
+    "tau",
+    1e-3,
+    number(0.0),
+    "ends the fit when violations of a round are so much of the first one's; 0: never",
+)
+FIT_INTERCEPT = fit_intercept(False, "an unpenalised intercept; the paper has none")
+
+_DESCENT = (
+    _LOSS,
+    _PENALTY,
+    _L1_RATIO,
+    ALPHA,
+    Parameter(
+        "alphas",
+        None,
+        _path_alphas,
+        "of alpha=path: how many, from the smallest at which weights are zero to a thousandth of it (default 10), "
+        "or a list such as 1e-2:1e-3",
+    ),
+    Parameter(
+        "step",
+        "line-search",
+        one_of("line-search", "constant"),
+        "line-search with curvatures as they are (Tseng-Yun), or constant with columns drawn (Richtarik-Takac)",
+    ),
+    Parameter(
+        "active_sweeps",
+        5,
+        integer(0, 1000),
+        "sweeps in each round over the columns that have weights alone; 0: the paper's algorithm",
+    ),
+    Parameter("active_mib", 128, integer(1), "MiB of such columns; more are not swept alone"),
+    _TAU,
+    Parameter("violation", "sum", one_of("sum", "max"), "over the blocks of a round (Equation 10)"),
+    Parameter(
+        "debias",
+        None,
+        number(above=0.0),
+        "strength of an l2 penalty with which the features that have weights are fitted anew at the end; default: "
+        "they are not",
+    ),
+    FIT_INTERCEPT,
+    CLASS_WEIGHT,
+    lanes("chains of column shards worked in parallel; default min(2, shards)"),
+    dtype("float64", "of weights and of the scores of all rows"),
+    INIT,
+)
+
+
+def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
+    """Return the parameters of methods that step along the whole gradient."""
+    return (
+        _LOSS,
+        _PENALTY,
+        _L1_RATIO,
+        ALPHA,
+        *own,
+        _TAU,
+        FIT_INTERCEPT,
+        CLASS_WEIGHT,
+        LANES_READ,
+        dtype("float64", "of products and weights"),
+        INIT,
+    )
+
+
+COORDINATE_DESCENT_METHODS = (
+    Method(
+        name="bcd",
+        summary="sparse direct multi-class models by block coordinate descent over column shards",
+        paper=f"{_PAPER}, Algorithms 1-3",
+        aliases=LOSS_ALIASES,
+        parameters=_DESCENT,
+        solver="distls.solvers.coordinate_descent.bcd:BlockCoordinateDescent",
+        targets=("class", "multilabel"),
+        passes=200.0,
+        keeps_rows=True,
+        path=True,
+    ),
+    Method(
+        name="fista",
+        summary="sparse direct multi-class models by accelerated proximal steps on the whole gradient",
+        paper="Beck, Teboulle 2009, A Fast Iterative Shrinkage-Thresholding Algorithm",
+        aliases=LOSS_ALIASES,
+        parameters=_proximal(
+            Parameter(
+                "step",
+                "line-search",
+                one_of("line-search", "constant"),
+                "line-search: L follows the curvature that steps meet; constant: 1/L",
+            ),
+            Parameter(
+                "lipschitz",
+                None,
+                number_or(number(above=0.0), "norm", "bound"),
+                "of constant steps, L: the loss's constant times the norm of Sigma, which costs some reads "
+                "(norm, default), or times its trace (bound), or a number; of line-search a number, where L starts",
+            ),
+        ),
+        solver="distls.solvers.coordinate_descent.proximal:Fista",
+        targets=("class", "multilabel"),
+        passes=200.0,
+    ),
+    Method(
+        name="sparsa",
+        summary="sparse direct multi-class models by proximal steps of spectral length on the whole gradient",
+        paper="Wright, Nowak, Figueiredo 2009, Sparse Reconstruction by Separable Approximation",
+        aliases=LOSS_ALIASES,
+        parameters=_proximal(
+            Parameter(
+                "history",
+                5,
+                integer(1, 1000),
+                "a step must improve on the worst of so many objectives, the paper's M",
+            ),
+            Parameter("lipschitz", None, number(above=0.0), "where L starts; default: a 64th of its bound"),
+        ),
+        solver="distls.solvers.coordinate_descent.proximal:Sparsa",
+        targets=("class", "multilabel"),
+        passes=200.0,
+    ),
+)

@@ -1,0 +1,134 @@
+"""A training method and its parameters: how they are named, parsed, completed and refused."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from distls.storage.errors import ParameterError
+
+if TYPE_CHECKING:
+    from distls.workers.stochastic.step_choice import ChooseSteps
+
+__all__ = ["Method", "Parameter"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a method.
+
+    Attributes
+    ----------
+    name : str
+    default : object
+        JSON value; None where the method decides (the description says how).
+    parse : callable
+        Takes a JSON value or text, returns the typed value or raises ValueError with the rule.
+    description : str
+    """
+
+    name: str
+    default: Any
+    parse: Callable[[Any], Any]
+    description: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """One training method.
+
+    Attributes
+    ----------
+    name, summary, paper : str
+    aliases : dict of loss alias -> full loss name
+    parameters : tuple of Parameter
+    solver : str
+        "module:class" of the solver, imported when used.
+    steps : str or None
+        Of a stochastic method, whose solver is `STOCHASTIC_SOLVER`: "module:function" of what chooses its steps,
+        a `distls.workers.stochastic.step_choice.ChooseSteps`.
+    targets : tuple of target kinds it accepts
+    passes : float or None
+        Limit where none is given; None: the method has an end of its own.
+    keeps_rows : bool
+        Whether it keeps predictions of every row in RUN/state.
+    path : bool
+        Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before.
+    """
+
+    name: str
+    summary: str
+    paper: str
+    aliases: Mapping[str, str]
+    parameters: tuple[Parameter, ...]
+    solver: str
+    targets: tuple[str, ...]
+    passes: float | None = 10.0
+    keeps_rows: bool = False
+    path: bool = False
+    steps: str | None = None
+
+    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and complete parameters.
+
+        Parameters
+        ----------
+        given : mapping of name -> text or value
+
+        Returns
+        -------
+        params : dict
+            Every parameter of the method, typed.
+
+        Raises
+        ------
+        ParameterError
+            A name is unknown (the closest known one is named) or a value is out of range.
+        """
+        known = {p.name: p for p in self.parameters}
+        for name in given:
+            if name not in known:
+                raise ParameterError(_unknown_parameter(name, self.name, list(known)))
+        return {
+            name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
+        }
+
+    def load_solver(self) -> Callable[..., Any]:
+        """Return what makes the solver: its class, of a stochastic method with the method's steps."""
+        solver = _load(self.solver)
+        return solver if self.steps is None else partial(solver, steps=self.load_steps())
+
+    def load_steps(self) -> ChooseSteps:
+        """Return what chooses the steps of a stochastic method.
+
+        Raises
+        ------
+        ParameterError
+            The method is not stochastic.
+        """
+        if self.steps is None:
+            raise ParameterError(f"{self.name} is not a stochastic method")
+        return cast("ChooseSteps", _load(self.steps))
+
+    def _parse(self, parameter: Parameter, value: Any) -> Any:
+        if value is None or value == parameter.default:
+            return parameter.default
+        try:
+            return parameter.parse(value)
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"{self.name}: {parameter.name}={value}: {error}") from None
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _unknown_parameter(name: str, method: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+    return f"{method} has no parameter {name!r}; {hint}"

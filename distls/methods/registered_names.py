@@ -1,0 +1,38 @@
+"""Parsers of the names of losses and penalties, those that are registered from outside among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["loss_with", "penalty_with"]
+
+
+def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], str]:
+    """Return a parser of the full or short name of a loss; capabilities as in `losses_with`."""
+
+    def parse(value: Any) -> str:
+        # not before a loss is asked for: it loads numba
+        from distls.workers.losses.registry import losses_with
+
+        return _chosen(value, losses_with(**capabilities), aliases)
+
+    return parse
+
+
+def penalty_with(**capabilities: Any) -> Callable[[Any], str]:
+    """Return a parser of the name of a penalty; capabilities as in `penalties_with`."""
+
+    def parse(value: Any) -> str:
+        from distls.workers.penalties.registry import penalties_with
+
+        return _chosen(value, penalties_with(**capabilities), {})
+
+    return parse
+
+
+def _chosen(value: Any, names: tuple[str, ...], aliases: dict[str, str]) -> str:
+    text = aliases.get(str(value), str(value))
+    if text not in names:
+        raise ValueError(f"expected one of {', '.join([*names, *aliases])}")
+    return text

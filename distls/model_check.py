@@ -1,0 +1,88 @@
+"""Models that others may have made, checked before rows are scored with them: see docs/security.md."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+
+from distls.storage.dataset.metadata import Width
+from distls.storage.errors import FormatError
+from distls.storage.filesystem.safe_read import convert_json, making_sense
+from distls.storage.model.model import LinearModel
+from distls.workers.features.design import Design
+from distls.workers.features.design_recipe import design_of
+from distls.workers.losses.registry import has_probabilities, losses_with
+
+__all__ = ["check_model"]
+
+# Far more than anybody has asked for, and few enough to be counted through.
+_Power = Annotated[int, msgspec.Meta(gt=0, le=2**16)]
+
+
+class _Calibration(msgspec.Struct, forbid_unknown_fields=True):
+    """Powers of the scores, and what their weighted sums are projected onto."""
+
+    powers: Annotated[list[_Power], msgspec.Meta(min_length=1)]
+    onto: Literal["cube", "simplex"]
+
+
+class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
+    """How the scores of a model that is no plain linear one are computed."""
+
+    n_features: Width
+    features: dict[str, Any] | None = None
+    rows: bool = False
+    calibration: _Calibration | None = None
+
+
+def check_model(model: LinearModel, where: str) -> LinearModel:
+    """Return a model whose scores can be computed.
+
+    Raises
+    ------
+    FormatError
+        Its loss is unknown, or weights and arrays are not those of its recipe.
+    """
+    probable = model.target == "class" and has_probabilities(model.loss)
+    if not probable and model.loss not in losses_with(target=model.target):
+        raise FormatError(f"{where}: not written by distls (loss {model.loss!r} of {model.target} targets)")
+    if model.recipe:
+        with making_sense(where):
+            _check_weights(model, convert_json(model.recipe, _Recipe, "its recipe"))
+    return model
+
+
+def _check_weights(model: LinearModel, recipe: _Recipe) -> None:
+    """Refuse weights that are not as many as the blocks of features and the calibration of a recipe need."""
+    if recipe.rows and (recipe.features is None or recipe.calibration):
+        raise ValueError("rows beside no blocks of features")
+    designs = _designs(model, recipe)
+    if recipe.calibration and len(designs) != 1:
+        raise ValueError(f"a calibration of {len(designs)} blocks")
+    designs = [Design()] * recipe.rows + designs
+    width = sum(design.width(model.n_features) for design in designs)
+    columns = _calibrated_columns(model, recipe.calibration) if recipe.calibration else model.n_outputs
+    if model.weights.shape != (width, columns) or not all(d.takes(model.n_features) for d in designs):
+        raise ValueError("weights that do not fit the recipe")
+
+
+def _designs(model: LinearModel, recipe: _Recipe) -> list[Design]:
+    try:
+        return [Design()] if recipe.features is None else design_of(recipe.features, model.arrays)
+    except FormatError as error:  # does not know where the model is
+        raise ValueError(str(error)) from None
+
+
+def _calibrated_columns(model: LinearModel, calibration: _Calibration) -> int:
+    """Return how many columns the weights of a calibrated model have."""
+    array, powers, k = model.arrays.get("calibration"), calibration.powers, model.n_outputs
+    if calibration.onto != ("cube" if model.target == "multilabel" else "simplex"):
+        raise ValueError(f"a calibration of {model.target} targets onto the {calibration.onto}")
+    if array is None or any(one >= other for one, other in pairwise(powers)):
+        raise ValueError("a calibration without weights, or with powers that do not increase")
+    if array.dtype != np.float64 or array.ndim != 3 or array.shape[1:] != (len(powers) * k, k):
+        raise ValueError("weights of a calibration of another shape")
+    return len(array) * k

@@ -1,0 +1,289 @@
+"""A round of block coordinate descent: scores, sweeps, the step along what all lanes have changed, active sweeps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MIB
+from distls.problem import Problem
+from distls.solvers.solver import RoundReport, State
+from distls.storage.dataset.column_shards import ColumnShards
+from distls.storage.errors import DistlsError
+from distls.workers.coordinate_descent.descent_kernels import Step, Totals
+from distls.workers.coordinate_descent.row_scores_task import (
+    MarginJob,
+    MarginSums,
+    SparseWeights,
+    change_lane,
+    margin_lane,
+    merge_margins,
+)
+from distls.workers.coordinate_descent.sweep_task import (
+    LaneSweeps,
+    SweepJob,
+    active_sweeps,
+    merge_sweeps,
+    sweep_lane,
+)
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import Lane
+
+__all__ = ["BcdState", "Round", "RoundSetting"]
+
+Array = NDArray[np.float64]
+
+_T = Totals()
+# How much F may rise by rounding, relative to itself.
+_ROUNDING = {"float64": 1e-10, "float32": 1e-5}
+
+
+@dataclass
+class BcdState(State):
+    """Everything a round starts from; scores follow from the weights.
+
+    Attributes
+    ----------
+    weights : array of shape (n_features, k)
+    intercept : float64 array of shape (k,)
+    first : float
+        The violation of the first round.
+    ratio : float
+        That of the newest by it (Eq. 10); infinity before the first.
+    refit : bool
+        The columns `used` are fitted with l2. `first` and `ratio` are those of these rounds then.
+    used : bool array of shape (n_features,), or (0,) before
+    """
+
+    weights: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))
+    intercept: Array = field(default_factory=lambda: np.empty(0))
+    first: float = 0.0
+    ratio: float = math.inf
+    refit: bool = False
+    used: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSetting:
+    """What all rounds of a fit share.
+
+    Attributes
+    ----------
+    problem : Problem
+        The sparse one.
+    params : dict
+        All parameters of the method, resolved.
+    data : DatasetRef
+    shards : ColumnShards
+    lanes : list of tuples of int
+        Column shards of each lane.
+    row_lanes : list of Lane
+        In which partitions are read.
+    polishes : bool
+        Active columns are swept again at the end of a round, in one lane.
+    folder : str or None
+        Of the scores; without one nothing is trained.
+    """
+
+    problem: Problem
+    params: dict[str, Any]
+    data: DatasetRef
+    shards: ColumnShards
+    lanes: list[tuple[int, ...]]
+    row_lanes: list[Lane]
+    polishes: bool
+    folder: str | None
+
+    def problem_of(self, state: BcdState) -> Problem:
+        """Return what the round after `state` minimises."""
+        if not state.refit:
+            return self.problem
+        return replace(self.problem, alpha=self.params["debias"], penalty="l2")
+
+    def margin_job(self, version: int) -> MarginJob:
+        """Return which scores a round makes, or reads."""
+        assert self.folder is not None
+        problem = self.problem
+        return MarginJob(
+            self.data, problem.loss, problem.dtype.name, problem.row_weights, self.folder, version
+        )
+
+    def sweep_job(self, margins: MarginJob, state: BcdState) -> SweepJob:
+        """Return what the lanes of the round after `state` do."""
+        problem, constant = self.problem_of(state), self.params["step"] == "constant"
+        return SweepJob(
+            margins=margins,
+            penalty=problem.penalty,
+            step=Step(problem.alpha, problem.l1_ratio, 1.0 / problem.dataset.meta.n_rows, constant),
+            seed=problem.seed,
+            round=state.round,
+            with_replacement=constant,
+            fit_intercept=problem.fit_intercept,
+            sweeps=self.params["active_sweeps"],
+            keep=self.polishes,
+            active_bytes=self.params["active_mib"] * MIB // len(self.lanes),
+            given_only=state.refit,
+        )
+
+
+class Round:
+    """One round of a fit."""
+
+    def __init__(self, setting: RoundSetting, state: BcdState, executor: Executor) -> None:
+        self._setting, self._problem, self._executor = setting, setting.problem_of(state), executor
+        self._state, self._n = state, setting.problem.dataset.meta.n_rows
+        self._margins = setting.margin_job(2 * state.round)
+        self._details: dict[str, Any] = {}
+
+    def run(self) -> tuple[BcdState, RoundReport]:
+        """Return the next state and the report of the round."""
+        state, lanes = self._state, self._setting.lanes
+        scored = self._score(state, self._margins)
+        before = self._value(float(scored.losses[0]), state.weights)
+        swept = self._sweep()
+        if len(lanes) == 1:
+            following, after = self._with(swept.weights), before + swept.change
+        else:
+            following, after = self._combined(swept, before)
+        self._check_descent(before, after)
+        polished = self._polish(following, swept) if len(lanes) > 1 else swept
+        if polished is not None and len(lanes) > 1:
+            following = self._with(polished.weights, following)
+            self._check_descent(after, after + polished.change)
+        extra = (
+            0.0
+            if polished is None
+            else polished.swept_bytes / max(int(self._setting.shards.decoded_bytes.sum()), 1)
+        )
+        following = self._judged(following, swept, extra)
+        return following, self._report(scored, swept, following)
+
+    def _score(self, state: BcdState, job: MarginJob) -> MarginSums:
+        """Make the scores of all rows anew."""
+        task, weights = partial(margin_lane, job), self._sent(state)
+        return self._checked(
+            self._executor.reduce(task, self._setting.row_lanes, merge=merge_margins, shared=weights)
+        )
+
+    @staticmethod
+    def _sent(state: BcdState) -> SparseWeights:
+        """Return the weights as they are sent: of all columns that a refit is of, else of those that have some."""
+        columns = np.flatnonzero(state.used if state.refit else state.weights.any(axis=1))
+        return SparseWeights(columns, state.weights[columns], state.intercept)
+
+    def _checked(self, sums: MarginSums) -> MarginSums:
+        sums.ledger.check_cover(range(len(self._problem.dataset)), self._n)
+        return sums
+
+    def _sweep(self) -> LaneSweeps:
+        """Have every lane sweep its shards from the same weights."""
+        state = self._state
+        lanes = [Lane(i, blocks) for i, blocks in enumerate(self._setting.lanes)]
+        job = self._setting.sweep_job(self._margins, state)
+        weights = self._sent(state)
+        swept = self._executor.reduce(partial(sweep_lane, job), lanes, merge=merge_sweeps, shared=weights)
+        swept.ledger.check_cover(range(len(self._setting.shards)), 0, "column shards")
+        return swept
+
+    def _value(self, loss_sum: float, weights: NDArray[Any]) -> float:
+        return loss_sum / self._n + self._problem.alpha * self._problem.penalty_of(weights)
+
+    def _with(self, parts: list[SparseWeights], state: BcdState | None = None) -> BcdState:
+        """Return the state with new values of some rows of the weights."""
+        state = state or self._state
+        weights, intercept = state.weights.copy(), state.intercept
+        for part in parts:
+            weights[part.columns] = part.values
+            intercept = part.intercept if part.intercept.size else intercept
+        return replace(state, weights=weights, intercept=intercept)
+
+    def _combined(self, swept: LaneSweeps, before: float) -> tuple[BcdState, float]:
+        """Go along what all lanes have changed as far as is best; return the objective there too."""
+        state, problem = self._state, self._problem
+        target = self._with(swept.weights)
+        columns = np.unique(np.concatenate([part.columns for part in swept.weights]))
+        old = state.weights[columns]
+        change = target.weights[columns] - old
+        sizes = 0.5 ** np.arange(math.ceil(math.log2(len(self._setting.lanes))) + 1)
+        shared = SparseWeights(columns, change, target.intercept - state.intercept), sizes
+        sums = self._checked(
+            self._executor.reduce(
+                partial(change_lane, self._margins),
+                self._setting.row_lanes,
+                merge=merge_margins,
+                shared=shared,
+            )
+        )
+        rest = problem.alpha * (problem.penalty_of(state.weights) - problem.penalty_of(old))
+        best, at = math.inf, 0
+        for place, size in enumerate(sizes):  # F is convex: once it rises it goes on rising
+            penalty = problem.alpha * problem.penalty_of(old + size * change)
+            value = float(sums.losses[place]) / self._n + rest + penalty
+            if not value < best:
+                break
+            best, at = value, place
+        self._details["step_size"] = float(sizes[at])
+        if at == 0:
+            return target, best
+        weights = state.weights.copy()
+        weights[columns] = old + sizes[at] * change
+        return replace(
+            state, weights=weights, intercept=state.intercept + sizes[at] * shared[0].intercept
+        ), best
+
+    def _polish(self, state: BcdState, swept: LaneSweeps) -> LaneSweeps | None:
+        """Sweep the columns with weights alone, in one lane, where they are few."""
+        if swept.active_bytes < 0 or not self._setting.sweep_job(self._margins, state).keep:
+            return None
+        margins = self._setting.margin_job(2 * self._state.round + 1)
+        self._score(state, margins)
+        job = replace(self._setting.sweep_job(margins, state), round=self._state.round)
+        weights = self._sent(state)
+        lanes = [len(self._setting.lanes)]
+        return self._executor.reduce(partial(active_sweeps, job), lanes, merge=merge_sweeps, shared=weights)
+
+    def _check_descent(self, before: float, after: float) -> None:
+        """Refuse to go on where the objective has risen, which convexity rules out."""
+        slack = _ROUNDING[self._problem.dtype.name] * max(abs(before), 1.0)
+        if after > before + slack:
+            raise DistlsError(
+                f"round {self._state.round + 1}: the objective rose from {before:.12g} to {after:.12g}; this is an "
+                "error in distls, please report it"
+            )
+
+    def _judged(self, state: BcdState, swept: LaneSweeps, extra: float) -> BcdState:
+        """Return the state after the round, with its violation beside the first one's."""
+        largest = self._setting.params["violation"] == "max"
+        violation = float(swept.totals[_T.largest if largest else _T.violation])
+        first = state.first if math.isfinite(self._state.ratio) else violation
+        return replace(
+            state,
+            round=state.round + 1,
+            passes=state.passes + 1.0 + extra,
+            first=first,
+            ratio=violation / first if first > 0.0 else 0.0,
+        )
+
+    def _report(self, scored: MarginSums, swept: LaneSweeps, state: BcdState) -> RoundReport:
+        return RoundReport.of(
+            scored.ledger.merge(swept.ledger),
+            float(scored.losses[0]),
+            scored.errors,
+            details={
+                **self._details,
+                "violation": float(swept.totals[_T.violation]),
+                "largest_violation": float(swept.totals[_T.largest]),
+                "violation_ratio": state.ratio,
+                "blocks_moved": int(swept.totals[_T.moved]),
+                "tries": int(swept.totals[_T.tries]),
+                "non_zero_rows": int(state.weights.any(axis=1).sum()),
+                **({} if self._setting.params["debias"] is None else {"refit": state.refit}),
+            },
+            preliminary=(self._setting.params["debias"] is not None and not state.refit) or None,
+        )

@@ -1,0 +1,80 @@
+"""Events of a fit and the protocol of those who watch it. Solvers never print."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from distls.solvers.solver import State, Status
+
+__all__ = ["Callback", "FitStart", "RoundEvent", "SilentCallback"]
+
+
+@dataclass(frozen=True)
+class FitStart:
+    """A fit begins or resumes.
+
+    Attributes
+    ----------
+    method, loss, dataset : str
+    n_rows, n_lanes, n_slots : int
+    max_passes : float or None
+    passes : float
+        Already done, when resuming.
+    """
+
+    method: str
+    loss: str
+    dataset: str
+    n_rows: int
+    n_lanes: int
+    n_slots: int
+    max_passes: float | None
+    passes: float
+
+
+@dataclass(frozen=True)
+class RoundEvent:
+    """A round ended.
+
+    Attributes
+    ----------
+    record : dict
+        Its line in ``events.jsonl``.
+    state : State
+    progress : dict
+        What the loop must remember over a resume.
+    """
+
+    record: dict[str, Any]
+    state: State
+    progress: dict[str, Any]
+
+
+class Callback(Protocol):
+    """Hooks of a fit, called on the driver, in order."""
+
+    def on_start(self, start: FitStart) -> None:
+        """Before the first round."""
+        ...
+
+    def on_round(self, event: RoundEvent) -> None:
+        """After each round."""
+        ...
+
+    def on_end(self, status: Status, state: State) -> None:
+        """After the last round, however the fit ended; RUNNING when an error ended it."""
+        ...
+
+
+class SilentCallback:
+    """Base of callbacks that watch some of the events only."""
+
+    def on_start(self, start: FitStart) -> None:
+        """Ignore the start."""
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Ignore the round."""
+
+    def on_end(self, status: Status, state: State) -> None:
+        """Ignore the end."""

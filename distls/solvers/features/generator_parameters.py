@@ -1,0 +1,268 @@
+"""The parameters of generated features: which are used, what they make of a block, and the memory that takes.
+
+The parameters, with None for what is not given:
+
+=============  ==========================================================================================
+features       columns (random, without replacement), columns-replaced, frequency, gradient: original
+               features; fourier, logits, polynomials: random features; random-masks, kmeans-masks: images
+block_size     features of a stage
+bandwidth      s of fourier, logits, polynomials; "median" is the median trick, and so is None, except for
+               polynomials: there the s that makes their mean square one
+pca            components onto which rows are projected before random features; None: not at all
+degree         of polynomials (2)
+image          HEIGHTxWIDTHxCHANNELS of a row, one channel after the other; None: square, three channels if that fits
+mask_side      pixels (6)
+pool           means over pool x pool regions (2: quadrants)
+rectify        two-sided (the default) or absolute
+threshold      what a response must exceed (0)
+contrast       whether the contrast of patches is normalised, as in Coates et al. 2011 (false, as in the paper)
+expand         so many of a block's features, where they are of masks, are random polynomials of the others (0)
+stages         masks are learned for all stages, times `models` where given
+=============  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.problem import Problem
+from distls.storage.errors import ParameterError
+from distls.workers.features.convolution import Convolution
+from distls.workers.features.design import RANDOM, Design, Projection
+from distls.workers.linear_algebra.gram import gram_work_bytes
+from distls.workers.linear_algebra.packed_triangle import packed_size
+
+__all__ = [
+    "FEATURES", "FREQUENCY", "GRADIENT", "MASKS", "ORIGINAL", "SAMPLE_ROWS", "SCALE_ROWS", "block_width",
+    "check_features", "check_used", "convolution_of", "filter_design", "filters_per_stage", "given_or_default",
+    "image_shape", "preparation_bytes", "probe_design", "stages_per_pass", "work_bytes",
+]  # fmt: skip
+
+GRADIENT, FREQUENCY, _REPLACED = "gradient", "frequency", "columns-replaced"
+ORIGINAL = ("columns", _REPLACED, FREQUENCY, GRADIENT)
+MASKS = ("random-masks", "kmeans-masks")
+FEATURES = (*ORIGINAL, *RANDOM, *MASKS)
+
+# Which features use a parameter, and what it is where it is not given.
+_USED_BY = {
+    "pca": RANDOM,
+    "bandwidth": RANDOM,
+    "degree": ("polynomials",),
+    **dict.fromkeys(("image", "mask_side", "pool", "rectify", "threshold", "contrast", "expand"), MASKS),
+}
+# Those that polynomials of masks' features use too.
+_USED_BY_EXPANSION = ("bandwidth", "degree")
+_DEFAULTS = {
+    "degree": 2,
+    "expand": 0,
+    "mask_side": 6,
+    "pool": 2,
+    "rectify": "two-sided",
+    "threshold": 0.0,
+    "contrast": False,
+}
+
+# Rows whose pairs have the median distance, and images whose patches are clustered.
+SAMPLE_ROWS = 2000
+# Images on which the means and the variances of convolutional features are measured.
+SCALE_ROWS = 512
+
+
+def check_features(params: Mapping[str, Any], n_features: int) -> None:
+    """Refuse parameters that the chosen kind of features does not use, and impossible ones.
+
+    Raises
+    ------
+    ParameterError
+    """
+    kind = params["features"]
+    if kind not in FEATURES:
+        raise ParameterError(f"features={kind}: expected one of {', '.join(FEATURES)}")
+    check_used(params)
+    if params.get("pca") is not None and params["pca"] > n_features:
+        raise ParameterError(f"pca={params['pca']}: rows have only {n_features} features")
+    if kind in MASKS:
+        filters_per_stage(params, n_features)
+
+
+def check_used(params: Mapping[str, Any]) -> None:
+    """Refuse parameters that the chosen kind of features does not use.
+
+    Raises
+    ------
+    ParameterError
+    """
+    kind = params["features"]
+    for name, users in _USED_BY.items():
+        expands = name in _USED_BY_EXPANSION and kind in MASKS
+        if params.get(name) is None or kind in users or (expands and given_or_default(params, "expand")):
+            continue
+        also = ", or with expand," if expands else ""
+        raise ParameterError(
+            f"{name}={params[name]}: used with features={'|'.join(users)}{also} only; leave it out"
+        )
+
+
+def given_or_default(params: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a parameter, or what it is where it is left open."""
+    value = params.get(name)
+    return _DEFAULTS[name] if value is None else value
+
+
+def image_shape(params: Mapping[str, Any], n_features: int) -> tuple[int, int, int]:
+    """Return (channels, height, width).
+
+    Raises
+    ------
+    ParameterError
+    """
+    image = params.get("image")
+    if image is None:
+        for channels in (3, 1):
+            side = math.isqrt(n_features // channels)
+            if channels * side * side == n_features:
+                return channels, side, side
+        raise ParameterError(
+            f"rows of {n_features} features are no square images of one or three channels; "
+            "say what they are, such as image=28x28x1"
+        )
+    found = re.fullmatch(r"(\d+)x(\d+)x(\d+)", str(image))
+    if found is None:
+        raise ParameterError(f"image={image}: expected HEIGHTxWIDTHxCHANNELS, such as 32x32x3")
+    height, width, channels = (int(number) for number in found.groups())
+    if height * width * channels != n_features:
+        raise ParameterError(
+            f"image={image}: that is {height * width * channels} values, but rows have {n_features} features"
+        )
+    return channels, height, width
+
+
+def convolution_of(
+    params: Mapping[str, Any], n_features: int, masks: NDArray[np.float64], offsets: NDArray[np.float64]
+) -> Convolution:
+    """Return filters with what the parameters say of the images, and of the responses."""
+    return Convolution(
+        image_shape(params, n_features),
+        given_or_default(params, "mask_side"),
+        masks,
+        offsets,
+        pool=given_or_default(params, "pool"),
+        rectify=given_or_default(params, "rectify"),
+        threshold=float(given_or_default(params, "threshold")),
+    )
+
+
+def filters_per_stage(params: Mapping[str, Any], n_features: int) -> int:
+    """Return the masks of a stage.
+
+    Raises
+    ------
+    ParameterError
+        Masks or regions do not fit the image, or a block is no whole number of masks.
+    """
+    shape, side, pool = (
+        image_shape(params, n_features),
+        given_or_default(params, "mask_side"),
+        given_or_default(params, "pool"),
+    )
+    smaller = min(shape[1:])
+    if side > smaller or pool > smaller - side + 1:
+        raise ParameterError(
+            f"mask_side={side}, pool={pool}: an image of {shape[1]} x {shape[2]} pixels has no {pool} x {pool} "
+            "regions of places for a mask; make them smaller"
+        )
+    per_filter = pool**2 * (2 if given_or_default(params, "rectify") == "two-sided" else 1)
+    size, expand = params["block_size"], given_or_default(params, "expand")
+    if size - expand < per_filter or (size - expand) % per_filter:
+        fits = max(per_filter, (size - expand) // per_filter * per_filter)
+        beside, plus = (f", expand={expand}", f" + {expand}") if expand else ("", "")
+        raise ParameterError(
+            f"block_size={size}{beside}: a mask makes {per_filter} features; take a multiple{plus}, such as "
+            f"{fits + expand}"
+        )
+    return int((size - expand) // per_filter)
+
+
+def block_width(params: Mapping[str, Any], n_features: int) -> int:
+    """Return the features of a (full) block: what Gram matrices and weights are planned for."""
+    size = int(params["block_size"])
+    return min(size, n_features) if params["features"] in ORIGINAL else size
+
+
+def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
+    """Return what a task needs for the features of pieces of rows, and for fitting what they need."""
+    n_features = problem.shape[0]
+    making = probe_design(params, n_features, problem.seed).work_bytes(n_features, problem.dtype)
+    fitting = 8 * SAMPLE_ROWS * n_features if params["features"] in (*RANDOM, *MASKS) else 0
+    if params["features"] in MASKS:
+        n_filter_features = (
+            params["stages"]
+            * (params.get("models") or 1)
+            * (params["block_size"] - given_or_default(params, "expand"))
+        )
+        fitting += 8 * 2 * SCALE_ROWS * n_filter_features
+    if params["features"] in ORIGINAL:
+        # columns of a partition's sparse rows are copied
+        making += int(problem.dataset.decoded_bytes.max(initial=0))
+    # a partition's rows after the projection, which two blocks share
+    making += (
+        problem.dtype.itemsize * (params.get("pca") or 0) * int(problem.dataset.table.rows.max(initial=0))
+    )
+    if params.get("pca") is not None:
+        fitting = max(fitting, gram_work_bytes(n_features, np.dtype(np.float64)))
+    return max(making, fitting)
+
+
+def preparation_bytes(params: Mapping[str, Any], n_features: int) -> int:
+    """Return the bytes of a lane's result while `design_for` runs: take the maximum with a block's own sums."""
+    if params.get("pca") is not None:
+        return 8 * (packed_size(n_features) + n_features)
+    return 8 * n_features * (params["features"] == FREQUENCY)
+
+
+def probe_design(params: Mapping[str, Any], n_features: int, seed: int) -> Design:
+    """Return a design that costs what those of the stages cost, without a look at the data."""
+    kind, size = params["features"], block_width(params, n_features)
+    if kind in ORIGINAL:
+        columns = np.arange(size, dtype=np.int64) * n_features // size
+        return Design("columns", size, seed, columns=columns, n_features=n_features)
+    if kind in MASKS:
+        n_filters, side = filters_per_stage(params, n_features), given_or_default(params, "mask_side")
+        masks = np.zeros((n_filters, image_shape(params, n_features)[0] * side**2))
+        own = convolution_of(params, n_features, masks, np.zeros(n_filters))
+        return filter_design(params, own, seed)
+    projection = None
+    if params.get("pca") is not None:
+        projection = Projection(np.zeros(n_features), np.zeros((n_features, params["pca"])))
+    return Design(
+        kind,
+        size,
+        seed,
+        projection=projection,
+        degree=given_or_default(params, "degree"),
+        n_features=n_features,
+    )
+
+
+def filter_design(params: Mapping[str, Any], own: Convolution, seed: int) -> Design:
+    """Return the design of the first stage, with the filters of all stages."""
+    return Design(
+        "masks",
+        params["block_size"],
+        seed,
+        convolution=own,
+        n_features=own.n_inputs,
+        expand=given_or_default(params, "expand"),
+        degree=given_or_default(params, "degree"),
+    )
+
+
+def stages_per_pass(params: Mapping[str, Any], n_features: int) -> int:
+    """Return how many blocks of original features make a pass over all of them; 1 for random features."""
+    return -(-n_features // block_width(params, n_features)) if params["features"] in ORIGINAL else 1

@@ -1,0 +1,241 @@
+"""Generalized least squares (Algorithm 1 of least squares revisited) for links without a closed form, accelerated.
+
+The first round sums Sigma and the gradient at the start; where Sigma's columns are nearly dependent another one sums
+them again in a basis that is nearly orthonormal. From then on a round reads the loss and the gradient at the weights
+the step before has led to, and, accelerated, at the point from which the next step will be taken: one read for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.execution.executor import Executor
+from distls.problem import Problem
+from distls.solvers.block_reads import BlockReader
+from distls.solvers.least_squares.alpha_grid import total_of
+from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
+from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
+from distls.solvers.least_squares.metric import Metric
+from distls.solvers.solver import Fitted, RoundReport, Status
+from distls.solvers.warm_start import check_initial
+from distls.storage.model.model import LinearModel
+from distls.workers.least_squares.block_task import BlockSums, Moments
+from distls.workers.least_squares.multi_point_task import point_lane
+from distls.workers.rounds.lanes import Lane
+from distls.workers.runtime.process import single_threaded_blas
+
+__all__ = ["Accelerated", "lipschitz_bounds", "points_of"]
+
+Array = NDArray[np.float64]
+
+# The Lipschitz constants of the links: L Sigma is above every Hessian from these on (footnote 3 for the softmax).
+_SHARP = {"ovr_log": 0.25, "softmax": 0.5}
+_START = 8.0  # L starts at the sharp bound divided by this, unless told otherwise
+
+
+def lipschitz_bounds(loss: str, given: str | float | None) -> tuple[float, float]:
+    """Return where L starts, and the bound from which on the objective cannot increase.
+
+    Parameters
+    ----------
+    given : None, "adaptive", "sharp", "paper" or float
+    """
+    sharp = _SHARP[loss]
+    named = {None: sharp / _START, "adaptive": sharp / _START, "sharp": sharp, "paper": 1.0}
+    return float(given if isinstance(given, float | int) else named[given]), sharp
+
+
+class Accelerated(GlsPasses):
+    """The solver of `gls` with link=softmax or logit, at one alpha.
+
+    Parameters
+    ----------
+    problem, params, reader
+        See `GlsPasses`.
+    initial : LinearModel, optional
+        Starts from its weights instead of zero.
+    """
+
+    state_type = GlsState
+
+    def __init__(
+        self,
+        problem: Problem,
+        params: dict[str, Any],
+        reader: BlockReader,
+        initial: LinearModel | None = None,
+    ) -> None:
+        super().__init__(problem, params, reader)
+        self._initial = initial
+        self._accelerated = params["accelerate"] != "none"
+        self._start, self._safe = lipschitz_bounds(problem.loss, params["lipschitz"])
+        self._metric_now: Metric | None = None
+
+    def init(self) -> GlsState:
+        """Return zero weights, or those of the initial model."""
+        theta = np.zeros(self._shape)
+        if self._initial is not None:
+            check_initial(self._initial, self.problem, self.params["init"])
+            theta[self._first :] = self._initial.weights
+            theta[: self._first] = self._initial.intercept
+        alpha = 0.0 if self._follows_path else self.problem.alpha
+        return GlsState(iterates=[Iterate.start(theta, self._start, self._safe)], alpha=alpha)
+
+    def step(self, state: GlsState, executor: Executor) -> tuple[GlsState, RoundReport]:
+        """Do one read, and the step of Algorithm 1 that it allows."""
+        following = replace(state, round=state.round + 1, passes=float(state.round + 1))
+        details: dict[str, Any] = {}
+        if not len(state.basis):
+            # "Define": Sigma, with the loss and the gradient at W_0
+            sums = self._read_start(state, executor)
+            with single_threaded_blas():
+                following = self._define(following, sums.folds[0])
+        elif not len(state.gram):
+            sums = self._read_in_basis(executor, state.iterates[0].best.theta, state.basis)
+            with single_threaded_blas():
+                following = self._define_in_basis(following, sums.folds[0])
+        else:
+            # "repeat": judge what Eq. 14 has led to, and take the next step
+            sums = self._read_points(executor, points_of(state.iterates))
+            with single_threaded_blas():
+                following, details = self._update(following, sums.folds[0])
+        details = {"lipschitz": following.iterates[0].lipschitz, **details}
+        return following, self._report(sums, details, following.path, following.notes)
+
+    def _read_start(self, state: GlsState, executor: Executor) -> BlockSums:
+        """Read Sigma, and loss and gradient at the start."""
+        start = None if self._initial is None else state.iterates[0].best.theta
+        return self._read_sigma(executor, start)
+
+    def _define(self, state: GlsState, sums: Moments) -> GlsState:
+        """Take up Sigma, and the first step from the gradient at the start."""
+        sigma, (iterate,) = self._sigma(total_of([sums])), state.iterates
+        start = self._evaluated(iterate.best.theta, sums, sums.weight_sum, state.alpha)
+        iterate = iterate.accept(start, None, accelerated=self._accelerated)
+        return self._enter(replace(state, iterates=[iterate]), sigma)
+
+    def _enter(self, state: GlsState, sigma: Array) -> GlsState:
+        """Take up Sigma as the metric at the state's alpha, or find that it needs another basis."""
+        metric = self._scaled_metric(sigma, state.alpha)
+        if self._needs_basis(metric, state.alpha):
+            return replace(state, basis=metric.next_basis(), gram=np.empty((0, 0)))
+        return self._begin(state, metric)
+
+    def _define_in_basis(self, state: GlsState, sums: Moments) -> GlsState:
+        """Take up Sigma in the new basis."""
+        metric = self._metric_in_basis(state.basis, sums, state.alpha)
+        return self._begin(replace(state, notes=[*state.notes, BASIS_NOTE]), metric)
+
+    def _begin(self, state: GlsState, metric: Metric) -> GlsState:
+        """Take the first step in a metric, which serves all that follow."""
+        self._metric_now, notes = metric, [*state.notes, *rank_notes(metric)]
+        state = replace(state, basis=metric.basis, gram=metric.gram, notes=notes)
+        return replace(state, iterates=self._step_from(state, state.iterates[0]))
+
+    def _metric(self, state: GlsState) -> Metric:
+        """Return the state's metric; a resumed fit factorises it again."""
+        if self._metric_now is None or self._metric_now.gram is not state.gram:
+            # what was read in a basis was summed in float64
+            eps = self._eps if state.basis.ndim == 1 else float(np.finfo(np.float64).eps)
+            self._metric_now = Metric(
+                state.basis, state.gram, state.alpha, intercept=bool(self._first), eps=eps
+            )
+        return self._metric_now
+
+    def _step_from(self, state: GlsState, iterate: Iterate) -> list[Iterate]:
+        """Return the iterate after the update of Eq. 14: W - (L Sigma + alpha P)^-1 gradient."""
+        if not iterate.running or not np.isfinite(iterate.base.value):
+            return [iterate]  # ended, or the next read tells what it starts from
+        step = self._metric(state).steps(iterate.base.gradient, iterate.lipschitz)
+        return propose([iterate], [step])
+
+    def _update(self, state: GlsState, sums: Moments) -> tuple[GlsState, dict[str, Any]]:
+        """Judge the candidate, then take the next step."""
+        ((candidate, ahead),) = self._candidates(state.iterates, sums, [sums.weight_sum], [state.alpha])
+        iterate, outcome = state.iterates[0].judge(candidate, ahead, accelerated=self._accelerated)
+        details = {"outcome": outcome, "best_objective": iterate.best.value}
+        return replace(state, iterates=self._step_from(state, iterate)), details
+
+    def _candidates(
+        self, iterates: Sequence[Iterate], sums: Moments, weights: Sequence[float], alphas: Sequence[float]
+    ) -> list[tuple[Evaluated, Evaluated | None]]:
+        """Return the candidate of each running iterate and the point ahead of it, as a read found them."""
+        moving = [iterate for iterate in iterates if iterate.running]
+        found: list[tuple[Evaluated, Evaluated | None]] = []
+        for place, iterate in enumerate(moving):
+            own = sums, weights[place], alphas[place]
+            ahead = None
+            if iterate.ahead is not None:
+                ahead = self._evaluated(iterate.ahead, *own, len(moving) + place)
+            found.append((self._evaluated(iterate.candidate, *own, place), ahead))
+        return found
+
+    def status(self, state: GlsState) -> Status:
+        """Tell whether the optimum is reached as far as rounding lets see."""
+        if not all(np.isfinite(state.iterates[number].candidate).all() for number in state.running):
+            return Status.DIVERGED
+        return Status.RUNNING if state.running else Status.CONVERGED
+
+    def weights(self, state: GlsState) -> Fitted:
+        """Return the last weights that are known to be better than all before."""
+        return self._fitted(self._published(state), state.alpha)
+
+    def _published(self, state: GlsState) -> Array:
+        """Return the candidate where the bound holds for certain; before any step is taken, a safe step."""
+        iterate = state.iterates[0]
+        if not len(state.gram) or not iterate.running or not np.isfinite(iterate.best.value):
+            return iterate.best.theta
+        if iterate.lipschitz >= iterate.safe and iterate.bound <= iterate.best.value:
+            return iterate.candidate
+        if iterate.accepted:
+            return iterate.best.theta
+        with single_threaded_blas():
+            step = self._metric(state).steps(iterate.best.gradient, iterate.safe)
+        return iterate.best.theta - step
+
+    def fits(self, state: GlsState) -> bool:
+        """See `Solver.fits`."""
+        m, _ = self._shape
+        return (
+            len(state.iterates) == 1
+            and state.alphas.ndim == 1
+            and all(self._suits(iterate) for iterate in state.iterates)
+            and state.basis.shape in ((0, 0), (m,), (m, m))
+            and state.gram.shape in ((0, 0), (m, m))
+            and bool(len(state.basis) or not len(state.gram))
+            # a factorisation of anything else may not end
+            and bool(np.isfinite(state.basis).all() and np.isfinite(state.gram).all())
+        )
+
+    def _suits(self, iterate: Iterate) -> bool:
+        points = [iterate.best, iterate.base]
+        arrays = [iterate.candidate, *(array for point in points for array in (point.theta, point.gradient))]
+        if iterate.ahead is not None:
+            arrays.append(iterate.ahead)
+        return all(array.shape == self._shape for array in arrays) and all(
+            point.held_out.shape == (2,) for point in points
+        )
+
+    def probe(self, block: int) -> None:
+        """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""
+        data, lane = replace(self.data, cache_bytes=0, prefetch=False), Lane(0, (block,))
+        points = [np.zeros(self._shape)] * (self._fit_count * (1 + self._accelerated))
+        with single_threaded_blas():
+            point_lane(replace(self._point_job(self._folds), data=data), self._stacked(points), lane)
+
+    @property
+    def _fit_count(self) -> int:
+        """Fits that share a read."""
+        return 1
+
+
+def points_of(iterates: Sequence[Iterate]) -> list[Array]:
+    """Return all that the next read evaluates: the candidates of running iterates, then the points ahead of them."""
+    moving = [iterate for iterate in iterates if iterate.running]
+    ahead = [iterate.ahead for iterate in moving if iterate.ahead is not None]
+    return [*(iterate.candidate for iterate in moving), *ahead]

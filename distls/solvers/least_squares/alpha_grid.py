@@ -1,0 +1,138 @@
+"""The regularization path of generalized least squares: its alphas, its folds, and how the alphas are judged.
+
+A path has a fit for each alpha and fold; a fold's rows are left out of its fits, and judge them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.errors import ParameterError
+from distls.workers.least_squares.block_task import Moments
+from distls.workers.linear_algebra.packed_triangle import diagonal
+
+__all__ = [
+    "Grid",
+    "Verdict",
+    "alpha_grid",
+    "check_folds",
+    "choice_note",
+    "fold_count",
+    "grid_size",
+    "total_of",
+]
+
+Array = NDArray[np.float64]
+
+_DEFAULT_FOLDS = 5
+_GRID_SIZE = 20
+_GRID_DECADES = (1.0, -6.0)
+
+
+def fold_count(params: dict[str, Any]) -> int:
+    """Return the folds of a fit of `gls`: 1 without a path."""
+    return (params["folds"] or _DEFAULT_FOLDS) if params["alpha"] == "path" else 1
+
+
+def grid_size(given: str | None) -> int:
+    """Return how many alphas `alpha_grid` returns."""
+    return _GRID_SIZE if given is None else len({float(value) for value in given.split(":")})
+
+
+def alpha_grid(given: str | None, total: Moments) -> Array:
+    """Return the alphas of a path, decreasing.
+
+    Parameters
+    ----------
+    given : str or None
+        Values with colons between them; None: 20 values, evenly spaced in their logarithm from 10 to 1e-6 times the
+        mean diagonal of Sigma.
+    """
+    if given is not None:
+        return np.array(sorted({float(value) for value in given.split(":")}, reverse=True))
+    mean_square = float(diagonal(total.gram).mean()) / total.weight_sum
+    return (mean_square or 1.0) * np.logspace(*_GRID_DECADES, _GRID_SIZE)
+
+
+def total_of(folds: Sequence[Moments]) -> Moments:
+    """Return the sums over all folds."""
+    first = folds[0]
+    total = Moments.zero(*first.cross.shape, with_gram=first.gram.size > 0)
+    for fold in folds:
+        total.add(fold)
+    return total
+
+
+def check_folds(weights: Sequence[float]) -> None:
+    """Refuse folds that leave nothing to fit or nothing to judge by.
+
+    Parameters
+    ----------
+    weights : sequence of float
+        Of the rows of each fold.
+
+    Raises
+    ------
+    ParameterError
+    """
+    if any(not 0.0 < weight < sum(weights) for weight in weights):
+        raise ParameterError(
+            f"folds={len(weights)}: a fold has no rows of any weight; ask for fewer, or ingest with a larger "
+            "--partition-size"
+        )
+
+
+def choice_note(alpha: float, alphas: Array, folds: int, measure: str, least: float) -> str:
+    """Return the note of a fit that has compared its alphas."""
+    return (
+        f"alpha={alpha:.6g} has the lowest mean {measure} of {len(alphas)} in {folds}-fold "
+        f"cross-validation, {least:.6g}"
+    )
+
+
+class Verdict(NamedTuple):
+    """Each alpha's mean loss and share of wrong rows, every fold judged by the fit to the others: shape (n_alphas,)."""
+
+    losses: Array
+    errors: Array
+
+    def to_json(self, alphas: Array) -> list[dict[str, Any]]:
+        """Return a line for each alpha."""
+        lines = zip(alphas, self.losses, self.errors, strict=True)
+        return [
+            {"alpha": float(a), "cv_loss": float(loss), "cv_error": float(wrong)} for a, loss, wrong in lines
+        ]
+
+
+class Grid(NamedTuple):
+    """Which fit is whose: fit ``fold * n_alphas + a`` leaves out a fold and has the a-th alpha."""
+
+    alphas: Array
+    folds: int
+
+    @property
+    def size(self) -> int:
+        """Fits."""
+        return len(self.alphas) * self.folds
+
+    def alpha_of(self, fits: Sequence[int]) -> Array:
+        """Return their alphas."""
+        return np.asarray(self.alphas[np.asarray(fits, np.int64) % len(self.alphas)])
+
+    def fold_of(self, fits: Sequence[int]) -> NDArray[np.int64]:
+        """Return the folds that they leave out."""
+        return np.asarray(fits, np.int64) // len(self.alphas)
+
+    def fits_of(self, alpha: float) -> list[int]:
+        """Return the fits of one alpha, one for each fold."""
+        a = int(np.flatnonzero(self.alphas == alpha)[0])
+        return [a + len(self.alphas) * fold for fold in range(self.folds)]
+
+    def verdict(self, held_out: Array, weight_sum: float, n_rows: int) -> Verdict:
+        """Judge the alphas by sums of losses and wrong rows (size, 2) over the folds that were left out."""
+        loss, wrong = held_out.reshape(self.folds, len(self.alphas), 2).sum(axis=0).T
+        return Verdict(loss / weight_sum, wrong / n_rows)

@@ -1,0 +1,190 @@
+"""Generalized least squares for the identity link: Algorithm 1 ends after one step (least squares revisited, page 4).
+
+With the squared loss L is 1 and the step of Eq. 14 from zero weights leads to the optimum: one read, one solve. Where
+Sigma's columns are nearly dependent another read sums it again in a basis that is nearly orthonormal. A path of
+alphas is judged from the sums of that first read too, which it keeps of each fold apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.execution.executor import Executor
+from distls.solvers.least_squares.alpha_grid import alpha_grid, check_folds, choice_note, total_of
+from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
+from distls.solvers.least_squares.metric import Metric
+from distls.solvers.solver import Fitted, RoundReport, State, Status
+from distls.workers.least_squares.block_task import Moments, block_lane
+from distls.workers.least_squares.ridge_task import FoldSums, PathJob, held_out
+from distls.workers.rounds.lanes import Lane
+from distls.workers.runtime.process import single_threaded_blas
+
+__all__ = ["ClosedForm", "ClosedFormState", "cross_validated"]
+
+Array = NDArray[np.float64]
+
+_LIPSCHITZ = 1.0  # of the identity
+
+
+@dataclass
+class ClosedFormState(State):
+    """What a read has left to do.
+
+    Attributes
+    ----------
+    theta : float64 array of shape (m, k)
+        Zero before the system is solved, then its solution.
+    gradient : float64 array of shape (m, k)
+        Of the objective at zero; (0, 0) before the first read.
+    basis : float64 array of shape (m, m) or (0, 0)
+        In which Sigma is to be read again.
+    solved : bool
+    alpha : float
+        With a path the chosen one.
+    path : list of dict
+        Each alpha's judgement.
+    notes : list of str
+    """
+
+    theta: Array = field(default_factory=lambda: np.empty((0, 0)))
+    gradient: Array = field(default_factory=lambda: np.empty((0, 0)))
+    basis: Array = field(default_factory=lambda: np.empty((0, 0)))
+    solved: bool = False
+    alpha: float = 0.0
+    path: list[dict[str, float]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """See `State.join`; earlier checkpoints hold what the iteration does, with a stage."""
+        if "stage" not in scalars:
+            return super().join(scalars, arrays)
+        scalars = {**scalars, "solved": scalars["stage"] == "done"}
+        unsolved = scalars.pop("stage") == "basis"
+        own = {"theta": arrays["best"][:, 0], "gradient": arrays["base_gradient"][:, 0]}
+        return super().join(scalars, own | ({"basis": arrays["basis"]} if unsolved else {}))
+
+
+class ClosedForm(GlsPasses):
+    """The solver of `gls` with link=identity."""
+
+    state_type = ClosedFormState
+
+    def init(self) -> ClosedFormState:
+        """Return zero weights."""
+        alpha = 0.0 if self._follows_path else self.problem.alpha
+        return ClosedFormState(theta=np.zeros(self._shape), alpha=alpha)
+
+    def step(self, state: ClosedFormState, executor: Executor) -> tuple[ClosedFormState, RoundReport]:
+        """Do one read, and solve what it allows to solve."""
+        following = replace(state, round=state.round + 1, passes=float(state.round + 1))
+        if not len(state.basis):
+            # Algorithm 1, "Define": Sigma, and the gradient at W_0 = 0
+            sums = self._read_sigma(executor, None, self._folds)
+            with single_threaded_blas():
+                following = self._define(following, sums.folds, executor)
+        else:
+            sums = self._read_in_basis(executor, state.theta, state.basis)
+            with single_threaded_blas():
+                metric = self._metric_in_basis(state.basis, sums.folds[0], state.alpha)
+                following = replace(following, notes=[*state.notes, BASIS_NOTE])
+                following = self._solve(following, metric)
+        details = {"lipschitz": _LIPSCHITZ}
+        return following, self._report(sums, details, following.path, following.notes)
+
+    def _define(
+        self, state: ClosedFormState, folds: Sequence[Moments], executor: Executor
+    ) -> ClosedFormState:
+        """Choose alpha where a path is asked for, and solve at it, or ask for Sigma in another basis."""
+        total = total_of(folds)
+        sigma = self._sigma(total)
+        if self._follows_path:
+            state = self._choose(state, alpha_grid(self.params["alphas"], total), folds, executor)
+        start = self._evaluated(state.theta, total, total.weight_sum, state.alpha)
+        if not np.isfinite(start.value):
+            return state  # the loop ends such a fit
+        state = replace(state, gradient=start.gradient)
+        metric = self._scaled_metric(sigma, state.alpha)
+        if self._needs_basis(metric, state.alpha):
+            return replace(state, basis=metric.next_basis())
+        return self._solve(state, metric)
+
+    def _solve(self, state: ClosedFormState, metric: Metric) -> ClosedFormState:
+        """Take the one step of Eq. 14."""
+        step = metric.steps(state.gradient, _LIPSCHITZ)
+        notes = [*state.notes, *rank_notes(metric)]
+        return replace(state, theta=state.theta - step, basis=np.empty((0, 0)), solved=True, notes=notes)
+
+    def _choose(
+        self, state: ClosedFormState, alphas: Array, folds: Sequence[Moments], executor: Executor
+    ) -> ClosedFormState:
+        """Choose alpha by the sums of each fold: what the squared loss allows."""
+        errors = cross_validated(executor, folds, alphas, intercept=bool(self._first), eps=self._eps)
+        alpha = float(alphas[np.argmin(errors)])
+        note = choice_note(alpha, alphas, self._folds, "squared error", float(errors.min()))
+        path = [{"alpha": float(a), "cv_mse": float(error)} for a, error in zip(alphas, errors, strict=True)]
+        return replace(state, alpha=alpha, path=path, notes=[*state.notes, note])
+
+    def status(self, state: ClosedFormState) -> Status:
+        """Tell whether the system is solved."""
+        if not np.isfinite(state.theta).all():
+            return Status.DIVERGED
+        return Status.CONVERGED if state.solved else Status.RUNNING
+
+    def weights(self, state: ClosedFormState) -> Fitted:
+        """Return the solution."""
+        return self._fitted(state.theta, state.alpha)
+
+    def fits(self, state: ClosedFormState) -> bool:
+        """See `Solver.fits`."""
+        m, _ = self._shape
+        return (
+            state.theta.shape == self._shape
+            and state.gradient.shape in (self._shape, (0, 0))
+            and state.basis.shape in ((m, m), (0, 0))
+            and not (len(state.basis) and not len(state.gradient))
+        )
+
+    def probe(self, block: int) -> None:
+        """Do to one partition in this process what a round does, and forget it: what `plan` times."""
+        data = replace(self.data, cache_bytes=0, prefetch=False)
+        with single_threaded_blas():
+            block_lane(replace(self._sigma_job(self._folds), data=data), (None, None), Lane(0, (block,)))
+
+
+def cross_validated(
+    executor: Executor, folds: Sequence[Moments], alphas: Array, *, intercept: bool, eps: float
+) -> Array:
+    """Return the mean squared error of each alpha, every fold predicted by the fit to the other folds.
+
+    Parameters
+    ----------
+    executor : Executor
+        Fits the folds at once.
+    folds : sequence of Moments
+        At zero weights, where the slopes of the squared loss are the negative targets.
+    alphas : array of shape (n_alphas,), all above 0
+    intercept : bool
+    eps : float
+        Relative rounding error of the Gram matrices.
+
+    Returns
+    -------
+    errors : array of shape (n_alphas,)
+        Weighted mean over rows, mean over outputs.
+
+    Raises
+    ------
+    ParameterError
+        A fold has no rows, or none of weight.
+    """
+    weights = [fold.weight_sum for fold in folds]
+    check_folds(weights)
+    job = PathJob([FoldSums.of(fold) for fold in folds], alphas, intercept, eps)
+    squares = sum(executor.map(held_out, range(len(folds)), shared=job))
+    return np.asarray(squares) / (sum(weights) * folds[0].cross.shape[1])

@@ -1,0 +1,200 @@
+"""The passes over the data that the solvers of `gls` make, and what else they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.execution.executor import Executor
+from distls.problem import Problem
+from distls.solvers.block_reads import BlockReader
+from distls.solvers.least_squares.alpha_grid import fold_count
+from distls.solvers.least_squares.iterate import Evaluated
+from distls.solvers.least_squares.metric import Metric, second_moments
+from distls.solvers.solver import Fitted, RoundReport
+from distls.storage.rows import index_dtype
+from distls.workers.features.design import Design
+from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments
+from distls.workers.least_squares.multi_point_task import (
+    PointJob,
+    PointMoments,
+    StackedWeights,
+    basis_lane,
+    point_lane,
+    warm_up_products,
+)
+from distls.workers.linear_algebra.packed_triangle import unpacked
+from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.kernel_types import KernelTypes
+
+__all__ = ["BASIS_NOTE", "GlsPasses", "may_need_basis", "rank_notes"]
+
+Array = NDArray[np.float64]
+
+# With alpha above this share of the mean square norm of the rows another basis is never needed.
+_WELL_CONDITIONED = 1e-6
+BASIS_NOTE = "Sigma is ill-conditioned: another read gave it in an orthonormal basis"
+
+
+def may_need_basis(mean_square_norm: float, alpha: float) -> bool:
+    """Tell, from metadata alone, whether alpha is too small to keep the metric well-conditioned."""
+    return alpha <= _WELL_CONDITIONED * mean_square_norm
+
+
+class GlsPasses:
+    """Base of the solvers of `gls`.
+
+    Weights theta are of shape (m, k), the constant column's first where there is an intercept.
+
+    Parameters
+    ----------
+    problem : Problem
+    params : dict
+        All parameters of the method, resolved.
+    reader : BlockReader
+        Planned for them.
+    """
+
+    def __init__(self, problem: Problem, params: dict[str, Any], reader: BlockReader) -> None:
+        self.problem, self.params = problem, params
+        self._reader = reader
+        self.plan, self.lanes, self.data = reader.plan, reader.lanes, reader.data
+        # where the weights begin: behind the constant column, which alpha does not penalise
+        self._first = int(problem.fit_intercept)
+        self._follows_path = params["alpha"] == "path"
+        self._folds = fold_count(params)
+        self._eps = float(np.finfo(problem.dtype).eps)
+
+    def prepare(self, executor: Executor) -> None:
+        """Have the kernels compiled here, then loaded by every worker."""
+        meta = self.problem.dataset.meta
+        indices = index_dtype(meta.n_features).name
+        types = KernelTypes(meta.layout, meta.dtype, indices, self.problem.dtype.name, self.problem.loss)
+        warm_up_products(types)
+        executor.each_worker(warm_up_products, types)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Shape of theta."""
+        n_features, k = self.problem.shape
+        return n_features + self._first, k
+
+    def _split(self, theta: Array) -> tuple[Array, Array]:
+        """Return weights and intercept."""
+        intercept = theta[0].copy() if self._first else np.zeros(theta.shape[1])
+        return np.ascontiguousarray(theta[self._first :]), intercept
+
+    def _fitted(self, theta: Array, alpha: float) -> Fitted:
+        weights, intercept = self._split(theta)
+        predictor = LinearPredictor(np.ascontiguousarray(weights, self.problem.dtype), intercept)
+        return Fitted(predictor, alpha=alpha if self._follows_path else None)
+
+    def _report(
+        self, sums: BlockSums, details: dict[str, Any], path: list[dict[str, float]], notes: list[str]
+    ) -> RoundReport:
+        """Return the report of a round; `path` has each alpha's judgement, where there is one."""
+        report = self._reader.report(sums)
+        report.details = {**details, **({"path": path} if path else {})}
+        report.notes = notes or None
+        return report
+
+    # -- reads
+
+    def _read_sigma(self, executor: Executor, start: Array | None, folds: int = 1) -> BlockSums:
+        """Sum Sigma, and loss and gradient at some weights (None: zero), of each fold apart."""
+        current = None if start is None else Block(Design(), *self._split(start))
+        return self._reader.read(executor, self._sigma_job(folds), current=current)
+
+    def _sigma_job(self, folds: int) -> BlockJob:
+        return BlockJob(
+            data=self.data,
+            loss=self.problem.loss,
+            design=Design(),
+            n_outputs=self.problem.shape[1],
+            dtype=self.problem.dtype.name,
+            class_weight=self._reader.class_weight,
+            folds=folds,
+        )
+
+    def _read_in_basis(self, executor: Executor, theta: Array, basis: Array) -> BlockSums:
+        """Sum Sigma of the rows times the inverse of a basis."""
+        sent = StackedWeights(basis @ theta, np.zeros(theta.shape[1]), basis)
+        return self._reader.reduce(executor, partial(basis_lane, self._point_job(1)), sent)
+
+    def _read_points(
+        self, executor: Executor, thetas: Sequence[Array], held_out: Sequence[int] = ()
+    ) -> BlockSums:
+        """Sum loss and gradient at several weights, each without its fold where folds are held out."""
+        job = self._point_job(self._folds if held_out else 1)
+        return self._reader.reduce(executor, partial(point_lane, job), self._stacked(thetas, held_out))
+
+    def _point_job(self, folds: int) -> PointJob:
+        return PointJob(
+            data=self.data,
+            loss=self.problem.loss,
+            n_outputs=self.problem.shape[1],
+            dtype=self.problem.dtype.name,
+            class_weight=self._reader.class_weight,
+            folds=folds,
+        )
+
+    def _stacked(self, thetas: Sequence[Array], held_out: Sequence[int] = ()) -> StackedWeights:
+        weights, intercept = self._split(np.concatenate(thetas, axis=1))
+        return StackedWeights(weights, intercept, held_out=tuple(held_out))
+
+    # -- what reads tell
+
+    def _evaluated(
+        self, theta: Array, sums: Moments, weight: float, alpha: float, place: int = 0
+    ) -> Evaluated:
+        """Return the objective and its gradient at weights, the `place`-th of those that were read.
+
+        Parameters
+        ----------
+        weight : float
+            Of all rows that the sums are over.
+        """
+        k = theta.shape[1]
+        own = slice(place * k, (place + 1) * k)
+        loss, held_out = sums.loss_sum, np.zeros(2)
+        if isinstance(sums, PointMoments):
+            loss = sums.losses[place]
+            held_out = np.array([sums.held_losses[place], float(sums.wrong[place])])
+        penalised = theta[self._first :]
+        gradient = np.empty_like(theta)
+        gradient[: self._first] = sums.slopes[own] / weight
+        # E[(yhat - y) x^T] of Algorithm 1, and the gradient of the ridge, which the paper does not have
+        gradient[self._first :] = sums.cross[:, own] / weight + alpha * penalised
+        value = loss / weight + 0.5 * alpha * np.einsum("ik,ik->", penalised, penalised)
+        return Evaluated(theta, gradient, float(value), held_out)
+
+    def _sigma(self, sums: Moments) -> Array:
+        return second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=bool(self._first))
+
+    def _scaled_metric(self, sigma: Array, alpha: float) -> Metric:
+        """Return the metric of Sigma, of which the memory is used again."""
+        return Metric.scaled(sigma, alpha, intercept=bool(self._first), eps=self._eps)
+
+    def _needs_basis(self, metric: Metric, alpha: float) -> bool:
+        """Tell whether solves in the metric lose too many digits, so that Sigma is read again in another basis."""
+        return not metric.is_sound and may_need_basis(self.problem.dataset.meta.mean_square_norm, alpha)
+
+    def _metric_in_basis(self, basis: Array, sums: Moments, alpha: float) -> Metric:
+        gram = unpacked(sums.gram, np.empty_like(basis))
+        gram /= sums.weight_sum
+        return Metric(basis, gram, alpha, intercept=bool(self._first))
+
+
+def rank_notes(metric: Metric) -> list[str]:
+    """Return what the report says of a metric: the null space that steps leave out."""
+    left_out = metric.size - metric.rank
+    if not left_out:
+        return []
+    return [
+        f"Sigma has rank {metric.rank} of {metric.size}: {left_out} directions in which the rows do not "
+        "vary are left out; alpha greater than 0 would choose among their weights"
+    ]

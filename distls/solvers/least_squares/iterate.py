@@ -1,0 +1,260 @@
+"""One descent of Algorithm 1 (least squares revisited), accelerated, and the state of a fit that has one or more.
+
+Algorithm 1 repeats W <- W - (L Sigma + alpha P)^-1 gradient (Eq. 14). Here a step is taken from a base, which is ahead
+of the last accepted weights by Nesterov's momentum; it is judged when the next read tells the objective where it has
+led to. Nothing is changed in place: every function returns a new `Iterate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.solvers.momentum import next_momentum
+from distls.solvers.solver import State
+
+__all__ = ["ROUNDING", "Evaluated", "GlsState", "Iterate", "propose"]
+
+Array = NDArray[np.float64]
+
+# Differences of the objective below this share of it are rounding.
+ROUNDING = 64 * float(np.finfo(np.float64).eps)
+
+
+class Evaluated(NamedTuple):
+    """Weights, and what a read has told of them.
+
+    Attributes
+    ----------
+    theta, gradient : float64 arrays of shape (m, k)
+        The constant column's weights first where there is an intercept.
+    value : float
+        Of the objective.
+    held_out : float64 array of shape (2,)
+        Sum of losses, and rows predicted wrong, of the fold that the fit leaves out.
+    """
+
+    theta: Array
+    gradient: Array
+    value: float
+    held_out: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Iterate:
+    """A descent between two reads.
+
+    Attributes
+    ----------
+    best : Evaluated
+        The weights of lowest objective, W_t of Algorithm 1. The value is infinite before they are read.
+    base : Evaluated
+        The point from which the step at hand is taken.
+    candidate : float64 array of shape (m, k)
+        Where the step leads: W_{t+1}.
+    ahead : float64 array of shape (m, k) or None
+        Where the next step will be taken from, if not from the candidate.
+    bound : float
+        What the objective at the candidate is at most, if L is large enough.
+    lipschitz, safe, momentum : float
+        L, what it need not be raised above, and Nesterov's t; 0 before the first read.
+    accepted : int
+        Steps taken; -1 before the start itself is read.
+    running : bool
+    """
+
+    best: Evaluated
+    base: Evaluated
+    candidate: Array
+    ahead: Array | None
+    bound: float
+    lipschitz: float
+    safe: float
+    momentum: float
+    accepted: int
+    running: bool
+
+    @classmethod
+    def start(cls, theta: Array, lipschitz: float, safe: float) -> Self:
+        """Begin at weights of which nothing is known: the next read tells."""
+        unknown = Evaluated(theta, np.zeros_like(theta), np.inf, np.zeros(2))
+        return cls(unknown, unknown, theta, None, np.inf, lipschitz, safe, 0.0, -1, True)
+
+    def accept(self, candidate: Evaluated, ahead: Evaluated | None, *, accelerated: bool) -> Self:
+        """Take the candidate; the next step is taken from `ahead`, or else from there."""
+        momentum = next_momentum(self.momentum) if accelerated else 1.0
+        return replace(
+            self, best=candidate, base=ahead or candidate, accepted=self.accepted + 1, momentum=momentum
+        )
+
+    def judge(self, candidate: Evaluated, ahead: Evaluated | None, *, accelerated: bool) -> tuple[Self, str]:
+        """Take, or take back, the step that led to the candidate.
+
+        Returns
+        -------
+        outcome : str
+            accepted; rejected: L was too low; restarted: the momentum led upwards and is dropped; rounding: there was
+            no momentum, so a step does not help any more.
+        """
+        rounding = ROUNDING * abs(self.bound if np.isfinite(self.bound) else 0.0)
+        # L Sigma + alpha P majorises the Hessian from `safe` on: below, an objective above the bound disproves L
+        if self.lipschitz < self.safe and candidate.value > self.bound + rounding:
+            return replace(self, lipschitz=min(2.0 * self.lipschitz, self.safe)), "rejected"
+        if not candidate.value > self.best.value:
+            return self.accept(candidate, ahead, accelerated=accelerated), "accepted"
+        if self.base.value == self.best.value:
+            return replace(self, running=False), "rounding"
+        return replace(self, base=self.best, momentum=1.0), "restarted"
+
+    def descend(self, step: Array, settled: float) -> Self:
+        """Step from the base, or end there where the step is sure to gain next to nothing."""
+        decrease = 0.5 * float(np.einsum("ik,ik->", self.base.gradient, step))
+        if decrease > settled * abs(self.base.value):
+            return replace(
+                self, candidate=self.base.theta - step, ahead=None, bound=self.base.value - decrease
+            )
+        best = self.base if self.base.value <= self.best.value else self.best
+        return replace(self, best=best, running=False)
+
+    def look_ahead(self) -> Self:
+        """Return the iterate with the point from which the step after the candidate's is taken."""
+        weight = (self.momentum - 1.0) / next_momentum(self.momentum)
+        return replace(self, ahead=self.candidate + weight * (self.candidate - self.best.theta))
+
+
+def propose(iterates: Sequence[Iterate], steps: Sequence[Array], settled: float = ROUNDING) -> list[Iterate]:
+    """Return iterates after their next step, some of them ended.
+
+    Parameters
+    ----------
+    steps : sequence of float64 arrays of shape (m, k)
+        (L Sigma + alpha P)^-1 times the gradient at each base.
+    settled : float
+        An iterate ends when its step is sure to lower the objective by no more than this share of it.
+    """
+    moved = [iterate.descend(step, settled) for iterate, step in zip(iterates, steps, strict=True)]
+    # all points are columns of the next read's products, so either every iterate looks ahead or none
+    if not any(iterate.running and iterate.momentum > 1.0 for iterate in moved):
+        return moved
+    return [iterate.look_ahead() if iterate.running else iterate for iterate in moved]
+
+
+@dataclass
+class GlsState(State):
+    """Everything a round of the iteration starts from.
+
+    What is known tells what is read next: without a basis Sigma, with a basis alone Sigma in that basis, with both
+    the points of the iterates.
+
+    Attributes
+    ----------
+    iterates : list of Iterate
+        One; in the search along a path one for each fold and alpha (`distls.solvers.least_squares.alpha_grid.Grid`).
+    alpha : float
+        With a path the best so far.
+    alphas : float64 array of shape (n_alphas,)
+        Of a path.
+    basis, gram : float64 arrays
+        Of the metric; see `distls.solvers.least_squares.metric.Metric`. In the search the latter is Sigma.
+    path : list of dict
+        Each alpha's judgement.
+    notes : list of str
+    """
+
+    iterates: list[Iterate] = field(default_factory=list)
+    alpha: float = 0.0
+    alphas: Array = field(default_factory=lambda: np.empty(0))
+    basis: Array = field(default_factory=lambda: np.empty((0, 0)))
+    gram: Array = field(default_factory=lambda: np.empty((0, 0)))
+    path: list[dict[str, float]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def running(self) -> list[int]:
+        """Numbers of the iterates that have not ended."""
+        return [number for number, iterate in enumerate(self.iterates) if iterate.running]
+
+    def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """See `State.split`; the iterates are side by side in arrays."""
+        scalars, arrays = super().split()
+        return scalars, arrays | _stacked(scalars.pop("iterates"))
+
+    @classmethod
+    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """See `State.join`; earlier checkpoints also name a stage, which follows from the rest."""
+        own = {name: array for name, array in arrays.items() if name not in _STACKED}
+        rest = {name: value for name, value in scalars.items() if name != "stage"}
+        if scalars.get("stage") == "basis":
+            own["gram"] = np.empty((0, 0))  # Sigma itself was left there
+        return super().join(rest | {"iterates": _unstacked(arrays)}, own)
+
+
+_STACKED = (
+    "best", "best_gradient", "best_value", "best_held", "base", "base_gradient", "base_value", "base_held",
+    "candidate", "ahead", "bound", "lipschitz", "safe", "momentum", "accepted", "running",
+)  # fmt: skip
+
+
+_TYPES: dict[str, type[np.generic]] = {"accepted": np.int64, "running": np.bool_}
+_NUMBERS = ("best_value", "base_value", "lipschitz", "safe", "momentum", "accepted", "running")
+
+
+def _stacked(iterates: list[Iterate]) -> dict[str, NDArray[Any]]:
+    """Return arrays of p iterates: weights and gradients (m, p, k), numbers (p,), judgements (p, 2)."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, points in (("best", [i.best for i in iterates]), ("base", [i.base for i in iterates])):
+        arrays[name] = np.stack([point.theta for point in points], axis=1)
+        arrays[f"{name}_gradient"] = np.stack([point.gradient for point in points], axis=1)
+        arrays[f"{name}_value"] = np.array([point.value for point in points])
+        arrays[f"{name}_held"] = np.array([point.held_out for point in points])
+    ahead = [i.candidate if i.ahead is None else i.ahead for i in iterates]
+    leads = any(i.running and i.ahead is not None for i in iterates)
+    arrays["candidate"] = np.stack([i.candidate for i in iterates], axis=1)
+    arrays["ahead"] = np.stack(ahead, axis=1) if leads else np.empty((0, 0, 0))
+    for name in ("bound", "lipschitz", "safe", "momentum", "accepted", "running"):
+        arrays[name] = np.array([getattr(i, name) for i in iterates])
+    return arrays
+
+
+def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
+    """Return the iterates of `_stacked`."""
+    p = len(arrays["running"])
+    types = {name: arrays[name].dtype == _TYPES.get(name, np.float64) for name in _STACKED}
+    if not all(types.values()) or any(arrays[name].shape != (p,) for name in _NUMBERS):
+        raise ValueError("arrays of other types, or of different numbers of iterates")
+    running = arrays["running"].tolist()
+    # earlier checkpoints have the steps of running iterates alone
+    moving = [n for n in range(p) if running[n] or arrays["candidate"].shape[1] == p]
+    ahead = _columns(arrays["ahead"], len(moving)) if arrays["ahead"].size else [None] * len(moving)
+    steps = zip(_columns(arrays["candidate"], len(moving)), ahead, arrays["bound"].tolist(), strict=True)
+    step_of = dict(zip(moving, steps, strict=True))
+    best, base = _evaluated(arrays, "best", p), _evaluated(arrays, "base", p)
+    found = []
+    for n in range(p):
+        candidate, look_ahead, bound = step_of.get(n, (best[n].theta, None, np.inf))
+        lipschitz, safe, momentum = (float(arrays[name][n]) for name in ("lipschitz", "safe", "momentum"))
+        accepted = int(arrays["accepted"][n])
+        found.append(
+            Iterate(
+                best[n], base[n], candidate, look_ahead, float(bound), lipschitz, safe, momentum, accepted,
+                bool(running[n]),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _evaluated(arrays: dict[str, NDArray[Any]], name: str, p: int) -> list[Evaluated]:
+    thetas, gradients = _columns(arrays[name], p), _columns(arrays[f"{name}_gradient"], p)
+    values, held_out = arrays[f"{name}_value"].tolist(), _columns(arrays[f"{name}_held"].T, p)
+    return [Evaluated(thetas[n], gradients[n], float(values[n]), held_out[n]) for n in range(p)]
+
+
+def _columns(array: NDArray[Any], p: int) -> list[NDArray[Any]]:
+    """Return p matrices that are side by side, each in memory of its own."""
+    if array.shape[1] != p:
+        raise ValueError(f"{array.shape[1]} iterates instead of {p}")
+    return [np.ascontiguousarray(array[:, n]) for n in range(p)]

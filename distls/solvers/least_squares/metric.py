@@ -1,0 +1,297 @@
+"""The metric of generalized least squares: L Sigma + alpha P factorised once, and solves in it.
+
+Sigma is the mean of ``z z^T`` over rows z, the constant column in front where there is an intercept; P has ones on
+its diagonal but for that column. Everything happens in coordinates ``q = B^-T z``, in which Sigma is as near to the
+identity as one read of the data makes it: B is first the scale of each column, and, where that leaves the matrix
+too ill-conditioned for its Cholesky factor to mean anything, the shifted Cholesky factor whose inverse the rows are
+multiplied with in another read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from distls.workers.linear_algebra.packed_triangle import unpacked
+from distls.workers.linear_algebra.shifted_solve import Shifted
+
+__all__ = ["Metric", "PathMetric", "second_moments"]
+
+Array = NDArray[np.float64]
+
+_EPS = float(np.finfo(np.float64).eps)
+# Directions below this many roundings of the largest eigenvalue are noise.
+_NOISE = 10.0
+
+
+def second_moments(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) -> Array:
+    """Return Sigma, both triangles, from sums over rows.
+
+    Parameters
+    ----------
+    gram : array of shape (d (d + 1) / 2,)
+        ``sum_i s_i x_i x_i^T``, packed (`distls.workers.linear_algebra.packed_triangle`).
+    sums : array of shape (d,)
+        ``sum_i s_i x_i``.
+    intercept : bool
+        With the constant column in front.
+
+    Returns
+    -------
+    sigma : array of shape (d + intercept, d + intercept)
+    """
+    first = int(intercept)
+    sigma = np.empty((len(sums) + first, len(sums) + first))
+    unpacked(gram, sigma[first:, first:])
+    if intercept:
+        sigma[0, 0] = weight_sum
+        sigma[0, 1:] = sigma[1:, 0] = sums
+    sigma /= weight_sum
+    return sigma
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """Solves with one matrix: by its Cholesky factor, or by the eigenvectors that are kept."""
+
+    triangle: Array
+    inverse_roots: Array | None
+    left_out: int
+
+    def solve(self, right: Array) -> Array:
+        """Return ``A^-1 @ right``; in the span of the kept eigenvectors where some are left out."""
+        if self.inverse_roots is None:
+            return np.asarray(linalg.cho_solve((self.triangle, True), right, check_finite=False))
+        half = self.inverse_roots[:, None] * (self.triangle.T @ right)
+        return np.asarray(self.triangle @ (self.inverse_roots[:, None] * half))
+
+
+class Metric:
+    """L Sigma + alpha P for any L.
+
+    Parameters
+    ----------
+    basis : float64 array of shape (m,) or (m, m)
+        B, the diagonal of a diagonal matrix or an upper triangular one: Sigma = B^T gram B.
+    gram : float64 array of shape (m, m)
+        Of the rows times B^-1; both triangles. Rows and columns of features that are zero everywhere are zero.
+    alpha : float
+    intercept : bool
+        The first coordinate is the constant column, which alpha does not penalise.
+    eps : float
+        Relative rounding error of the Gram matrix.
+
+    Attributes
+    ----------
+    size, rank : int
+        Coordinates, and those of them that are not left out. A feature that is zero everywhere is never stepped
+        along; other directions are left out only where Sigma is singular and alpha does not mend it.
+    condition : float
+        Reciprocal condition number of gram + alpha B^-T P B^-1, estimated in the 1-norm; 0 where it has no Cholesky
+        factor.
+
+    Notes
+    -----
+    The basis after another read is the factor of shifted Cholesky QR (Fukaya, Kannan, Nakatsukasa, Yamamoto, Yanagisawa
+    2020, SIAM J. Sci. Comput. 42): with cond(X) up to 1e11 the rows times its inverse have a Gram matrix whose
+    Cholesky factor is good to half of all digits, so that steps do not depend on the basis that features come in.
+    """
+
+    def __init__(
+        self, basis: Array, gram: Array, alpha: float, *, intercept: bool, eps: float = _EPS
+    ) -> None:
+        self.basis, self.gram, self.eps = basis, gram, eps
+        self._alpha, self._intercept = alpha, intercept
+        self._zero = np.diag(gram) == 0.0
+        self._factors: dict[float, _Factor] = {}
+        self._penalty = self._penalty_here() if alpha else None
+        self._least = self._least_penalty()
+        self.condition, factor = self._try_cholesky()
+        if self._is_definite:
+            self._factors[1.0] = factor  # the first solve is most often this one
+
+    @classmethod
+    def scaled(cls, sigma: Array, alpha: float, *, intercept: bool, eps: float = _EPS) -> Metric:
+        """Return the metric of Sigma in coordinates of unit mean square; reuses the memory of `sigma`."""
+        square = np.diag(sigma).copy()
+        square[int(intercept) :] += alpha
+        scale = np.where(square > 0.0, np.sqrt(square), 1.0)
+        sigma /= scale
+        sigma /= scale[:, None]
+        return cls(scale, sigma, alpha, intercept=intercept, eps=eps)
+
+    @property
+    def size(self) -> int:
+        """Coordinates, the constant column among them."""
+        return len(self.gram)
+
+    @property
+    def rank(self) -> int:
+        """Coordinates that are stepped along."""
+        if self._alpha and self._is_definite:
+            return self.size
+        zero = 0 if self._alpha else int(self._zero.sum())
+        return self.size - zero - self._factor(1.0).left_out
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether solves keep half of the digits that the Gram matrix has.
+
+        The ridge may vouch for that too, in the 2-norm: the 1-norm is up to m times as strict.
+        """
+        ridge = self._least / self._trace() if self.condition else 0.0
+        return max(self.condition, ridge) >= np.sqrt(self.eps)
+
+    @property
+    def _is_definite(self) -> bool:
+        """Whether no direction is noise, so that the Cholesky factor serves and no eigenvectors are needed.
+
+        What the Gram matrix was rounded to may make directions of alpha = 0, but not those of a ridge above it.
+        """
+        rounding = self.size * _EPS if self._least > _NOISE * self.eps else max(self.size * _EPS, self.eps)
+        return self.condition > _NOISE * rounding
+
+    def next_basis(self) -> Array:
+        """Return the shifted Cholesky factor of this metric, upper triangular, shape (m, m)."""
+        shift = _NOISE * self.size * self.eps
+        matrix = self._matrix(1.0)
+        while True:
+            shifted = matrix + np.diag(np.full(self.size, shift))
+            factor, info = _cholesky(shifted)
+            if not info:
+                return _times(np.ascontiguousarray(factor.T), self.basis)
+            shift *= 100.0
+
+    def steps(self, gradients: Array, lipschitz: float) -> Array:
+        """Return ``(L Sigma + alpha P)^-1 @ gradients`` for gradients of shape (m, any), constant column first."""
+        inner = self._factor(lipschitz).solve(_solve_transposed(self.basis, gradients))
+        if not self._alpha:
+            inner /= lipschitz
+            inner[self._zero] = 0.0
+        return _solve(self.basis, inner)
+
+    def _factor(self, lipschitz: float) -> _Factor:
+        """Return the factor at L, the last one used again; at alpha = 0 one serves every L."""
+        key = lipschitz if self._alpha else 1.0
+        if key not in self._factors:
+            self._factors = {key: self._factorise(self._matrix(key))}
+        return self._factors[key]
+
+    def _matrix(self, lipschitz: float) -> Array:
+        matrix = lipschitz * self.gram
+        if self._penalty is None:
+            matrix[self._zero, self._zero] = 1.0
+        elif self._penalty.ndim == 1:
+            matrix.flat[:: self.size + 1] += self._penalty
+        else:
+            matrix += self._penalty
+        return matrix
+
+    def _penalty_here(self) -> Array:
+        """Return alpha B^-T P B^-1, or its diagonal where it has nothing else."""
+        penalised = np.ones(self.size)
+        penalised[: int(self._intercept)] = 0.0
+        if self.basis.ndim == 1:
+            return np.asarray(self._alpha * penalised / np.square(self.basis))
+        half = penalised[:, None] * linalg.solve_triangular(self.basis, np.eye(self.size), check_finite=False)
+        return np.asarray(self._alpha * (half.T @ half))
+
+    def _try_cholesky(self) -> tuple[float, _Factor]:
+        """Return the reciprocal condition number at L = 1, and the factor that it was found with."""
+        matrix = self._matrix(1.0)
+        norm = float(linalg.lapack.dlange("1", matrix.T))
+        triangle, info = _cholesky(matrix)
+        estimate = 0.0 if info else linalg.lapack.dpocon(triangle, norm, uplo="L")[0]
+        return float(estimate), _Factor(triangle, None, 0)
+
+    def _trace(self) -> float:
+        penalty = 0.0 if self._penalty is None else float(self._penalty.sum())
+        return float(np.trace(self.gram)) + penalty
+
+    def _least_penalty(self) -> float:
+        """Return the smallest penalty of a penalised coordinate; 0 where they are not apart."""
+        if self._penalty is None or self._penalty.ndim > 1:
+            return 0.0
+        return float(self._penalty[int(self._intercept) :].min(initial=np.inf))
+
+    def _factorise(self, matrix: Array) -> _Factor:
+        if self._is_definite:
+            factor, info = _cholesky(matrix)
+            if not info:
+                return _Factor(factor, None, 0)
+        values, vectors = linalg.eigh(matrix, check_finite=False)
+        kept = values > _NOISE * max(self.size * _EPS, self.eps) * values[-1]
+        return _Factor(
+            np.ascontiguousarray(vectors[:, kept]), 1.0 / np.sqrt(values[kept]), int(np.sum(~kept))
+        )
+
+
+class PathMetric:
+    """L Sigma + alpha P for any L and alpha, of several fits at once.
+
+    Parameters
+    ----------
+    sigma : float64 array of shape (m, m)
+        From `second_moments`.
+    intercept : bool
+        The first column is the constant one, which alpha does not penalise.
+    eps : float
+        Relative rounding error of Sigma's elements. Where alpha is lost in it, a larger one takes its place, in the
+        metric alone: that makes steps shorter along what the rows hardly vary in.
+    """
+
+    def __init__(self, sigma: Array, *, intercept: bool, eps: float) -> None:
+        self._first = int(intercept)
+        self._mean = sigma[:1, self._first :][: self._first]
+        covariance = sigma[self._first :, self._first :] - self._mean.T @ self._mean
+        self._shifted = Shifted(covariance, eps)
+
+    def steps(self, gradients: Array, lipschitz: Array, alphas: Array) -> Array:
+        """Return ``(L Sigma + alpha P)^-1 @ gradient`` for r fits.
+
+        Parameters
+        ----------
+        gradients : float64 array of shape (m, r, k)
+        lipschitz, alphas : float64 arrays of shape (r,)
+        """
+        m, r, k = gradients.shape
+        first = gradients[: self._first]
+        # the constant column is eliminated: what remains is L times the covariances, and alpha
+        centred = gradients[self._first :] - np.tensordot(self._mean.T, first, 1)
+        inner = self._shifted.inside(centred.reshape(m - self._first, r * k)).reshape(centred.shape)
+        shifts = alphas / lipschitz
+        for shift in np.unique(shifts):
+            own = shifts == shift
+            columns = inner[:, own]
+            solved = self._shifted.solve_inside(columns.reshape(len(inner), -1), float(shift))
+            inner[:, own] = solved.reshape(columns.shape)
+        rest = self._shifted.outside(inner.reshape(len(inner), r * k)).reshape(inner.shape)
+        scaled = np.concatenate([first - np.tensordot(self._mean, rest, 1), rest])
+        return np.asarray(scaled / lipschitz[:, None])
+
+
+def _cholesky(matrix: Array) -> tuple[Array, int]:
+    """Return the lower triangle of a factor, and 0 where there is one; the matrix's memory is used again."""
+    factor, info = linalg.lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
+    return factor, int(info)
+
+
+def _times(triangle: Array, basis: Array) -> Array:
+    return triangle * basis if basis.ndim == 1 else triangle @ basis
+
+
+def _solve(basis: Array, right: Array) -> Array:
+    """Return ``B^-1 @ right``."""
+    if basis.ndim == 1:
+        return right / basis[:, None]
+    return np.asarray(linalg.solve_triangular(basis, right, check_finite=False))
+
+
+def _solve_transposed(basis: Array, right: Array) -> Array:
+    """Return ``B^-T @ right``."""
+    if basis.ndim == 1:
+        return right / basis[:, None]
+    return np.asarray(linalg.solve_triangular(basis, right, trans="T", check_finite=False))

@@ -1,0 +1,12 @@
+"""Nesterov's momentum, for the solvers that accelerate their steps."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["next_momentum"]
+
+
+def next_momentum(t: float) -> float:
+    """Return Nesterov's t after t; 1 after 0."""
+    return 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))

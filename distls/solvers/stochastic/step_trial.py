@@ -1,0 +1,49 @@
+"""Trying candidates for the steps of a stochastic method on some of the rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distls.execution.executor import Executor
+from distls.problem import Problem
+from distls.storage.errors import DistlsError
+from distls.workers.runtime.rng import Purpose, rng
+from distls.workers.stochastic.lane_task import StochasticJob, Trial, try_update
+from distls.workers.stochastic.step_choice import Candidate, trial_rows
+from distls.workers.stochastic.update import Arrays
+
+__all__ = ["try_candidates"]
+
+
+def try_candidates(
+    candidates: tuple[Candidate, ...], job: StochasticJob, start: Arrays, problem: Problem, executor: Executor
+) -> tuple[int, dict[str, Any]]:
+    """Choose the candidate that, after a pass over some rows in one lane, has the lowest objective on others.
+
+    Returns
+    -------
+    best : int
+    details : dict
+        The objectives, the setting that was chosen, the number of rows: JSON values.
+
+    Raises
+    ------
+    DistlsError
+        None of them stays finite.
+    """
+    table, wanted = problem.dataset.table, trial_rows(problem.dataset.meta.n_rows)
+    order = rng(problem.seed, Purpose.TRIAL).permutation(len(table))
+    # partitions with rows enough to learn from, and as many to judge by
+    enough = int(np.searchsorted(np.cumsum(table.rows[order]), 2 * wanted)) + 1
+    blocks = tuple(int(block) for block in order[:enough])
+    trials = [Trial(candidate.on_trial, blocks, wanted) for candidate in candidates]
+    objectives = list(executor.map(partial(try_update, job), trials, shared=start))
+    best = int(np.argmin(objectives))
+    if not np.isfinite(objectives[best]):
+        tried = "; ".join(str(candidate) for candidate in candidates)
+        raise DistlsError(f"none of {tried} keeps the weights finite; give one, or scale the data")
+    table_of = {str(candidate): value for candidate, value in zip(candidates, objectives, strict=True)}
+    return best, {"objectives": table_of, "chosen": candidates[best].setting, "n_rows": wanted}

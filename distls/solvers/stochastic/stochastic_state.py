@@ -1,0 +1,95 @@
+"""The state of the stochastic solver, with the windows in which iterates are averaged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.solvers.features.fitted_designs import DesignState
+from distls.workers.rounds.averaging import add_scaled
+from distls.workers.stochastic.update import Arrays
+
+__all__ = ["StochasticState"]
+
+
+@dataclass
+class StochasticState(DesignState):
+    """Everything a round starts from.
+
+    Attributes
+    ----------
+    lane : Arrays
+        What lanes average: the weights of shape (n_features, n_columns), the intercept and the method's own.
+    times : float64 array of shape (n_lanes,)
+        Steps each lane has taken.
+    part, interval : int
+        Where the pass stands and how much of it the next round takes, in its shortest parts.
+    chosen : int or None
+        Which candidate was chosen by trial; None where there was nothing to choose, or not yet.
+    tail, tail_intercept : float64 arrays
+        Sum over the current averaging window of (mean iterate of a round) * (its steps); empty without averaging.
+    before, before_intercept : float64 arrays
+        The same of the window before it.
+    tail_steps, before_steps : float
+        Iterates in the two windows.
+    """
+
+    lane: Arrays = ()
+    times: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    part: int = 0
+    interval: int = 1
+    chosen: int | None = None
+    tail: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    tail_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    before: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    before_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    tail_steps: float = 0.0
+    before_steps: float = 0.0
+
+    def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return (scalars, arrays) by field name; those of `lane` by number."""
+        scalars, arrays = super().split()
+        del scalars["lane"]
+        return scalars, {**arrays, **{f"lane{i}": array for i, array in enumerate(self.lane)}}
+
+    @classmethod
+    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """Rebuild the state that `split` took apart."""
+        rest = dict(arrays)
+        lane = tuple(rest.pop(f"lane{i}") for i in range(sum(name.startswith("lane") for name in arrays)))
+        return super().join({**scalars, "lane": lane}, rest)
+
+    def extend_window(
+        self, before: Self, mean: Arrays, steps: float, *, doubling: bool, out: NDArray[np.float64] | None
+    ) -> None:
+        """Add a round's mean iterate to the window that the state before the round had.
+
+        With `doubling`, windows double: rounds 1, 2, 3-4, 5-8, ...; the model is the mean over the current window and
+        the one before it, dropped when the current one is complete. So it covers the last half of all rounds at the
+        least, and three quarters at the most.
+
+        Parameters
+        ----------
+        before : StochasticState
+            Never changed: an interrupt must find the state of the last whole round.
+        mean : Arrays
+            Mean (weights, intercept) of the round's `steps` iterates; empty where there are none.
+        doubling : bool
+        out : float64 array of the window's shape, optional
+            Overwritten by the window.
+        """
+        if out is None:
+            out = np.empty_like(before.tail)
+        weights, intercept = mean if steps else (np.zeros_like(out), before.tail_intercept)
+        add_scaled(out.reshape(-1), before.tail.reshape(-1), weights.reshape(-1), steps)
+        self.tail = out
+        self.tail_intercept = before.tail_intercept + intercept * steps
+        self.tail_steps = before.tail_steps + steps
+        if doubling and self.round & (self.round - 1) == 0:
+            self.before, self.tail = self.tail, np.zeros_like(out)
+            self.before_intercept = self.tail_intercept
+            self.tail_intercept = np.zeros_like(self.tail_intercept)
+            self.before_steps, self.tail_steps = self.tail_steps, 0.0

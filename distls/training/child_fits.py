@@ -1,0 +1,98 @@
+"""Fits of several settings, each a child run: those of a selection, and the points of a path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from distls.solvers.solver import Status
+from distls.storage.filesystem.paths import Place
+from distls.storage.model.model import save_model, used_rows
+from distls.training.configuration import FitRequest, Setting
+from distls.training.regularization_path import warm_started
+from distls.training.run_folder import Run
+from distls.training.setting_fit import FitOptions, FitResult, train_setting
+
+__all__ = ["train_children"]
+
+
+def train_children(
+    run: Run,
+    request: FitRequest,
+    settings: Sequence[dict[str, Any]],
+    options: FitOptions,
+    *,
+    chained: bool = False,
+) -> FitResult:
+    """One child run a setting, in order; the best on the selection data, or the last, is published in the parent.
+
+    Where they are chained, each starts from the model of the one before.
+    """
+    seconds, passes = 0.0, 0.0
+    results: list[dict[str, Any]] = []
+    best: tuple[float, FitResult, dict[str, Any]] | None = None
+    before: Place | None = None
+    for number, planned in enumerate(settings):
+        path = run.path / "children" / f"{number:03d}"
+        params = warm_started(planned, before) if chained else planned
+        child_request = _child_request(request, params)
+        child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_request.config)
+        with child.held():
+            result = train_setting(child, child_request, options)
+        seconds, passes = seconds + result.seconds, passes + result.passes
+        if result.status == Status.INTERRUPTED:
+            run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
+            return replace(result, run=run.path, passes=passes, seconds=seconds)
+        results.append(_child_summary(params, result))
+        judged = result.record.get("select_error")
+        error = math.inf if judged is None else judged
+        if result.model is not None:
+            before = path
+            if best is None or error < best[0] or request.select is None:
+                best = (error, result, params)
+    return _publish_best(run, best, results, passes, seconds)
+
+
+def _child_request(request: FitRequest, params: dict[str, Any]) -> FitRequest:
+    """Return the request of one setting, which the parent run judges by its selection data."""
+    known = [setting for setting in request.settings if setting.params == params]
+    # a point of a path is a new setting
+    setting = known[0] if known else Setting.of(request.method, params, request.data, request.seed)
+    return replace(request, settings=[setting], select=None, selected_on=request.select)
+
+
+def _publish_best(
+    run: Run,
+    best: tuple[float, FitResult, dict[str, Any]] | None,
+    results: list[dict[str, Any]],
+    passes: float,
+    seconds: float,
+) -> FitResult:
+    if best is None:
+        run.write_status(
+            {"status": Status.DIVERGED, "passes": passes, "seconds": seconds, "children": results}
+        )
+        return FitResult(Status.DIVERGED, None, run.path, passes, seconds, {})
+    _, won, params = best
+    assert won.model is not None
+    save_model(run.path / "model", won.model)
+    final = {**won.record, "status": won.status, "passes": passes, "seconds": seconds}
+    final |= {"selected": params, "children": results, "weights_sha256": won.model.sha256}
+    run.write_status(final)
+    run.clear()
+    return replace(won, run=run.path, passes=passes, seconds=seconds, selected=params)
+
+
+def _child_summary(params: dict[str, Any], result: FitResult) -> dict[str, Any]:
+    """Return the entry of a child in its parent's ``status.json``."""
+    record = result.record
+    summary: dict[str, Any] = {"params": params, "status": result.status}
+    summary["error"] = record.get("select_error")
+    if "select_mse" in record:
+        summary["mse"] = record["select_mse"]
+    if params.get("penalty", "l2") != "l2" and result.model is not None:
+        summary["non_zero_rows"] = len(used_rows(result.model.weights))
+    shown = {name: record[name] for name in ("objective", "eval_error") if record.get(name) is not None}
+    return {**summary, "passes": result.passes, **shown}

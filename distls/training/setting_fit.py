@@ -1,0 +1,172 @@
+"""The fit of one setting into its run folder, from its newest checkpoint if it has one."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from distls.evaluation.evaluator import Evaluator
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.solvers.checkpoint_check import check_state
+from distls.solvers.events import Callback, FitStart
+from distls.solvers.loop import Progress, Solution, progress_of, solve
+from distls.solvers.solver import Fitted, S, Solver, Status
+from distls.storage.filesystem.paths import Place
+from distls.storage.model.model import LinearModel, load_model, save_model
+from distls.training.callbacks import Checkpointer, EventLog
+from distls.training.configuration import FitRequest, Setting
+from distls.training.run_folder import Run
+from distls.workers.prediction.predictor import LinearPredictor
+
+__all__ = ["FitOptions", "FitResult", "train_setting"]
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a fit returns.
+
+    Attributes
+    ----------
+    status : Status
+    model : LinearModel or None
+        None when the fit was interrupted or diverged.
+    run : Place or None
+        None when no run folder was asked for.
+    passes, seconds : float
+    record : dict
+        The last round's record.
+    selected : dict or None
+        With select: the parameters that won.
+    """
+
+    status: Status
+    model: LinearModel | None
+    run: Place | None
+    passes: float
+    seconds: float
+    record: dict[str, Any]
+    selected: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How a fit is run, which its result does not depend on."""
+
+    executor: Executor
+    memory: MemoryBudget | None
+    callbacks: tuple[Callback, ...]
+    checkpoint_seconds: float
+
+
+def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
+    """Train the one setting of a request into `run`, from its newest checkpoint if it has one."""
+    status = run.status
+    if status["status"] not in (Status.RUNNING, Status.INTERRUPTED):
+        return _finished(run, status)
+    (setting,) = request.settings
+    solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
+    state, progress, best = _start(run, solver)
+    run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds})
+    evaluator = Evaluator(
+        setting.problem,
+        options.executor,
+        solver.data,
+        eval_data=request.eval_data,
+        select_data=request.selected_on,
+    )
+    start = FitStart(
+        request.method.name, setting.problem.loss, request.data.path.name, request.data.meta.n_rows,
+        len(solver.lanes), options.executor.slots, request.passes, state.passes,
+    )  # fmt: skip
+    watchers = [*options.callbacks, EventLog(run), Checkpointer(run, options.checkpoint_seconds)]
+    for callback in watchers:
+        callback.on_start(start)
+    began = time.perf_counter()
+    solver.prepare(options.executor)
+    startup = time.perf_counter() - began
+    solution = solve(
+        solver,
+        state,
+        options.executor,
+        limits=request.limits,
+        evaluate=evaluator,
+        callbacks=watchers,
+        progress=progress,
+        best=best,
+        keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
+    )
+    return _conclude(run, solution, setting, evaluator, startup)
+
+
+def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
+    """Return state, progress and the best weights: of the newest checkpoint, or of a fresh start."""
+    found = run.load_checkpoint(solver.state_type)
+    if found is None:
+        run.truncate_events(0)
+        return solver.init(), Progress(), None
+    state, extra = found
+    state = check_state(solver, state, str(run.checkpoints()[-1]))
+    run.truncate_events(state.round)
+    progress, best = progress_of(extra, str(run.checkpoints()[-1])), None
+    if progress.best is not None and (run.path / "best").exists():
+        model = load_model(run.path / "best")
+        alpha = model.params.get("alpha") if math.isnan(solver.problem.alpha) else None
+        best = Fitted(LinearPredictor.of(model), alpha)
+    return state, progress, best
+
+
+def _model(fitted: Fitted, setting: Setting) -> LinearModel:
+    problem, params = setting.problem, setting.params
+    meta = problem.dataset.meta
+    return LinearModel(
+        **fitted.predictor.stored(),
+        classes=meta.classes,
+        method=setting.method.name,
+        loss=problem.loss,
+        params=params if fitted.alpha is None else {**params, "alpha": fitted.alpha},
+        transforms=meta.transforms,
+        transforms_digest=meta.transforms_digest,
+        dataset_fingerprint=problem.dataset.fingerprint,
+        zero_based=meta.zero_based,
+        source=meta.source,
+        features=problem.dataset.features(),
+        target=problem.target,
+    )
+
+
+def _conclude(
+    run: Run,
+    solution: Solution,
+    setting: Setting,
+    evaluator: Evaluator,
+    startup: float,
+) -> FitResult:
+    record = dict(solution.record)
+    model = None
+    if solution.status not in (Status.INTERRUPTED, Status.DIVERGED):
+        predictor = evaluator.published(solution.fitted.predictor)
+        model = _model(replace(solution.fitted, predictor=predictor), setting)
+        record |= evaluator.selection(predictor)
+        save_model(run.path / "model", model)
+        record["weights_sha256"] = model.sha256
+    clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
+    run.write_status({**record, **clock, "status": solution.status})
+    if model is not None:
+        run.clear()  # only now: killed before it has a status, the run goes on from its checkpoint
+    return FitResult(
+        solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record
+    )
+
+
+def _finished(run: Run, status: dict[str, Any]) -> FitResult:
+    """Return the result of a run that has ended already; resuming it changes nothing."""
+    ended = Status(status["status"])
+    model = load_model(run.path) if ended != Status.DIVERGED else None
+    if model is not None:
+        run.clear()  # what a process that was killed just then has left
+    return FitResult(
+        ended, model, run.path, status["passes"], status["seconds"], status, status.get("selected")
+    )

@@ -1,0 +1,220 @@
+"""A stochastic method of another package: its kernel, its update, its steps and its entry are all in this file.
+
+The driver registers the entry. Workers import this module by its name when they are sent the update, so it has to be
+importable there too: as a package that is installed on every worker, or, as here, from a folder on the path of this
+process, which a local cluster hands on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from contract import CLUSTERS, StopAfter, opened
+from helpers import labelled_rows, write_dataset
+
+from distls import fit, resume
+from distls.cli import cli
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.methods.method import Method, Parameter
+from distls.methods.parameters import fit_intercept, number, one_of
+from distls.methods.registry import METHODS, method_named, register_method
+from distls.methods.stochastic import STOCHASTIC_SOLVER
+from distls.methods.stochastic_parameters import LANES_AND_ROWS
+from distls.solvers.solver import Status
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import ParameterError
+from distls.workers.compilation.jit import kernel
+from distls.workers.linear_algebra.score_kernels import (
+    check_widths,
+    row_arrays,
+    row_scores,
+    row_span,
+    row_update,
+    row_weight,
+)
+from distls.workers.losses.registry import Loss, add_slopes, code_of, target_slopes
+from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
+from distls.workers.stochastic.update import Arrays, KernelLearner, Update
+
+
+class MomentumSettings(NamedTuple):
+    eta0: float
+    momentum: float
+    alpha: float
+    fit_intercept: bool
+    loss: Loss
+
+
+@kernel
+def momentum_block(rows, y, weight, order, w, b, velocity, clock, settings):
+    """Take ``V <- momentum V - eta0 (s x (x) g + alpha W), W <- W + V`` for each of the rows `order`."""
+    check_widths(w, b)
+    z, g = np.empty(len(b), w.dtype), np.empty(len(b), w.dtype)
+    indices, data = row_arrays(rows)
+    loss_sum, errors = 0.0, 0
+    for at in range(len(order)):
+        i = np.intp(order[at])
+        start, stop = row_span(rows, i, indices, data)
+        row_scores(indices, data, start, stop, w, z)
+        if settings.fit_intercept:
+            for c in range(len(b)):
+                z[c] += z.dtype.type(b[c])
+        value, rival, best = target_slopes(settings.loss, z, 1.0, y, i, g)
+        s, label = row_weight(weight, i), code_of(y, i)
+        loss_sum += s * value
+        errors += best != label
+        for j in range(len(w)):
+            for c in range(w.shape[1]):
+                velocity[j, c] = settings.momentum * velocity[j, c] - settings.eta0 * settings.alpha * w[j, c]
+        row_update(indices, data, start, stop, -settings.eta0 * s, rival, label, g, velocity)
+        for j in range(len(w)):
+            for c in range(w.shape[1]):
+                w[j, c] += velocity[j, c]
+        if settings.fit_intercept:  # plain steps
+            add_slopes(-settings.eta0 * s, rival, label, g, b)
+        clock[0] += 1.0
+    return loss_sum, errors
+
+
+@dataclass(frozen=True)
+class MomentumUpdate(Update):
+    eta0: float = 0.1
+    momentum: float = 0.9
+
+    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        return (np.zeros(shape, dtype),)
+
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+        own = tuple(array.copy() for array in arrays)
+        clock = np.array([float(time)])
+        settings = MomentumSettings(self.eta0, self.momentum, self.alpha, self.fit_intercept, self.row_loss)
+        return MomentumLearner(settings, (*own, clock), clock, averaged=len(own))
+
+
+class MomentumLearner(KernelLearner):
+    kernel = staticmethod(momentum_block)
+
+
+def momentum_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    eta0 = params["eta0"] or 1.0 / stats.mean_square_norm
+    update = MomentumUpdate(
+        **stats.objective(), eta0=eta0 * (1 - params["momentum"]), momentum=params["momentum"]
+    )
+    return StepChoice(update)
+
+
+MOMENTUM = Method(
+    name="momentum",
+    summary="stochastic gradients with heavy-ball momentum",
+    paper="Polyak 1964, Some methods of speeding up the convergence of iteration methods",
+    aliases={"log": "softmax"},
+    parameters=(
+        Parameter("loss", "softmax", one_of("softmax", log="softmax"), "softmax (log), the only one"),
+        Parameter("eta0", None, number(above=0.0), "size of steps; default: one over the mean |x|^2"),
+        Parameter("momentum", 0.9, number(0.0, 1.0), "share of the last step that is taken again"),
+        Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more"),
+        fit_intercept(False),
+        *LANES_AND_ROWS,
+    ),
+    solver=STOCHASTIC_SOLVER,
+    steps=f"{__name__}:momentum_steps",
+    targets=("class",),
+)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    """Register the method for the tests of this file alone: others list all methods."""
+    register_method(MOMENTUM)
+    yield
+    del METHODS[MOMENTUM.name]
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[Any, np.ndarray]:
+    return labelled_rows(420, 30, 3)
+
+
+@pytest.fixture(scope="module")
+def dataset(rows: tuple[Any, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data") / "train", *rows)
+
+
+def _trained_by_numpy(
+    x: np.ndarray, y: np.ndarray, size: float, alpha: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two passes; `size` is that of a single step."""
+    k = y.max() + 1
+    w, v, b = np.zeros((x.shape[1], k)), np.zeros((x.shape[1], k)), np.zeros(k)
+    for row, label in zip(np.tile(x, (2, 1)), np.tile(y, 2), strict=True):
+        p = np.exp(row @ w + b)
+        p /= p.sum()
+        p[label] -= 1
+        v = 0.9 * v - size * (np.outer(row, p) + alpha * w)
+        w += v
+        b -= size * p
+    return w, b
+
+
+def test_it_takes_the_steps_of_plain_numpy(dataset: Dataset, rows: tuple[Any, np.ndarray]) -> None:
+    params = {
+        "lanes": 1,
+        "shuffle": False,
+        "eta0": 0.5,
+        "alpha": 0.01,
+        "fit_intercept": True,
+        "dtype": "float64",
+    }
+    model = fit("momentum", dataset, params=params, passes=2).model
+    assert model is not None
+    w, b = _trained_by_numpy(rows[0].toarray().astype(np.float64), rows[1], 0.5 * (1 - 0.9), 0.01)
+    np.testing.assert_allclose(model.weights, w, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(model.intercept, b, rtol=1e-9, atol=1e-12)
+
+
+def test_same_bits_serially_on_a_cluster_and_after_a_stop(dataset: Dataset, tmp_path: Path) -> None:
+    alone = fit("momentum", dataset, params={"lanes": 3}, passes=3).model.sha256
+    budget = MemoryBudget(2048 * MIB, *CLUSTERS["two processes"][:2])
+    cluster = {"executor": opened("two processes"), "memory": budget}
+    shared = fit("momentum", dataset, params={"lanes": 3}, passes=3, **cluster)
+    assert shared.model.sha256 == alone
+    run = tmp_path / "run"
+    stopped = fit(
+        "momentum", dataset, run, params={"lanes": 3}, passes=3, callbacks=[StopAfter(2)], **cluster
+    )
+    assert stopped.status == Status.INTERRUPTED
+    assert resume(run).model.sha256 == alone
+
+
+def test_the_command_line_shows_it() -> None:
+    shown = CliRunner().invoke(cli, ["methods"]).output
+    assert "momentum     stochastic gradients with heavy-ball momentum\n" in shown
+    shown = CliRunner().invoke(cli, ["methods", "momentum"]).output
+    assert "  momentum       share of the last step that is taken again [0.9]\n" in shown
+    assert "short loss names: log = softmax" in shown
+
+
+def test_its_parameters_are_checked(dataset: Dataset) -> None:
+    with pytest.raises(ParameterError, match="momentum: momentum=2: expected a number from 0 to 1"):
+        fit("momentum", dataset, params={"momentum": 2})
+    with pytest.raises(ParameterError, match="momentum has no parameter 'momentun'"):
+        fit("momentum", dataset, params={"momentun": 0.5})
+
+
+def test_a_name_is_registered_once() -> None:
+    register_method(MOMENTUM)  # the same entry, as when its module is imported by two others
+    with pytest.raises(ValueError, match="'sgd' is registered already"):
+        register_method(Method("sgd", "", "", {}, (), STOCHASTIC_SOLVER, ("class",)))
+
+
+def test_a_method_that_is_not_stochastic_has_no_steps() -> None:
+    assert method_named("momentum").load_steps() is momentum_steps
+    with pytest.raises(ParameterError, match="gls is not a stochastic method"):
+        method_named("gls").load_steps()

@@ -1,0 +1,136 @@
+"""The interface of solvers, and states read from disk: forged ones are refused, a solver's errors are not hidden."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import StopAfter
+from helpers import labelled_rows, write_dataset
+from target_helpers import write_targets
+
+from distls.columns.sharding import add_columns
+from distls.memory_plan import Plan
+from distls.methods.registry import METHODS
+from distls.problem import Problem
+from distls.solvers.checkpoint_check import check_state
+from distls.solvers.coordinate_descent.proximal import Fista
+from distls.solvers.solver import Fitted, Solver, SolverFactory, State, Status
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import FormatError
+from distls.training.configuration import Setting, solver_type
+from distls.training.fitting import fit, resume
+from distls.workers.rounds.block_stream import DatasetRef
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+    """The same rows with classes, and with numbers."""
+    root = tmp_path_factory.mktemp("data")
+    x, y = labelled_rows(90, 12, 3)
+    classes = write_dataset(root / "classes", x, y, partition_rows=30).path
+    add_columns(classes)
+    write_targets(root / "numbers", x, np.eye(3)[y], "continuous", partition_rows=30)
+    return {"class": open_dataset(classes), "continuous": open_dataset(root / "numbers")}
+
+
+def solver_of(method: str, data: dict[str, Dataset]) -> Solver[State]:
+    chosen = METHODS[method]
+    dataset = data["class" if "class" in chosen.targets else "continuous"]
+    return Setting.of(chosen, {}, dataset, 0).solver(slots=1, memory=None)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_solver_is_made_the_same_way(method: str) -> None:
+    made, wanted = (
+        list(inspect.signature(of).parameters.values())
+        for of in (solver_type(METHODS[method]), SolverFactory.__call__)
+    )
+    known = {p.name: p for p in wanted if p.name != "self"}
+    made = [p for p in made if p.name != "steps"]  # bound by the method's entry
+    keeps = {"state"} if METHODS[method].keeps_rows else set()
+    assert {p.name for p in made} == (known.keys() - {"state"}) | keeps
+    assert all((p.kind, p.default) == (known[p.name].kind, known[p.name].default) for p in made)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_solver_offers_what_the_driver_uses(method: str, data: dict[str, Dataset]) -> None:
+    solver = solver_of(method, data)
+    assert all(callable(getattr(solver, name)) for name in Solver.__abstractmethods__)
+    assert isinstance(solver.problem, Problem)
+    assert isinstance(solver.plan, Plan)
+    assert isinstance(solver.data, DatasetRef)
+    assert isinstance(solver.state_type(), State)
+    assert all(isinstance(block, int) for lane in solver.lanes for block in lane)
+    first = solver.init()
+    assert type(first) is solver.state_type
+    assert solver.fits(first)
+    assert isinstance(solver.weights(first), Fitted)
+    assert check_state(solver, first, "here") is first
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_states_of_other_types_and_shapes_are_refused(method: str, data: dict[str, Dataset]) -> None:
+    solver = solver_of(method, data)
+    first = solver.init()
+    for field in fields(first):
+        value: Any = getattr(first, field.name)
+        others: list[Any] = [object()]
+        if isinstance(value, np.ndarray):
+            others += [value.astype(np.complex128), value[None], [0.0]]
+        elif isinstance(value, tuple):
+            others += [value[:-1], (value[0].astype(np.complex128), *value[1:]), (value[0][None], *value[1:])]
+        elif isinstance(value, int):
+            others += [-1, 2**63, 0.5, "0"]
+        for other in others:
+            with pytest.raises(FormatError, match=r"here: (no checkpoint of this fit|not written by distls)"):
+                check_state(solver, replace(first, **{field.name: other}), "here")
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fista", {"stage": "other"}),
+        ("fista", {"stage": "steps"}),
+        ("fista", {"stage": "norm"}),
+        ("bcd", {"refit": True}),
+        ("bcd", {"used": np.ones(12, bool)}),
+        ("sgd", {"part": 99}),
+        ("sgd", {"interval": 0}),
+        ("sgd", {"chosen": 99}),
+        ("sgd", {"recipe": {"kind": "fourier"}}),
+        ("sgd", {"recipe": {"n_stages": []}}),
+        ("fista", {"passes": 2.0**60}),
+        ("fista", {"passes": float("nan")}),
+    ],
+)
+def test_states_that_contradict_themselves_are_refused(
+    method: str, changes: dict[str, Any], data: dict[str, Dataset]
+) -> None:
+    solver = solver_of(method, data)
+    with pytest.raises(FormatError):
+        check_state(solver, replace(solver.init(), **changes), "here")
+
+
+@pytest.mark.parametrize("error", [TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError])
+@pytest.mark.parametrize("broken", ["init", "fits", "weights", "step"])
+def test_an_error_of_a_solver_is_not_taken_for_a_forged_checkpoint(
+    broken: str, error: type[Exception], data: dict[str, Dataset], tmp_path: Path, monkeypatch: Any
+) -> None:
+    stopped = fit(
+        "fista", data["class"], tmp_path / "run", params={"tau": 0.0}, passes=4, callbacks=[StopAfter(2)]
+    )
+    assert stopped.status == Status.INTERRUPTED
+
+    def slip(*_: Any) -> Any:
+        raise error("a slip")
+
+    monkeypatch.setattr(Fista, broken, slip)
+    with pytest.raises(error, match="a slip") as caught:
+        resume(tmp_path / "run")
+    assert not isinstance(caught.value, FormatError)
+    assert "slip" in [entry.name for entry in caught.traceback]

@@ -1,0 +1,221 @@
+"""A loss and a penalty of this module: registered, trained, evaluated and certified without an edit in the package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls import evaluate, fit, predict
+from distls.columns.sharding import add_columns
+from distls.storage.errors import ParameterError
+from distls.workers.losses import registry as losses
+from distls.workers.losses.loss import Codes, Floats, Loss
+from distls.workers.losses.numpy_forms import negated_at_class
+from distls.workers.losses.row_functions import SLOPES_IN_G, row_gradient, row_gradient_of
+from distls.workers.penalties import registry as penalties
+from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.row_functions import row_penalty_of, row_prox_of, scale, shorten, sum_of_squares
+from distls.workers.simd.class_sums import first_max
+
+
+class OvrHuberHinge(Loss):
+    """One-versus-rest hinge with a rounded kink, of m = t_c z_c: (1 - m)^2 / 2 for 0 < m < 1, 1/2 - m below."""
+
+    __slots__ = ()
+
+    name = "ovr_huber_hinge"
+    aliases = ("huber",)
+    separable = True
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        short = np.maximum(0.0, 1.0 + negated_at_class(scores, y))
+        return np.where(short < 1.0, 0.5 * short**2, short - 0.5).sum(axis=1)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        return negated_at_class(np.clip(1.0 + negated_at_class(scores, y), 0.0, 1.0), y)
+
+    def lipschitz(self, k: int) -> float:
+        return 1.0
+
+
+@row_gradient_of(OvrHuberHinge)
+def _row(z, scale, y, g):  # type: ignore[no-untyped-def]
+    value = 0.0
+    for c in range(len(g)):
+        sign = 1.0 if c == y else -1.0
+        short = 1.0 - sign * scale * np.float64(z[c])
+        short = 0.0 if short <= 0.0 else short
+        value += 0.5 * short * short if short < 1.0 else short - 0.5
+        g[c] = -sign * (short if short < 1.0 else 1.0)
+    return value, SLOPES_IN_G, first_max(z)
+
+
+class GroupNet(Penalty):
+    """``sum_j |W_j| + 1/2 |W_j|^2``: rows become zero as a whole, the others shrink more than under l1l2."""
+
+    __slots__ = ()
+
+    name = "group-net"
+
+    def value(self, w: Array, rho: float) -> float:
+        squares = np.square(w).sum(axis=1)
+        return float((np.sqrt(squares) + 0.5 * squares).sum())
+
+    def conjugate(self, v: Array, alpha: float, rho: float) -> tuple[float, float]:
+        over = np.maximum(np.sqrt(np.square(v).sum(axis=1)) - alpha, 0.0)
+        return 1.0, float(np.square(over).sum()) / (2.0 * alpha)
+
+    def zero_from(self, gradient: Array, rho: float) -> float:
+        return float(np.sqrt(np.square(gradient).sum(axis=1)).max())
+
+
+@row_penalty_of(GroupNet)
+def _value(w, rho):  # type: ignore[no-untyped-def]
+    return np.sqrt(sum_of_squares(w)) + 0.5 * sum_of_squares(w)
+
+
+@row_prox_of(GroupNet)
+def _prox(v, mu, rho, out):  # type: ignore[no-untyped-def]
+    shorten(v, mu, out)
+    scale(out, 1.0 / (1.0 + mu), out)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    losses.register_loss(OvrHuberHinge())
+    penalties.register_penalty(GroupNet())
+    yield
+    del losses._losses["ovr_huber_hinge"]
+    del penalties._penalties["group-net"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.ndarray]:
+    """300 rows, 20 features, 3 classes; the same as arrays."""
+    x, y = labelled_rows(300, 20, 3)
+    path = tmp_path_factory.mktemp("small") / "train"
+    write_dataset(path, x, y)
+    add_columns(path, shard_size=2000)
+    return path, np.asarray(x.todense(), float), y
+
+
+def test_the_loss_is_known_and_found() -> None:
+    assert losses.losses_with(smooth=True, separable=True, stochastic=True)[-1] == "ovr_huber_hinge"
+    assert "ovr_huber_hinge" not in losses.losses_with(coordinate_descent=True)
+    assert losses.aliases_of(("ovr_huber_hinge",)) == {"huber": "ovr_huber_hinge"}
+    losses.register_loss(OvrHuberHinge())  # once more is no harm
+
+
+def test_its_row_function_is_its_numpy_form_and_that_the_derivative() -> None:
+    rng = np.random.default_rng(1)
+    z, y, loss = 1.5 * rng.standard_normal((50, 4)), rng.integers(0, 4, 50), OvrHuberHinge()
+    gradient, step = loss.gradient(z, y), 1e-6 * np.eye(4)
+    for c in range(4):
+        numeric = (loss.values(z + step[c], y) - loss.values(z - step[c], y)) / 2e-6
+        np.testing.assert_allclose(gradient[:, c], numeric, atol=1e-9)
+    for i in range(len(z)):
+        g = np.empty(4)
+        value, rival, best = row_gradient(loss, z[i] / 0.4, 0.4, y[i], g)
+        assert (rival, best) == (SLOPES_IN_G, z[i].argmax())
+        assert value == pytest.approx(loss.values(z[i : i + 1], y[i : i + 1])[0], rel=1e-12)
+        np.testing.assert_allclose(g, gradient[i], rtol=1e-12, atol=1e-14)
+
+
+def test_sgd_trains_with_it_and_its_model_is_evaluated_certified_and_predicted(
+    small: tuple[Path, np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    path, x, y = small
+    params = {"loss": "ovr_huber_hinge", "alpha": 1e-2}
+    result = fit("sgd", path, tmp_path / "run", params=params, passes=30)
+    model = result.model
+    assert model is not None
+    w = model.weights.astype(float)
+    scores = x @ w + model.intercept
+    objective = OvrHuberHinge().values(scores, y).mean() + 0.5 * 1e-2 * np.square(w).sum()
+    assert objective < OvrHuberHinge().values(np.zeros_like(scores), y).mean()
+    final = result.record
+    assert final["objective"] == pytest.approx(objective, rel=1e-5)
+    gradient = x.T @ OvrHuberHinge().gradient(scores, y) / len(y) + 1e-2 * w
+    assert final["certificate"]["kind"] in ("gradient_norm", "strong_convexity")
+    assert final["certificate"]["value"] is not None
+    assert np.linalg.norm(gradient) < 0.1
+    assert evaluate(model, path).error == pytest.approx(np.mean(scores.argmax(axis=1) != y), abs=1e-12)
+    predict(model, path, tmp_path / "predicted.csv")
+    assert len((tmp_path / "predicted.csv").read_text().splitlines()) == len(y) + 1
+
+
+@pytest.mark.parametrize("method", ["bcd", "fista"])
+def test_sparse_methods_train_with_the_penalty(
+    method: str, small: tuple[Path, np.ndarray, np.ndarray]
+) -> None:
+    path, x, y = small
+    params: dict[str, Any] = {
+        "loss": "softmax",
+        "penalty": "group-net",
+        "alpha": 5e-3,
+        "fit_intercept": False,
+    }
+    result = fit(method, path, params=params, passes=400, tol=1e-9)
+    assert result.model is not None
+    w = result.model.weights.astype(float)
+    gradient = x.T @ losses.LOSSES["softmax"].gradient(x @ w, y) / len(y)
+    sizes = np.linalg.norm(w, axis=1)
+    used = sizes > 0.0
+    assert 0 < used.sum() < len(w)
+    # the gradient is minus alpha times the penalty's, or less than alpha long where the row is zero
+    wanted = -5e-3 * (w[used] / sizes[used, None] + w[used])
+    np.testing.assert_allclose(gradient[used], wanted, atol=2e-5)
+    assert (np.linalg.norm(gradient[~used], axis=1) <= 5e-3).all()
+    assert result.record["certificate"]["kind"] == "duality_gap"
+    assert 0.0 <= result.record["certificate"]["value"] <= 1e-6
+
+
+def test_names_and_row_functions_are_checked() -> None:
+    class Second(Loss):
+        name = "ovr_huber_hinge"
+
+    class Incomplete(Loss):
+        name = "incomplete"
+
+    class NoProx(Penalty):
+        name = "no-prox"
+
+    with pytest.raises(ValueError, match="there is a loss ovr_huber_hinge already"):
+        losses.register_loss(Second())
+    with pytest.raises(ValueError, match="Incomplete needs a function under @row_gradient_of"):
+        losses.register_loss(Incomplete())
+    with pytest.raises(ValueError, match="NoProx needs a function under @row_penalty_of"):
+        penalties.register_penalty(NoProx())
+    with pytest.raises(ParameterError, match="loss=incomplete: expected one of multiclass_squared_hinge, "):
+        losses.loss_named("incomplete")
+
+
+def test_what_is_compiled_for_it_is_not_in_the_way_of_programs_without_it(tmp_path: Path) -> None:
+    # numba unpickles the index of a kernel whole, with the classes of all variants in it
+    call = """
+import numpy as np
+from distls.workers.losses.class_losses import LossSums, _class_losses, class_losses
+from distls.workers.losses.registry import LOSSES
+sums = LossSums()
+class_losses({loss}, np.zeros((2, 2)), np.zeros(2, np.int32), np.empty(0), sums)
+print(sum(_class_losses.stats.cache_hits.values()))
+"""
+    module = Path(__file__)
+    outside = f"import sys; sys.path[:0] = [{str(module.parent)!r}, {str(module.parents[2])!r}]\n"
+    outside += f"from {module.stem} import OvrHuberHinge\n" + call.format(loss="OvrHuberHinge()")
+    inside = call.format(loss='LOSSES["perceptron"]')
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    hits = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, check=True, text=True
+        ).stdout
+        for program in (outside, inside, outside, inside)
+    ]
+    assert hits == ["0\n", "0\n", "1\n", "1\n"]

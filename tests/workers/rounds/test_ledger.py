@@ -1,0 +1,108 @@
+"""The ledger of a round: sums, and the check that each partition and each row took part exactly once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls.evaluation.evaluate import evaluate
+from distls.execution.serial import SerialExecutor
+from distls.storage.errors import DistlsError
+from distls.training.fitting import fit
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.runtime.process import process_name
+
+
+def filled() -> Ledger:
+    return Ledger([0, 2], 30, 100, 7, 0.5, 0.25, {"a": 1.0, "b": 2.0}, {"a": 10, "b": 20})
+
+
+def test_merging_adds_costs_and_keeps_the_highest_peaks() -> None:
+    other = Ledger([1], 12, 50, 3, 1.0, 2.0, {"b": 0.5, "c": 4.0}, {"b": 15, "c": 5})
+    both = filled().merge(other)
+    assert both == Ledger(
+        [0, 2, 1], 42, 150, 10, 1.5, 2.25, {"a": 1.0, "b": 2.5, "c": 4.0}, {"a": 10, "b": 20, "c": 5}
+    )
+
+
+def test_merging_forgets_no_field() -> None:
+    merged, empty = filled().merge(Ledger()), Ledger()
+    assert merged == filled()
+    assert all(getattr(merged, f.name) != getattr(empty, f.name) for f in fields(Ledger))
+
+
+def test_a_task_enters_its_seconds_and_the_peak_of_its_process() -> None:
+    started = time.perf_counter()
+    with Ledger.of_task() as ledger:
+        with ledger.in_kernels():
+            time.sleep(0.01)
+        ledger.count(3, 8)
+    took = time.perf_counter() - started
+    assert (ledger.blocks, ledger.n_rows) == ([3], 8)
+    assert list(ledger.worker_seconds) == list(ledger.worker_peaks) == [process_name()]
+    assert 0.01 <= ledger.kernel_seconds <= ledger.worker_seconds[process_name()] <= took
+    assert ledger.worker_peaks[process_name()] > 2**20
+
+
+@pytest.mark.parametrize(
+    ("blocks", "n_rows"),
+    [([0, 1], 30), ([0, 1, 1], 30), ([0, 1, 2, 2], 30), ([0, 1, 3], 30), ([0, 1, 2], 29), ([0, 1, 2], 31)],
+    ids=["missing", "twice for another", "twice", "another", "a row missing", "a row twice"],
+)
+def test_what_is_not_covered_exactly_once_is_refused(blocks: list[int], n_rows: int) -> None:
+    Ledger([2, 0, 1], 30).check_cover(range(3), 30)
+    expected = (
+        f"a round covered {len(blocks)} partitions and {n_rows} rows instead of 3 and 30; resume the run"
+    )
+    with pytest.raises(DistlsError) as caught:
+        Ledger(blocks, n_rows).check_cover(range(3), 30)
+    assert str(caught.value) == expected
+
+
+def test_the_check_does_not_depend_on_assertions() -> None:
+    code = "from distls.workers.rounds.ledger import Ledger; Ledger([0], 5).check_cover([0], 6)"
+    ran = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "a round covered 1 partitions and 5 rows instead of 1 and 6" in ran.stderr
+
+
+class Forgetful(SerialExecutor):
+    """Loses a partition from the results of tasks of one name."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__()
+        self.task = task
+
+    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+        result = super().reduce(function, items, **options)
+        if function.func.__name__ != self.task:
+            return result
+        return replace(result, ledger=replace(result.ledger, blocks=result.ledger.blocks[1:]))
+
+
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [("sgd", "train_lane"), ("gls", "point_lane"), ("stagewise", "block_lane"), ("sgd", "gradient_lane")],
+)
+def test_every_round_is_checked(tmp_path: Any, method: str, task: str) -> None:
+    x, y = labelled_rows(60, 8, 3)
+    data = write_dataset(tmp_path / "data", x, y, partition_rows=20)
+    params = {"link": "softmax"} if method == "gls" else {}
+    with pytest.raises(DistlsError, match="a round covered 2 partitions and 60 rows instead of 3 and 60"):
+        fit(method, data, params=params, passes=2, executor=Forgetful(task))
+
+
+def test_every_evaluation_is_checked(tmp_path: Any) -> None:
+    x, y = labelled_rows(60, 8, 3)
+    data = write_dataset(tmp_path / "data", x, np.asarray(y), partition_rows=20)
+    model = fit("sgd", data, passes=1).model
+    assert model is not None
+    with pytest.raises(DistlsError, match="instead of 3 and 60"):
+        evaluate(model, data, executor=Forgetful("score_lane"))

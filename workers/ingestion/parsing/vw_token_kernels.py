@@ -1,0 +1,346 @@
+"""The tokens of Vowpal Wabbit text: labels, importance and tag before the bar, namespaces, names and values behind it.
+
+Helpers of `vw_kernels`, which has the loop over lines and features.
+"""
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.compilation.jit import helper, inlined, kernel
+from distls.workers.ingestion.parsing import svmlight_kernels as svmlight
+from distls.workers.ingestion.parsing.decimal_kernels import write_double
+from distls.workers.ingestion.parsing.murmurhash import murmur3_32
+from distls.workers.ingestion.parsing.number_kernels import (
+    MAX_INDEX,
+    scan_number,
+)
+from distls.workers.ingestion.parsing.record_kernels import is_repeated
+from distls.workers.ingestion.parsing.svmlight_kernels import Mode, State
+
+
+class Code(IntEnum):
+    """Why the parser returned; DONE, SLOW_FULL and FULL are those of the svmlight parser."""
+
+    DONE = int(svmlight.Code.DONE)
+    # the line has numbers that Python must convert: do, and call again
+    SLOW_FULL = int(svmlight.Code.SLOW_FULL)
+    FULL = int(svmlight.Code.FULL)
+    NO_BAR = 32
+    TAB = 33
+    HEAD = 34
+    LABEL = 35
+    SEVERAL_LABELS = 36
+    REPEATED_LABEL = 37
+    NO_LABEL = 38
+    UNWANTED_LABEL = 39
+    WEIGHT = 40
+    BASE = 41
+    NAMESPACE = 42
+    OTHER_NAMESPACE = 43
+    SCALE = 44
+    NAME = 45
+    LARGE_INDEX = 46
+    VALUE = 47
+    OVERFLOW = 48
+    SUM = 49
+    RETURN = 50
+
+
+class VwState(IntEnum):
+    """Entries of the parser's state after those of the svmlight parser."""
+
+    TAGS = int(State.SIZE)  # rows with a tag
+    BASES = int(State.SIZE) + 1  # rows with a base that is not 0
+    KNOWN = int(State.SIZE) + 2  # converted numbers of the next line
+
+
+VW_STATE_SIZE = int(State.SIZE) + 3
+
+# What is known of a row besides its words: entries of a small int64 scratch array.
+ROW_NNZ, ROW_FIRST, ROW_LAST, ROW_UNSURE, ROW_KNOWN, ROW_LABELS, ROW_TAG, ROW_BASE = range(8)
+
+_TAB, _NEWLINE, RETURN, _SPACE, _QUOTE, _COMMA, COLON, BAR = 9, 10, 13, 32, 39, 44, 58, 124
+LOW = np.uint64(0xFFFFFFFF)
+_LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
+
+
+@inlined
+def ends_token(character: int) -> bool:
+    """Tell whether a token ends before this character."""
+    return character in (_SPACE, _NEWLINE, BAR, _TAB, RETURN)
+
+
+@inlined
+def _token_end(text: NDArray[np.uint8], p: int) -> int:
+    while not ends_token(text[p]):
+        p += 1
+    return p
+
+
+@inlined
+def _name_end(text: NDArray[np.uint8], p: int) -> int:
+    while text[p] != COLON and not ends_token(text[p]):
+        p += 1
+    return p
+
+
+@inlined
+def skip_blanks(text: NDArray[np.uint8], p: int) -> int:
+    """Return where the blanks from `p` on end."""
+    while text[p] in (_SPACE, _TAB):
+        p += 1
+    return p
+
+
+@inlined
+def skip_mark(text: NDArray[np.uint8], p: int) -> int:
+    """Pass over the byte order mark of UTF-8."""
+    marked = text[p] == 0xEF and text[p + 1] == 0xBB and text[p + 2] == 0xBF
+    return p + 3 if marked else p
+
+
+@inlined
+def at_line_end(text: NDArray[np.uint8], p: int) -> bool:
+    """Tell whether the line ends at `p`."""
+    return text[p] == _NEWLINE or (text[p] == RETURN and text[p + 1] == _NEWLINE)
+
+
+# Arithmetic on parsed values stays out of the kernels' own `fastmath`.
+@inlined
+def product(a: float, b: float) -> float:
+    """Return a * b."""
+    return a * b
+
+
+@inlined
+def total(a: float, b: float) -> float:
+    """Return a + b."""
+    return a + b
+
+
+# -- names -----------------------------------------------------------------------------------------------
+
+
+@kernel
+def hash_name(text: NDArray[np.uint8], start: int, end: int, seed: int) -> int:
+    """Return Vowpal Wabbit's hash of a name, modulo 2**32: digits are a number added to `seed`, all else is hashed."""
+    while start < end and text[start] <= _SPACE:
+        start += 1
+    while start < end and text[end - 1] <= _SPACE:
+        end -= 1
+    number = np.uint64(0)
+    for p in range(start, end):
+        digit = np.int64(text[p]) - 48
+        if digit < 0 or digit > 9:
+            return murmur3_32(text, start, end, seed)
+        number = number * np.uint64(10) + np.uint64(digit)
+    return np.int64((number + np.uint64(seed)) & LOW)
+
+
+@inlined
+def _plain_index(text: NDArray[np.uint8], start: int, end: int) -> int:
+    """Return the number that a name is; -1 when it is none, MAX_INDEX + 1 when it is too large."""
+    index = 0
+    for p in range(start, end):
+        digit = np.int64(text[p]) - 48
+        if digit < 0 or digit > 9:
+            return -1
+        index = min(index * 10 + digit, MAX_INDEX + 1)
+    return index
+
+
+# -- numbers ---------------------------------------------------------------------------------------------
+
+
+@kernel
+def _number(
+    text: NDArray[np.uint8],
+    start: int,
+    row: NDArray[np.int64],
+    slow: NDArray[np.int64],
+    known: NDArray[np.float64],
+) -> Any:
+    """Return (end, value) of the number at `start`; the end is -1 when there is none.
+
+    What the kernel cannot decide is listed for Python, which calls again with the values known.
+    """
+    end, value, exact = scan_number(text, start)
+    if end < 0 or exact:
+        return end, value
+    n = row[ROW_UNSURE]
+    row[ROW_UNSURE] = n + 1
+    if n < row[ROW_KNOWN]:
+        value = known[n]
+    elif n < len(slow):
+        slow[n, 0], slow[n, 1] = start, end
+    return end, value
+
+
+@inlined
+def overflows(value: float, wide: int) -> bool:
+    """Tell whether a value is too large for its type."""
+    return not abs(value) < (np.inf if wide else _LARGEST_FLOAT32)
+
+
+# -- before the first bar --------------------------------------------------------------------------------
+
+
+@helper
+def _parse_labels(
+    text: NDArray[np.uint8],
+    p: int,
+    end: int,
+    mode: int,
+    words: NDArray[np.uint32],
+    at: int,
+    row: NDArray[np.int64],
+    slow: NDArray[np.int64],
+    known: NDArray[np.float64],
+) -> int:
+    """Write the labels text[p:end] from word `at` on."""
+    if not mode & Mode.LABELLED:
+        return Code.UNWANTED_LABEL
+    while at + 2 <= len(words):
+        p, value = _number(text, p, row, slow, known)
+        if p < 0 or np.isinf(value) or not (p == end or text[p] == _COMMA):
+            return Code.LABEL
+        write_double(words, at, total(value, 0.0))  # minus zero is zero
+        if is_repeated(words, at, row[ROW_LABELS]):
+            return Code.REPEATED_LABEL
+        at += 2
+        row[ROW_LABELS] += 1
+        if p == end:
+            return Code.DONE
+        if not mode & Mode.MULTILABEL:
+            return Code.SEVERAL_LABELS
+        p += 1
+    return Code.FULL
+
+
+@helper
+def _parse_word(
+    text: NDArray[np.uint8],
+    p: int,
+    end: int,
+    n_words: int,
+    mode: int,
+    words: NDArray[np.uint32],
+    at: int,
+    row: NDArray[np.int64],
+    slow: NDArray[np.int64],
+    known: NDArray[np.float64],
+) -> Any:
+    """Read text[p:end], before which `n_words` stand: labels, importance or base; return (code, value)."""
+    if n_words == 0:
+        return _parse_labels(text, p, end, mode, words, at, row, slow, known), 1.0
+    if n_words > 2:
+        return Code.HEAD, 1.0
+    stop, value = _number(text, p, row, slow, known)
+    if n_words == 1:
+        wrong = stop != end or value < 0.0 or overflows(value, 0)
+        return (Code.WEIGHT if wrong else Code.DONE), value
+    row[ROW_BASE] = value != 0.0
+    return (Code.BASE if stop != end or np.isinf(value) else Code.DONE), value
+
+
+@inlined
+def _has_bar(text: NDArray[np.uint8], p: int) -> bool:
+    while text[p] != _NEWLINE:
+        if text[p] == BAR:
+            return True
+        p += 1
+    return False
+
+
+@helper
+def parse_head(
+    text: NDArray[np.uint8],
+    p: int,
+    mode: int,
+    words: NDArray[np.uint32],
+    at: int,
+    row: NDArray[np.int64],
+    slow: NDArray[np.int64],
+    known: NDArray[np.float64],
+) -> Any:
+    """Read ``[label] [importance] [base] [tag]``; return (code, position of the bar or the offender, importance)."""
+    start, n_words, weight = p, 0, 1.0
+    if not _has_bar(text, p):
+        return Code.NO_BAR, p, weight
+    while text[p] != BAR:
+        end = _token_end(text, p)
+        after = end
+        while text[after] == _SPACE:
+            after += 1
+        if text[after] == _TAB or text[after] == RETURN:
+            return (Code.TAB if text[after] == _TAB else Code.RETURN), p, weight
+        if text[after] == BAR and (after == end or text[p] == _QUOTE):
+            row[ROW_TAG] = 1
+        else:
+            code, value = _parse_word(text, p, end, n_words, mode, words, at, row, slow, known)
+            if code != Code.DONE:
+                return code, p, weight
+            weight = value if n_words == 1 else weight
+        n_words += 1
+        p = after
+    unlabelled = not row[ROW_LABELS] and mode & Mode.LABELLED and not mode & Mode.MULTILABEL
+    return (Code.NO_LABEL if unlabelled else Code.DONE), (start if unlabelled else p), weight
+
+
+# -- features --------------------------------------------------------------------------------------------
+
+
+@helper
+def parse_namespace(
+    text: NDArray[np.uint8],
+    p: int,
+    namespace: int,
+    row: NDArray[np.int64],
+    slow: NDArray[np.int64],
+    known: NDArray[np.float64],
+) -> Any:
+    """Return (code, end, hash, scale) of the namespace after the bar at `p`; it must be `namespace`, unless -1."""
+    end = _name_end(text, p + 1)
+    seed, scale = 0, 1.0
+    if end > p + 1:
+        seed = hash_name(text, p + 1, end, 0)
+    elif text[end] == COLON:
+        return Code.NAMESPACE, p, seed, scale
+    if namespace >= 0 and seed != namespace:
+        return Code.OTHER_NAMESPACE, p, seed, scale
+    if text[end] == COLON:
+        end, scale = _number(text, end + 1, row, slow, known)
+        if end < 0 or np.isinf(scale) or not ends_token(text[end]):
+            return Code.SCALE, p, seed, scale
+    return Code.DONE, end, seed, scale
+
+
+@helper
+def parse_name(text: NDArray[np.uint8], p: int, plain: bool, seed: int, n_nameless: int) -> Any:
+    """Return (code, end, index before the mask) of the name at `p`, which may be empty."""
+    end = _name_end(text, p)
+    if end == p:
+        return Code.DONE, end, (n_nameless if plain else seed + n_nameless)
+    if not plain:
+        return Code.DONE, end, hash_name(text, p, end, seed)
+    index = _plain_index(text, p, end)
+    code = Code.NAME if index < 0 else Code.LARGE_INDEX if index > MAX_INDEX else Code.DONE
+    return code, end, index
+
+
+@helper
+def parse_long_value(
+    text: NDArray[np.uint8],
+    start: int,
+    row: NDArray[np.int64],
+    slow: NDArray[np.int64],
+    known: NDArray[np.float64],
+) -> Any:
+    """Return (code, end, value) of the number at `start` in any notation."""
+    end, value = _number(text, start, row, slow, known)
+    if end < 0 or not ends_token(text[end]):
+        return Code.VALUE, start, 0.0
+    return Code.DONE, end, value

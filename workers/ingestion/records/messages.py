@@ -1,0 +1,40 @@
+"""How a refused token is shown in a message, and which rule about numbers it breaks."""
+
+from __future__ import annotations
+
+import math
+import re
+
+__all__ = ["label_rule", "number_rule", "quoted"]
+
+_QUOTED_BYTES = 60
+_PLAIN = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+
+
+def quoted(token: bytes) -> str:
+    """Return the start of a token as an error message shows it."""
+    shown = token[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
+    return f'"{shown}{"..." if len(token) > _QUOTED_BYTES else ""}"'
+
+
+def number_rule(text: bytes, what: str) -> str:
+    """Say why `text` is not a usable number."""
+    try:
+        value = float(text)
+    except ValueError:
+        return f"{what} must be a decimal number"
+    if math.isfinite(value):
+        return f"{what} must be written as a plain decimal number"
+    return f"{what} must be finite"
+
+
+def label_rule(token: bytes) -> str:
+    """Say why `token` is not a list of labels."""
+    bad = next((part for part in token.split(b",") if not _is_plain(part)), token)
+    return number_rule(bad, "a label")
+
+
+def _is_plain(text: bytes) -> bool:
+    """Tell whether the kernels accept `text` as a number."""
+    return _PLAIN.match(text) is not None and math.isfinite(float(text))

@@ -1,0 +1,120 @@
+"""A reader turns the items of one input format into batches of records: what a staging task asks for.
+
+A format of text in lines gives a parser of blocks of whole lines, any other a function that yields blocks of rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from distls.storage.dataset.chunks import BufferPool
+from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem, line_locator, text_blocks
+from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
+from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
+from distls.workers.ingestion.records.row_block import RowBlock
+
+__all__ = ["BlockReader", "ReadRun", "Reader", "SourceItem", "TextParser", "TextReader"]
+
+
+class SourceItem(Protocol):
+    """A piece of a source: what one task reads."""
+
+    @property
+    def number(self) -> int:
+        """Its place among the items of the ingest."""
+
+    @property
+    def start(self) -> int:
+        """Its first row or byte in the source; 0: the source starts here."""
+
+    def where(self, line: int, lines_before: int = 0) -> str:
+        """Name a line (row) of the item, 0-based, for messages; so many lines of its source come before the item."""
+
+
+ItemT = TypeVar("ItemT", bound=SourceItem)
+OptionsT = TypeVar("OptionsT", bound=ReadOptions)
+
+
+@dataclass(frozen=True)
+class ReadRun(Generic[OptionsT]):
+    """What a reader needs besides the item.
+
+    Attributes
+    ----------
+    options : ReadOptions
+    progress : Progress
+        Where to start; right whenever a batch is yielded.
+    n_extra : int
+        Words to reserve in each record.
+    n_features : int
+        Columns, where they are known before the rows are read.
+    block_bytes : int
+        Decoded bytes to hold at a time.
+    pool : BufferPool
+    """
+
+    options: OptionsT
+    progress: Progress
+    n_extra: int
+    n_features: int
+    block_bytes: int
+    pool: BufferPool
+
+
+class Reader(ABC, Generic[ItemT, OptionsT]):
+    """Reads the items of one format; it is pickled into every task, so it has no state."""
+
+    @abstractmethod
+    def batches(self, item: ItemT, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
+        """Yield the item's records from ``run.progress`` on."""
+
+
+class TextParser(Protocol):
+    """Parses the blocks of one item, in order."""
+
+    def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
+        """Yield the block's rows; the progress is right when a batch is yielded and when the block is done."""
+
+
+@dataclass(frozen=True)
+class TextReader(Reader[TextItem, OptionsT]):
+    """Reads text in lines.
+
+    Attributes
+    ----------
+    parser : callable
+        Makes a parser of options, the extra words of a record, the progress, what turns a line of the item (0-based)
+        into ``FILE:LINE``, and a pool of buffers.
+    """
+
+    parser: Callable[[OptionsT, int, Progress, Callable[[int], str], BufferPool], TextParser]
+
+    def batches(self, item: TextItem, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
+        """Yield the item's records from ``run.progress`` on."""
+        progress = run.progress
+        parser = self.parser(run.options, run.n_extra, progress, line_locator(item), run.pool)
+        for block in text_blocks(item, progress.offset, run.block_bytes, progress.lines, run.pool):
+            yield from parser.parse(block)
+
+
+@dataclass(frozen=True)
+class BlockReader(Reader[ItemT, OptionsT]):
+    """Reads blocks of rows.
+
+    Attributes
+    ----------
+    blocks : callable
+        From an item, options, the progress (its offset counts rows) and bytes, to blocks of about so many.
+    """
+
+    blocks: Callable[[ItemT, OptionsT, Progress, int], Iterator[RowBlock]]
+
+    def batches(self, item: ItemT, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
+        """Yield the item's records from ``run.progress`` on."""
+        packed = PackOptions(run.n_features, run.n_extra, run.options.float64, run.options.skip_errors)
+        # rows are converted and copied once before they are records
+        blocks = self.blocks(item, run.options, run.progress, run.block_bytes // 2)
+        return pack_blocks(blocks, packed, run.progress, item.where)

@@ -1,0 +1,75 @@
+"""Blocks of rows as arrays: what a reader of anything but text in lines gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+
+__all__ = ["ArrayHeader", "Csr", "FileRows", "RowBlock"]
+
+Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What is known of a source of rows before they are read.
+
+    Attributes
+    ----------
+    n_rows, n_features : int
+        Trailing axes of an image array count as features.
+    sparse : bool
+    labelled : bool
+        The source holds the labels too.
+    """
+
+    n_rows: int
+    n_features: int
+    sparse: bool
+    labelled: bool = False
+
+
+class FileRows:
+    """Names the rows of an item, which is a dataclass with the fields `file` and `start`."""
+
+    file: SourceFile
+    start: int
+
+    @property
+    def name(self) -> str:
+        """The source, for messages."""
+        return self.file.path
+
+    def where(self, line: int, _lines_before: int = 0) -> str:
+        """Name a row of the item."""
+        return f"{self.name}, row {self.start + line}"
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Consecutive rows of a source.
+
+    Attributes
+    ----------
+    first_row : int
+        Number of the first row in its source.
+    values : array of shape (n_rows, n_features); None for sparse rows
+    csr : (indptr, indices, data); None for dense rows
+    labels : array of shape (n_rows, n_targets), or None
+        float64; or str, where labels may be words.
+    weights : float32 array of shape (n_rows,), or None
+    faults : dict
+        Rows of the block that the reader refuses, and why.
+    """
+
+    first_row: int
+    values: NDArray[Any] | None
+    csr: Csr | None
+    labels: NDArray[Any] | None
+    weights: NDArray[np.float32] | None = None
+    faults: dict[int, str] = field(default_factory=dict)

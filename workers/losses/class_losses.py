@@ -1,0 +1,98 @@
+"""Losses, errors and gradients of scores of rows with classes: all that depends on the loss in an evaluation."""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.compilation.jit import kernel
+from distls.workers.linear_algebra.score_kernels import row_weight
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import SLOPES_IN_G, row_gradient
+
+__all__ = ["NO_CLASSES", "LossSums", "class_losses", "weigh_gradients"]
+
+NO_CLASSES = np.empty(0, np.int32)
+
+
+class LossSums:
+    """Sums over rows with classes, of one block or several.
+
+    Attributes
+    ----------
+    values : float64 array
+        sum_i s_i * loss_i and sum_i s_i over the rows whose class is known, and the rows predicted wrong.
+    """
+
+    def __init__(self) -> None:
+        self.values = np.zeros(3)
+
+    def totals(self) -> tuple[float, float, int]:
+        """Return the three sums."""
+        return float(self.values[0]), float(self.values[1]), int(self.values[2])
+
+
+def class_losses(
+    loss: Loss,
+    scores: NDArray[Any],
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    sums: LossSums,
+    *,
+    predicted: NDArray[np.int32] = NO_CLASSES,
+    rivals: NDArray[np.int32] = NO_CLASSES,
+    gradients: NDArray[np.float64] | None = None,
+) -> None:
+    """Add losses and errors of rows to `sums`.
+
+    Parameters
+    ----------
+    scores : array of shape (n_rows, k)
+    y : int32 array of shape (n_rows,)
+        A negative code (a label unknown to the model) counts as an error and has no loss.
+    weight : float64 array of shape (n_rows,), or (0,) for all ones
+    predicted : int32 array of shape (n_rows,), filled with the class of the highest score; or (0,)
+    rivals : int32 array of shape (n_rows,), filled with where each row's gradient is (see `row_gradient`); or (0,)
+    gradients : float64 array of shape (n_rows, k), with `rivals`
+        Filled with the gradients, times no weight, where the rival is `SLOPES_IN_G`; other rows are left alone.
+    """
+    out = np.empty((0, scores.shape[1])) if gradients is None else gradients
+    _class_losses(scores, y, weight, loss, sums.values, predicted, rivals, out)
+
+
+@kernel
+def _class_losses(scores, y, weight, loss, sums, predicted, rivals, gradients):
+    g = np.empty(scores.shape[1], scores.dtype)
+    loss_sum, weight_sum, wrong = sums[0], sums[1], 0
+    for i in range(len(y)):
+        value, rival, best = row_gradient(loss, scores[i], 1.0, max(np.intp(y[i]), 0), g)
+        wrong += best != y[i]
+        if y[i] >= 0:
+            s = row_weight(weight, i)
+            loss_sum += s * value
+            weight_sum += s
+        if len(predicted):
+            predicted[i] = best
+        if len(rivals):
+            rivals[i] = rival
+            if rival == SLOPES_IN_G:
+                for c in range(len(g)):
+                    gradients[i, c] = g[c]
+    sums[0], sums[1] = loss_sum, weight_sum
+    sums[2] += wrong
+
+
+@kernel
+def weigh_gradients(rivals, y, weight, out):
+    """Multiply gradients by the weights of their rows, and write those that are a pair into rows of zeros."""
+    for i in range(len(rivals)):
+        s = row_weight(weight, i)
+        if rivals[i] == SLOPES_IN_G:
+            for c in range(out.shape[1]):
+                out[i, c] = s * out[i, c]
+        elif rivals[i] != y[i]:
+            out[i, rivals[i]] += s
+            out[i, y[i]] -= s

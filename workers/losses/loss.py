@@ -1,0 +1,122 @@
+"""What a loss is: its values and gradients on arrays, and the facts that solvers and reports ask it for.
+
+A loss is an empty tuple: immutable, picklable, and a numba type by itself, so that a kernel which is given one is
+compiled for it and cached on disk (measured: 1 % slower than no loss argument at all, against a recompilation in every
+process for function arguments and closures). Its file has the class, with plain NumPy that tests compare with, and
+beside it the row functions that kernels run; see `distls.workers.losses.row_functions`.
+
+Ties: every arg max takes the lowest class.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Codes", "Floats", "LabelSets", "Loss", "Target"]
+
+Floats = NDArray[np.floating[Any]]
+Codes = NDArray[np.integer[Any]]
+Target = Literal["class", "multilabel", "continuous", "none"]
+
+
+class LabelSets(NamedTuple):
+    """The label codes of each row: row i has ``indices[indptr[i]:indptr[i + 1]]``, each code at most once.
+
+    Attributes
+    ----------
+    indptr : int64 array of shape (n_rows + 1,)
+    indices : int32 array
+    """
+
+    indptr: Any
+    indices: Any
+
+
+class _NoFields(NamedTuple):
+    """An empty named tuple: numba compiles for its class."""
+
+
+class Loss(_NoFields):
+    """A loss of a row's scores. Scores are (n, k) and classes y (n,) throughout.
+
+    Attributes
+    ----------
+    name : str
+        Full name.
+    aliases : tuple of str
+        Short names; a method lets the first of its losses have each.
+    targets : tuple of str
+        Kinds of targets that it suits: "class", "multilabel", "continuous".
+    stochastic : bool
+        Whether the step sizes of plain stochastic gradients are chosen for gradients as large as its own.
+    separable : bool
+        Whether it is a sum over the outputs, so that its Hessian in the scores is diagonal.
+    ranks : bool
+        Whether it orders the labels of a row only, so that a threshold has to be fitted to the scores.
+    threshold : float
+        A label is predicted where its score is greater.
+    certificate : {"strong_convexity", "duality_gap", "none"}
+        What bounds the distance from the optimum under an l2 penalty; "none" where zero weights are optimal.
+    log_loss : Loss or None
+        What scores the probabilities of a model trained with it; None where there are none.
+    single_output : Loss or None
+        The same loss for two classes with one output.
+    descent_factor : float
+        What the sums of `add_score_gradient` and `add_score_curvature` have to be multiplied by.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    targets: ClassVar[tuple[Target, ...]] = ("class",)
+    stochastic: ClassVar[bool] = True
+    separable: ClassVar[bool] = False
+    ranks: ClassVar[bool] = False
+    threshold: ClassVar[float] = 0.0
+    certificate: ClassVar[Literal["strong_convexity", "duality_gap", "none"]] = "strong_convexity"
+    log_loss: ClassVar[Loss | None] = None
+    single_output: ClassVar[Loss | None] = None
+    descent_factor: ClassVar[float] = 1.0
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row, shape (n,)."""
+        raise NotImplementedError
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return d loss / d score, shape (n, k): the subgradient that the row function chooses."""
+        raise NotImplementedError
+
+    def label_gradient(
+        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return gradients (n, k) and values (n,) of rows with sets of labels; `wanted` (n, k) are their indicators."""
+        raise ValueError(f"{self.name} is no loss of sets of labels")
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """Overwrite scores by the class probabilities of a model trained with this loss, and return them."""
+        raise ValueError(f"{self.name} has no probabilities")
+
+    def lipschitz(self, k: int) -> float:
+        """Return the smallest Lipschitz constant of a row's gradient in its k scores; infinite if it is not smooth.
+
+        Sets of labels have the constants of classes: pairs of a label and a rival are the edges of a complete
+        bipartite graph. Kernels compile this method.
+        """
+        return math.inf
+
+    def dual_shortfall(self, c: float) -> float:
+        """Return what the dual loses, over the mean loss, at c <= 1 times the gradients instead of these.
+
+        Of losses that are not negative convexity bounds it by 1 - c, which is exact at c = 1.
+        """
+        return 1.0 - c
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the gradient is Lipschitz continuous."""
+        return math.isfinite(self.lipschitz(2))

@@ -1,0 +1,91 @@
+"""One-versus-rest hinge, with an output for each class or with one for two classes."""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import numpy as np
+
+from distls.workers.losses.loss import Codes, Floats, Loss
+from distls.workers.losses.numpy_forms import both_outputs, negated_at_class
+from distls.workers.losses.row_functions import SLOPES_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.simd.class_sums import first_max, sum_of
+
+__all__ = ["BinaryHinge", "OvrHinge"]
+
+
+class OvrHinge(Loss):
+    """One-versus-rest hinge, ``sum_c max(0, 1 - t_c z_c)`` with t_c = 1 for the row's class, else -1."""
+
+    __slots__ = ()
+
+    name = "ovr_hinge"
+    aliases = ("hinge",)
+    separable = True
+    certificate = "duality_gap"
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return np.maximum(0.0, 1.0 + negated_at_class(scores, y)).sum(axis=1)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return a subgradient of each row: -t_c for every class within its margin, 0 beyond it."""
+        within = 1.0 + negated_at_class(scores, y) > 0.0
+        return negated_at_class(within.astype(scores.dtype), y)
+
+
+class BinaryHinge(Loss):
+    """`OvrHinge` of two classes with a single output.
+
+    With two classes the outputs of one-versus-rest are each other's negative: one of them, of class 1, is enough.
+    Scores are (n, 1), the value is that of both outputs, the gradient that of the one. Class 0 is predicted at zero.
+    """
+
+    __slots__ = ()
+
+    name = "ovr_hinge"
+    separable = True
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of both outputs."""
+        return OvrHinge().values(both_outputs(scores), y)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of the single output's loss, shape (n, 1)."""
+        return OvrHinge().gradient(both_outputs(scores), y)[:, 1:]
+
+
+OvrHinge.single_output = BinaryHinge()
+
+
+@row_gradient_of(OvrHinge)
+def _row(z, scale, y, g):
+    best, factor, one, none = first_max(z), g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
+    for c in range(len(g)):
+        short = one + factor * z[c]
+        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+    short = one - factor * z[y]
+    g[y] = none if short <= none else short
+    total = sum_of(g)
+    if total == none:
+        return 0.0, y, best
+    for c in range(len(g)):
+        g[c] = one if g[c] > none else none
+    g[y] = -g[y]
+    return np.float64(total), SLOPES_IN_G, best
+
+
+@row_gradient_of(BinaryHinge)
+def _single_row(z, scale, y, g):
+    sign = 1.0 if y == 1 else -1.0
+    short = 1.0 - sign * scale * np.float64(z[0])
+    predicted = 1 if z[0] > 0 else 0
+    if short <= 0.0:
+        return 0.0, y, predicted
+    g[0] = g.dtype.type(-sign)
+    return 2.0 * short, SLOPES_IN_G, predicted
+
+
+@row_curvature_of(OvrHinge)
+@row_curvature_of(BinaryHinge)
+def _curvature(loss, g, h):
+    h[:] = 0

@@ -1,0 +1,185 @@
+"""One-versus-rest logistic loss, with an output for each class or with one for two classes, and its log loss."""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.workers.compilation.jit import elementwise_helper, helper
+from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
+from distls.workers.losses.numpy_forms import both_outputs, negated_at_class, softmax_in_place
+from distls.workers.losses.row_functions import (
+    SLOPES_IN_G,
+    row_curvature_of,
+    row_gradient_of,
+    step_curvature_of,
+)
+from distls.workers.losses.softmax import Softmax, logistic_curvature
+from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
+
+__all__ = ["BinaryLog", "NormalizedSigmoids", "OvrLog"]
+
+_FACTORS = 512  # of at most 2 each: their product is less than the largest float64
+
+
+class NormalizedSigmoids(Loss):
+    """``-log p_y`` for p_c = sigmoid(z_c) / sum_j sigmoid(z_j): how `OvrLog`'s probabilities are scored.
+
+    These are scikit-learn's one-versus-rest probabilities. Nothing is trained with it: it has no gradient.
+    """
+
+    __slots__ = ()
+
+    name = "ovr_log"
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the log loss of each row."""
+        return Softmax().values(-np.logaddexp(0.0, -scores), y)
+
+
+class OvrLog(Loss):
+    """One-versus-rest logistic loss, ``sum_c log(1 + exp(-t_c z_c))`` with t_c = 1 for the row's class, else -1."""
+
+    __slots__ = ()
+
+    name = "ovr_log"
+    aliases = ("log",)
+    targets = ("class", "multilabel")
+    separable = True
+    log_loss = NormalizedSigmoids()
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return np.logaddexp(0.0, negated_at_class(scores, y)).sum(axis=1)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row: the sigmoids of the scores, less 1 at the row's class."""
+        out = np.exp(-np.logaddexp(0.0, -scores))
+        out[np.arange(len(y)), y] -= 1.0
+        return out
+
+    def label_gradient(
+        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the sigmoids of the scores less the indicators, and the losses."""
+        z = scores.astype(np.float64)
+        values = np.logaddexp(0.0, np.where(wanted, -z, z)).sum(axis=1)
+        return np.exp(-np.logaddexp(0.0, -z)) - wanted, values
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """Overwrite scores by the sigmoids over their sum, and return them.
+
+        They are the softmax of the sigmoids' logarithms, even where all sigmoids are too small to be written.
+        """
+        np.negative(np.logaddexp(0.0, -scores), out=scores)
+        return softmax_in_place(scores)
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1/4, the largest derivative of the sigmoid."""
+        return 0.25
+
+
+class BinaryLog(Loss):
+    """`OvrLog` of two classes with a single output."""
+
+    __slots__ = ()
+
+    name = "ovr_log"
+    separable = True
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of both outputs."""
+        return OvrLog().values(both_outputs(scores), y)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of the single output's loss, shape (n, 1)."""
+        return OvrLog().gradient(both_outputs(scores), y)[:, 1:]
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1/4."""
+        return 0.25
+
+
+OvrLog.single_output = BinaryLog()
+
+row_curvature_of(OvrLog)(logistic_curvature)
+row_curvature_of(BinaryLog)(logistic_curvature)
+
+
+@helper
+def _sum_of_positive(z, scale, start, stop):
+    """Return the sum of ``max(scale * z[c], 0)`` over start <= c < stop, float64."""
+    total = 0.0
+    for c in range(start, stop):
+        score = scale * np.float64(z[c])
+        total += 0.0 if score <= 0.0 else score  # not `max`: a NaN must get out
+    return total
+
+
+@helper
+def _sum_of_log1p(g):
+    """Return the sum of ``log(1 + g[c])`` for g in [0, 1], float64: one logarithm of a product for many."""
+    total = 0.0
+    for start in range(0, len(g), _FACTORS):
+        product = 1.0
+        for c in range(start, min(start + _FACTORS, len(g))):
+            product *= 1.0 + np.float64(g[c])
+        total += math.log(product)
+    return total
+
+
+@row_gradient_of(OvrLog)
+def _row(z, scale, y, g):
+    best = first_max(z)
+    exp_of_minus_abs(z, scale, g)
+    value = _sum_of_positive(z, scale, 0, y) + _sum_of_positive(z, scale, y + 1, len(z)) + _sum_of_log1p(g)
+    own = -scale * np.float64(z[y])
+    value += 0.0 if own <= 0.0 else own
+    one = g.dtype.type(1.0)
+    for c in range(len(g)):
+        g[c] = (g[c] if z[c] < 0 else one) / (one + g[c])
+    g[y] -= one
+    return value, SLOPES_IN_G, best
+
+
+@row_gradient_of(BinaryLog)
+def _single_row(z, scale, y, g):
+    sign = 1.0 if y == 1 else -1.0
+    margin = sign * scale * np.float64(z[0])
+    small = math.exp(-abs(margin))
+    g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
+    value = math.log1p(small) + (0.0 if margin > 0.0 else -margin)
+    return 2.0 * value, SLOPES_IN_G, 1 if z[0] > 0 else 0
+
+
+@row_gradient_of(NormalizedSigmoids)
+def _log_loss_row(z, scale, y, g):
+    # sigmoid(a) = exp(min(a, 0)) / (1 + exp(-|a|)); the best score is at `floor` or above 0
+    best = first_max(z)
+    floor, own = min(scale * np.float64(z[best]), 0.0), scale * np.float64(z[y])
+    total = 0.0
+    for c in range(len(z)):
+        score = scale * np.float64(z[c])
+        below = 0.0 if score > 0.0 else score
+        total += math.exp(below - floor) / (1.0 + math.exp(-abs(score)))
+    value = floor + math.log(total) + math.log1p(math.exp(-abs(own))) - (0.0 if own > 0.0 else own)
+    return value, y, best
+
+
+@elementwise_helper
+def _raised_curvature(z, g, h):
+    """Fill h with the curvatures of one-versus-rest logistic losses of gradient g, those of wrong rows raised."""
+    for c in range(len(g)):
+        slope, m = abs(np.float64(g[c])), abs(np.float64(z[c]))
+        h[c] = slope / (2.0 + m) if slope > 0.5 else slope * (1.0 - slope)
+        if m == np.inf:
+            h[c] = np.nan  # gets out, where a curvature of zero would pass over the row
+
+
+@step_curvature_of(OvrLog)
+@step_curvature_of(BinaryLog)
+def _step_curvature(loss, y, z, g, h):
+    _raised_curvature(z, g, h)

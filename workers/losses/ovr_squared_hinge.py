@@ -1,0 +1,90 @@
+"""One-versus-rest squared hinge, with an output for each class or with one for two classes."""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+import numpy as np
+
+from distls.workers.losses.loss import Codes, Floats, Loss
+from distls.workers.losses.numpy_forms import both_outputs, negated_at_class
+from distls.workers.losses.row_functions import SLOPES_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.simd.class_sums import first_max, sum_of_squares
+
+__all__ = ["BinarySquaredHinge", "OvrSquaredHinge", "ovr_squared_hinge_row"]
+
+
+class OvrSquaredHinge(Loss):
+    """One-versus-rest squared hinge, ``sum_c 1/2 max(0, 1 - t_c z_c)^2`` (the loss of the SGD-QN paper, section 6)."""
+
+    __slots__ = ()
+
+    name = "ovr_squared_hinge"
+    aliases = ("squared_hinge",)
+    separable = True
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of each row."""
+        return 0.5 * np.square(np.maximum(0.0, 1.0 + negated_at_class(scores, y))).sum(axis=1)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of each row: ``-t_c max(0, 1 - t_c z_c)``."""
+        return negated_at_class(np.maximum(0.0, 1.0 + negated_at_class(scores, y)), y)
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1."""
+        return 1.0
+
+
+class BinarySquaredHinge(Loss):
+    """`OvrSquaredHinge` of two classes with a single output."""
+
+    __slots__ = ()
+
+    name = "ovr_squared_hinge"
+    separable = True
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of both outputs."""
+        return OvrSquaredHinge().values(both_outputs(scores), y)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of the single output's loss, shape (n, 1)."""
+        return OvrSquaredHinge().gradient(both_outputs(scores), y)[:, 1:]
+
+    def lipschitz(self, k: int) -> float:
+        """Return 1."""
+        return 1.0
+
+
+OvrSquaredHinge.single_output = BinarySquaredHinge()
+
+
+@row_gradient_of(OvrSquaredHinge)
+def ovr_squared_hinge_row(z, scale, y, g):
+    """Return what `row_gradient` does."""
+    best, factor, one, none = first_max(z), g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
+    for c in range(len(g)):
+        short = one + factor * z[c]
+        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+    short = one - factor * z[y]
+    g[y] = none if short <= none else -short
+    value = 0.5 * sum_of_squares(g)
+    return value, y if value == 0.0 else SLOPES_IN_G, best
+
+
+@row_gradient_of(BinarySquaredHinge)
+def _single_row(z, scale, y, g):
+    sign = 1.0 if y == 1 else -1.0
+    short = 1.0 - sign * scale * np.float64(z[0])
+    predicted = 1 if z[0] > 0 else 0
+    if short <= 0.0:
+        return 0.0, y, predicted
+    g[0] = g.dtype.type(-sign * short)
+    return short * short, SLOPES_IN_G, predicted
+
+
+@row_curvature_of(OvrSquaredHinge)
+@row_curvature_of(BinarySquaredHinge)
+def _curvature(loss, g, h):
+    for c in range(len(g)):
+        h[c] = g.dtype.type(1.0 if g[c] != 0.0 else 0.0)

@@ -1,0 +1,74 @@
+"""What a penalty is: a function of each row of W, m weights that go to zero together, summed over the rows.
+
+A penalty is an empty tuple like a loss (`distls.workers.losses.loss`). Kernels are given ``penalty.argument``: of those
+of this package a number, on which they branch once a block, so that one compiled kernel serves all; of others the tuple
+itself, for which they are compiled. Compiling the sweep of block coordinate descent takes seconds, and six times as
+many variants of it would make first fits and the tests slower by as much, while the branch costs nothing measurable.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "Penalty"]
+
+Array = NDArray[np.float64]
+
+
+class _NoFields(NamedTuple):
+    """An empty named tuple: numba compiles for its class."""
+
+
+class Penalty(_NoFields):
+    """A penalty R. `rho` is the parameter `l1_ratio`, zero where `mixed` is False.
+
+    Attributes
+    ----------
+    name : str
+    mixed : bool
+        Whether `l1_ratio` mixes it of two.
+    number : int or None
+        What kernels know it by; None outside this package.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    mixed: ClassVar[bool] = False
+    number: ClassVar[int | None] = None
+
+    @property
+    def argument(self) -> int | Self:
+        """What kernels are given."""
+        return self if self.number is None else self.number
+
+    def value(self, w: Array, rho: float) -> float:
+        """Return R(W), W of shape (n, m)."""
+        raise NotImplementedError
+
+    def dual_norms(self, v: Array, rho: float) -> Array:
+        """Return the dual norm of each row: the largest ``v . w`` where R(w) is at most 1. Of norms only."""
+        raise NotImplementedError
+
+    def conjugate(self, v: Array, alpha: float, rho: float) -> tuple[float, float]:
+        """Return (largest factor c <= 1 for which the conjugate of alpha R is finite at c V, its value there).
+
+        That of a norm is zero where the dual norm of every row is at most `alpha`, and infinite elsewhere.
+        """
+        largest = float(self.dual_norms(v, rho).max(initial=0.0))
+        return min(1.0, alpha / largest) if largest > 0.0 else 1.0, 0.0
+
+    def zero_from(self, gradient: Array, rho: float) -> float:
+        """Return the smallest alpha at which W = 0 is optimal, for the gradient of the loss there."""
+        return float(self.dual_norms(gradient, rho).max(initial=0.0))
+
+    def split(self, rho: float) -> tuple[Penalty, float, float] | None:
+        """Return (norm, pull, decay) with R = pull * norm + decay / 2 |.|^2, if proxes of the norm add up.
+
+        They do where shrinking keeps the norm's subgradient: many small steps without data are then one. None: they do
+        not.
+        """
+        return None

@@ -1,0 +1,118 @@
+"""The ledger of a round: what reading and computing cost, and which blocks and rows were covered.
+
+Every task's result carries one, and results merge theirs. That each partition and each row takes part exactly once
+is checked here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from distls.storage.errors import DistlsError
+from distls.workers.runtime.process import peak_rss, process_name
+
+__all__ = ["Ledger"]
+
+N = TypeVar("N", int, float)
+
+
+@dataclass
+class Ledger:
+    """Costs and coverage of one task, or of several that were merged.
+
+    Attributes
+    ----------
+    blocks : list of int
+        Partitions or column shards that were worked through.
+    n_rows : int
+        Rows that were worked through; 0 for column shards.
+    bytes_read : int
+        Stored bytes read from disk.
+    cached_bytes : int
+        Stored bytes of the blocks that were found in the cache instead.
+    wait_seconds, kernel_seconds : float
+        Time spent waiting for data, and time in kernels.
+    worker_seconds : dict of process -> seconds in its tasks
+    worker_peaks : dict of process -> peak resident bytes
+    """
+
+    blocks: list[int] = field(default_factory=list)
+    n_rows: int = 0
+    bytes_read: int = 0
+    cached_bytes: int = 0
+    wait_seconds: float = 0.0
+    kernel_seconds: float = 0.0
+    worker_seconds: dict[str, float] = field(default_factory=dict)
+    worker_peaks: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    @contextlib.contextmanager
+    def of_task(cls) -> Iterator[Ledger]:
+        """Yield the ledger of a task of this process; on leaving, its seconds and the process's peak are entered."""
+        ledger, entered = cls(), time.perf_counter()
+        yield ledger
+        ledger.charge(time.perf_counter() - entered)
+        ledger.worker_peaks[process_name()] = peak_rss()
+
+    def charge(self, seconds: float) -> None:
+        """Add seconds of work to this process."""
+        self.worker_seconds[process_name()] = self.worker_seconds.get(process_name(), 0.0) + seconds
+
+    @contextlib.contextmanager
+    def in_kernels(self) -> Iterator[None]:
+        """Count the time until leaving as time in kernels."""
+        began = time.perf_counter()
+        yield
+        self.kernel_seconds += time.perf_counter() - began
+
+    def count(self, block: int, n_rows: int) -> None:
+        """Enter a block that was worked through, with its rows."""
+        self.blocks.append(block)
+        self.n_rows += n_rows
+
+    def merge(self, other: Ledger) -> Ledger:
+        """Return the ledger of both."""
+        return Ledger(
+            blocks=self.blocks + other.blocks,
+            n_rows=self.n_rows + other.n_rows,
+            bytes_read=self.bytes_read + other.bytes_read,
+            cached_bytes=self.cached_bytes + other.cached_bytes,
+            wait_seconds=self.wait_seconds + other.wait_seconds,
+            kernel_seconds=self.kernel_seconds + other.kernel_seconds,
+            worker_seconds=_by_key(sum, self.worker_seconds, other.worker_seconds),
+            worker_peaks=_by_key(max, self.worker_peaks, other.worker_peaks),
+        )
+
+    def check_cover(self, blocks: Sequence[int], n_rows: int, kind: str = "partitions") -> None:
+        """Check that these blocks and this many rows were worked through, each exactly once.
+
+        Parameters
+        ----------
+        blocks : sequence of int
+            In any order, each once.
+        n_rows : int
+            All rows of these blocks.
+        kind : str
+            What the blocks are called.
+
+        Raises
+        ------
+        DistlsError
+            A block is missing or was counted twice, or rows are missing.
+        """
+        if sorted(self.blocks) != sorted(blocks) or self.n_rows != n_rows:
+            raise DistlsError(
+                f"a round covered {len(self.blocks)} {kind} and {self.n_rows} rows instead of {len(blocks)} and "
+                f"{n_rows}; resume the run"
+            )
+
+
+def _by_key(how: Callable[[list[N]], N], left: dict[str, N], right: dict[str, N]) -> dict[str, N]:
+    """Return one table of what `how` makes of the values under each key."""
+    return {
+        key: how([table[key] for table in (left, right) if key in table]) for key in sorted({*left, *right})
+    }

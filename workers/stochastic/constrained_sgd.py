@@ -1,0 +1,236 @@
+"""CSGD, NCSGD, C-Adaline and SGD on centred rows: least squares that uses the mean of the data.
+
+The kernel, whose docstring has the algebra, is in `distls.workers.stochastic.constrained_sgd_kernels`: one file would
+be too long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from distls.storage.errors import ParameterError
+from distls.workers.stochastic.constrained_sgd_kernels import (
+    MASS,
+    MODES,
+    OUTPUT_SIZE,
+    PRODUCTS,
+    PROJECT,
+    SCALE,
+    SQUARE,
+    TARGETS,
+    B,
+    ConstrainedSettings,
+    T,
+    constrained_block,
+    constrained_settings,
+    fold,
+)
+from distls.workers.stochastic.step_choice import ProblemStats, StepChoice, choose_by_schedule
+from distls.workers.stochastic.step_sizes import SCHEDULES
+from distls.workers.stochastic.update import Arrays, KernelLearner, Model, ScheduleUpdate
+
+__all__ = [
+    "ConstrainedUpdate",
+    "MeanLane",
+    "MeanModel",
+    "centred_steps",
+    "constrained_steps",
+    "new_mean_lane",
+    "weights_from_mean_lane",
+]
+
+Floats = NDArray[np.floating[Any]]
+
+
+class MeanLane(NamedTuple):
+    """The arrays of a lane, in the order in which `constrained_block` takes them.
+
+    Attributes
+    ----------
+    v : float32 or float64 (d, k), C-ordered
+    outputs : float64 (k, 4), its columns a, b, Y, S.W
+    s : float64 (d,)
+    clock : float64 (4,), rows seen, N, |S|^2, sigma
+    """
+
+    v: Floats
+    outputs: NDArray[np.float64]
+    s: NDArray[np.float64]
+    clock: NDArray[np.float64]
+
+
+class MeanModel(NamedTuple):
+    """A model in plain form, what lanes start from and what is averaged over them.
+
+    Attributes
+    ----------
+    w : (d, k) of the type that V has
+    b : float64 (k,)
+    mean_x, mean_y : float64 (d,) and (k,), the running mean or the fixed one
+    t : float, rows seen: the time of the schedule
+    mass : float, N: what the running mean weighs; 1 for a fixed mean
+    """
+
+    w: Floats
+    b: NDArray[np.float64]
+    mean_x: NDArray[np.float64]
+    mean_y: NDArray[np.float64]
+    t: float = 0.0
+    mass: float = 0.0
+
+
+def new_mean_lane(
+    model: MeanModel, settings: ConstrainedSettings, dtype: DTypeLike | None = None
+) -> MeanLane:
+    """Return the lane that starts from a model, which is copied.
+
+    Parameters
+    ----------
+    model : for a lane that has not started zeros, or its fixed mean. A fixed mean has mass 1, whatever `mass` says;
+        `t` is rounded down
+    settings : ConstrainedSettings
+    dtype : type of V, float32 or float64; that of ``model.w`` by default
+
+    Notes
+    -----
+    The weights are not projected before the first step. ``model.b`` is read by mode `PROJECT` with an
+    intercept only: in mode `CENTRE` the means have it.
+    """
+    d, k = model.w.shape
+    if model.b.shape != (k,) or model.mean_x.shape != (d,) or model.mean_y.shape != (k,):
+        raise ValueError(
+            f"b {model.b.shape}, means {model.mean_x.shape}, {model.mean_y.shape}: w is {(d, k)}"
+        )
+    if not model.t >= 0 or not model.mass >= 0:
+        raise ValueError(f"need t >= 0 and mass >= 0: got {model.t}, {model.mass}")
+    mass = float(model.mass) if settings.running else 1.0
+    v = np.array(model.w, dtype or model.w.dtype, order="C")
+    outputs, s = np.zeros((k, OUTPUT_SIZE)), mass * np.asarray(model.mean_x, np.float64)
+    outputs[:, B] = model.b if settings.fit_intercept else 0.0
+    outputs[:, TARGETS] = mass * np.asarray(model.mean_y, np.float64)
+    square = fold(v, outputs, s, 1.0)
+    return MeanLane(v, outputs, s, np.array([math.floor(model.t), mass, square, 1.0]))
+
+
+def weights_from_mean_lane(lane: MeanLane, settings: ConstrainedSettings) -> MeanModel:
+    """Return the model of a lane. The lane is folded: ``w`` is its own V, and it may go on from there.
+
+    In mode `CENTRE` the intercept is ``mean_y - w^T mean_x``.
+    """
+    v, outputs, s, clock = lane
+    clock[SQUARE], clock[SCALE] = fold(v, outputs, s, clock[SCALE]), 1.0
+    t, mass = float(clock[T]), float(clock[MASS])
+    share = 1.0 / mass if mass > 0 else 0.0
+    mean_y = share * outputs[:, TARGETS]
+    b = outputs[:, B].copy() if settings.mode == PROJECT else mean_y - share * outputs[:, PRODUCTS]
+    return MeanModel(v, b, share * s, mean_y, t, mass)
+
+
+@dataclass(frozen=True)
+class ConstrainedUpdate(ScheduleUpdate):
+    """Least squares that uses the mean of the data.
+
+    Lanes average the mean of the rows and of the targets, and how many rows a lane's mean counts: their common mean
+    counts as many times more as there are lanes.
+
+    Attributes
+    ----------
+    mode : str
+        "project" or "centre".
+    running : bool
+        The mean of the rows so far; else one over all rows, which the arrays bring.
+    lanes : int
+    """
+
+    mode: str = "project"
+    running: bool = True
+    lanes: int = 1
+
+    @property
+    def needs_mean(self) -> bool:
+        """Whether the mean is that of all rows."""
+        return not self.running
+
+    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return the mean row, the mean target, and the rows that they count."""
+        return np.zeros(shape[0]), np.zeros(shape[1]), np.zeros(1)
+
+    def with_mean(self, arrays: Arrays, mean_x: NDArray[np.float64], mean_y: NDArray[np.float64]) -> Arrays:
+        """Return the arrays with the mean of all rows and of their targets."""
+        return (*arrays[:2], mean_x, mean_y, arrays[4])
+
+    def for_one_lane(self) -> Self:
+        """Return the update of a lane whose mean counts its own rows only."""
+        return replace(self, lanes=1)
+
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
+        """Return the learner of a lane that has taken `time` steps."""
+        settings = constrained_settings(
+            MODES[self.mode],
+            self.eta0,
+            running=self.running,
+            schedule=SCHEDULES[self.schedule],
+            m=self.switch,
+            alpha=self.alpha,
+            fit_intercept=self.fit_intercept,
+        )
+        weights, intercept, mean_x, mean_y, mass = arrays
+        counted = float(mass[0]) * self.lanes if self.running else 1.0
+        lane = new_mean_lane(MeanModel(weights, intercept, mean_x, mean_y, time, counted), settings)
+        of_others = float(mass[0]) * (self.lanes - 1) if self.running else 0.0
+        return _ConstrainedLearner(settings, lane, lane.clock, len(arrays), of_others)
+
+    def model(self, arrays: Arrays) -> Model:
+        """Return weights and intercept; that of centred data is of the mean weights and the mean row."""
+        weights, intercept = arrays[:2]
+        if self.mode == "centre":
+            intercept = arrays[3] - arrays[2] @ weights.astype(np.float64)
+        return weights, intercept if self.fit_intercept else np.zeros_like(intercept)
+
+
+@dataclass
+class _ConstrainedLearner(KernelLearner):
+    """A lane whose mean counts the rows of other lanes too, `of_others` of them."""
+
+    kernel = staticmethod(constrained_block)
+    of_others: float
+
+    def arrays(self) -> Arrays:
+        """Return weights, intercept, the mean and what it counts of this lane."""
+        counted = float(self.clock[MASS]) - self.of_others
+        model = weights_from_mean_lane(MeanLane(*self.state), self.settings)
+        return model.w, model.b, model.mean_x, model.mean_y, np.array([counted])
+
+
+def constrained_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
+    """Return steps that are projected on the models through the mean point."""
+    return _steps("project", stats, params, n_lanes)
+
+
+def centred_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> StepChoice:
+    """Return steps of `sgd` on centred rows.
+
+    Raises
+    ------
+    ParameterError
+        The loss is not the squared one, or there is no intercept.
+    """
+    center = params["center"]
+    if stats.loss != "squared":
+        raise ParameterError(f"center={center}: for loss=squared only, here it is {stats.loss}")
+    if not stats.fit_intercept:
+        raise ParameterError(f"center={center}: centred data have an intercept; set fit_intercept=true")
+    return _steps("centre", stats, params, n_lanes)
+
+
+def _steps(mode: str, stats: ProblemStats, params: dict[str, Any], n_lanes: int) -> StepChoice:
+    running = params["center"] == "running"
+    # targets of two classes are two columns of indicators, whose means are averaged
+    objective = stats.objective(one_column=False)
+    update = ConstrainedUpdate(**objective, mode=mode, running=running, lanes=n_lanes)
+    return choose_by_schedule(update, stats, params, n_lanes)

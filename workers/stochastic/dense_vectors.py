@@ -1,0 +1,49 @@
+"""Vector operations of the second-order methods: a loop sums or writes, never both.
+
+A loop that only writes is `elementwise`: there is nothing to reassociate, so the versions LLVM makes of it round alike.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls
+from __future__ import annotations
+
+from numba.extending import overload
+
+from distls.workers.compilation.jit import elementwise, helper
+from distls.workers.linear_algebra.score_kernels import row_scores
+
+__all__ = ["add_multiple", "dot", "is_wrong", "scores_of"]
+
+
+@helper
+def dot(a, b):
+    """Return the sum of the products."""
+    total = 0.0
+    for j in range(len(a)):
+        total += a[j] * b[j]
+    return total
+
+
+@elementwise
+def add_multiple(factor, a, out):
+    """Add ``factor * a`` to out."""
+    for j in range(len(out)):
+        out[j] += factor * a[j]
+
+
+@helper
+def scores_of(indices, data, start, stop, w, b, fit_intercept, z):
+    """Set z to the scores of a row."""
+    row_scores(indices, data, start, stop, w, z)
+    if fit_intercept:
+        for c in range(len(z)):
+            z[c] += z.dtype.type(b[c])
+
+
+def is_wrong(predicted, y, i):
+    """Return 1 if row i, of a class, is predicted to be of another; 0 for numbers."""
+    raise NotImplementedError
+
+
+@overload(is_wrong)
+def _is_wrong_overload(predicted, y, i):
+    return (lambda predicted, y, i: predicted != y[i]) if y.ndim == 1 else (lambda predicted, y, i: False)

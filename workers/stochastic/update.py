@@ -1,0 +1,211 @@
+"""A stochastic method as a lane sees it: an `Update`, shared by all lanes, and its `Learner`, which goes through rows.
+
+What lanes average between rounds is a tuple of plain arrays: the weights (n_features, n_columns), the intercept
+(n_columns,), and what else the method averages. A learner starts from them, at its lane's own time, and returns
+them; in between it may hold them in any form. Data of two classes need one column in one-versus-rest losses: see
+`distls.workers.losses.loss.Loss.single_output`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import Rows
+from distls.workers.losses.registry import row_loss_for
+from distls.workers.penalties.registry import penalty_value
+
+__all__ = ["Arrays", "KernelLearner", "Learner", "Model", "ScheduleUpdate", "Update"]
+
+Arrays = tuple[NDArray[Any], ...]
+Model = tuple[NDArray[Any], NDArray[np.float64]]
+U = TypeVar("U", bound="Update")
+
+
+class Learner(ABC):
+    """A lane's arrays on their way through its rows.
+
+    Attributes
+    ----------
+    clock : float64 array
+        The steps the lane has taken, in earlier rounds too, and what else its kernel counts.
+    """
+
+    clock: NDArray[np.float64]
+
+    @property
+    def time(self) -> float:
+        """Steps the lane has taken, in earlier rounds too."""
+        return float(self.clock[0])
+
+    @abstractmethod
+    def learn(
+        self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
+    ) -> tuple[float, int]:
+        """Learn from the rows `order`; return (sum of s_i * loss_i before each row's own step, errors)."""
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """Return the arrays to be averaged; the learner is of no use afterwards."""
+
+    def snapshot(self) -> Arrays:
+        """Return copies of the arrays; the learner goes on."""
+        return copy.deepcopy(self).arrays()
+
+    @property
+    def window_steps(self) -> float:
+        """Iterates in the averaging window so far; 0 where the method keeps none."""
+        return 0.0
+
+    def window(self, *, consume: bool = False) -> Arrays:
+        """Return the mean (weights, intercept) of the window's iterates, at least one; `consume` spares a copy."""
+        raise NotImplementedError
+
+    def new_window(self) -> None:
+        """Start a window here."""
+        raise NotImplementedError
+
+
+@dataclass
+class KernelLearner(Learner):
+    """A lane whose kernel changes plain arrays in place.
+
+    Attributes
+    ----------
+    kernel : callable
+        Called with (rows, y, weight, order, *state, settings), returns (loss_sum, errors). Of the class and not of
+        the object: a compiled function that is copied or pickled would be compiled once more.
+    settings : NamedTuple
+        Of the kernel.
+    state : tuple
+        What the kernel changes, first the arrays to be averaged.
+    clock : float64 array
+        One of the arrays of `state`.
+    averaged : int
+        How many of them are averaged.
+    """
+
+    kernel: ClassVar[Callable[..., tuple[float, int]]]
+    settings: Any
+    state: tuple[Any, ...]
+    clock: NDArray[np.float64]
+    averaged: int
+
+    def learn(
+        self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
+    ) -> tuple[float, int]:
+        """Learn from the rows `order`."""
+        loss, errors = self.kernel(x, y, weight, order, *self.state, self.settings)
+        return loss, int(errors)
+
+    def arrays(self) -> Arrays:
+        """Return the arrays to be averaged."""
+        return self.state[: self.averaged]
+
+
+@dataclass(frozen=True)
+class Update(ABC):
+    """What all lanes share of a method; small, and sent with every task.
+
+    Attributes
+    ----------
+    loss : str
+        Full loss name.
+    one_column : bool
+        Whether two classes have one column.
+    alpha : float
+    fit_intercept : bool
+    """
+
+    loss: str
+    one_column: bool
+    alpha: float
+    fit_intercept: bool
+
+    @property
+    def row_loss(self) -> Any:
+        """The loss in the form that kernels take."""
+        return row_loss_for(self.loss, single=self.one_column)
+
+    @property
+    def needs_mean(self) -> bool:
+        """Whether `with_mean` must be given the mean of all rows before the first round."""
+        return False
+
+    def zeros(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return the arrays of zero weights; `shape` is that of the model's weights."""
+        columns = 1 if self.one_column else shape[1]
+        return (
+            np.zeros((shape[0], columns), dtype),
+            np.zeros(columns),
+            *self.extra_arrays((shape[0], columns), dtype),
+        )
+
+    def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
+        """Return what the method averages besides weights and intercept, before the first row."""
+        return ()
+
+    def bytes_of(self, shape: tuple[int, int], dtype: Any) -> int:
+        """Return the size of `zeros`, without making them: in all methods but one proportional to the features."""
+        one = sum(array.nbytes for array in self.zeros((1, shape[1]), dtype))
+        return shape[0] * one
+
+    def sent_bytes(self, shape: tuple[int, int], dtype: Any) -> int:
+        """Return the exact size of `zeros`, without making them: of second degree in the features at most."""
+        one, two, three = (sum(a.nbytes for a in self.zeros((n, shape[1]), dtype)) for n in (1, 2, 3))
+        more = shape[0] - 1
+        return one + more * (two - one) + more * (more - 1) // 2 * (three - 2 * two + one)
+
+    @abstractmethod
+    def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> Learner:
+        """Return the learner of a lane that has taken `time` steps; `arrays` are only read."""
+
+    def model(self, arrays: Arrays) -> Model:
+        """Return the weights (n_features, n_outputs) and the intercept of the model."""
+        weights, intercept = arrays[:2]
+        if self.one_column:
+            weights, intercept = np.hstack([-weights, weights]), np.hstack([-intercept, intercept])
+        return weights, intercept if self.fit_intercept else np.zeros_like(intercept)
+
+    def penalty_of(self, weights: NDArray[Any]) -> float:
+        """Return R of the model's weights."""
+        return penalty_value("l2", weights, 0.0)
+
+    def start_from(self, weights: NDArray[Any], intercept: NDArray[Any], arrays: Arrays) -> None:
+        """Write a model's weights into the arrays."""
+        if self.one_column:
+            weights, intercept = (weights[:, 1:] - weights[:, :1]) / 2, (intercept[1:] - intercept[:1]) / 2
+        arrays[0][...] = weights
+        if self.fit_intercept:
+            arrays[1][...] = intercept
+
+    def with_mean(self, arrays: Arrays, mean_x: NDArray[np.float64], mean_y: NDArray[np.float64]) -> Arrays:
+        """Return the arrays with the mean of all rows and of their targets."""
+        raise NotImplementedError
+
+    def for_one_lane(self: U) -> U:
+        """Return the update that a trial in a single lane takes."""
+        return self
+
+
+@dataclass(frozen=True)
+class ScheduleUpdate(Update):
+    """An update whose steps follow a schedule of `distls.workers.stochastic.step_sizes`.
+
+    Attributes
+    ----------
+    schedule : str
+        One of `SCHEDULES`.
+    eta0, switch : float
+    """
+
+    schedule: str = "sqrt"
+    eta0: float = 1.0
+    switch: float = math.inf
