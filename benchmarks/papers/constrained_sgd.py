@@ -575,7 +575,9 @@ def _adaline_checks(found: Numbers) -> list[Numbers]:
 
 def _print_adaline(found: Numbers) -> None:
     print("\nMNIST: test error after 2^k rows")
-    print(f"{'method':30}" + "".join(f"{f'2^{math.log2(t):.0f}':>7}" for t in found["stops"]) + "  us per row")
+    print(
+        f"{'method':30}" + "".join(f"{f'2^{math.log2(t):.0f}':>7}" for t in found["stops"]) + "  us per row"
+    )
     for name, row in found["methods"].items():
         each = 1e6 * row["seconds"][-1] / found["stops"][-1]
         print(f"{name:30}" + "".join(f"{error:7.4f}" for error in row["error"]) + f"{each:10.2f}")
