@@ -1,13 +1,13 @@
-"""Long runs: what grows with the rounds, in the scheduler, the workers and the driver.
+"""Growth of scheduler, workers and driver over many rounds.
 
     python -m benchmarks.endurance [--methods mcid,gls,bcd] [--rounds 500] [--clusters own,local] [--out FILE]
 
-Each method works through little data with two worker processes and a checkpoint a round, on a `dask scheduler` with
-`dask worker` (cluster "own": its memory is seen separately) and on a cluster that the driver starts ("local": the
-scheduler is a part of the driver). Dask's own logs, which are bounded, are made short, so that they are full soon, and
-its profiles of workers are off, as in deploy/distls.yaml. After each round: resident sizes, open files, files in the
-folders of the run and of Dask, and the tasks that the scheduler knows once it has heard what was released. The slope is
-the median of those between all pairs of rounds of the second half; of the workers, the steepest.
+Each method trains on small data with two worker processes and a checkpoint in every round, on a `dask scheduler` with
+`dask worker` (cluster "own": its memory is measured separately) and on a cluster that the driver starts ("local": the
+scheduler is part of the driver). Dask's bounded logs are shortened, so that they fill early, and its profiling of
+workers is off, as in deploy/distls.yaml. Recorded after each round: resident sizes, open files, files in the folders of
+the run and of Dask, and the tasks that the scheduler knows once releases have reached it. The slope is the median of
+the slopes between all pairs of rounds of the second half; for workers, that of the steepest.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def make_data(path: Path) -> Path:
 
 
 class Watch:
-    """Notes after each round what a fit holds."""
+    """Record memory, files and tasks of a fit after each round."""
 
     def __init__(self, executor: DaskExecutor, folders: Sequence[Path], scheduler: int | None) -> None:
         self._executor, self._folders = executor, folders
@@ -84,7 +84,7 @@ class Watch:
         """Ignore the start."""
 
     def on_round(self, event: RoundEvent) -> None:
-        """Note what there is."""
+        """Record the state after a round."""
         noted: dict[str, Any] = {
             "tasks": self._settled_tasks(),
             "files": sum(path.is_file() for folder in self._folders for path in folder.rglob("*")),
@@ -97,7 +97,7 @@ class Watch:
         """Ignore the end."""
 
     def _settled_tasks(self) -> int:
-        """Return the tasks the scheduler knows, once they are as few as they get: releases reach it a little later."""
+        """Return the tasks that the scheduler knows, after waiting for releases to reach it."""
         deadline = time.monotonic() + _SECONDS
         while True:
             known = int(self._executor.client.run_on_scheduler(_n_tasks))
@@ -106,7 +106,7 @@ class Watch:
             time.sleep(0.002)
 
     def summary(self) -> dict[str, Any]:
-        """Return slopes in KiB a round, and how counts went."""
+        """Return slopes in KiB per round, and the range of the counts."""
         second = self.rounds[len(self.rounds) // 2 :]
         first = self.rounds[: len(self.rounds) // 2] or second
         found: dict[str, Any] = {"tasks": max(each["tasks"] for each in self.rounds)}
@@ -149,7 +149,7 @@ def own_scheduler(scratch: Path) -> Iterator[tuple[DaskExecutor, int | None]]:
 
 
 def _address(contact: Path, scheduler: subprocess.Popen[bytes]) -> str:
-    """Return the scheduler's address, once it has written all of it."""
+    """Return the scheduler's address, once it is written completely."""
     deadline = time.monotonic() + _SECONDS
     while scheduler.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError, ValueError):
@@ -196,7 +196,7 @@ CLUSTERS: dict[str, Callable[[Path], Any]] = {"own": own_scheduler, "local": loc
 
 
 def measure(method: str, cluster: str, rounds: int, data: Path, place: Path) -> dict[str, Any]:
-    """Fit for `rounds` rounds; return slopes, counts and what is left when the cluster has ended."""
+    """Fit for `rounds` rounds; return slopes, counts and the files left when the cluster has ended."""
     run, scratch = place / f"run-{method}-{cluster}", place / f"scratch-{method}-{cluster}"
     scratch.mkdir()
     with CLUSTERS[cluster](scratch) as (executor, scheduler):

@@ -1,12 +1,12 @@
-"""Speed of Gram matrices of random Fourier features, beside bare `syrk` calls of the same type and size.
+"""Speed of Gram matrices of random Fourier features, compared with bare `syrk` calls of the same type and size.
 
     python benchmarks/gram.py [--tiny] [--processes N] [--repeats N] [--widths M,M,...] [--sparse] [--out FILE.json]
 
-Each of N processes (two by default), of one thread, alternates between bare calls of `ssyrk` on the same rows of
-ready features, a piece of 4096 rows at a time, into a matrix that is there already, and what a task does: features
-of those rows, made anew, their products summed in float32 and then in float64. Both are counted as n m^2 operations.
-The rate is that of CPU time, the median over the repeats; read ratios within a run, since a core that is shared with
-others has less cache. With --sparse: both ways to the Gram matrix of sparse rows, by density.
+Each of N single-threaded processes (two by default) alternates between bare calls of `ssyrk` on precomputed features,
+4096 rows at a time, into an existing matrix, and the work of a task: generating the features of those rows and summing
+their products in float32 and then in float64. Both count as n m^2 operations. Rates are by CPU time, medians over the
+repeats; read ratios within a run, since a core that is shared with others has less cache. With --sparse: both ways to
+the Gram matrix of sparse rows, by density.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def design_of_width(m: int, n_features: int, pca: int | None) -> Design:
 
 
 def bare(features: NDArray[np.float32], n: int) -> Callable[[], None]:
-    """Return syrk calls over n rows; `features` is one piece of them, used again and again."""
+    """Return syrk calls over n rows; `features` is one block of them, used repeatedly."""
     product = np.zeros((features.shape[1], features.shape[1]), np.float32)
 
     def run() -> None:
@@ -65,7 +65,7 @@ def bare(features: NDArray[np.float32], n: int) -> Callable[[], None]:
 
 
 def fused(design: Design, x: DenseRows, gram: NDArray[np.float64]) -> Callable[[], None]:
-    """Return the accumulation that a task does."""
+    """Return the accumulation done by a task."""
 
     def run() -> None:
         pending = GramSum(gram)
@@ -131,9 +131,9 @@ _RATES = ("syrk_gflops", "fused_gflops")
 
 
 def sparse_table(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure the two ways to the Gram matrix of sparse rows: products of non-zeros, and rows made dense."""
+    """Measure the two ways to the Gram matrix of sparse rows: products of non-zeros, and dense rows."""
     results = []
-    print(f"{'m':>5} {'non-zeros a row':>15} {'pairs s':>9} {'dense s':>9} {'break-even cost':>15}")
+    print(f"{'m':>5} {'non-zeros per row':>17} {'pairs s':>9} {'dense s':>9} {'break-even cost':>15}")
     for m in (64,) if options.tiny else (500, 1000, 2000, 4000):
         for per_row in (2, 8) if options.tiny else (4, 10, 25, 50, 100, 200):
             n = 200 if options.tiny else 3000
@@ -146,7 +146,7 @@ def sparse_table(options: argparse.Namespace) -> list[dict[str, Any]]:
             results.append(
                 {"m": m, "per_row": per_row, "pairs_s": pairs, "dense_s": dense, "break_even": cost}
             )
-            print(f"{m:5} {per_row:15} {pairs:9.5f} {dense:9.5f} {cost:15.0f}")
+            print(f"{m:5} {per_row:17} {pairs:9.5f} {dense:9.5f} {cost:15.0f}")
     return results
 
 
@@ -164,7 +164,7 @@ def _sparse_pair(x: CsrRows, gram: NDArray[np.float64], repeats: int) -> list[fl
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Print the tables, write them as JSON where asked, and return them."""
+    """Print the tables, write them as JSON if requested, and return them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="few rows: for tests that the script still works")
     parser.add_argument("--processes", type=int, default=2)

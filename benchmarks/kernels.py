@@ -1,10 +1,10 @@
-"""Speed of the kernels on one core, in million non-zeros a second, beside the memory's bandwidth.
+"""Speed of the kernels on one core, in million non-zeros per second, compared with the memory bandwidth.
 
     python benchmarks/kernels.py [--tiny] [--repeats N] [--out FILE.json]
 
-Times are the thread's own CPU time, so that a busy machine distorts them less (it still shares its cache and
-its memory: read ratios within a run). Rates are medians over the repeats; `compile_seconds` is what the first
-call took beyond that, so run with NUMBA_CACHE_DIR at an empty folder to see a cold start.
+Times are CPU times of the thread, which a busy machine distorts less (cache and memory are still shared: read
+ratios within a run). Rates are medians over the repeats; `compile_seconds` is the additional time of the first
+call: run with NUMBA_CACHE_DIR at an empty folder to measure a cold start.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def text_block(n: int, k: int, d: int = N_FEATURES) -> Block:
 
 
 def image_block(n: int, k: int, d: int = 784) -> Block:
-    """Dense rows like MNIST: a fifth of the pixels, in runs, is not zero."""
+    """Dense rows like MNIST: a fifth of the pixels, in runs, are non-zero."""
     rng = np.random.default_rng(d)
     y = rng.integers(0, k, n)
     ink = rng.random((n, d // 8)) + 0.4 * rng.random((k, d // 8))[y] > 0.96
@@ -115,7 +115,7 @@ def evaluation(case: Case, block: Block) -> Callable[[], object]:
 
 
 def runner(case: Case, block: Block) -> Callable[[], object]:
-    """Return what is timed."""
+    """Return the function to time."""
     if case.kernel == "mcid":
         return training(case, block)
     if case.kernel == "mcid tail":
@@ -161,14 +161,14 @@ def bandwidth(tiny: bool) -> float:
 
 
 def block_of(case: Case, tiny: bool) -> Block:
-    """Return the data of a case; fewer rows for many classes, where a row costs more."""
+    """Return the data of a case; fewer rows for many classes, for which a row costs more."""
     if case.layout == "dense":
         return image_block(300 if tiny else 20_000, case.k)
     return text_block(300 if tiny else {4: 150_000, 10: 120_000, 53: 60_000}.get(case.k, 6_000), case.k)
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Print the table, write it as JSON where asked, and return it."""
+    """Print the table, write it as JSON if requested, and return it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="300 rows: for tests that the script still works")
     parser.add_argument("--repeats", type=int, default=5)

@@ -1,10 +1,10 @@
-"""Side by side with Vowpal Wabbit, in one run: seconds a pass, error, ingest rate, text to model.
+"""Comparison with Vowpal Wabbit in one run: seconds per pass, error, ingest rate, text to model.
 
     pip install '.[bench]'
     python -m benchmarks.peers [--directory FOLDER] [--rows N] [--repeats 5] [--out FILE]
 
-Like with like, on `rcv1-4` and `rcv1-53`: both programs read shuffled rows and make passes over their own binary
-form of the data, distls from its store (zstd values, the codec is printed) or from its workers' caches, Vowpal Wabbit
+On `rcv1-4` and `rcv1-53`, both programs read shuffled rows and make passes over their own binary form of the data,
+distls from its store (zstd values, the codec is printed) or from its workers' caches, Vowpal Wabbit
 from its cache file, hinge against `--loss_function hinge --adaptive --invariant`, softmax against
 `--loss_function logistic`; `mcid`'s losses, then those of `sgd` with its defaults, one-versus-rest hinge and softmax.
 distls has two processes of one thread, Vowpal Wabbit all of its threads. Runs
@@ -83,14 +83,14 @@ def author_of_bcd(
     Parameters
     ----------
     x : float64 scipy.sparse.csc_matrix or Fortran-ordered array of shape (n, d)
-        In the form that it works on, so that no copy is timed.
+        In the layout that it uses internally, so that no copy is timed.
     y : array of shape (n,)
     alpha : float
         Its C multiplies a sum over rows, the paper's loss is a mean: C = 1/n.
     iterations : int
-        Outer ones, at most.
+        The maximal number of outer iterations.
     tol : float
-        It stops when violations are so much of the first ones.
+        It stops when violations fall to this share of the first ones.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def our_rounds(
 def compare_passes(
     executors: tuple[Executor, Executor], place: Path, name: str, classes: int, repeats: int
 ) -> list[dict[str, Any]]:
-    """Alternate passes of both programs; return one row a comparison.
+    """Alternate passes of both programs; return one row per comparison.
 
     The second cluster caches, the first never does: workers keep what they have cached.
     """
@@ -234,7 +234,7 @@ def _print_pass(row: dict[str, Any]) -> None:
 
 
 def compare_ingest(place: Path, name: str, repeats: int) -> dict[str, Any]:
-    """Return MB of text a CPU second: distls from text to a shuffled, compressed dataset; vw parsing alone."""
+    """Return MB of text per CPU second: distls from text to a shuffled, compressed dataset; vw parsing alone."""
     text, rival = place / f"{name}.svm", place / f"{name}.vw"
     ours, theirs, walls = [], [], []
     # neither pays for its start: the rival's interpreter, our kernels
@@ -260,8 +260,8 @@ def compare_ingest(place: Path, name: str, repeats: int) -> dict[str, Any]:
 def compare_text_to_model(place: Path, name: str, classes: int, repeats: int) -> dict[str, Any]:
     """Return wall seconds from text to a model after one pass: a Python program, and two command lines.
 
-    Everything is counted, from the start of the interpreter to its end, cluster and imports included; the command
-    lines start two clusters, the program one.
+    The time is that of the whole interpreter, including cluster and imports; the command lines start two clusters,
+    the program one.
     """
     ours, program, theirs = [], [], []
     rival = [
@@ -325,7 +325,7 @@ if __name__ == "__main__":
 
 
 def prepare(place: Path, name: str, rows: int | None) -> None:
-    """Generate a dataset and its text forms, unless they are there."""
+    """Generate a dataset and its text forms, unless they exist."""
     if not (place / name).exists():
         distls.generate(name, place / name, rows=rows)
     for part in ("", "-test"):
@@ -336,7 +336,7 @@ def prepare(place: Path, name: str, rows: int | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run the comparisons asked for, print them, write JSON."""
+    """Run the requested comparisons, print them, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--rows", type=int, help="training rows; default the paper's")
@@ -377,7 +377,7 @@ def _compare(place: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _overhead(place: Path) -> list[dict[str, Any]]:
-    """Return what driver and scheduler cost of a round at 53 classes."""
+    """Return the share of driver and scheduler in a round at 53 classes."""
     rows = []
     for cached in (False, True):
         executor = start_local(WORKERS)
@@ -392,7 +392,7 @@ def _overhead_of(executor: Executor, place: Path, loss: str, *, cached: bool) ->
     params = {"loss": loss, "alpha": ALPHAS[loss], "average": "none"}
     row = our_rounds(executor, place / "rcv1-53", params, cached=cached)
     print(
-        f"rcv1-53  {loss:6} from {'cache' if cached else 'store'}  {row['seconds']:.3f} s a pass, kernels "
+        f"rcv1-53  {loss:6} from {'cache' if cached else 'store'}  {row['seconds']:.3f} s per pass, kernels "
         f"{row['kernel']:.3f} s, overhead {100 * row['overhead']:.0f} %, error {row['error']:.2f} %",
         flush=True,
     )

@@ -4,10 +4,10 @@
 
 Each set is ingested as a user would: once whole, once with a stratified part held out (a quarter, or two
 fifths for 20 Newsgroups, whose test documents are of a later time). The held-out part
-chooses loss and alpha; the chosen setting is trained on the whole training set and scored on the test set. Done
-with one lane and with the default lanes; small sets are cut into small partitions so that there are eight.
-Beside it, in the same run, scikit-learn's LinearSVC and LogisticRegression on the same features, their strength
-tuned on the test set itself, which favours them.
+chooses loss and alpha; the chosen setting is trained on the whole training set and evaluated on the test set, with
+one lane and with the default lanes; small sets are cut into small partitions so that there are eight. In the same
+run, scikit-learn's LinearSVC and LogisticRegression are trained on the same features, with their strength tuned on
+the test set itself, which favours them.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def run_set(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run the sets asked for, print the table, write JSON."""
+    """Run the requested sets, print the table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     parser.add_argument("--sets", default=",".join(SETS))

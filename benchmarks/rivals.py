@@ -1,11 +1,11 @@
-"""One rival trains on svmlight or Vowpal Wabbit text in a process of its own; what it cost is printed as JSON.
+"""Train one competing system on svmlight or Vowpal Wabbit text, as a separate process; print its cost as JSON.
 
     python -m benchmarks.rivals '{"rival": "LinearSVC", "train": "a.svm", "test": "b.svm", "strength": 1.0, ...}'
 
-`benchmarks.table` starts these. `load` is the time from text to the form that the rival trains on, `train` that of the
-training, both wall seconds. `cpu` is of the whole process and of those it started, start-up and scoring included; so is
-`peak`, their resident peaks added, which counts what they share several times. `strength` is C where the rival has one,
-else alpha; `passes` limits those that make passes.
+`benchmarks.table` starts these processes. `load` is the time from text to the system's training format, `train` that
+of the training, both in wall seconds. `cpu` covers the process and its children, including start-up and evaluation;
+so does `peak`, the sum of their resident peaks, which counts shared memory several times. `strength` is C if the
+system has it, else alpha; `passes` limits those that make passes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORKERS = 2
 
 @dataclass(frozen=True)
 class Task:
-    """What a rival is to do; the fields of the JSON argument."""
+    """The job of a competing system; the fields of the JSON argument."""
 
     rival: str
     train: str
@@ -44,7 +44,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Cost:
-    """What it did: wall seconds, test error in %, and peak bytes and CPU seconds of the processes it started."""
+    """Wall seconds, test error in %, and peak bytes and CPU seconds of its child processes."""
 
     load: float
     train: float
@@ -64,7 +64,7 @@ def _load(path: str, n_features: int) -> tuple[Any, np.ndarray]:
     from sklearn.datasets import load_svmlight_file
 
     x, y = load_svmlight_file(path, n_features=n_features, dtype=np.float32, zero_based=False)
-    # what LIBLINEAR and others insist on
+    # LIBLINEAR and others require this
     x.indices, x.indptr = x.indices.astype(np.int32), x.indptr.astype(np.int32)
     return x, y
 

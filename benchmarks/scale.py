@@ -1,12 +1,13 @@
-"""Beyond memory: peak memory of every worker against the plan, for a fit, for an ingest and for one by columns.
+"""Data larger than memory: peak memory of every worker against the plan, for a fit, an ingest and a fit by columns.
 
     python -m benchmarks.scale [--part fit,ingest,columns] [--directory FOLDER] [--rows 6652650] [--text-gb 3]
         [--memory-limit 600MiB] [--workers 2] [--passes 2] [--out FILE]
 
 The resident size of every worker process is sampled from outside, ten times a second, and its high-water mark is
-read from the kernel. A fit must stay below the limit and between 60 and 100 % of the plan; an ingest below the limit.
-`columns`: `bcd` on rcv1-53 of --column-rows rows, in float32, limited to --column-limit, until the duality gap is about
-a hundredth of the objective; beside it what `plan` says where memory does not suffice.
+read from the kernel. A fit must stay below the limit and between 60 and 100 % of the plan; an ingest below the
+limit.
+`columns`: `bcd` on rcv1-53 with --column-rows rows, in float32, limited to --column-limit, until the duality gap is
+about a hundredth of the objective; and the message of `plan` when memory does not suffice.
 """
 
 from __future__ import annotations

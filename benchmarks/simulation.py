@@ -1,13 +1,13 @@
-"""What a round costs the driver and the scheduler, with up to thousands of workers that are not there.
+"""Cost of a round in the driver and the scheduler, with up to thousands of simulated workers.
 
     python -m benchmarks.simulation [--workers 10,100,1000,10000] [--kinds dense,rcv1-4] [--methods mcid,gls]
                                     [--rounds 3] [--dask 10,30,100] [--out FILE]
 
 The driver's part is real: the loop, the solver's step, groups, the reduction tree, pickling there and back, the event
-log, a checkpoint every round. A task returns what the real task returned for one real partition, with the accounting
-of its own lane; what that takes is not counted. The scheduler's part: Dask's real one, a process of its own, with as
-many workers of one thread, which are all in this process, and tasks that do nothing.
-Seconds are the processor's, so that a busy machine does not count.
+log, a checkpoint in every round. A task returns the result of the real task for one real partition, with the ledger of
+its own lane; the time for this is not counted. The scheduler is Dask's, in a separate process, with that many workers
+of one thread, all in this process, and empty tasks.
+Times are CPU seconds, which a busy machine distorts less.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Simulated:
         return tree.root()
 
     def _work(self, like: Any, task: bytes, place: str) -> list[bytearray]:
-        """Return what a task's results are on the wire."""
+        """Return a task's results in the form in which they are sent."""
         _function, items, start, n_items, merge = pickle.loads(task)
         nodes = run_group(partial(self._result, place), like, items, start, n_items, merge)
         buffers: list[pickle.PickleBuffer] = []
@@ -126,7 +126,7 @@ class Simulated:
         return [bytearray(head), *(bytearray(buffer.raw()) for buffer in buffers)]
 
     def _result(self, place: str, like: Any, item: Any) -> Any:
-        """Return a lane's result: the arrays of another, and its own accounting."""
+        """Return a lane's result: the arrays of another lane, and its own ledger."""
         lane: Lane = getattr(item, "lane", item)
         n_rows = int(self._rows[list(lane.blocks)].sum())
         costs = {"worker_seconds": {place: 1.0}, "worker_peaks": {place: 2**28}}
@@ -167,7 +167,7 @@ def _size(value: Any) -> int:
 
 
 def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path) -> dict[str, Any]:
-    """Run some rounds with `workers` of one thread each; return what one costs the driver."""
+    """Run some rounds with `workers` of one thread each; return the cost of one to the driver."""
     began = time.process_time()
     solver = _solver_of(data, method, workers)
     start_seconds, large = time.process_time() - began, solver.problem.dataset
@@ -178,7 +178,7 @@ def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path)
     limits = Limits(max_passes=rounds / solver.plan.rounds_per_pass, eval_every=0)
     # what the driver reads for the fixed sample does not grow with the workers, and is of data that are not there
     with patch.object(stochastic, "mean_loss", lambda *_: 0.5):
-        solver.step(state, executor)  # loads what is loaded once
+        solver.step(state, executor)  # pays one-time costs
         executor.forget()
         began = time.process_time()
         solution = solve(
@@ -209,7 +209,7 @@ def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path)
 
 
 def _solver_of(data: Dataset, method: str, workers: int) -> Any:
-    """Return the solver of data so large that every worker has a lane, as far as there are lanes."""
+    """Return a solver for data so large that every worker has a lane, up to the limit of lanes."""
     lanes = min(workers, MOST_LANES)
     stored_share = float(data.stored_bytes.sum() / data.decoded_bytes.sum())
     large = resized(data, int(stored_share * 16 * MIB * lanes * BLOCKS_A_LANE))
@@ -230,7 +230,7 @@ def slope(rows: list[dict[str, Any]]) -> dict[str, float]:
 # ---------------------------------------------------------------- Dask's scheduler
 
 
-# What a thousand workers in one process would do all the time, and what hosts of their own do unnoticed.
+# Periodic work that a thousand workers in one process would do all the time; separate hosts do it unnoticed.
 _QUIET = {
     "distributed.admin.system-monitor.interval": "10m",
     "distributed.admin.tick.interval": "10m",
@@ -248,7 +248,7 @@ def _add(left: int, right: int) -> int:
 
 @contextmanager
 def _cluster(workers: int, place: Path) -> Iterator[tuple[DaskExecutor, psutil.Process]]:
-    """Start a scheduler of its own, and workers of one thread in this process; yield an executor and the scheduler."""
+    """Start a scheduler process, and workers of one thread in this process; yield an executor and the scheduler."""
     address = place / f"scheduler-{workers}.json"
     command = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(address)]
     scheduler = subprocess.Popen(
@@ -279,7 +279,7 @@ async def _close_workers(workers: list[Worker]) -> None:
 
 
 def schedule(workers: int, rounds: int, place: Path) -> dict[str, Any]:
-    """Reduce over Dask's real scheduler and workers, one task a worker; return what the scheduler needs."""
+    """Reduce over Dask's real scheduler and workers, one task per worker; return the cost to the scheduler."""
     set_log_level(logging.CRITICAL)
     with _cluster(workers, place) as (executor, scheduler):
         shared, items = np.zeros(2**14), range(workers)  # too large to go with each task
@@ -317,7 +317,7 @@ def _print_rounds(kind: str, method: str, rows: list[dict[str, Any]], fitted: di
             f"{row['memory'] / MIB:11.0f}"
         )
     print(
-        f"{1e6 * fitted['per_lane']:.0f} us a lane and {1e3 * fitted['fixed']:.1f} ms; "
+        f"{1e6 * fitted['per_lane']:.0f} us per lane and {1e3 * fitted['fixed']:.1f} ms; "
         f"grows as lanes ** {fitted['exponent']:.2f}"
     )
 

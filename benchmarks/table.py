@@ -1,14 +1,14 @@
-"""The full table beside the other systems: real sets and generated ones; error, wall, CPU and peak memory of each.
+"""Comparison with other systems on real and generated data: error, wall time, CPU time and peak memory.
 
     DISTLS_DATA=FOLDER python -m benchmarks.table [--sets 20news,rcv1-4] [--rivals "VW hinge,LinearSVC"] [--out FILE]
 
-Every system gets the same features as text: svmlight, or Vowpal Wabbit's own for it (log-tf, idf, unit rows for text,
-pixels / 255 for MNIST), and may use both of its cores as far as it can. Its strength (alpha or C) is the one with the
-lowest error on a fifth of the training rows, trained on the others (of a generated set: of its first 60,000 rows); the
-chosen one is trained on everything and scored on the test set. Strengths are tried from the cheapest on; one that takes
-longer than --limit ends the search. `load` is from text to what the system trains on,
-`train` the training. A run longer than --limit seconds is ended and shown as such. Systems that are not installed are
-left out, which is said: Vowpal Wabbit and scikit-learn come with the extra `bench`, dask-ml and pyspark with `rivals`.
+Every system gets the same features as svmlight text, or Vowpal Wabbit's own format (log-tf, idf, unit rows for text,
+pixels / 255 for MNIST), and may use both cores. Its strength (alpha or C) is the one with the lowest error on a
+fifth of the training rows after training on the others (for a generated set: of its first 60,000 rows); the chosen
+one is trained on all rows and evaluated on the test set. Strengths are tried from the cheapest; one that takes
+longer than --limit ends the search. `load` is the time from text to the system's training format, `train` that of
+the training. A run longer than --limit seconds is ended and shown as such. Systems that are not installed are
+skipped with a note: Vowpal Wabbit and scikit-learn come with the extra `bench`, dask-ml and pyspark with `rivals`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STRENGTHS = {
 
 
 def prepare(name: str, source: Path | None, place: Path, rows: int | None) -> tuple[Task, Task]:
-    """Write a set as text; return what to tune on and what to train on, for no rival in particular."""
+    """Write a set as text; return the jobs for tuning and for training, common to all systems."""
     place.mkdir(parents=True, exist_ok=True)
     if name in GENERATED:
         distls.generate(name, place / "all", rows=rows)
@@ -86,7 +86,7 @@ def _write_text(path: Path, out: Path) -> None:
 
 
 def run(task: Task, limit: float) -> dict[str, Any]:
-    """Run one rival in a process of its own; its costs, or why there are none."""
+    """Run one system in a separate process; return its cost, or why it failed."""
     command = [sys.executable, "-m", "benchmarks.rivals", json.dumps(asdict(task))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
@@ -133,7 +133,7 @@ def _installed(rival: str) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Measure the sets and systems asked for, print the table, write JSON."""
+    """Measure the requested sets and systems, print the table, write JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Speed of reading separated text on one core, in MB of text a second, beside `pyarrow.csv` on the same blocks.
+"""Speed of reading separated text on one core, in MB per second, compared with `pyarrow.csv` on the same blocks.
 
     python benchmarks/tables.py [--tiny] [--repeats N] [--out FILE.json]
 
@@ -6,12 +6,12 @@ Every column of the output is a way through the same block of whole lines:
 
     survey     our survey: which columns are numbers, which values the others have
     records    our parser: text to records, values rounded to float32 from the nearest double
-    stage      the whole first stage of an ingest: read the file, parse, deal rows to buckets, compress, write
+    stage      the whole first stage of an ingest: read the file, parse, assign rows to buckets, compress, write
     read_csv   `pyarrow.csv` alone, to columns of float64 and of strings
     arrow      the same, then as for Parquet: columns to rows, values checked and packed into records
 
-Times are the CPU time of the process (Arrow sometimes parses in a thread of its own), medians over the repeats, all
-ways in turns: read ratios within a run. Where the records of both ways differ, the benchmark stops.
+Times are CPU times of the process (Arrow sometimes parses in a separate thread), medians over the repeats, all ways
+in turns: read ratios within a run. If the records of both ways differ, the benchmark stops.
 """
 
 from __future__ import annotations

@@ -5,26 +5,25 @@
     DISTLS_DATA=FOLDER python -m benchmarks.papers.bcd [--part author,figures,losses,lanes,many] [--sets sector,rcv1-4]
         [--alphas 1e-3,1e-5] [--seeds 3] [--directory FOLDER] [--out FOLDER]
 
-Everywhere the objective is Eq. 2, the mean multiclass squared hinge plus alpha times the l1/l2 norm. It is computed
-here from the weights that there are after every round, in float64; seconds are those of the rounds alone.
+The objective is always Eq. 2, the mean multiclass squared hinge plus alpha times the l1/l2 norm. It is computed here
+from the weights after every round, in float64; seconds are those of the rounds alone.
 
 `author`: seconds until `bcd` has the objective that the author's program (CDClassifier of sklearn-contrib-lightning)
 has after 10 outer iterations, both alternately, medians over seeds. It has its rows in memory, by columns; `bcd` reads
 its own in the first of the runs, and finds them in the workers' caches in the others. One process, two on `rcv1-4`.
-CPU seconds, of all processes, are beside the others: where other programs run they tell more. The author's program is
-left out where it is not installed: `pip install cython 'setuptools<70'`, then
+CPU seconds of all processes are also given, since they are more reliable on a busy machine. The author's program is
+skipped if it is not installed: `pip install cython 'setuptools<70'`, then
 `pip install --no-build-isolation sklearn-contrib-lightning`.
-`figures` (2 to 4): relative objective, test error and rows of weights that are not zero against seconds, for six
-solvers and for `bcd` without sweeps over active columns, which is the published algorithm. F* is the least that any
-reached.
+`figures` (2 to 4): relative objective, test error and non-zero rows of weights against seconds, for six solvers and for
+`bcd` without sweeps over active columns, which is the published algorithm. F* is the lowest objective of all.
 `losses` (Table 2, Figure 5): training time, test accuracy and non-zero rows of three losses, logistic with and without
 line search, over ten strengths, tau = 1e-3, 200 passes at most, on --seeds stratified splits of 4/5 to 1/5.
 `lanes`: rounds and seconds to a relative objective of 1e-3 in 1, 2, 4 and 8 lanes of two processes.
 `many`: a path of strengths on LSHTC1 task 2, 1139 classes, by the command line and two workers: test error, non-zero
-rows and peak memory against the plan, beside scikit-learn's LinearSVC.
+rows and peak memory against the plan, compared with scikit-learn's LinearSVC.
 
-DISTLS_DATA holds the public sets under their usual names; `20news-hashed` has its columns hashed to 2^18 once. Tables
-are printed, with what was to be expected as PASS or FAIL; numbers and plots go to --out (plots need matplotlib).
+DISTLS_DATA holds the public sets under their usual names; `20news-hashed` has its columns hashed to 2^18. Tables are
+printed, with expectations as PASS or FAIL; numbers and plots go to --out (plots need matplotlib).
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ class Lab:
         return self.executors[processes]
 
     def corpus(self, name: str) -> Corpus:
-        """Return a set with its official test set, made when it is first asked for."""
+        """Return a set with its official test set, made at the first request."""
         place = self.place / (f"{name}-{self.rows or 'all'}" if name == DISTRIBUTED else name)
         if not (place / "test").exists() and name != DISTRIBUTED:
             source = _needed(self.source)
@@ -184,7 +183,7 @@ def _ingest_hashed(source: Path, place: Path) -> None:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A training set with column shards, its test set, and both in memory for what is computed from weights."""
+    """A training set with column shards, its test set, and both in memory to evaluate weights."""
 
     name: str
     train: Path
@@ -270,7 +269,7 @@ class Fit:
         return self.status == Status.CONVERGED
 
     def close(self) -> None:
-        """Remove what was kept."""
+        """Remove the cached files."""
         self._folder.cleanup()
 
     @property
@@ -291,7 +290,7 @@ def _process_time(_: None) -> float:
 
 
 def _finite(value: Any) -> Any:
-    """Return a JSON value, null for what is not finite: not reached."""
+    """Return a JSON value; null for a non-finite one, which was not reached."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -415,7 +414,7 @@ def figures(lab: Lab) -> Numbers:
 
 
 def _curve(lab: Lab, corpus: Corpus, method: str, params: Numbers) -> list[Numbers]:
-    """Return what is known after rounds: after each at first, later after each tenth of the seconds so far."""
+    """Return measurements after rounds: after each at first, later after each tenth of the elapsed seconds."""
     lanes = {"lanes": corpus.processes} if method == "bcd" else {}
     fit, points, due = Fit(lab, corpus, method, {**params, **lanes}), [], 0.0
     while fit.seconds < lab.limit and fit.rounds < lab.rounds and fit.status == Status.RUNNING:
@@ -604,7 +603,7 @@ def many(lab: Lab) -> Numbers:
         )
     peaks, limit = sorted(fitted.peaks.values()), plan["worker_bytes"]
     print(
-        f"{fitted.seconds:.0f} s; plan {human(limit)} a worker, peaks {', '.join(map(human, peaks))}",
+        f"{fitted.seconds:.0f} s; plan {human(limit)} per worker, peaks {', '.join(map(human, peaks))}",
         flush=True,
     )
     rivals = [_linear_svc(corpus, penalty) for penalty in ("l2", "l1")]
@@ -647,7 +646,7 @@ def _linear_svc(corpus: Corpus, penalty: str) -> Numbers:
 
 
 def plot(results: Numbers, folder: Path) -> None:
-    """Draw what was measured; nothing without matplotlib."""
+    """Plot the results; nothing without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         print("no plots: matplotlib is not installed")
         return
@@ -712,7 +711,7 @@ PARTS: dict[str, Callable[[Lab], Numbers]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
-    """Run the parts asked for, print their tables, write numbers and plots."""
+    """Run the requested parts, print their tables, write numbers and plots."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -4,20 +4,20 @@
         [--directory FOLDER] [--out FOLDER]
 
 --part simulations: section 5.1, `distls generate csgd` (10,000 rows of 100 features) and `csgd-wide` (5000 rows of
-5000). Excess of the training loss (half the mean squared error) over its minimum after t rows, drawn with replacement,
-and the CPU seconds that a lane spent on them, for SGD, the mean of its iterates (ASGD), NCSGD, CSGD, recursive least
-squares (2SGD) and plain SGD on data centred by their running means. Steps are eta0/sqrt(t); CSGD's are the paper's of
-two phases, which change at m = n/2. eta0 is a power of two over mean|x|^2, for each method the one with the lowest mean
-excess at t = n, which is the loss that is reported; the excess with the eta0 that distls chooses on a tenth of the rows
-is beside it. Recursive least squares is left out where a seed would take longer than two minutes. Means over seeds of
-the generator.
+5000). Excess of the training loss (half the mean squared error) over its minimum after t rows, drawn with
+replacement, and the CPU seconds that a lane spent on them, for SGD, the mean of its iterates (ASGD), NCSGD, CSGD,
+recursive least squares (2SGD) and plain SGD on data centred by their running means. Steps are eta0/sqrt(t); CSGD's
+are the paper's of two phases, which change at m = n/2. eta0 is a power of two over mean|x|^2, for each method the
+one with the lowest mean excess at t = n, which is the reported loss; the excess with the eta0 that distls chooses on
+a tenth of the rows is also reported. Recursive least squares is skipped if a seed would take longer than two
+minutes. Means over seeds of the generator.
 
---part adaline: Figure 3, MNIST in DISTLS_DATA. Test error after 2^k rows, passes in random order, and CPU seconds, for
-C-Adaline with the paper's 2^-4/sqrt(t), Adaline with the paper's constant step 2^-17, and Adaline with the constant
-step and with the eta0/sqrt(t) that have the lowest error after 2^14 rows on a fifth of the training rows, held out.
-Means over seeds, of the orders.
+--part adaline: Figure 3, MNIST in DISTLS_DATA. Test error after 2^k rows, passes in random order, and CPU seconds,
+for C-Adaline with the paper's 2^-4/sqrt(t), Adaline with the paper's constant step 2^-17, and Adaline with the
+constant step and with the eta0/sqrt(t) that have the lowest error after 2^14 rows on a held-out fifth of the
+training rows. Means over seeds of the orders.
 
-One lane, in memory. Tables are printed, with what was to be expected as PASS or FAIL; numbers and plots go to --out
+One lane, in memory. Tables are printed, with expectations as PASS or FAIL; numbers and plots go to --out
 (plots need matplotlib).
 """
 
@@ -90,7 +90,7 @@ class Lab:
     last: int
 
     def simulation(self, kind: str, seed: int) -> Dataset:
-        """Return a generated set, made when it is first asked for."""
+        """Return a generated set, made at the first request."""
         path = self.place / f"{kind}-{self.rows or 'all'}-{seed}"
         if not path.exists():
             distls.generate(kind, path, rows=self.rows, seed=seed)
@@ -283,7 +283,7 @@ class _Step(Callback):
         """Nothing to do."""
 
     def on_round(self, event: RoundEvent) -> None:
-        """Take it from what the round tells of its trials."""
+        """Take it from the trials reported by the round."""
         self.chosen = event.record["details"]["tried"]["chosen"]["eta0"]
 
     def on_end(self, status: Status, state: State) -> None:
@@ -337,7 +337,7 @@ def _too_long(contender: Contender, made: Simulation) -> str | None:
     each = few.seconds[-1] / rows
     whole = each * len(made.order)
     return (
-        f"2SGD: {each * 1e3:.2f} ms a row, {whole:.0f} s for {len(made.order)}" if whole > LONGEST else None
+        f"2SGD: {each * 1e3:.2f} ms per row, {whole:.0f} s for {len(made.order)}" if whole > LONGEST else None
     )
 
 
@@ -366,7 +366,7 @@ def _curves(contender: Contender, made: Simulation, stops: list[int]) -> Numbers
 
 
 def _summary(runs: list[Numbers], at_n: int) -> Numbers:
-    """Return a method's means over seeds: with the best eta0, with all at t = n, and with what distls chose."""
+    """Return a method's means over seeds: with the best eta0, with all at t = n, and with that of distls."""
     powers = runs[0]["powers"]
     excess = np.array([run["excess"] for run in runs])
     mean = excess.mean(axis=0)
@@ -493,7 +493,7 @@ class Digits:
         return cls(x, y, _dense(test_x, distls.open_dataset(train).meta.n_features), test_y)
 
     def errors(self, update: Update, seed: int, stops: list[int]) -> tuple[list[float], list[float]]:
-        """Return errors and seconds after `stops` rows; every pass has an order of its own."""
+        """Return errors and seconds after `stops` rows; every pass has its own order."""
         generator, n, d = np.random.default_rng(seed), len(self.y), self.test_x.shape[1]
         passes = -(-stops[-1] // n)
         order = np.concatenate([generator.permutation(n) for _ in range(passes)])
@@ -575,7 +575,9 @@ def _adaline_checks(found: Numbers) -> list[Numbers]:
 
 def _print_adaline(found: Numbers) -> None:
     print("\nMNIST: test error after 2^k rows")
-    print(f"{'method':30}" + "".join(f"{f'2^{math.log2(t):.0f}':>7}" for t in found["stops"]) + "  us a row")
+    print(
+        f"{'method':30}" + "".join(f"{f'2^{math.log2(t):.0f}':>7}" for t in found["stops"]) + "  us per row"
+    )
     for name, row in found["methods"].items():
         each = 1e6 * row["seconds"][-1] / found["stops"][-1]
         print(f"{name:30}" + "".join(f"{error:7.4f}" for error in row["error"]) + f"{each:10.2f}")
@@ -594,7 +596,7 @@ def _reached(value: list[float] | None) -> str:
 
 
 def plot(results: Numbers, folder: Path) -> list[Path]:
-    """Draw what was measured; nothing without matplotlib."""
+    """Plot the results; nothing without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         print("no plots: matplotlib is not installed")
         return []
@@ -634,7 +636,7 @@ PARTS: dict[str, Callable[[Lab], Any]] = {"simulations": simulations, "adaline":
 
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
-    """Run the parts asked for, print their tables, write numbers and plots."""
+    """Run the requested parts, print their tables, write numbers and plots."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

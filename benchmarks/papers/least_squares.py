@@ -5,17 +5,17 @@
         [--limit 600] [--directory FOLDER] [--out FILE]
 
 --table 1: MNIST, linear, logistic and calibrated least squares on pixels and on random Fourier features, means over
-seeds, with the bandwidth of the median trick and with one chosen on a validation split. `logits`: random logits beside
-twice as many Fourier features. --table 2: 20 Newsgroups (split at random and by date) and RCV1-4, stagewise in the
-order of the gradient, beside LIBLINEAR and Vowpal Wabbit. --figure 1: MNIST, error against seconds for blocks of
-several sizes and three inner updates. --figure 2: that beside LIBLINEAR's six solvers, scikit-learn's
+seeds, with the bandwidth of the median trick and with one chosen on a validation split. `logits`: random logits
+against twice as many Fourier features. --table 2: 20 Newsgroups (split at random and by date) and RCV1-4, stagewise
+in the order of the gradient, against LIBLINEAR and Vowpal Wabbit. --figure 1: MNIST, error against seconds for
+blocks of several sizes and three inner updates. --figure 2: the same against LIBLINEAR's six solvers, scikit-learn's
 LogisticRegression and Vowpal Wabbit on precomputed features of the same kind. --figure 3: CIFAR-10, convolutional
-features. `spectrum`: Figure 1(b) and the ratios of section 3.3. `stages`: 200 calibrated stages of 1024 features beside
-200 bare syrk calls of that size. `conditioning`: objectives on X and on X A, beside first-order methods. `path`: twenty
-strengths by five folds in one read, beside one fit.
+features. `spectrum`: Figure 1(b) and the ratios of section 3.3. `stages`: 200 calibrated stages of 1024 features
+against 200 bare syrk calls of that size. `conditioning`: objectives on X and on X A, against first-order methods.
+`path`: twenty strengths by five folds in one read, against one fit.
 
-DISTLS_DATA holds the public sets under their usual names. Seconds are those of training, evaluation not counted, on two
-processes of one thread where nothing else is said. --share makes everything smaller, to try the command.
+DISTLS_DATA holds the public sets under their usual names. Seconds are those of training, evaluation not counted, on
+two processes of one thread unless stated otherwise. --share makes everything smaller, to try the command.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ BANDWIDTHS = (0.5, 1.0, 2.0)
 STRENGTHS = (0.3, 1.0, 3.0)
 
 
-# Settings of Figure 3: name, stages and models of 400 masks each, whether with polynomials.
+# Settings of Figure 3: name, stages and models of 400 filters each, whether with polynomials.
 CIFAR = (
-    ("400 masks", 1, 1, False),
-    ("400 masks and polynomials", 1, 1, True),
+    ("400 filters", 1, 1, False),
+    ("400 filters and polynomials", 1, 1, True),
     ("4 stages of these", 4, 1, True),
     ("mean of 4 models of these", 1, 4, True),
 )
@@ -84,7 +84,7 @@ class Lab:
     tune : bool
         Choose bandwidths of Table 1 on a validation split too.
     limit : float
-        Seconds that a rival of Figure 2 may take.
+        Time limit in seconds of a competing solver of Figure 2.
     """
 
     source: Path
@@ -109,7 +109,7 @@ class Lab:
         return max(int(number * self.share), 2)
 
     def set_of(self, name: str, make: Callable[[Path], Any]) -> Path:
-        """Return the dataset `name`, made when it is first asked for."""
+        """Return the dataset `name`, made at the first request."""
         path = self.place / name
         if not path.exists():
             make(path)
@@ -142,7 +142,7 @@ def mnist(lab: Lab) -> Path:
 def table_1(lab: Lab) -> list[Numbers]:
     """Measure Table 1: mean test error, with the bandwidth of the median trick and with one that is chosen.
 
-    It is chosen for 4000 features, each variant's own, and taken for 8000 too.
+    It is chosen for 4000 features, separately for each variant, and also used for 8000.
     """
     rows, chosen = [], {}
     data = mnist(lab)
@@ -192,7 +192,7 @@ def _variant(features: str, variant: str, lab: Lab) -> tuple[str, Numbers]:
 
 
 def _two_lanes(data: Path) -> int:
-    """Return two, one for each process: every lane has a Gram matrix of its own."""
+    """Return two, one for each process: every lane has its own Gram matrix."""
     return min(2, len(distls.open_dataset(data)))
 
 
@@ -221,7 +221,7 @@ def _line_1(row: Numbers) -> str:
 
 
 def logits(lab: Lab) -> list[Numbers]:
-    """Measure appendix A.2.1: random logits beside twice as many Fourier features, one linear block."""
+    """Measure appendix A.2.1: random logits against twice as many Fourier features, one linear block."""
     data, rows = mnist(lab), []
     for size in (1000, 2000, 4000):
         row: Numbers = {"size": size}
@@ -330,7 +330,7 @@ def figure_2(lab: Lab) -> Numbers:
 
 
 def _times_faster(row: Numbers, curve: Sequence[tuple[float, float]]) -> float | None:
-    """Return how many times less time a curve takes to a rival's error; None where it does not get there."""
+    """Return how many times less time a curve takes to a rival's error; None if it does not reach it."""
     reached = [seconds for seconds, error in curve if error <= row.get("error", 0.0)]
     return row["seconds"] / reached[0] if reached and "seconds" in row else None
 
@@ -407,7 +407,7 @@ def _rcv1_sets(lab: Lab) -> tuple[Path, Path]:
 
 
 def figure_3(lab: Lab) -> list[Numbers]:
-    """Measure Figure 3: CIFAR-10 with masks, with polynomials of their features beside, in stages and averaged."""
+    """Measure Figure 3: CIFAR-10 with convolutions, also joined with polynomials, in stages and averaged."""
     train, test = images.cifar(lab.source, lab.place)
     rows = []
     masks, expand = lab.scaled(400), lab.scaled(4992)
@@ -496,7 +496,7 @@ def _objectives(lab: Lab, x: NDArray[np.float64], y: NDArray[Any]) -> list[float
 
 
 def path_cost(lab: Lab) -> list[Numbers]:
-    """Measure one read for twenty strengths by five folds beside one fit, at 2000 features, by the number of rows."""
+    """Measure one read for twenty strengths by five folds against one fit, at 2000 features, by the number of rows."""
     rows = []
     for n in (50_000, 100_000, 200_000):
         data = lab.set_of(f"path-{n}", lambda path, n=n: _normal_rows(lab.scaled(n), lab.scaled(2000), path))
@@ -507,7 +507,7 @@ def path_cost(lab: Lab) -> list[Numbers]:
 
 
 def _normal_rows(n: int, d: int, path: Path) -> None:
-    """Ingest n normal rows of d features and ten classes, float32, made piece by piece."""
+    """Ingest n normal rows of d features and ten classes, float32, made block by block."""
     rng = np.random.default_rng(0)
     x = np.lib.format.open_memmap(path.with_suffix(".npy"), mode="w+", dtype=np.float32, shape=(n, d))
     y = np.empty(n, np.int64)
@@ -538,7 +538,7 @@ def _path_beside_one(lab: Lab, data: Path, dtype: str) -> Numbers:
 
 
 def _cpu_seconds(executor: Executor) -> float:
-    """Return what this process and the workers have used."""
+    """Return the CPU seconds of this process and the workers."""
     return time.process_time() + sum(executor.each_worker(_process_time, None).values())
 
 
@@ -570,7 +570,7 @@ PARTS: dict[str, dict[str, Callable[[Lab], Any]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
-    """Measure the tables, figures and claims asked for, print them, write JSON."""
+    """Measure the requested tables, figures and claims, print them, write JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -4,8 +4,8 @@
 
 Figures 1 and 2 (RCV1-4 and ODP shapes): for training sets of n rows, each the beginning of the next, the iterations
 and seconds to fixed accuracies, and the accuracy after fixed numbers of iterations, for multi-class logistic
-regression, SVM and perceptron. From which n on more rows no longer help is the question of the paper's section VII:
-the smallest n whose mean accuracy is within half a point of the best.
+regression, SVM and perceptron. Section VII of the paper asks from which n more rows no longer help: the smallest n
+whose mean accuracy is within half a point of the best.
 Figure 3: the multi-class methods against K binary ones (`ovr-pegasos`, `ovr-logistic`) with the same alpha.
 Figure 4: the SVM against LIBLINEAR's Crammer-Singer solver (scikit-learn's LinearSVC), which stands in for
 SVM-multiclass: the same objective, solved to the end; on half of the rows, as in the paper, in one process.
@@ -106,7 +106,7 @@ class Lab:
         return self.data(kind).with_name(f"{self.data(kind).name}-test")
 
     def curve(self, kind: str, n: int | None, algorithm: Algorithm, alpha: float) -> Curve:
-        """Train with every seed, one lane, one example a step; evaluate every few partitions."""
+        """Train with every seed, one lane, one example per step; evaluate every few partitions."""
         data = self.data(kind, n)
         runs = [self._run(data, self.test(kind), algorithm, alpha, seed) for seed in range(self.seeds)]
         points = np.arange(EVERY, self.most + 1, EVERY)
@@ -192,7 +192,7 @@ def _dependency(sizes: list[int], curves: list[Curve], most: int) -> dict[str, A
 
 
 def _plateau(sizes: list[int], accuracy: list[float]) -> int:
-    """Return the smallest n from which on no larger one is better by more than NEAR."""
+    """Return the smallest n such that no larger one is better by more than NEAR."""
     return next(n for n, a in zip(sizes, accuracy, strict=True) if a >= max(accuracy) - NEAR)
 
 
@@ -238,7 +238,7 @@ def against_binary(lab: Lab, kinds: Iterable[str], alphas: Iterable[float]) -> l
 
 
 def against_liblinear(lab: Lab, kinds: Iterable[str], alpha: float) -> list[dict[str, Any]]:
-    """Measure Figure 4: accuracy against seconds beside LIBLINEAR's Crammer-Singer, on half of the rows."""
+    """Measure Figure 4: accuracy against seconds, compared with LIBLINEAR's Crammer-Singer, on half of the rows."""
     rows = []
     for kind in kinds:
         half = distls.open_dataset(lab.data(kind)).meta.n_rows // 2
@@ -321,7 +321,7 @@ def _print_verdict(found: list[dict[str, Any]]) -> None:
 
 
 def plot(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw what was measured, one file a figure; nothing without matplotlib."""
+    """Plot the results, one file per figure; nothing without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         print("no plots: matplotlib is not installed")
         return []
@@ -396,7 +396,7 @@ def _saved(shape: Any, path: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run the figures asked for, print their tables, write numbers and plots."""
+    """Run the requested figures, print their tables, write numbers and plots."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""What the least-squares methods are compared with: LIBLINEAR, scikit-learn, Vowpal Wabbit, scipy and bare BLAS."""
+"""Baselines of the least-squares methods: LIBLINEAR, scikit-learn, Vowpal Wabbit, scipy and bare BLAS."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _solvers() -> dict[str, Callable[[], Any]]:
 def on_features(
     x: NDArray[np.float32], y: NDArray[Any], test_x: NDArray[np.float32], test_y: NDArray[Any], limit: float
 ) -> list[Numbers]:
-    """Train every rival on features in memory, each in a process of its own that is ended after `limit` seconds."""
+    """Train every baseline on features in memory, each in a separate process that is ended after `limit` seconds."""
     rows = []
     for name, make in _solvers().items():
         rows.append({"system": name, **_limited(_fit_and_score, (make, x, y, test_x, test_y), limit)})
@@ -130,7 +130,7 @@ def _vw(x: Any, y: Any, test_x: Any, test_y: Any) -> Numbers:
 
 
 def line(row: Numbers) -> str:
-    """Write one rival's row."""
+    """Write the row of one baseline."""
     if "failed" in row:
         return f"{row['system']:28} {row['failed']}"
     faster = ", ".join(

@@ -3,17 +3,17 @@
     python -m benchmarks.papers.sgd_qn [--part passes,curves,lanes,rounds] [--seeds 3]
         [--directory FOLDER] [--out FOLDER]
 
-`passes` (Table 5): seconds of a pass of one core over rows in memory, each partition's rows in a random order: medians
+`passes` (Table 5): seconds of a pass of one core over rows in memory, each partition's rows in random order: medians
 of five passes after one that is not counted. "naive SGD" is `svmsgd2` with skip=1; on sparse rows it is timed on a few
 of them and scaled.
 `curves` (Figures 3 and 4): the relative excess of the primal cost, P/P* - 1, and the test error after 1, 2, 5 and 10
-passes, each a fit of its own through `distls.fit` with what it tries (t0, eta0) tried as by default; means over seeds.
+passes, each a separate `distls.fit` with the default trials of t0 and eta0; means over seeds.
 P = alpha/2 |w|^2 + mean 1/2 max(0, 1 - y w x)^2 is computed from the model; P* is LIBLINEAR's primal solver's
 (scikit-learn's LinearSVC, C = 1/(2 alpha n)). Seconds are those of training, reading and trying included, in one
 process; lanes take turns there. LIBLINEAR's dual solver and SGDClassifier are measured in the same run, after as many
 passes, on rows in memory.
 `lanes`: the objective and the test error (mean squared error of `csgd`) after 1, 2, 5 and 10 passes in 1 to 16 lanes.
-`rounds`: the same of 8 lanes after 1, 2 and 5 passes, averaged at most 1, 2, 4 or 8 times a pass.
+`rounds`: the same of 8 lanes after 1, 2 and 5 passes, averaged at most 1, 2, 4 or 8 times per pass.
 
 The sparse set is class 1 of `distls generate rcv1-4` against the rest; alpha and axis are dense, 500 features.
 """
@@ -133,7 +133,7 @@ def _say(found: list[Numbers], claim: str, measured: float, bar: float, *, least
 
 
 def passes(lab: Lab) -> Numbers:
-    """Measure Table 5: seconds a pass."""
+    """Measure Table 5: seconds per pass."""
     rows: list[Numbers] = []
     claims: list[Numbers] = []
     for shape in TIMED:
@@ -252,7 +252,7 @@ def curves(lab: Lab) -> Numbers:
 
 
 class Scale:
-    """What models of a set are measured with: its rows in memory, and the optimum."""
+    """The rows of a set in memory and its optimum, to evaluate models."""
 
     def __init__(self, lab: Lab, train: Path, test: Path, alpha: float) -> None:
         self.alpha = alpha
@@ -363,7 +363,7 @@ def _curve_claims(claims: list[Numbers], shape: str, rows: list[Numbers], optima
 
 
 def in_lanes(lab: Lab) -> Numbers:
-    """Measure what lanes cost: objective and test error by lanes and passes."""
+    """Measure the cost of lanes: objective and test error by lanes and passes."""
     rows = []
     n_rows = lab.rows or LANES_ROWS
     for method in IN_LANES:
@@ -420,12 +420,12 @@ def _objective_after(rows: list[Numbers], name: str, lanes: int, n_passes: int) 
 
 
 def in_rounds(lab: Lab) -> Numbers:
-    """Measure what it is worth to average 8 lanes more often than once a pass, at fixed intervals and adapted ones."""
+    """Measure the gain of averaging 8 lanes more often than once per pass, at fixed and adapted intervals."""
     rows = []
     train = lab.made("rcv1-4", lab.rows or LANES_ROWS)
     test = train.with_name(f"{train.name}-test")
     pass_bytes = int(distls.open_dataset(train).stored_bytes.sum()) // 8
-    print("\n8 lanes, averagings a pass: objective / test error %, rounds after 1, 2, 5 passes")
+    print("\n8 lanes, averagings per pass: objective / test error %, rounds after 1, 2, 5 passes")
     for method in IN_LANES[:-1]:
         params = {"alpha": SHAPES["rcv1"], **method.params}
         for often in (1, 2, 4, 8):
@@ -454,7 +454,7 @@ PARTS: dict[str, Callable[[Lab], Numbers]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> Numbers:
-    """Run the parts asked for, print their tables, write numbers."""
+    """Run the requested parts, print their tables, write numbers."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
