@@ -250,7 +250,7 @@ class Fit:
         self._state = self._solver.init()
         self._solver.prepare(self._executor)
         self.seconds, self.cpu, self.rounds, self.status = 0.0, 0.0, 0, Status.RUNNING
-        self.weights = self._solver.weights(self._state).coefficients
+        self.weights = self._solver.weights(self._state).predictor.coefficients
 
     def round(self) -> None:
         """Do one."""
@@ -260,7 +260,7 @@ class Fit:
         self.cpu += _cpu_seconds(self._executor) - cpu
         self.rounds += 1
         self.status = self._solver.status(self._state)
-        self.weights = self._solver.weights(self._state).coefficients
+        self.weights = self._solver.weights(self._state).predictor.coefficients
 
     def until(self, limit: float, rounds: int) -> bool:
         """Do rounds until the method ends by itself; tell whether it has, within limits."""
