@@ -43,50 +43,23 @@ SAFE_FRACTION = 0.92
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job will cost.
+    """What a job will cost."""
 
-    Attributes
-    ----------
-    worker_bytes : int
-        Peak resident bytes of one worker, cache included.
-    worker_parts : dict of name -> bytes
-        What that sum is made of.
-    worker_limit : int
-    cache_bytes : int
-        Of each worker, for decoded partitions.
-    cached_fraction : float
-        Share of the data that the workers' caches hold together.
-    driver_bytes : int
-    bytes_per_pass : int
-        Stored bytes.
-    passes : float or None
-        As asked.
-    rounds_per_pass, lanes : int
-    network_bytes_per_round : int
-        Between driver and workers, both ways, and among workers.
-    shared_bytes, result_bytes : int
-        What every lane of a round starts from, and what one lane returns, at most.
-    reductions : int
-        Times that a round sends and returns as much, at most.
-    seconds_per_pass : float or None
-        From a probe, where one was made; from the store, nothing cached.
-    """
-
-    worker_bytes: int
-    worker_parts: dict[str, int]
+    worker_bytes: int  # Peak resident bytes of one worker, cache included
+    worker_parts: dict[str, int]  # dict of name -> bytes. What that sum is made of
     worker_limit: int
-    cache_bytes: int
-    cached_fraction: float
+    cache_bytes: int  # Of each worker, for decoded partitions
+    cached_fraction: float  # Share of the data that the workers' caches hold together
     driver_bytes: int
-    bytes_per_pass: int
-    passes: float | None
+    bytes_per_pass: int  # Stored bytes
+    passes: float | None  # As asked
     rounds_per_pass: int
     lanes: int
-    network_bytes_per_round: int
-    shared_bytes: int = 0
+    network_bytes_per_round: int  # Between driver and workers, both ways, and among workers
+    shared_bytes: int = 0  # What every lane of a round starts from, and what one lane returns, at most
     result_bytes: int = 0
-    reductions: int = 1
-    seconds_per_pass: float | None = None
+    reductions: int = 1  # Times that a round sends and returns as much, at most
+    seconds_per_pass: float | None = None  # From a probe, where one was made; from the store, nothing cached
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -95,24 +68,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class OfRows:
-    """What a method that works by columns needs besides: the columns, and something of every row.
-
-    Attributes
-    ----------
-    columns : ColumnShards
-    thread_bytes, worker_bytes : int
-        Of one row, in each thread and once in each worker.
-    reads : int
-        Of the partitions, in a pass over the columns.
-    exchanged_bytes : int
-        Of one row: what a round writes into RUN/state and reads from there.
-    """
+    """What a method that works by columns needs besides: the columns, and something of every row."""
 
     columns: ColumnShards
-    thread_bytes: int
+    thread_bytes: int  # Of one row, in each thread and once in each worker
     worker_bytes: int
-    reads: int
-    exchanged_bytes: int
+    reads: int  # Of the partitions, in a pass over the columns
+    exchanged_bytes: int  # Of one row: what a round writes into RUN/state and reads from there
 
 
 def make_plan(

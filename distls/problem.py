@@ -72,38 +72,19 @@ def l1_ratio_of(params: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is minimised, over which data; validated before any partition is read.
-
-    Attributes
-    ----------
-    dataset : Dataset
-    loss : str
-        Full loss name.
-    alpha : float
-        NaN where the method is to choose it: the weights then carry it.
-    fit_intercept : bool
-    class_weight : float64 array of shape (n_classes,), or (1,) where targets are not classes: one
-        Multiplies the sample weights.
-    weight_scale : float
-        n_rows / sum_i s_i: row weights times this have mean one.
-    dtype : numpy dtype of the weights
-    seed : int
-    penalty : str
-        R, by its name.
-    l1_ratio : float
-        Of a mixed penalty, else unused.
-    """
+    """What is minimised, over which data; validated before any partition is read."""
 
     dataset: Dataset
-    loss: str
-    alpha: float
+    loss: str  # Full loss name
+    alpha: float  # NaN where the method is to choose it: the weights then carry it
     fit_intercept: bool
+    # shape (n_classes,), or (1,) where targets are not classes: one. Multiplies the sample weights
     class_weight: NDArray[np.float64]
-    weight_scale: float
+    weight_scale: float  # n_rows / sum_i s_i: row weights times this have mean one
     dtype: np.dtype[Any]
     seed: int
-    penalty: str = "l2"
-    l1_ratio: float = 0.0
+    penalty: str = "l2"  # R, by its name
+    l1_ratio: float = 0.0  # Of a mixed penalty, else unused
 
     @classmethod
     def of(cls, dataset: Dataset, params: dict[str, Any], seed: int, targets: tuple[str, ...]) -> Problem:

@@ -44,11 +44,8 @@ class Evaluator:
 
     Parameters
     ----------
-    problem : Problem
-    executor : Executor
     data : DatasetRef
         The training data, with the cache budget of the fit.
-    eval_data, select_data : Dataset or None
 
     Raises
     ------

@@ -20,7 +20,6 @@ class Evaluation:
 
     Attributes
     ----------
-    n_rows : int
     error : float
         Fraction of rows whose predicted class is wrong; rows with labels unknown to the model are wrong.
     log_loss : float or None
@@ -28,8 +27,6 @@ class Evaluation:
         JSON has no word for (null), where the class of a row has probability zero.
     unknown : int
         Rows with labels unknown to the model.
-    classes : list of labels of the data
-    predicted_classes : list of labels of the model
     confusion : int64 array of shape (m, 3)
         Rows (class of the data, predicted class, how often), as places in the two lists.
     """
@@ -83,7 +80,6 @@ class LabelEvaluation:
 
     Attributes
     ----------
-    n_rows : int
     error : float
         Fraction of rows whose predicted set is not their set of labels, to the last label.
     log_loss : float or None
@@ -152,7 +148,6 @@ class RegressionEvaluation:
 
     Attributes
     ----------
-    n_rows : int
     mse_by_output : float64 array of shape (n_outputs,)
         Mean squared difference from the targets.
     variance : float64 array of shape (n_outputs,)

@@ -13,24 +13,14 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """The memory of the workers.
+    """The memory of the workers."""
 
-    Attributes
-    ----------
-    limit : int or None
-        Bytes a worker process; None: half of this machine's free memory, shared by the workers.
-    workers, threads : int
-        Processes, and threads in each.
-    compiles : bool
-        Whether workers may have to compile kernels themselves (other machines do).
-    cache_limit : int or None
-        Bytes of decoded partitions a worker may keep; None: all that its limit leaves.
-    """
-
+    # Bytes a worker process; None: half of this machine's free memory, shared by the workers
     limit: int | None = None
-    workers: int = 1
+    workers: int = 1  # Processes, and threads in each
     threads: int = 1
-    compiles: bool = False
+    compiles: bool = False  # Whether workers may have to compile kernels themselves (other machines do)
+    # Bytes of decoded partitions a worker may keep; None: all that its limit leaves
     cache_limit: int | None = None
 
     @property

@@ -19,29 +19,14 @@ SMALL = 2**16
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of the arrays that cross the network in one reduction; the messages around them are not counted.
-
-    Attributes
-    ----------
-    tasks : int
-    sent : int
-        From the driver: the shared value once, or with each task where it is small.
-    fetched : int
-        From worker to worker.
-    fetches : int
-        Workers that fetch it.
-    results : int
-        Merged results that reach the driver.
-    returned : int
-        Their bytes.
-    """
+    """Bytes of the arrays that cross the network in one reduction; the messages around them are not counted."""
 
     tasks: int
-    sent: int
-    fetched: int
-    fetches: int
-    results: int
-    returned: int
+    sent: int  # From the driver: the shared value once, or with each task where it is small
+    fetched: int  # From worker to worker
+    fetches: int  # Workers that fetch it
+    results: int  # Merged results that reach the driver
+    returned: int  # Their bytes
 
     @property
     def total(self) -> int:

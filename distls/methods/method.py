@@ -19,57 +19,32 @@ __all__ = ["Method", "Parameter"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a method.
-
-    Attributes
-    ----------
-    name : str
-    default : object
-        JSON value; None where the method decides (the description says how).
-    parse : callable
-        Takes a JSON value or text, returns the typed value or raises ValueError with the rule.
-    description : str
-    """
+    """One parameter of a method."""
 
     name: str
-    default: Any
+    default: Any  # JSON value; None where the method decides (the description says how)
+    # Takes a JSON value or text, returns the typed value or raises ValueError with the rule
     parse: Callable[[Any], Any]
     description: str
 
 
 @dataclass(frozen=True)
 class Method:
-    """One training method.
-
-    Attributes
-    ----------
-    name, summary, paper : str
-    aliases : dict of loss alias -> full loss name
-    parameters : tuple of Parameter
-    solver : str
-        "module:class" of the solver, imported when used.
-    steps : str or None
-        Of a stochastic method, whose solver is `STOCHASTIC_SOLVER`: "module:function" of what chooses its steps,
-        a `distls.workers.stochastic.step_choice.ChooseSteps`.
-    targets : tuple of target kinds it accepts
-    passes : float or None
-        Limit where none is given; None: the method has an end of its own.
-    keeps_rows : bool
-        Whether it keeps predictions of every row in RUN/state.
-    path : bool
-        Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before.
-    """
+    """One training method."""
 
     name: str
     summary: str
     paper: str
-    aliases: Mapping[str, str]
+    aliases: Mapping[str, str]  # dict of loss alias -> full loss name
     parameters: tuple[Parameter, ...]
-    solver: str
+    solver: str  # "module:class" of the solver, imported when used
     targets: tuple[str, ...]
-    passes: float | None = 10.0
-    keeps_rows: bool = False
+    passes: float | None = 10.0  # Limit where none is given; None: the method has an end of its own
+    keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state
+    # Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before
     path: bool = False
+    # Of a stochastic method, whose solver is `STOCHASTIC_SOLVER`: "module:function" of what chooses its
+    # steps, a `distls.workers.stochastic.step_choice.ChooseSteps`
     steps: str | None = None
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,22 +56,12 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines with one worker each, all alike, the driver's among them.
+    """Machines with one worker each, all alike, the driver's among them."""
 
-    Attributes
-    ----------
-    workers, threads : int
-        Threads are of each worker.
-    bandwidth : float
-        Bytes a second of each machine's link, each way.
-    latency : float
-        Seconds from one to another.
-    """
-
-    workers: int
+    workers: int  # Threads are of each worker
     threads: int
-    bandwidth: float
-    latency: float
+    bandwidth: float  # Bytes a second of each machine's link, each way
+    latency: float  # Seconds from one to another
 
     @property
     def slots(self) -> int:
@@ -81,40 +71,23 @@ class Cluster:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What a fit would cost there.
+    """What a fit would cost there."""
 
-    Attributes
-    ----------
-    plan : Plan
-        Memory and bytes; `seconds_per_pass` is of this cluster.
-    cluster : Cluster
-    n_rows, partitions : int
-        Of the data, column shards where the method works on these.
-    round_bytes : dict of name -> bytes
-        "sent" by the driver, "fetched" among workers, "returned" to the driver, and "read" from the store.
-    round_parts : dict of name -> seconds
-        "work" (reading, or what the store's link takes where that is more, decoding, kernels), "send", "return",
-        "merge", "schedule"; "work" only where a rate is known.
-    round_seconds : float or None
-        Their sum.
-    scheduler_bytes : int
-        Peak of the scheduler.
-    limited_by : str or None
-        The largest of the parts; "lanes" where work is, and threads are idle; "store" where work is reading.
-    advice : str or None
-        What to do about it.
-    """
-
-    plan: Plan
+    plan: Plan  # Memory and bytes; `seconds_per_pass` is of this cluster
     cluster: Cluster
-    n_rows: int
+    n_rows: int  # Of the data, column shards where the method works on these
     partitions: int
+    # dict of name -> bytes. "sent" by the driver, "fetched" among workers, "returned" to the driver, and
+    # "read" from the store
     round_bytes: dict[str, int]
+    # dict of name -> seconds. "work" (reading, or what the store's link takes where that is more, decoding,
+    # kernels), "send", "return", "merge", "schedule"; "work" only where a rate is known
     round_parts: dict[str, float]
-    round_seconds: float | None
-    scheduler_bytes: int
+    round_seconds: float | None  # Their sum
+    scheduler_bytes: int  # Peak of the scheduler
+    # The largest of the parts; "lanes" where work is, and threads are idle; "store" where work is reading
     limited_by: str | None
-    advice: str | None
+    advice: str | None  # What to do about it
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan and what is said of the cluster as JSON values, side by side."""

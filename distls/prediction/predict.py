@@ -65,8 +65,6 @@ def predict(
         The source files have labels, which are read and not used.
     format : str
         Of the source files; see `distls.ingest`.
-    executor : Executor, optional
-    progress : callable, optional
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
 

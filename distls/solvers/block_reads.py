@@ -42,8 +42,6 @@ class BlockReader:
 
     Parameters
     ----------
-    problem : Problem
-    lanes : int or None
     block_bytes : int
         Of one result: a lane's sums.
     weight_bytes : int
@@ -52,7 +50,6 @@ class BlockReader:
         What a task needs besides, for a piece of its rows.
     driver_bytes : int
         What the driver needs besides.
-    memory : MemoryBudget
     """
 
     def __init__(

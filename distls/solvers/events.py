@@ -16,9 +16,6 @@ class FitStart:
 
     Attributes
     ----------
-    method, loss, dataset : str
-    n_rows, n_lanes, n_slots : int
-    max_passes : float or None
     passes : float
         Already done, when resuming.
     """
@@ -41,7 +38,6 @@ class RoundEvent:
     ----------
     record : dict
         Its line in ``events.jsonl``.
-    state : State
     progress : dict
         What the loop must remember over a resume.
     """

@@ -25,48 +25,26 @@ _BOUNDS = ("duality_gap", "strong_convexity")
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop and how often to evaluate.
+    """When to stop and how often to evaluate."""
 
-    Attributes
-    ----------
-    max_passes, max_seconds : float or None
-        Seconds count training, not evaluation.
-    tol : float or None
-        Stop when the certificate's value is at most this.
-    eval_every : float
-        Passes between evaluations; 0 never evaluates, infinity only at the end.
-    patience : int or None
-        Stop after this many evaluations without a lower error on the evaluation data, keeping the best.
-    """
-
-    max_passes: float | None = None
+    max_passes: float | None = None  # Seconds count training, not evaluation
     max_seconds: float | None = None
-    tol: float | None = None
-    eval_every: float = math.inf
+    tol: float | None = None  # Stop when the certificate's value is at most this
+    eval_every: float = math.inf  # Passes between evaluations; 0 never evaluates, infinity only at the end
+    # Stop after this many evaluations without a lower error on the evaluation data, keeping the best
     patience: int | None = None
 
 
 @dataclass
 class Progress:
-    """What the loop itself must remember over a resume.
+    """What the loop itself must remember over a resume."""
 
-    Attributes
-    ----------
-    seconds, eval_seconds : float
-        Spent in rounds, and in evaluations.
-    evaluated_at : float
-        Passes at the last evaluation.
-    best : dict or None
-        With patience: {"error", "round", "misses"} of the best evaluation so far.
-    bound : float or None
-        The highest lower bound of the optimum that any certificate has given.
-    """
-
-    seconds: float = 0.0
+    seconds: float = 0.0  # Spent in rounds, and in evaluations
     eval_seconds: float = 0.0
-    evaluated_at: float = 0.0
+    evaluated_at: float = 0.0  # Passes at the last evaluation
+    # With patience: {"error", "round", "misses"} of the best evaluation so far
     best: dict[str, Any] | None = None
-    bound: float | None = None
+    bound: float | None = None  # The highest lower bound of the optimum that any certificate has given
 
 
 def progress_of(extra: dict[str, Any], where: str) -> Progress:
@@ -88,24 +66,13 @@ def progress_of(extra: dict[str, Any], where: str) -> Progress:
 
 @dataclass(frozen=True)
 class Solution:
-    """How a fit ended.
-
-    Attributes
-    ----------
-    status : Status
-    state : State
-    fitted : Fitted
-        To publish: the best under patience, else the last.
-    progress : Progress
-    record : dict
-        The last round's record, empty when no round was done.
-    """
+    """How a fit ended."""
 
     status: Status
     state: State
-    fitted: Fitted
+    fitted: Fitted  # To publish: the best under patience, else the last
     progress: Progress
-    record: dict[str, Any]
+    record: dict[str, Any]  # The last round's record, empty when no round was done
 
 
 Evaluate = Callable[[Fitted], dict[str, Any]]

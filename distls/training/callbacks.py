@@ -45,7 +45,6 @@ class Checkpointer(SilentCallback):
 
     Parameters
     ----------
-    run : Run
     seconds : float
         0 saves every round.
     """

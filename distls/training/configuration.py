@@ -29,18 +29,10 @@ __all__ = ["FitRequest", "Setting", "solver_type"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One value for each parameter of a method, on data that they suit.
-
-    Attributes
-    ----------
-    method : Method
-    params : dict
-        Validated and complete.
-    problem : Problem
-    """
+    """One value for each parameter of a method, on data that they suit."""
 
     method: Method
-    params: dict[str, Any]
+    params: dict[str, Any]  # Validated and complete
     problem: Problem
     _solvers: dict[Any, Solver[State]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -64,7 +56,6 @@ class Setting:
         ----------
         slots : int
             Threads of all workers.
-        memory : MemoryBudget or None
         run : path or None
             A method that keeps state for each row does so in its folder ``state``; without one it can be planned
             but not run.
@@ -87,30 +78,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What a run was asked to do; its data sets are open.
-
-    Attributes
-    ----------
-    method : Method
-    data : Dataset
-    settings : list of Setting
-        More than one where `select` is to choose.
-    seed : int
-    passes, tol, max_seconds, eval_every, patience
-        Limits as given, the method's own passes where there is no other limit.
-    eval_data, select, selected_on : Dataset or None
-        To score during the fit; to choose a setting by; to be scored for a parent run that chooses.
-    """
+    """What a run was asked to do; its data sets are open."""
 
     method: Method
     data: Dataset
-    settings: list[Setting]
+    settings: list[Setting]  # More than one where `select` is to choose
     seed: int = 0
-    passes: float | None = None
+    passes: float | None = None  # Limits as given, the method's own passes where there is no other limit
     tol: float | None = None
     max_seconds: float | None = None
     eval_every: float | None = None
     patience: int | None = None
+    # To score during the fit; to choose a setting by; to be scored for a parent run that chooses
     eval_data: Dataset | None = None
     select: Dataset | None = None
     selected_on: Dataset | None = None

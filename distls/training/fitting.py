@@ -71,12 +71,10 @@ def fit(
         Stop after so many evaluations without a lower error on `eval_data`, and publish the best.
     select : path or Dataset, optional
         Chooses among several settings by the error on this data.
-    seed : int
     executor : Executor, optional
         Default: this process.
     memory : MemoryBudget, optional
         A worker's memory, refused when the job cannot fit, and the share kept for decoded partitions.
-    callbacks : sequence of Callback
     checkpoint_seconds : float
         Seconds between checkpoints.
 

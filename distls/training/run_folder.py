@@ -89,12 +89,7 @@ def is_run(path: Place) -> bool:
 
 
 class Run:
-    """One run folder.
-
-    Parameters
-    ----------
-    path : Place
-    """
+    """One run folder."""
 
     def __init__(self, path: Place) -> None:
         self.path = path

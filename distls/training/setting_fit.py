@@ -30,12 +30,10 @@ class FitResult:
 
     Attributes
     ----------
-    status : Status
     model : LinearModel or None
         None when the fit was interrupted or diverged.
     run : Place or None
         None when no run folder was asked for.
-    passes, seconds : float
     record : dict
         The last round's record.
     selected : dict or None

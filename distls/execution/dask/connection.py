@@ -62,7 +62,6 @@ class Connection:
 
     Parameters
     ----------
-    client : distributed.Client
     reopen : callable, optional
         Returns a new client, or raises OSError; without it a closed client is the end.
     check : callable, optional

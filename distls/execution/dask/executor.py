@@ -41,7 +41,6 @@ class DaskExecutor:
 
     Parameters
     ----------
-    connection : Connection
     cluster : LocalCluster, optional
         Closed with the executor.
     owns_client : bool

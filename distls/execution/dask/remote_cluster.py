@@ -42,7 +42,6 @@ def connect(
 
     Parameters
     ----------
-    address : str
     certificates : Certificates, optional
         Connect with TLS or not at all, to the workers too; default as Dask's own configuration says.
     min_workers : int

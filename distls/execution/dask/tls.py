@@ -21,18 +21,10 @@ _ANSWER_SECONDS = 3
 
 @dataclass(frozen=True)
 class Certificates:
-    """Who is trusted, and who one is.
+    """Who is trusted, and who one is."""
 
-    Attributes
-    ----------
-    ca : pathlib.Path
-        Certificate of the authority that signed those of both sides, in PEM form like all of them.
-    cert, key : pathlib.Path
-        The own certificate and its key, which has no passphrase.
-    """
-
-    ca: Path
-    cert: Path
+    ca: Path  # Certificate of the authority that signed those of both sides, in PEM form like all of them
+    cert: Path  # The own certificate and its key, which has no passphrase
     key: Path
 
     def __post_init__(self) -> None:

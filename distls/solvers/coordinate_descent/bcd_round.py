@@ -46,59 +46,30 @@ _ROUNDING = {"float64": 1e-10, "float32": 1e-5}
 
 @dataclass
 class BcdState(State):
-    """Everything a round starts from; scores follow from the weights.
+    """Everything a round starts from; scores follow from the weights."""
 
-    Attributes
-    ----------
-    weights : array of shape (n_features, k)
-    intercept : float64 array of shape (k,)
-    first : float
-        The violation of the first round.
-    ratio : float
-        That of the newest by it (Eq. 10); infinity before the first.
-    refit : bool
-        The columns `used` are fitted with l2. `first` and `ratio` are those of these rounds then.
-    used : bool array of shape (n_features,), or (0,) before
-    """
-
-    weights: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))
-    intercept: Array = field(default_factory=lambda: np.empty(0))
-    first: float = 0.0
-    ratio: float = math.inf
+    weights: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))  # shape (n_features, k)
+    intercept: Array = field(default_factory=lambda: np.empty(0))  # shape (k,)
+    first: float = 0.0  # The violation of the first round
+    ratio: float = math.inf  # That of the newest by it (Eq. 10); infinity before the first
+    # The columns `used` are fitted with l2. `first` and `ratio` are those of these rounds then
     refit: bool = False
+    # shape (n_features,), or (0,) before
     used: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
 
 
 @dataclass(frozen=True, eq=False)
 class RoundSetting:
-    """What all rounds of a fit share.
+    """What all rounds of a fit share."""
 
-    Attributes
-    ----------
-    problem : Problem
-        The sparse one.
-    params : dict
-        All parameters of the method, resolved.
-    data : DatasetRef
-    shards : ColumnShards
-    lanes : list of tuples of int
-        Column shards of each lane.
-    row_lanes : list of Lane
-        In which partitions are read.
-    polishes : bool
-        Active columns are swept again at the end of a round, in one lane.
-    folder : str or None
-        Of the scores; without one nothing is trained.
-    """
-
-    problem: Problem
-    params: dict[str, Any]
+    problem: Problem  # The sparse one
+    params: dict[str, Any]  # All parameters of the method, resolved
     data: DatasetRef
     shards: ColumnShards
-    lanes: list[tuple[int, ...]]
-    row_lanes: list[Lane]
-    polishes: bool
-    folder: str | None
+    lanes: list[tuple[int, ...]]  # Column shards of each lane
+    row_lanes: list[Lane]  # In which partitions are read
+    polishes: bool  # Active columns are swept again at the end of a round, in one lane
+    folder: str | None  # Of the scores; without one nothing is trained
 
     def problem_of(self, state: BcdState) -> Problem:
         """Return what the round after `state` minimises."""

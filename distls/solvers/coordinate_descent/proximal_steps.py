@@ -43,46 +43,27 @@ class Read(NamedTuple):
 
 @dataclass
 class ProximalState(State):
-    """Everything a round starts from. Weights are of shape (m, k), the intercept first where there is one.
+    """Everything a round starts from. Weights are of shape (m, k), the intercept first where there is one."""
 
-    Attributes
-    ----------
-    stage : {"norm", "start", "steps"}
-        What the next round reads.
-    point : float64 array of shape (m, k)
-        The last accepted weights.
-    base, gradient : float64 arrays of shape (m, k)
-        Where the step at hand is taken from, and the gradient of the mean loss there.
-    value : float
-        The mean loss at the base.
-    candidate : float64 array of shape (m, k)
-        Where the step leads.
-    ahead : float64 array of shape (m, k) or (0, 0)
-        Where the next step will be taken from, if not from the candidate.
-    lipschitz, momentum : float
-        L, and Nesterov's t.
-    objectives : float64 array of shape (n,)
-        Of the last accepted weights, the newest last.
-    moved, first, ratio : float
-        L times how far the step at hand moves rows of weights, summed; that of the first step; and the last accepted
-        one's by it, None before.
-    vectors : float64 array of shape (m, q)
-        An orthonormal basis in the iteration for the norm of Sigma.
-    """
-
-    stage: str = "start"
-    point: Array = field(default_factory=NONE.copy)
+    stage: str = "start"  # What the next round reads
+    point: Array = field(default_factory=NONE.copy)  # shape (m, k): The last accepted weights
+    # shape (m, k): Where the step at hand is taken from, and the gradient of the mean loss there
     base: Array = field(default_factory=NONE.copy)
     gradient: Array = field(default_factory=NONE.copy)
-    value: float = 0.0
-    candidate: Array = field(default_factory=NONE.copy)
+    value: float = 0.0  # The mean loss at the base
+    candidate: Array = field(default_factory=NONE.copy)  # shape (m, k): Where the step leads
+    # shape (m, k) or (0, 0): Where the next step will be taken from, if not from the candidate
     ahead: Array = field(default_factory=NONE.copy)
-    lipschitz: float = 1.0
+    lipschitz: float = 1.0  # L, and Nesterov's t
     momentum: float = 1.0
+    # shape (n,): Of the last accepted weights, the newest last
     objectives: Array = field(default_factory=lambda: np.empty(0))
+    # L times how far the step at hand moves rows of weights, summed; that of the first step; and the last
+    # accepted one's by it, None before
     moved: float = 0.0
     first: float = 0.0
     ratio: float | None = None
+    # shape (m, q): An orthonormal basis in the iteration for the norm of Sigma
     vectors: Array = field(default_factory=NONE.copy)
 
 
@@ -91,7 +72,6 @@ class ProximalSteps:
 
     Parameters
     ----------
-    problem : Problem
     safe : float
         A bound of L, above which no step is rejected.
     constant : bool

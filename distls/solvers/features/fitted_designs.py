@@ -25,15 +25,10 @@ _PREFIX = "design_"
 
 @dataclass
 class DesignState(State):
-    """Base of the states of methods that generate features.
+    """Base of the states of methods that generate features."""
 
-    Attributes
-    ----------
-    recipe, arrays : dicts
-        Of the features: `distls.workers.features.design.recipe_of`. Empty before they are known, and for
-        the rows themselves.
-    """
-
+    # Of the features: `distls.workers.features.design.recipe_of`. Empty before they are known, and for the
+    # rows themselves
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -76,7 +71,6 @@ class OneBlock:
     ----------
     params : mapping
         ``features``, ``block_size`` and the parameters of `distls.solvers.features.generator_parameters`.
-    problem : Problem
 
     Raises
     ------

@@ -33,30 +33,17 @@ _LIPSCHITZ = 1.0  # of the identity
 
 @dataclass
 class ClosedFormState(State):
-    """What a read has left to do.
+    """What a read has left to do."""
 
-    Attributes
-    ----------
-    theta : float64 array of shape (m, k)
-        Zero before the system is solved, then its solution.
-    gradient : float64 array of shape (m, k)
-        Of the objective at zero; (0, 0) before the first read.
-    basis : float64 array of shape (m, m) or (0, 0)
-        In which Sigma is to be read again.
-    solved : bool
-    alpha : float
-        With a path the chosen one.
-    path : list of dict
-        Each alpha's judgement.
-    notes : list of str
-    """
-
+    # shape (m, k): Zero before the system is solved, then its solution
     theta: Array = field(default_factory=lambda: np.empty((0, 0)))
+    # shape (m, k): Of the objective at zero; (0, 0) before the first read
     gradient: Array = field(default_factory=lambda: np.empty((0, 0)))
+    # shape (m, m) or (0, 0): In which Sigma is to be read again
     basis: Array = field(default_factory=lambda: np.empty((0, 0)))
     solved: bool = False
-    alpha: float = 0.0
-    path: list[dict[str, float]] = field(default_factory=list)
+    alpha: float = 0.0  # With a path the chosen one
+    path: list[dict[str, float]] = field(default_factory=list)  # Each alpha's judgement
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -169,7 +156,6 @@ def cross_validated(
     folds : sequence of Moments
         At zero weights, where the slopes of the squared loss are the negative targets.
     alphas : array of shape (n_alphas,), all above 0
-    intercept : bool
     eps : float
         Relative rounding error of the Gram matrices.
 

@@ -62,28 +62,20 @@ _METRIC_COPIES, _PREPARATION_COPIES = 4, 6
 
 @dataclass
 class ClsState(DesignState):
-    """Everything a round starts from, but for the predictions, which can be made anew from it.
+    """Everything a round starts from, but for the predictions, which can be made anew from it."""
 
-    Attributes
-    ----------
-    fits : array of shape (n_rounds, m, n_outputs)
-        The residual fits W_t, on m features: the row's own, or generated ones.
-    intercepts : float64 array of shape (n_rounds, n_outputs)
-    calibrations : float64 array of shape (n_rounds, n_powers * n_outputs, n_outputs)
-    first, before, last : float or None
-        Half the mean squared error: of predicting nothing, before the last round, and after its residual fit (None
-        where that is not finite).
-    fixed : bool
-        Whether rounds do not change the error any more.
-    """
-
+    # shape (n_rounds, m, n_outputs): The residual fits W_t, on m features: the row's own, or generated ones
     fits: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0, 0)))
+    # shape (n_rounds, n_outputs)
     intercepts: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    # shape (n_rounds, n_powers * n_outputs, n_outputs)
     calibrations: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0)))
+    # Half the mean squared error: of predicting nothing, before the last round, and after its residual fit
+    # (None where that is not finite)
     first: float | None = None
     before: float | None = None
     last: float | None = None
-    fixed: bool = False
+    fixed: bool = False  # Whether rounds do not change the error any more
 
 
 class Cls:
@@ -97,7 +89,6 @@ class Cls:
         All parameters of the method, resolved.
     slots : int
         Worker threads, for the plan only.
-    memory : MemoryBudget, optional
     initial : LinearModel, optional
         Its weights are the fit of the first round; what follows calibrates and mends them.
     state : str or None

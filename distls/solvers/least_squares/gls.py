@@ -44,12 +44,10 @@ def generalized_least_squares(
 
     Parameters
     ----------
-    problem : Problem
     params : dict
         All parameters of the method, resolved.
     slots : int
         Worker threads, for the plan only.
-    memory : MemoryBudget, optional
     initial : LinearModel, optional
         Starts from its weights instead of zero.
 
@@ -69,12 +67,7 @@ def generalized_least_squares(
 
 
 def _check_combination(problem: Problem, params: dict[str, Any]) -> None:
-    """Refuse parameters that would have no effect.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Refuse parameters that would have no effect."""
     if problem.loss == "squared":
         for name in ("lipschitz", "accelerate", "init"):
             if params[name] is not None:

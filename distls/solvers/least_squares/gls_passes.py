@@ -52,7 +52,6 @@ class GlsPasses:
 
     Parameters
     ----------
-    problem : Problem
     params : dict
         All parameters of the method, resolved.
     reader : BlockReader

@@ -26,56 +26,30 @@ ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 class Evaluated(NamedTuple):
-    """Weights, and what a read has told of them.
+    """Weights, and what a read has told of them."""
 
-    Attributes
-    ----------
-    theta, gradient : float64 arrays of shape (m, k)
-        The constant column's weights first where there is an intercept.
-    value : float
-        Of the objective.
-    held_out : float64 array of shape (2,)
-        Sum of losses, and rows predicted wrong, of the fold that the fit leaves out.
-    """
-
-    theta: Array
+    theta: Array  # shape (m, k): The constant column's weights first where there is an intercept
     gradient: Array
-    value: float
+    value: float  # Of the objective
+    # shape (2,): Sum of losses, and rows predicted wrong, of the fold that the fit leaves out
     held_out: Array
 
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """A descent between two reads.
+    """A descent between two reads."""
 
-    Attributes
-    ----------
-    best : Evaluated
-        The weights of lowest objective, W_t of Algorithm 1. The value is infinite before they are read.
-    base : Evaluated
-        The point from which the step at hand is taken.
-    candidate : float64 array of shape (m, k)
-        Where the step leads: W_{t+1}.
-    ahead : float64 array of shape (m, k) or None
-        Where the next step will be taken from, if not from the candidate.
-    bound : float
-        What the objective at the candidate is at most, if L is large enough.
-    lipschitz, safe, momentum : float
-        L, what it need not be raised above, and Nesterov's t; 0 before the first read.
-    accepted : int
-        Steps taken; -1 before the start itself is read.
-    running : bool
-    """
-
+    # The weights of lowest objective, W_t of Algorithm 1. The value is infinite before they are read
     best: Evaluated
-    base: Evaluated
-    candidate: Array
+    base: Evaluated  # The point from which the step at hand is taken
+    candidate: Array  # shape (m, k): Where the step leads: W_{t+1}
+    # shape (m, k) or None. Where the next step will be taken from, if not from the candidate
     ahead: Array | None
-    bound: float
-    lipschitz: float
+    bound: float  # What the objective at the candidate is at most, if L is large enough
+    lipschitz: float  # L, what it need not be raised above, and Nesterov's t; 0 before the first read
     safe: float
     momentum: float
-    accepted: int
+    accepted: int  # Steps taken; -1 before the start itself is read
     running: bool
 
     @classmethod
@@ -149,28 +123,18 @@ class GlsState(State):
 
     What is known tells what is read next: without a basis Sigma, with a basis alone Sigma in that basis, with both
     the points of the iterates.
-
-    Attributes
-    ----------
-    iterates : list of Iterate
-        One; in the search along a path one for each fold and alpha (`distls.solvers.least_squares.alpha_grid.Grid`).
-    alpha : float
-        With a path the best so far.
-    alphas : float64 array of shape (n_alphas,)
-        Of a path.
-    basis, gram : float64 arrays
-        Of the metric; see `distls.solvers.least_squares.metric.Metric`. In the search the latter is Sigma.
-    path : list of dict
-        Each alpha's judgement.
-    notes : list of str
     """
 
+    # One; in the search along a path one for each fold and alpha
+    # (`distls.solvers.least_squares.alpha_grid.Grid`)
     iterates: list[Iterate] = field(default_factory=list)
-    alpha: float = 0.0
-    alphas: Array = field(default_factory=lambda: np.empty(0))
+    alpha: float = 0.0  # With a path the best so far
+    alphas: Array = field(default_factory=lambda: np.empty(0))  # shape (n_alphas,): Of a path
+    # float64 arrays. Of the metric; see `distls.solvers.least_squares.metric.Metric`. In the search the
+    # latter is Sigma
     basis: Array = field(default_factory=lambda: np.empty((0, 0)))
     gram: Array = field(default_factory=lambda: np.empty((0, 0)))
-    path: list[dict[str, float]] = field(default_factory=list)
+    path: list[dict[str, float]] = field(default_factory=list)  # Each alpha's judgement
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -78,7 +78,6 @@ class Metric:
         B, the diagonal of a diagonal matrix or an upper triangular one: Sigma = B^T gram B.
     gram : float64 array of shape (m, m)
         Of the rows times B^-1; both triangles. Rows and columns of features that are zero everywhere are zero.
-    alpha : float
     intercept : bool
         The first coordinate is the constant column, which alpha does not penalise.
     eps : float

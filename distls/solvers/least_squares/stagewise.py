@@ -92,12 +92,10 @@ class Stagewise:
 
     Parameters
     ----------
-    problem : Problem
     params : dict
         All parameters of the method, resolved.
     slots : int
         Worker threads, for the plan only.
-    memory : MemoryBudget, optional
     initial : LinearModel, optional
         The first stage fits what this model has left; its weights are part of the model.
     state : str, optional

@@ -31,24 +31,13 @@ class Stream:
     cannot be known before the end; in between the model is the mean of the last half of all updates at the
     least, and of the last three quarters at the most. Row weights count as given: a fit scales them to mean one.
     Where a fit tries steps on a tenth of its rows, a stream takes a safe one for its first block.
-
-    Attributes
-    ----------
-    params : dict
-        All parameters of the method, resolved.
-    update : Update
-    learner : Learner
-    class_weight : float64 array of shape (n_outputs,) or None
-    before, before_b : float64 arrays
-        Sum of the iterates of the last window that is closed.
-    before_steps : float
     """
 
-    params: dict[str, Any]
+    params: dict[str, Any]  # All parameters of the method, resolved
     update: Update
     learner: Learner
-    class_weight: NDArray[np.float64] | None
-    before: NDArray[np.float64]
+    class_weight: NDArray[np.float64] | None  # shape (n_outputs,) or None
+    before: NDArray[np.float64]  # float64 arrays. Sum of the iterates of the last window that is closed
     before_b: NDArray[np.float64]
     before_steps: float = 0.0
 

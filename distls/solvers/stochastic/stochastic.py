@@ -63,14 +63,12 @@ class Stochastic(Solver[StochasticState]):
 
     Parameters
     ----------
-    problem : Problem
     params : dict
         All parameters of the method, resolved.
     steps : callable
         Chooses what lanes do: the update of the method, or candidates that are tried first.
     slots : int
         Worker threads, for the plan only.
-    memory : MemoryBudget, optional
     initial : LinearModel, optional
         Starts from its weights instead of zero.
 
