@@ -46,7 +46,7 @@ class Plan:
     """What a job will cost."""
 
     worker_bytes: int  # Peak resident bytes of one worker, cache included
-    worker_parts: dict[str, int]  # dict of name -> bytes. What that sum is made of
+    worker_parts: dict[str, int]  # bytes by name: What that sum is made of
     worker_limit: int
     cache_bytes: int  # Of each worker, for decoded partitions
     cached_fraction: float  # Share of the data that the workers' caches hold together
@@ -80,38 +80,26 @@ class OfRows:
 def make_plan(
     dataset: Dataset,
     *,
-    weight_bytes: int,
-    result_copies: float,
+    weight_bytes: int,  # of one copy of the weights
+    result_copies: float,  # weight-sized arrays in one lane's result
     lanes: int,
     rounds_per_pass: int,
     sample_bytes: int,
-    driver_copies: float,
+    driver_copies: float,  # weight-sized arrays that the driver's state holds
     budget: MemoryBudget,
-    work_bytes: int = 0,
+    work_bytes: int = 0,  # of a task at work, beside partitions and results
     passes: float | None = None,
-    of_rows: OfRows | None = None,
+    of_rows: OfRows | None = None,  # of a method that works by columns
     exchanged: tuple[int, int] | None = None,
-    reductions: int = 1,
+    reductions: int = 1,  # of a round
 ) -> Plan:
     """Plan a job.
 
     Parameters
     ----------
-    weight_bytes : int
-        Of one copy of the weights.
-    result_copies : float
-        Weight-sized arrays in one lane's result.
-    driver_copies : float
-        Weight-sized arrays that the driver's state holds.
-    work_bytes : int
-        Of a task at work, beside partitions and results.
-    of_rows : OfRows, optional
-        Of a method that works by columns.
     exchanged : (int, int), optional
         Bytes of the arrays that a round sends, and that a lane returns, where they are known better than from
         `weight_bytes` and `result_copies`.
-    reductions : int
-        Of a round.
 
     Raises
     ------

@@ -42,11 +42,6 @@ __all__ = ["Evaluator"]
 class Evaluator:
     """What a fit evaluates besides its rounds: objective, certificate, and other datasets.
 
-    Parameters
-    ----------
-    data : DatasetRef
-        The training data, with the cache budget of the fit.
-
     Raises
     ------
     MismatchError
@@ -57,7 +52,7 @@ class Evaluator:
         self,
         problem: Problem,
         executor: Executor,
-        data: DatasetRef,
+        data: DatasetRef,  # the training data, with the cache budget of the fit
         *,
         eval_data: Dataset | None = None,
         select_data: Dataset | None = None,

@@ -35,16 +35,15 @@ class Method:
     name: str
     summary: str
     paper: str
-    aliases: Mapping[str, str]  # dict of loss alias -> full loss name
+    aliases: Mapping[str, str]  # loss alias -> full loss name
     parameters: tuple[Parameter, ...]
     solver: str  # "module:class" of the solver, imported when used
     targets: tuple[str, ...]
-    passes: float | None = 10.0  # Limit where none is given; None: the method has an end of its own
+    passes: float | None = 10.0  # Limit where none is given; None: the method ends by itself
     keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state
     # Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before
     path: bool = False
-    # Of a stochastic method, whose solver is `STOCHASTIC_SOLVER`: "module:function" of what chooses its
-    # steps, a `distls.workers.stochastic.step_choice.ChooseSteps`
+    # "module:function" of the `ChooseSteps` of a stochastic method, whose solver is `STOCHASTIC_SOLVER`
     steps: str | None = None
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,12 +72,12 @@ class Method:
         }
 
     def load_solver(self) -> Callable[..., Any]:
-        """Return what makes the solver: its class, of a stochastic method with the method's steps."""
+        """Return the solver factory: the class, of a stochastic method with the method's steps bound."""
         solver = _load(self.solver)
         return solver if self.steps is None else partial(solver, steps=self.load_steps())
 
     def load_steps(self) -> ChooseSteps:
-        """Return what chooses the steps of a stochastic method.
+        """Return the function that chooses the steps of a stochastic method.
 
         Raises
         ------

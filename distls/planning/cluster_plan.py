@@ -77,10 +77,10 @@ class ClusterPlan:
     cluster: Cluster
     n_rows: int  # Of the data, column shards where the method works on these
     partitions: int
-    # dict of name -> bytes. "sent" by the driver, "fetched" among workers, "returned" to the driver, and
+    # bytes by name: "sent" by the driver, "fetched" among workers, "returned" to the driver, and
     # "read" from the store
     round_bytes: dict[str, int]
-    # dict of name -> seconds. "work" (reading, or what the store's link takes where that is more, decoding,
+    # seconds by name: "work" (reading, or what the store's link takes where that is more, decoding,
     # kernels), "send", "return", "merge", "schedule"; "work" only where a rate is known
     round_parts: dict[str, float]
     round_seconds: float | None  # Their sum
@@ -101,8 +101,8 @@ def plan_cluster(
     params: Mapping[str, Any] | None = None,
     *,
     cluster: Cluster,
-    memory_limit: int,
-    stored_bytes: int | None = None,
+    memory_limit: int,  # bytes a worker
+    stored_bytes: int | None = None,  # plan as if the data set were as large, with rows like its own
     rate: float | None = None,
     probe: bool = True,
     seed: int = 0,
@@ -112,10 +112,6 @@ def plan_cluster(
 
     Parameters
     ----------
-    memory_limit : int
-        Bytes a worker.
-    stored_bytes : int, optional
-        Plan as if the data set were as large, with rows like its own.
     rate : float, optional
         Stored bytes that one thread reads, decodes and learns from in a second; else the probe of one partition
         in this process tells, if `probe`.

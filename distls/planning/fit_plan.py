@@ -29,14 +29,9 @@ def plan_fit(
     seed: int = 0,
     passes: float | None = None,
     cluster: ClusterOptions | None = None,
-    probe: bool = True,
+    probe: bool = True,  # read one partition and train on it in this process, to estimate the seconds of a pass
 ) -> Plan:
     """Plan a fit without starting it.
-
-    Parameters
-    ----------
-    probe : bool
-        Read one partition and train on it in this process, to estimate the seconds of a pass.
 
     Raises
     ------

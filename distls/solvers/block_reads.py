@@ -38,30 +38,18 @@ def lane_count(asked: int | None, n_blocks: int) -> int:
 
 
 class BlockReader:
-    """Reads the data in lanes and reduces them; the same sums with any executor.
-
-    Parameters
-    ----------
-    block_bytes : int
-        Of one result: a lane's sums.
-    weight_bytes : int
-        Of what a round sends.
-    work_bytes : int
-        What a task needs besides, for a piece of its rows.
-    driver_bytes : int
-        What the driver needs besides.
-    """
+    """Reads the data in lanes and reduces them; the same sums with any executor."""
 
     def __init__(
         self,
         problem: Problem,
         *,
         lanes: int | None,
-        block_bytes: int,
-        weight_bytes: int,
+        block_bytes: int,  # of one result: a lane's sums
+        weight_bytes: int,  # of what a round sends
         memory: MemoryBudget,
-        work_bytes: int = 0,
-        driver_bytes: int = 0,
+        work_bytes: int = 0,  # what a task needs besides, for a piece of its rows
+        driver_bytes: int = 0,  # what the driver needs besides
     ) -> None:
         dataset = problem.dataset
         self.problem = problem

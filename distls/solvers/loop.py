@@ -87,7 +87,7 @@ def solve(
     evaluate: Evaluate,
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
-    best: Fitted | None = None,
+    best: Fitted | None = None,  # the best so far, when resuming under patience
     keep_best: Callable[[Fitted], None] = lambda fitted: None,
 ) -> Solution:
     """Run rounds until a limit is met.
@@ -96,8 +96,6 @@ def solve(
     ----------
     evaluate : callable
         Returns the fields that an evaluation adds to a record: ``objective``, ``certificate``, ``eval_error``...
-    best : Fitted or None
-        The best so far, when resuming under patience.
     keep_best : callable
         Called with every new best, so that a resume finds it.
     """

@@ -90,9 +90,9 @@ class RoundReport:
     wait_seconds: float
     # Loss on the fixed sample before (mean over lanes) and after averaging, and the lanes' relative spread
     averaging: dict[str, float] | None = None
-    # dict of worker -> seconds. Each process's time in tasks; the driver's own merging is under its name
+    # seconds by worker: Each process's time in tasks; the driver's own merging is under its name
     worker_seconds: dict[str, float] = field(default_factory=dict)
-    # dict of worker -> bytes. Highest resident size of each worker process so far
+    # bytes by worker: Highest resident size of each worker process so far
     worker_peaks: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] | None = None  # What the method alone can tell of the round: JSON values
     # What whoever reads the report should know, a line each; every later round has them too
@@ -104,22 +104,14 @@ class RoundReport:
     def of(
         cls,
         ledger: Ledger,
-        loss_sum: float,
-        errors: int | None,
+        loss_sum: float,  # over the ledger's rows
+        errors: int | None,  # rows predicted wrong
         *,
         averaging: dict[str, float] | None = None,
         details: dict[str, Any] | None = None,
         preliminary: bool | None = None,
     ) -> Self:
-        """Return the report of a round from its ledger.
-
-        Parameters
-        ----------
-        loss_sum : float
-            Over the ledger's rows.
-        errors : int or None
-            Rows predicted wrong.
-        """
+        """Return the report of a round from its ledger."""
         return cls(
             running_loss=loss_sum / ledger.n_rows,
             running_error=None if errors is None else errors / ledger.n_rows,
@@ -193,12 +185,6 @@ class SolverFactory(Protocol):
 
     Parameters
     ----------
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
-    initial : LinearModel, optional
-        The model to start from.
     state : str, optional
         Folder of what is kept for each row; without one there is a plan, but no training. Only methods with
         ``keeps_rows`` take it.
@@ -211,11 +197,11 @@ class SolverFactory(Protocol):
     def __call__(
         self,
         problem: Problem,
-        params: dict[str, Any],
+        params: dict[str, Any],  # all parameters of the method, resolved
         *,
-        slots: int = 1,
+        slots: int = 1,  # worker threads, for the plan only
         memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
+        initial: LinearModel | None = None,  # the model to start from
         state: str | None = None,
     ) -> Solver[State]:
         """Return the solver."""

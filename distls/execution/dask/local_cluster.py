@@ -69,7 +69,7 @@ class PatientNanny(Nanny):  # type: ignore[misc]
 def start_local(
     n_workers: int,
     threads_per_worker: int = 1,
-    memory_limit: int | None = None,
+    memory_limit: int | None = None,  # bytes a worker; None for no limit
     *,
     processes: bool = True,
     log_level: int = logging.CRITICAL,
@@ -78,8 +78,6 @@ def start_local(
 
     Parameters
     ----------
-    memory_limit : int or None
-        Bytes a worker; None for no limit.
     log_level : int
         Of the cluster's own messages: workers that die or restart are this module's to report.
     """

@@ -35,8 +35,8 @@ def connect(
     address: str,
     *,
     certificates: Certificates | None = None,
-    min_workers: int = 1,
-    log_level: int = logging.CRITICAL,
+    min_workers: int = 1,  # so many must be there
+    log_level: int = logging.CRITICAL,  # see `distls.execution.dask.local_cluster.start_local`
 ) -> DaskExecutor:
     """Connect to a running scheduler.
 
@@ -44,10 +44,6 @@ def connect(
     ----------
     certificates : Certificates, optional
         Connect with TLS or not at all, to the workers too; default as Dask's own configuration says.
-    min_workers : int
-        So many must be there.
-    log_level : int
-        See `distls.execution.dask.local_cluster.start_local`.
 
     Raises
     ------

@@ -62,30 +62,20 @@ class _InwardNanny(PatientNanny):
 
 
 def start_standing(
-    budget: MemoryBudget,
+    budget: MemoryBudget,  # number, threads and memory of the workers
     *,
-    host: str,
-    port: int,
+    host: str,  # name or address of this machine at which they listen
+    port: int,  # of the scheduler; 0 for any
     certificates: Certificates | None = None,
-    anyone: bool = False,
-    log_level: int = logging.CRITICAL,
+    anyone: bool = False,  # listen for other machines without TLS
+    log_level: int = logging.CRITICAL,  # see `distls.execution.dask.local_cluster.start_local`
 ) -> StandingCluster:
     """Start a scheduler and workers on this machine, their dashboards on loopback.
 
     Parameters
     ----------
-    budget : MemoryBudget
-        Number, threads and memory of the workers.
-    host : str
-        Name or address of this machine at which they listen.
-    port : int
-        Of the scheduler; 0 for any.
     certificates : Certificates, optional
         Let only holders of a certificate of this authority connect; default as Dask's own configuration says.
-    anyone : bool
-        Listen for other machines without TLS.
-    log_level : int
-        See `distls.execution.dask.local_cluster.start_local`.
 
     Raises
     ------

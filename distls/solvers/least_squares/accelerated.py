@@ -57,8 +57,6 @@ class Accelerated(GlsPasses):
     ----------
     problem, params, reader
         See `GlsPasses`.
-    initial : LinearModel, optional
-        Starts from its weights instead of zero.
     """
 
     state_type = GlsState
@@ -68,7 +66,7 @@ class Accelerated(GlsPasses):
         problem: Problem,
         params: dict[str, Any],
         reader: BlockReader,
-        initial: LinearModel | None = None,
+        initial: LinearModel | None = None,  # starts from its weights instead of zero
     ) -> None:
         super().__init__(problem, params, reader)
         self._initial = initial

@@ -85,14 +85,8 @@ class Cls:
     ----------
     problem : Problem
         Its `alpha` is the ridge on every residual fit: 1/2 mean ||r - W x - b||^2 + alpha/2 ||W||_F^2.
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
     initial : LinearModel, optional
         Its weights are the fit of the first round; what follows calibrates and mends them.
-    state : str or None
-        Folder of the predictions; None: for the plan only.
 
     Raises
     ------
@@ -107,12 +101,12 @@ class Cls:
     def __init__(
         self,
         problem: Problem,
-        params: dict[str, Any],
+        params: dict[str, Any],  # all parameters of the method, resolved
         *,
-        slots: int = 1,
+        slots: int = 1,  # worker threads, for the plan only
         memory: MemoryBudget | None = None,
         initial: LinearModel | None = None,
-        state: str | None = None,
+        state: str | None = None,  # folder of the predictions; None: for the plan only
     ) -> None:
         self.problem, self.params = problem, params
         self._initial = initial

@@ -34,22 +34,13 @@ _STATE_COPIES = 14
 
 def generalized_least_squares(
     problem: Problem,
-    params: dict[str, Any],
+    params: dict[str, Any],  # all parameters of the method, resolved
     *,
-    slots: int = 1,
+    slots: int = 1,  # worker threads, for the plan only
     memory: MemoryBudget | None = None,
-    initial: LinearModel | None = None,
+    initial: LinearModel | None = None,  # starts from its weights instead of zero
 ) -> ClosedForm | Accelerated:
     """Return the solver of a setting of `gls`.
-
-    Parameters
-    ----------
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
-    initial : LinearModel, optional
-        Starts from its weights instead of zero.
 
     Raises
     ------

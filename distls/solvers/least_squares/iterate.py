@@ -43,7 +43,7 @@ class Iterate:
     best: Evaluated
     base: Evaluated  # The point from which the step at hand is taken
     candidate: Array  # shape (m, k): Where the step leads: W_{t+1}
-    # shape (m, k) or None. Where the next step will be taken from, if not from the candidate
+    # shape (m, k) or None: Where the next step will be taken from, if not from the candidate
     ahead: Array | None
     bound: float  # What the objective at the candidate is at most, if L is large enough
     lipschitz: float  # L, what it need not be raised above, and Nesterov's t; 0 before the first read
@@ -130,7 +130,7 @@ class GlsState(State):
     iterates: list[Iterate] = field(default_factory=list)
     alpha: float = 0.0  # With a path the best so far
     alphas: Array = field(default_factory=lambda: np.empty(0))  # shape (n_alphas,): Of a path
-    # float64 arrays. Of the metric; see `distls.solvers.least_squares.metric.Metric`. In the search the
+    # Of the metric; see `distls.solvers.least_squares.metric.Metric`. In the search the
     # latter is Sigma
     basis: Array = field(default_factory=lambda: np.empty((0, 0)))
     gram: Array = field(default_factory=lambda: np.empty((0, 0)))

@@ -92,14 +92,8 @@ class Stagewise:
 
     Parameters
     ----------
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
     initial : LinearModel, optional
         The first stage fits what this model has left; its weights are part of the model.
-    state : str, optional
-        Folder of the predictions; without one there is a plan, but no training.
 
     Raises
     ------
@@ -114,12 +108,12 @@ class Stagewise:
     def __init__(
         self,
         problem: Problem,
-        params: dict[str, Any],
+        params: dict[str, Any],  # all parameters of the method, resolved
         *,
-        slots: int = 1,
+        slots: int = 1,  # worker threads, for the plan only
         memory: MemoryBudget | None = None,
         initial: LinearModel | None = None,
-        state: str | None = None,
+        state: str | None = None,  # folder of the predictions; without one there is a plan, but no training
     ) -> None:
         n_features, self._k = problem.shape
         self.problem = problem

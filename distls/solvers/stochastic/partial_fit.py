@@ -37,27 +37,23 @@ class Stream:
     update: Update
     learner: Learner
     class_weight: NDArray[np.float64] | None  # shape (n_outputs,) or None
-    before: NDArray[np.float64]  # float64 arrays. Sum of the iterates of the last window that is closed
+    before: NDArray[np.float64]  # Sum of the iterates of the last window that is closed
     before_b: NDArray[np.float64]
     before_steps: float = 0.0
 
     @classmethod
     def begin(
         cls,
-        steps: StepChoice,
+        steps: StepChoice,  # of one lane, and of the first block, whose numbers decide steps that are not given
         params: dict[str, Any],
-        shape: tuple[int, int],
-        class_weight: NDArray[np.float64] | None = None,
+        shape: tuple[int, int],  # (n_features, n_outputs)
+        class_weight: NDArray[np.float64] | None = None,  # shape (n_outputs,), optional
         initial: tuple[NDArray[Any], NDArray[np.float64]] | None = None,
     ) -> Self:
         """Return the stream before its first row.
 
         Parameters
         ----------
-        steps : StepChoice
-            Of one lane, and of the first block, whose numbers decide steps that are not given.
-        shape : (n_features, n_outputs)
-        class_weight : float64 array of shape (n_outputs,), optional
         initial : (weights, intercept), optional
             Trained ones to start from, instead of zeros.
         """

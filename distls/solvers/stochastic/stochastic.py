@@ -61,17 +61,6 @@ _FAR, _NEAR = 0.3, 0.1
 class Stochastic(Solver[StochasticState]):
     """The solver of all stochastic methods, which differ in `steps`.
 
-    Parameters
-    ----------
-    params : dict
-        All parameters of the method, resolved.
-    steps : callable
-        Chooses what lanes do: the update of the method, or candidates that are tried first.
-    slots : int
-        Worker threads, for the plan only.
-    initial : LinearModel, optional
-        Starts from its weights instead of zero.
-
     Raises
     ------
     MemoryPlanError
@@ -85,12 +74,12 @@ class Stochastic(Solver[StochasticState]):
     def __init__(
         self,
         problem: Problem,
-        params: dict[str, Any],
+        params: dict[str, Any],  # all parameters of the method, resolved
         *,
-        steps: ChooseSteps,
-        slots: int = 1,
+        steps: ChooseSteps,  # chooses what lanes do: the update of the method, or candidates that are tried first
+        slots: int = 1,  # worker threads, for the plan only
         memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
+        initial: LinearModel | None = None,  # starts from its weights instead of zero
     ) -> None:
         self.problem = problem
         self.params = params

@@ -27,11 +27,11 @@ class StochasticState(DesignState):
     interval: int = 1
     # Which candidate was chosen by trial; None where there was nothing to choose, or not yet
     chosen: int | None = None
-    # float64 arrays. Sum over the current averaging window of (mean iterate of a round) * (its steps); empty
+    # Sum over the current averaging window of (mean iterate of a round) * (its steps); empty
     # without averaging
     tail: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     tail_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    # float64 arrays. The same of the window before it
+    # The same of the window before it
     before: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     before_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     tail_steps: float = 0.0  # Iterates in the two windows
