@@ -182,17 +182,9 @@ def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, b
 def check_workers(
     executor: Executor, dataset: Dataset, run: Place | None, *, columns: ColumnShards | None = None
 ) -> None:
-    """Have every worker open the dataset, compare the fingerprint and write to the run folder.
+    """Have every worker open the dataset and its column shards, compare fingerprints and write to the run folder.
 
-    Parameters
-    ----------
-    columns : ColumnShards, optional
-        Of the dataset, to be found as well.
-
-    Raises
-    ------
-    WorkerError
-        One cannot; the message names it and the path.
+    Raises WorkerError, naming the worker and the path, if one cannot.
     """
     digest = "" if columns is None else columns.digest
     data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, columns=digest)

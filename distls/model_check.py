@@ -39,13 +39,7 @@ class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check_model(model: LinearModel, where: str) -> LinearModel:
-    """Return a model whose scores can be computed.
-
-    Raises
-    ------
-    FormatError
-        Its loss is unknown, or weights and arrays are not those of its recipe.
-    """
+    """Return the model; raise FormatError if its loss is unknown or its arrays do not match its recipe."""
     probable = model.target == "class" and has_probabilities(model.loss)
     if not probable and model.loss not in losses_with(target=model.target):
         raise FormatError(f"{where}: not written by distls (loss {model.loss!r} of {model.target} targets)")

@@ -53,13 +53,7 @@ def loss_of(params: Mapping[str, Any]) -> str:
 
 
 def l1_ratio_of(params: Mapping[str, Any]) -> float:
-    """Return the share of l1 in a mixed penalty, 0 in others.
-
-    Raises
-    ------
-    ParameterError
-        It is given where the penalty has none.
-    """
+    """Return the share of l1 in a mixed penalty, 0 in others; raise ParameterError if given for others."""
     given, penalty = params.get("l1_ratio"), params.get("penalty", "l2")
     if not penalty_named(penalty).mixed:
         if given is not None:

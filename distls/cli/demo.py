@@ -37,21 +37,7 @@ _MEMORY_LIMIT = 350 * 2**20
 
 
 def run_demo(rows: int, directory: Path | None, workers: int | None) -> int:
-    """Run the demonstration.
-
-    Parameters
-    ----------
-    rows : int
-        Training rows.
-    directory : Path or None
-        Where everything is kept; None for a temporary folder.
-    workers : int or None
-        Processes; default one a core.
-
-    Returns
-    -------
-    exit code
-    """
+    """Run the demonstration with `rows` training rows in a folder (None: a temporary one); return the exit code."""
     console = Console(stderr=True, highlight=False)
     options = ClusterOptions(workers=workers or os.cpu_count(), memory_limit=_MEMORY_LIMIT)
     with _place(directory) as place:

@@ -27,13 +27,7 @@ _SHOWN_FEATURES = 10
 
 
 def describe(path: str | Place) -> dict[str, Any]:
-    """Return what ``info --json`` prints of a dataset, a run or a model.
-
-    Raises
-    ------
-    FormatError
-        The path is none of these.
-    """
+    """Return the JSON of ``info`` for a data set, a run or a model; raise FormatError for anything else."""
     path = place_of(path)
     if is_run(path):
         with making_sense(str(path)):

@@ -190,13 +190,7 @@ def _class_lines(table: list[dict[str, Any]], what: str) -> list[str]:
 
 
 def run_lines(path: str | Place) -> list[str]:
-    """Return a run's story as lines: what, each round, how it ended.
-
-    Raises
-    ------
-    FormatError
-        The path is not a run.
-    """
+    """Return the lines that describe a run: its setting, each round, its end; raise FormatError if it is no run."""
     run = Run.open(place_of(path))
     with making_sense(str(path)):
         return _story(run)

@@ -26,12 +26,9 @@ def check_scorable(
     features: Mapping[str, NDArray[Any]],
     model_name: str,
 ) -> None:
-    """Check that rows of `dataset` mean the same as those a model was trained on.
+    """Raise MismatchError unless rows of `dataset` mean the same as those a model was trained on.
 
-    Raises
-    ------
-    MismatchError
-        They are wider, or dense and narrower, went through other transforms, or have features of other names.
+    They must not be wider, or dense and narrower, and must have the same transforms and names of features.
     """
     meta = dataset.meta
     if meta.n_features > n_features or (meta.layout == "dense" and meta.n_features != n_features):
@@ -65,13 +62,7 @@ _PREDICTED = {"class": "classes", "multilabel": "sets of labels", "continuous": 
 
 
 def check_targets(dataset: Dataset, target: TargetKind, n_outputs: int, model_name: str) -> None:
-    """Check that predictions can be compared with the targets of `dataset`.
-
-    Raises
-    ------
-    MismatchError
-        There are none, or of another kind or number.
-    """
+    """Raise MismatchError unless predictions can be compared with the targets of `dataset`."""
     meta = dataset.meta
     if meta.target != target:
         kind = {"none": "no labels"}.get(meta.target, f"{meta.target} targets")
@@ -89,37 +80,31 @@ def class_codes(
 ) -> NDArray[np.int32]:
     """Return the model's code of each class or label of the data, -1 for unknown ones.
 
-    Raises
-    ------
-    MismatchError
-        Rows have labels unknown to the model and `unknown` is "error".
+    Raises MismatchError if rows have unknown labels and `unknown` is "error".
     """
     meta = dataset.meta
     place = {label: code for code, label in enumerate(classes)}
     codes = np.array([place.get(label, -1) for label in meta.classes], dtype=np.int32)
-    strange = [
+    unknown_labels = [
         (label, count)
         for label, count, code in zip(meta.classes, meta.label_counts, codes, strict=True)
         if code < 0 and count
     ]
-    if strange and unknown == "error":
-        named = ", ".join(str(label) for label, _ in strange[:5]) + (", ..." if len(strange) > 5 else "")
-        uses = sum(count for _, count in strange)
+    if unknown_labels and unknown == "error":
+        named = ", ".join(str(label) for label, _ in unknown_labels[:5]) + (
+            ", ..." if len(unknown_labels) > 5 else ""
+        )
+        uses = sum(count for _, count in unknown_labels)
         what, often = ("classes", "rows") if meta.target == "class" else ("labels", "uses")
         raise MismatchError(
-            f"{dataset.path} has {len(strange)} {what} ({named}; {uses} {often}) that are not among the "
+            f"{dataset.path} has {len(unknown_labels)} {what} ({named}; {uses} {often}) that are not among the "
             f"{len(classes)} of {model_name}; --unknown-labels count counts them as errors"
         )
     return codes
 
 
 def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
-    """Check that a model trained on the problem can score `dataset`; return the model's code of each class.
-
-    Raises
-    ------
-    MismatchError
-    """
+    """Return the model's code of each class of `dataset`; raise MismatchError if the model cannot score it."""
     meta, name = problem.dataset.meta, str(problem.dataset.path)
     check_scorable(
         dataset,

@@ -104,15 +104,15 @@ def _label_evaluation(
 ) -> LabelEvaluation:
     known = codes >= 0
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
-    strange = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
-    job = LabelJob(reference(dataset), loss, places, len(classes) + len(strange))
+    unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
+    job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown))
     total: LabelSum = reduce_rows(executor, dataset, predictor, partial(label_lane, job), merge_labels)
     return LabelEvaluation(
         n_rows=total.ledger.n_rows,
         error=total.errors / total.ledger.n_rows,
         log_loss=total.loss_sum / total.known if has_probabilities(loss) and total.known else None,
         unknown=total.ledger.n_rows - total.known,
-        classes=[*classes, *strange],
+        classes=[*classes, *unknown],
         counts=total.counts,
     )
 

@@ -43,13 +43,7 @@ def human(n_bytes: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Parse a size such as ``600MiB``, ``2GB`` or ``1000000``.
-
-    Raises
-    ------
-    ValueError
-        It is not a positive size.
-    """
+    """Parse a size such as ``600MiB``, ``2GB`` or ``1000000``; raise ValueError unless it is positive."""
     units = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     units |= {f"{u}ib": n for u, n in units.items() if len(u) == 1 and u != "b"}
     units |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

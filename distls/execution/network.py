@@ -35,13 +35,7 @@ class Traffic:
 
 
 def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int, threads: int) -> Traffic:
-    """Return what one reduction of `lanes` results moves on workers that all have as many threads.
-
-    Parameters
-    ----------
-    shared_bytes, result_bytes : int
-        Of the value that every lane starts from, and of what one lane returns; merging does not make it larger.
-    """
+    """Return the traffic of one reduction of `lanes` results, each of at most `result_bytes` even after merging."""
     groups = group_items(lanes, [""] * (workers * threads))
     results = sum(_nodes(start, stop, lanes) for start, stop, _ in groups)
     small = shared_bytes <= SMALL

@@ -47,21 +47,9 @@ class Method:
     steps: str | None = None
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and complete parameters.
+        """Return all parameters of the method, typed, from the given texts or values.
 
-        Parameters
-        ----------
-        given : mapping of name -> text or value
-
-        Returns
-        -------
-        params : dict
-            Every parameter of the method, typed.
-
-        Raises
-        ------
-        ParameterError
-            A name is unknown (the closest known one is named) or a value is out of range.
+        Raises ParameterError for an unknown name (naming the closest known one) or an invalid value.
         """
         known = {p.name: p for p in self.parameters}
         for name in given:
@@ -77,13 +65,7 @@ class Method:
         return solver if self.steps is None else partial(solver, steps=self.load_steps())
 
     def load_steps(self) -> ChooseSteps:
-        """Return the function that chooses the steps of a stochastic method.
-
-        Raises
-        ------
-        ParameterError
-            The method is not stochastic.
-        """
+        """Return the function that chooses a stochastic method's steps; raise ParameterError for other methods."""
         if self.steps is None:
             raise ParameterError(f"{self.name} is not a stochastic method")
         return cast("ChooseSteps", _load(self.steps))

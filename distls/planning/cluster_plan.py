@@ -231,13 +231,7 @@ def _advice(limit: str | None, plan: Plan, method: Method, cluster: Cluster, n_b
 
 
 def parse_shape(text: str) -> tuple[int, int]:
-    """Parse workers and their threads, written like ``100x8``.
-
-    Raises
-    ------
-    ValueError
-        It is not two whole numbers from 1 to a million.
-    """
+    """Parse workers and threads such as ``100x8``; raise ValueError unless both are from 1 to a million."""
     found = re.fullmatch(r"(\d{1,6})x(\d{1,4})", text.strip().lower())
     if not found or not (int(found[1]) and int(found[2])):
         raise ValueError(f"{text!r} is not a cluster; write workers and threads of each like 100x8")
@@ -245,24 +239,12 @@ def parse_shape(text: str) -> tuple[int, int]:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Parse bits a second, written like ``10Gbit``; return bytes a second.
-
-    Raises
-    ------
-    ValueError
-        It is not a positive rate.
-    """
+    """Parse a positive rate such as ``10Gbit``; return bytes a second; raise ValueError for anything else."""
     return _scaled(text, {"kbit": 125.0, "mbit": 125e3, "gbit": 125e6}, "bandwidth; write it like 10Gbit")
 
 
 def parse_seconds(text: str) -> float:
-    """Parse a time, written like ``1ms``.
-
-    Raises
-    ------
-    ValueError
-        It is not a positive time.
-    """
+    """Parse a positive time such as ``1ms``; raise ValueError for anything else."""
     return _scaled(text, {"us": 1e-6, "ms": 1e-3, "s": 1.0}, "time; write it like 1ms")
 
 

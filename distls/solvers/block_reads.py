@@ -20,13 +20,7 @@ __all__ = ["BlockReader", "lane_count"]
 
 
 def lane_count(asked: int | None, n_blocks: int) -> int:
-    """Return the number of lanes: as asked, or the default.
-
-    Raises
-    ------
-    ParameterError
-        There are fewer partitions.
-    """
+    """Return the number of lanes, by default; raise ParameterError if there are fewer partitions than asked for."""
     if asked is None:
         return max(1, min(DEFAULT_LANES, n_blocks))
     if asked > n_blocks:
@@ -77,13 +71,7 @@ class BlockReader:
         *,
         rebuild: Callable[[], None] | None = None,
     ) -> BlockSums:
-        """Do one read of the data.
-
-        Parameters
-        ----------
-        rebuild : callable, optional
-            Makes the kept predictions anew when a worker does not find them; the read is then done again.
-        """
+        """Do one read of the data; if a worker has lost kept predictions, `rebuild` them and read again."""
         return self.reduce(executor, partial(block_lane, job), (added, current), rebuild=rebuild)
 
     def reduce(

@@ -48,13 +48,7 @@ class Progress:
 
 
 def progress_of(extra: dict[str, Any], where: str) -> Progress:
-    """Return what a checkpoint says of the loop.
-
-    Raises
-    ------
-    FormatError
-        It is not what `Progress` holds.
-    """
+    """Return the loop's part of a checkpoint; raise FormatError unless it is a valid `Progress`."""
     with making_sense(where):
         found = Progress(**extra["progress"])
         best = found.best if found.best is not None else {"error": 0.0, "round": 0, "misses": 0}

@@ -41,13 +41,7 @@ class EventLog(SilentCallback):
 
 
 class Checkpointer(SilentCallback):
-    """Saves the state every `seconds`, and when a fit is interrupted.
-
-    Parameters
-    ----------
-    seconds : float
-        0 saves every round.
-    """
+    """Saves the state every `seconds` (0: after every round), and when a fit is interrupted."""
 
     def __init__(self, run: Run, seconds: float = 30.0) -> None:
         self._run, self._seconds = run, seconds

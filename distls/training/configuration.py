@@ -110,7 +110,7 @@ class FitRequest:
         select: str | Place | Dataset | None = None,
         seed: int = 0,
     ) -> FitRequest:
-        """Check everything that metadata can tell of a fit; parameters as those of `distls.fit`.
+        """Check everything about a fit that metadata can show; parameters as those of `distls.fit`.
 
         Raises
         ------

@@ -155,12 +155,7 @@ def resume(
 
 
 def resumable(run: str | Place) -> tuple[Run, FitRequest]:
-    """Open a run that `proceed` can go on with, and its data sets.
-
-    Raises
-    ------
-    FormatError, MismatchError, StorageError
-    """
+    """Open a run that can be continued by `proceed`, and its data sets."""
     folder = Run.open(place_of(run))
     refuse_links(folder.path)
     with folder.held():  # another process may be writing it

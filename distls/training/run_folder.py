@@ -97,15 +97,7 @@ class Run:
 
     @classmethod
     def create(cls, path: Place, config: dict[str, Any]) -> Run:
-        """Make a new run folder.
-
-        Raises
-        ------
-        MismatchError
-            Something is there already.
-        StorageError
-            It cannot be written.
-        """
+        """Make a new run folder; raise MismatchError if the path exists, StorageError if it cannot be written."""
         cls.check_new(path)
         made = cls(path)
         try:
@@ -124,12 +116,7 @@ class Run:
 
     @staticmethod
     def check_new(path: Place) -> None:
-        """Refuse a path at which something is already.
-
-        Raises
-        ------
-        MismatchError
-        """
+        """Raise MismatchError if something exists at the path."""
         if is_run(path):
             raise MismatchError(
                 f"{path} is a run already; `distls resume {path}` continues it, or choose another name"
@@ -139,13 +126,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Place) -> Run:
-        """Open an existing run folder.
-
-        Raises
-        ------
-        FormatError
-            It is not a run.
-        """
+        """Open an existing run folder; raise FormatError if it is not a run."""
         if not is_run(path):
             raise FormatError(
                 f"{path}: not a run (no config.json)" if path.exists() else f"{path}: no such run"
@@ -154,12 +135,9 @@ class Run:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Be the only process that writes this run; what a killed one left half-written is removed.
+        """Lock the run against other writers, and remove what a killed one left half-written.
 
-        Raises
-        ------
-        StorageError
-            Another process is writing; the message names it.
+        Raises StorageError, naming the other process, if it is locked.
         """
         with contextlib.ExitStack() as held:
             try:

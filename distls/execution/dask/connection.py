@@ -82,12 +82,9 @@ class Connection:
         self._kept: Future | None = None
 
     def threads(self) -> Mapping[str, int]:
-        """Return the threads of each worker, by address; wait for the scheduler and the first worker to come back.
+        """Return the threads of each worker by address, after waiting for the scheduler and a first worker.
 
-        Raises
-        ------
-        WorkerError
-            They do not, or a worker that has come does not suit.
+        Raises WorkerError if they do not come back, or a new worker does not suit.
         """
         deadline = time.monotonic() + RETURN_SECONDS
         while True:
@@ -125,13 +122,7 @@ class Connection:
                 self._known = set(workers)
 
     def send(self, value: Any) -> Future:
-        """Put `value` on one worker, from where the others fetch it; without lineage, so nothing piles up.
-
-        Raises
-        ------
-        Lost
-            The worker was dying, or the scheduler.
-        """
+        """Put `value` on one worker, from which the others fetch it; raise Lost if it or the scheduler is dying."""
         key = _key()
         with _as_lost():
             try:
@@ -148,11 +139,7 @@ class Connection:
             return self.client.submit(*call, key=_key(token), pure=False, retries=0, **where)
 
     def _keep_group(self) -> None:
-        """Hold one small result as long as this connection lives.
-
-        A task group without tasks is forgotten, but not what the scheduler's record of spans has of it; with each
-        group that is made anew the record would grow.
-        """
+        """Hold one small result for the life of this connection."""
         if self._kept is None or self._kept.status in ("lost", "cancelled", "error"):
             self._kept = self.client.submit(_nothing, key=_key(), pure=False)
 
@@ -209,10 +196,7 @@ class Connection:
             yield from found
 
     def _not_under_way(self, futures: Iterable[Future]) -> set[str]:
-        """Return the keys of tasks that have not ended here, and that the scheduler does not work on.
-
-        Messages cross: only who is found twice is lost.
-        """
+        """Return the keys of tasks that have not ended here and that the scheduler is not working on."""
         keys = [future.key for future in futures if not future.done()]
         self.threads()
         with contextlib.suppress(*CUT):
@@ -221,12 +205,9 @@ class Connection:
         return set(keys)
 
     def ask_each(self, function: Callable[[Any], Answer], item: Any) -> dict[str, Answer]:
-        """Run a short function once in every worker process; those that die meanwhile are left out.
+        """Run a short function once in every worker process, leaving out those that die meanwhile.
 
-        Raises
-        ------
-        Lost
-            The scheduler is gone, or every worker.
+        Raises Lost if the scheduler or every worker is gone.
         """
         self.threads()
         with _as_lost():

@@ -138,12 +138,9 @@ def _is_loopback(host: str) -> bool:
 
 @contextlib.contextmanager
 def temporary_certificates(folder: Path | None) -> Iterator[Certificates]:
-    """Yield a certificate that is its own authority, new and removed at the end; see `private_files`.
+    """Yield a new certificate that is its own authority, removed at the end; see `private_files`.
 
-    Raises
-    ------
-    ParameterError
-        The package that makes certificates is not installed, or the folder cannot be used.
+    Raises ParameterError if the package that makes certificates is missing, or the folder cannot be used.
     """
     try:
         made = Security.temporary()

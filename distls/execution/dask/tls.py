@@ -33,13 +33,7 @@ class Certificates:
             object.__setattr__(self, name, Path(getattr(self, name)).absolute())
 
     def check(self) -> None:
-        """Refuse files that cannot be used.
-
-        Raises
-        ------
-        ParameterError
-            One cannot be read or is not what it should be; the message names it.
-        """
+        """Raise ParameterError, naming the file, for one that cannot be read or is not what it should be."""
         for option, path in (("--tls-ca", self.ca), ("--tls-cert", self.cert), ("--tls-key", self.key)):
             _check_readable(option, path)
         for option, path in (("--tls-ca", self.ca), ("--tls-cert", self.cert)):
@@ -71,10 +65,7 @@ class Certificates:
 def certificates_of(ca: Path | None, cert: Path | None, key: Path | None) -> Certificates | None:
     """Return the certificates that the options name, checked; None without any.
 
-    Raises
-    ------
-    ParameterError
-        Some are named and others not, or a file cannot be used.
+    Raises ParameterError if only some are named, or a file cannot be used.
     """
     given = {"--tls-ca": ca, "--tls-cert": cert, "--tls-key": key}
     missing = [option for option, path in given.items() if path is None]
@@ -152,14 +143,9 @@ def _made_private(folder: Path) -> bool:
 
 
 def why_refused(address: str, certificates: Certificates | None) -> str | None:
-    """Say why nothing came of connecting to `address`, where TLS is the reason; else None.
+    """Return why a scheduler refused or did not answer, if TLS is the reason; else None.
 
-    Parameters
-    ----------
-    address : str
-        Of a scheduler, which refused or did not answer.
-    certificates : Certificates or None
-        None for a connection without TLS, or with certificates that only Dask knows.
+    `certificates` is None for a connection without TLS, or with certificates that only Dask knows.
     """
     if not address.startswith("tls:" if certificates else "tcp:"):
         return None

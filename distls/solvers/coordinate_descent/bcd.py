@@ -66,7 +66,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         self.problem, self.params, self._initial = problem, params, initial
         if params["debias"] is not None and params["tau"] == 0.0:
             raise ParameterError(
-                "debias: features are fitted anew once violations are below tau, which is 0; give a tau above 0"
+                "debias needs tau > 0: debiasing starts when the stopping criterion reaches tau"
             )
         if initial is not None:
             check_initial(initial, problem, params["init"])
@@ -212,13 +212,7 @@ def _target_bytes(meta: DatasetMeta) -> int:
 
 
 def _shards_of(problem: Problem) -> ColumnShards:
-    """Return the column shards of the data.
-
-    Raises
-    ------
-    MismatchError
-        There are none.
-    """
+    """Return the column shards of the data; raise MismatchError if there are none."""
     shards = problem.dataset.columns
     if shards is None:
         path = problem.dataset.path

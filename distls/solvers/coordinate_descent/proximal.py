@@ -259,13 +259,7 @@ class Proximal(Solver[ProximalState]):
 
 
 class Fista(Proximal):
-    """The solver of `fista`.
-
-    Raises
-    ------
-    ParameterError
-        ``lipschitz`` names a bound, which is of ``step=constant``: a line search finds L itself.
-    """
+    """The solver of `fista`; raises ParameterError if ``lipschitz`` names a bound and a line search finds L itself."""
 
     points = 2
     steps_type = FistaSteps

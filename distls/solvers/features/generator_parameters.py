@@ -75,12 +75,7 @@ SCALE_ROWS = 512
 
 
 def check_features(params: Mapping[str, Any], n_features: int) -> None:
-    """Refuse parameters that the chosen kind of features does not use, and impossible ones.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for unused parameters of the chosen kind of features, and for impossible values."""
     kind = params["features"]
     if kind not in FEATURES:
         raise ParameterError(f"features={kind}: expected one of {', '.join(FEATURES)}")
@@ -92,12 +87,7 @@ def check_features(params: Mapping[str, Any], n_features: int) -> None:
 
 
 def check_used(params: Mapping[str, Any]) -> None:
-    """Refuse parameters that the chosen kind of features does not use.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for parameters that the chosen kind of features does not use."""
     kind = params["features"]
     for name, users in _USED_BY.items():
         expands = name in _USED_BY_EXPANSION and kind in MASKS
@@ -116,12 +106,7 @@ def given_or_default(params: Mapping[str, Any], name: str) -> Any:
 
 
 def image_shape(params: Mapping[str, Any], n_features: int) -> tuple[int, int, int]:
-    """Return (channels, height, width).
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Return (channels, height, width); raise ParameterError if rows cannot be such images."""
     image = params.get("image")
     if image is None:
         for channels in (3, 1):
@@ -159,13 +144,7 @@ def convolution_of(
 
 
 def filters_per_stage(params: Mapping[str, Any], n_features: int) -> int:
-    """Return the masks of a stage.
-
-    Raises
-    ------
-    ParameterError
-        Masks or regions do not fit the image, or a block is no whole number of masks.
-    """
+    """Return the filters of a stage; raise ParameterError unless they fit the image and make up whole blocks."""
     shape, side, pool = (
         image_shape(params, n_features),
         given_or_default(params, "mask_side"),
@@ -175,15 +154,15 @@ def filters_per_stage(params: Mapping[str, Any], n_features: int) -> int:
     if side > smaller or pool > smaller - side + 1:
         raise ParameterError(
             f"mask_side={side}, pool={pool}: an image of {shape[1]} x {shape[2]} pixels has no {pool} x {pool} "
-            "regions of places for a mask; make them smaller"
+            "regions of positions of a filter; make them smaller"
         )
     per_filter = pool**2 * (2 if given_or_default(params, "rectify") == "two-sided" else 1)
     size, expand = params["block_size"], given_or_default(params, "expand")
     if size - expand < per_filter or (size - expand) % per_filter:
         fits = max(per_filter, (size - expand) // per_filter * per_filter)
-        beside, plus = (f", expand={expand}", f" + {expand}") if expand else ("", "")
+        also, plus = (f", expand={expand}", f" + {expand}") if expand else ("", "")
         raise ParameterError(
-            f"block_size={size}{beside}: a mask makes {per_filter} features; take a multiple{plus}, such as "
+            f"block_size={size}{also}: a filter makes {per_filter} features; take a multiple{plus}, such as "
             f"{fits + expand}"
         )
     return int((size - expand) // per_filter)

@@ -39,25 +39,14 @@ _START = 8.0  # L starts at the sharp bound divided by this, unless told otherwi
 
 
 def lipschitz_bounds(loss: str, given: str | float | None) -> tuple[float, float]:
-    """Return where L starts, and the bound from which on the objective cannot increase.
-
-    Parameters
-    ----------
-    given : None, "adaptive", "sharp", "paper" or float
-    """
+    """Return the initial L, and the bound from which on the objective cannot increase."""
     sharp = _SHARP[loss]
     named = {None: sharp / _START, "adaptive": sharp / _START, "sharp": sharp, "paper": 1.0}
     return float(given if isinstance(given, float | int) else named[given]), sharp
 
 
 class Accelerated(GlsPasses):
-    """The solver of `gls` with link=softmax or logit, at one alpha.
-
-    Parameters
-    ----------
-    problem, params, reader
-        See `GlsPasses`.
-    """
+    """The solver of `gls` with link=softmax or logit, at one alpha."""
 
     state_type = GlsState
 

@@ -44,16 +44,10 @@ def grid_size(given: str | None) -> int:
 
 
 def alpha_grid(given: str | None, total: Moments) -> Array:
-    """Return the alphas of a path, decreasing.
-
-    Parameters
-    ----------
-    given : str or None
-        Values with colons between them; None: 20 values, evenly spaced in their logarithm from 10 to 1e-6 times the
-        mean diagonal of Sigma.
-    """
+    """Return the alphas of a path, decreasing, from colon-separated values."""
     if given is not None:
         return np.array(sorted({float(value) for value in given.split(":")}, reverse=True))
+    # log-spaced from 10 to 1e-6 times the mean diagonal of Sigma
     mean_square = float(diagonal(total.gram).mean()) / total.weight_sum
     return (mean_square or 1.0) * np.logspace(*_GRID_DECADES, _GRID_SIZE)
 
@@ -68,17 +62,7 @@ def total_of(folds: Sequence[Moments]) -> Moments:
 
 
 def check_folds(weights: Sequence[float]) -> None:
-    """Refuse folds that leave nothing to fit or nothing to judge by.
-
-    Parameters
-    ----------
-    weights : sequence of float
-        Of the rows of each fold.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for folds, given the weight of their rows, that leave nothing to fit or to validate on."""
     if any(not 0.0 < weight < sum(weights) for weight in weights):
         raise ParameterError(
             f"folds={len(weights)}: a fold has no rows of any weight; ask for fewer, or ingest with a larger "

@@ -147,27 +147,12 @@ class ClosedForm(GlsPasses):
 def cross_validated(
     executor: Executor, folds: Sequence[Moments], alphas: Array, *, intercept: bool, eps: float
 ) -> Array:
-    """Return the mean squared error of each alpha, every fold predicted by the fit to the other folds.
+    """Return each alpha's mean squared error, every fold predicted by the fit to the others, shape (n_alphas,).
 
-    Parameters
-    ----------
-    executor : Executor
-        Fits the folds at once.
-    folds : sequence of Moments
-        At zero weights, where the slopes of the squared loss are the negative targets.
-    alphas : array of shape (n_alphas,), all above 0
-    eps : float
-        Relative rounding error of the Gram matrices.
-
-    Returns
-    -------
-    errors : array of shape (n_alphas,)
-        Weighted mean over rows, mean over outputs.
-
-    Raises
-    ------
-    ParameterError
-        A fold has no rows, or none of weight.
+    The sums of the folds are at zero weights, where the gradient of the squared loss in the scores is minus the
+    targets; `eps` is the relative rounding error of Gram matrices. The executor fits the folds in parallel. The error
+    is the weighted mean over rows and the mean over outputs. Raises ParameterError for a fold without rows of any
+    weight.
     """
     weights = [fold.weight_sum for fold in folds]
     check_folds(weights)

@@ -79,21 +79,10 @@ class ClsState(DesignState):
 
 
 class Cls:
-    """The solver of calibrated least squares.
+    """The solver of `cls`; see `SolverFactory`.
 
-    Parameters
-    ----------
-    problem : Problem
-        Its `alpha` is the ridge on every residual fit: 1/2 mean ||r - W x - b||^2 + alpha/2 ||W||_F^2.
-    initial : LinearModel, optional
-        Its weights are the fit of the first round; what follows calibrates and mends them.
-
-    Raises
-    ------
-    ParameterError
-        A parameter is not used by the features, or does not suit the data.
-    MemoryPlanError
-        The job cannot fit.
+    The problem's `alpha` is the ridge on every residual fit: 1/2 mean ||r - W x - b||^2 + alpha/2 ||W||_F^2. The
+    weights of an initial model are the first round's fit; the rounds that follow calibrate and correct them.
     """
 
     state_type = ClsState
@@ -265,11 +254,9 @@ class Cls:
         return Block(design, weights, constant)
 
     def _calibrate(self, sums: Moments) -> NDArray[np.float64]:
-        """Return the least-squares fit of the targets on the basis G (Eq. 19).
-
-        As the identity, which G contains, plus the fit of what it leaves: where G is nearly singular (the predictions
-        of a row sum to one) directions are left out of that, and the error still cannot rise.
-        """
+        """Return the least-squares fit of the targets on the basis G (Eq. 19)."""
+        # the identity, which G contains, plus the fit of its residuals: where G is nearly singular (a row's
+        # predictions sum to one) directions are left out of that fit alone, so the error still cannot rise
         gram = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=False)
         with single_threaded_blas():
             correction = -_solve_in_span(gram, sums.cross / sums.weight_sum)
@@ -280,13 +267,7 @@ class Cls:
     def _check_fall(
         self, number: int, what: str, before: float | None, after: float, first: float | None
     ) -> None:
-        """Assert that a step has not raised the squared error of the training rows beyond rounding.
-
-        Raises
-        ------
-        DistlsError
-            It has.
-        """
+        """Raise DistlsError if a step has raised the squared error of the training rows beyond rounding."""
         if before is None or first is None or not after > before + self._rounding * first:
             return
         remedy = "try a larger alpha" + (" or dtype=float64" if self.problem.dtype == np.float32 else "")

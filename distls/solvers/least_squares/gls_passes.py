@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 
 # With alpha above this share of the mean square norm of the rows another basis is never needed.
 _WELL_CONDITIONED = 1e-6
-BASIS_NOTE = "Sigma is ill-conditioned: another read gave it in an orthonormal basis"
+BASIS_NOTE = "the second-moment matrix is ill-conditioned: it was read again in a nearly orthonormal basis"
 
 
 def may_need_basis(mean_square_norm: float, alpha: float) -> bool:
@@ -46,17 +46,7 @@ def may_need_basis(mean_square_norm: float, alpha: float) -> bool:
 
 
 class GlsPasses:
-    """Base of the solvers of `gls`.
-
-    Weights theta are of shape (m, k), the constant column's first where there is an intercept.
-
-    Parameters
-    ----------
-    params : dict
-        All parameters of the method, resolved.
-    reader : BlockReader
-        Planned for them.
-    """
+    """Base of the solvers of `gls`; weights theta are of shape (m, k), with the constant column's first, if any."""
 
     def __init__(self, problem: Problem, params: dict[str, Any], reader: BlockReader) -> None:
         self.problem, self.params = problem, params
@@ -150,13 +140,7 @@ class GlsPasses:
     def _evaluated(
         self, theta: Array, sums: Moments, weight: float, alpha: float, place: int = 0
     ) -> Evaluated:
-        """Return the objective and its gradient at weights, the `place`-th of those that were read.
-
-        Parameters
-        ----------
-        weight : float
-            Of all rows that the sums are over.
-        """
+        """Return objective and gradient at the `place`-th weights of a read, over rows of total weight `weight`."""
         k = theta.shape[1]
         own = slice(place * k, (place + 1) * k)
         loss, held_out = sums.loss_sum, np.zeros(2)
@@ -194,6 +178,6 @@ def rank_notes(metric: Metric) -> list[str]:
     if not left_out:
         return []
     return [
-        f"Sigma has rank {metric.rank} of {metric.size}: {left_out} directions in which the rows do not "
-        "vary are left out; alpha greater than 0 would choose among their weights"
+        f"the second-moment matrix has rank {metric.rank} of {metric.size}; its {left_out} null directions were "
+        "dropped. Set alpha > 0 to regularise them instead"
     ]

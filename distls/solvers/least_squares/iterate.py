@@ -66,13 +66,10 @@ class Iterate:
         )
 
     def judge(self, candidate: Evaluated, ahead: Evaluated | None, *, accelerated: bool) -> tuple[Self, str]:
-        """Take, or take back, the step that led to the candidate.
+        """Accept or undo the step that led to the candidate; return the iterate and the outcome.
 
-        Returns
-        -------
-        outcome : str
-            accepted; rejected: L was too low; restarted: the momentum led upwards and is dropped; rounding: there was
-            no momentum, so a step does not help any more.
+        accepted; rejected: L was too low; restarted: the momentum increased the objective and is dropped; rounding:
+        without momentum no step helps any more.
         """
         rounding = ROUNDING * abs(self.bound if np.isfinite(self.bound) else 0.0)
         # L Sigma + alpha P majorises the Hessian from `safe` on: below, an objective above the bound disproves L
@@ -101,14 +98,10 @@ class Iterate:
 
 
 def propose(iterates: Sequence[Iterate], steps: Sequence[Array], settled: float = ROUNDING) -> list[Iterate]:
-    """Return iterates after their next step, some of them ended.
+    """Return the iterates after their next step; those whose step cannot lower the objective any more have ended.
 
-    Parameters
-    ----------
-    steps : sequence of float64 arrays of shape (m, k)
-        (L Sigma + alpha P)^-1 times the gradient at each base.
-    settled : float
-        An iterate ends when its step is sure to lower the objective by no more than this share of it.
+    Each step, shape (m, k), is (L Sigma + alpha P)^-1 times the gradient at the base. An iterate ends when the decrease
+    is at most the share `settled` of the objective.
     """
     moved = [iterate.descend(step, settled) for iterate, step in zip(iterates, steps, strict=True)]
     # all points are columns of the next read's products, so either every iterate looks ahead or none
@@ -119,10 +112,10 @@ def propose(iterates: Sequence[Iterate], steps: Sequence[Array], settled: float 
 
 @dataclass
 class GlsState(State):
-    """Everything a round of the iteration starts from.
+    """State of the iteration between two rounds.
 
-    What is known tells what is read next: without a basis Sigma, with a basis alone Sigma in that basis, with both
-    the points of the iterates.
+    Its arrays determine the next read: without a basis Sigma, with a basis but no Gram matrix Sigma in that basis, with
+    both the objective at the points of the iterates.
     """
 
     # One; in the search along a path one for each fold and alpha

@@ -60,12 +60,9 @@ _MODEL_COPIES, _METRIC_COPIES, _PREPARATION_COPIES = 4, 3, 6
 
 
 def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
-    """Return all parameters, with defaults, as `distls.solvers.features.generator_parameters` names them.
+    """Return all parameters with their defaults, named as in `distls.solvers.features.generator_parameters`.
 
-    Raises
-    ------
-    ParameterError
-        One was given that the setting does not use.
+    Raises ParameterError for a parameter that the setting does not use.
     """
     original = params["features"] == "original"
     logistic = params["inner"] == "logistic"
@@ -88,19 +85,9 @@ def _refuse(params: dict[str, Any], name: str, only: str, *, used: bool) -> None
 
 
 class Stagewise:
-    """The stagewise solver.
+    """The solver of `stagewise`; see `SolverFactory`.
 
-    Parameters
-    ----------
-    initial : LinearModel, optional
-        The first stage fits what this model has left; its weights are part of the model.
-
-    Raises
-    ------
-    ParameterError
-        A parameter is not used by the setting, or does not suit the data.
-    MemoryPlanError
-        The job cannot fit.
+    The first stage fits the residuals of the initial model, whose weights are part of the model.
     """
 
     state_type = StagewiseState

@@ -98,15 +98,9 @@ def block_of(state: StagewiseState, stage: int) -> Block:
 def append_block(
     state: StagewiseState, design: Design, width: int, weights: Array, intercept: Array
 ) -> StagewiseState:
-    """Return the state after one more stage.
+    """Return the state after one more stage, of a block of `width` features.
 
-    Parameters
-    ----------
-    width : int
-        Features of the block.
-    weights : float64 array of shape (width, k) or (width + k, k)
-        What is below the features are weights on the predictions before the block.
-    intercept : float64 array of shape (k,)
+    The weights, shape (width, k) or (width + k, k), end with those of the predictions before the block.
     """
     k = len(intercept)
     weights = weights.astype(state.coefficients.dtype)
@@ -131,20 +125,16 @@ def append_block(
 
 
 def assemble(state: StagewiseState, n_features: int, per_model: int) -> LinearPredictor:
-    """Return the model of all complete models' blocks, or of the only one's that is under way, and of the initial one.
+    """Return the predictor of all complete models, or of the only one under way, and of the initial model.
 
-    Calibrations are multiplied out: ``V_t = W_t (I + C_t+1) ... (I + C_T)`` makes scores linear in all features.
-
-    Parameters
-    ----------
-    per_model : int
-        Stages of a model; scores are the mean over models.
+    Scores are the mean over models of `per_model` stages each.
     """
     n_stages = max(state.stage // per_model * per_model, min(state.stage, per_model))
     n_models = max(1, n_stages // per_model)
     ends = np.cumsum(state.widths)[:n_stages]
     total = np.empty((int(ends[-1]) if n_stages else 0, state.coefficients.shape[1]))
     intercept, base = np.zeros(total.shape[1]), np.zeros(state.base.shape)
+    # calibrations are multiplied out, V_t = W_t (I + C_t+1) ... (I + C_T): scores are linear in all features
     for stage in reversed(range(n_stages)):
         if (stage + 1) % per_model == 0 or stage == n_stages - 1:
             later = np.eye(total.shape[1])

@@ -50,13 +50,7 @@ class Stream:
         class_weight: NDArray[np.float64] | None = None,  # shape (n_outputs,), optional
         initial: tuple[NDArray[Any], NDArray[np.float64]] | None = None,
     ) -> Self:
-        """Return the stream before its first row.
-
-        Parameters
-        ----------
-        initial : (weights, intercept), optional
-            Trained ones to start from, instead of zeros.
-        """
+        """Return the stream before its first row; `initial` holds trained (weights, intercept) to start from."""
         update = steps.default
         arrays = update.zeros(shape, params["dtype"])
         if initial is not None:

@@ -59,15 +59,7 @@ _FAR, _NEAR = 0.3, 0.1
 
 
 class Stochastic(Solver[StochasticState]):
-    """The solver of all stochastic methods, which differ in `steps`.
-
-    Raises
-    ------
-    MemoryPlanError
-        The job cannot fit.
-    ParameterError
-        Parameters contradict each other.
-    """
+    """The solver of all stochastic methods, which differ in `steps`; for the rest see `SolverFactory`."""
 
     state_type = StochasticState
 
@@ -103,10 +95,9 @@ class Stochastic(Solver[StochasticState]):
         self._class_weight = problem.row_weights
 
     def _parts(self) -> tuple[int, int]:
-        """Return into how many parts a pass may be cut, and how many of them a round takes at most.
+        """Return the number of parts of a pass, and the most parts that a round takes.
 
-        Several lanes start with rounds of one part, in which a lane reads little enough to be averaged often and
-        enough for that to cost little beside.
+        Several lanes start with rounds of one part: small enough to average often, large enough to make that cheap.
         """
         stored, longest = self.problem.dataset.stored_bytes, self.params["round_bytes"]
         rounds = rounds_in_pass(self.lanes, stored, longest)

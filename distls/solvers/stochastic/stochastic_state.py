@@ -53,20 +53,12 @@ class StochasticState(DesignState):
     def extend_window(
         self, before: Self, mean: Arrays, steps: float, *, doubling: bool, out: NDArray[np.float64] | None
     ) -> None:
-        """Add a round's mean iterate to the window that the state before the round had.
+        """Add a round's mean iterate over `steps` steps to the window of the state before the round.
 
         With `doubling`, windows double: rounds 1, 2, 3-4, 5-8, ...; the model is the mean over the current window and
-        the one before it, dropped when the current one is complete. So it covers the last half of all rounds at the
-        least, and three quarters at the most.
-
-        Parameters
-        ----------
-        before : StochasticState
-            Never changed: an interrupt must find the state of the last whole round.
-        mean : Arrays
-            Mean (weights, intercept) of the round's `steps` iterates; empty where there are none.
-        out : float64 array of the window's shape, optional
-            Overwritten by the window.
+        the one before it, dropped when the current one is complete. So it covers at least the last half of all rounds,
+        and at most three quarters. `out` has the window's shape and is overwritten by it; `mean` is empty without
+        averaging. The state `before` is never changed: an interrupt must find the state of the last whole round.
         """
         if out is None:
             out = np.empty_like(before.tail)
