@@ -1,8 +1,8 @@
-"""What `distls info` says of a data set, a run or a model, as JSON values."""
+"""The JSON of `distls info` for a data set, a run or a model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +14,11 @@ from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import LinearModel, load_model, used_rows
 from distls.training.run_folder import Run, is_run
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["describe"]
 
-_SHOWN_CLASSES = 20
-_SHOWN_NAMES = 20
-
-
-_SHOWN_FEATURES = 10
+_SHOWN_CLASSES, _SHOWN_NAMES, _SHOWN_FEATURES = 20, 20, 10
+# Fields of a run's status that are shown if present.
+_OPTIONAL = ("eval_error", "eval_mse", "select_error", "select_mse", "averaging", "children", "notes")
 
 
 def describe(path: str | Place) -> dict[str, Any]:
@@ -61,7 +56,7 @@ def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
 
 
 def _columns(dataset: Dataset) -> dict[str, Any]:
-    """Return what the column shards are, where there are some."""
+    """Return the description of the column shards, if any."""
     shards = dataset.columns
     if shards is None:
         return {}
@@ -78,7 +73,7 @@ def _columns(dataset: Dataset) -> dict[str, Any]:
 
 
 def _names(dataset: Dataset) -> dict[str, Any]:
-    """Return how many features have names, and the first of them, where they have."""
+    """Return the number of feature names and the first ones, if features have names."""
     names = dataset.feature_names()
     return {} if names is None else {"feature_names": {"count": len(names), "first": names[:_SHOWN_NAMES]}}
 
@@ -100,19 +95,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "weights_sha256": status.get("weights_sha256"),
         "seed": config["seed"],
         **_used_features(run),
-        **{
-            name: status[name]
-            for name in (
-                "eval_error",
-                "eval_mse",
-                "select_error",
-                "select_mse",
-                "averaging",
-                "children",
-                "notes",
-            )
-            if name in status
-        },
+        **{name: status[name] for name in _OPTIONAL if name in status},
     }
 
 
@@ -135,7 +118,7 @@ def _describe_model(model: LinearModel) -> dict[str, Any]:
 
 
 def _used_features(run: Run) -> dict[str, Any]:
-    """Return what the run's model uses, where it has published one."""
+    """Return the features that the run's published model uses, if there is one."""
     return _top_features(load_model(run.path)) if (run.path / "model").is_dir() else {}
 
 

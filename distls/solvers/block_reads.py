@@ -1,4 +1,4 @@
-"""What the least-squares methods share: lanes that are read and reduced to `BlockSums`, and the round's report."""
+"""Reads of row partitions that are reduced to `BlockSums`, and the report of such a round."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
-from distls.memory_plan import Plan, make_plan
+from distls.memory_plan import Footprint, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.solver import RoundReport
 from distls.storage.errors import ParameterError, StateLostError
+from distls.storage.rows import index_dtype
 from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, block_lane, merge_blocks
+from distls.workers.least_squares.multi_point_task import PointJob, warm_up_products
 from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
 __all__ = ["BlockReader", "lane_count"]
@@ -50,13 +53,13 @@ class BlockReader:
         self.lanes = deal(dataset.decoded_bytes, lane_count(lanes, len(dataset)))
         self.plan: Plan = make_plan(
             dataset,
-            weight_bytes=max(weight_bytes, 1),
-            result_copies=block_bytes / max(weight_bytes, 1),
+            Footprint(
+                weight_bytes=max(weight_bytes, 1),
+                result_copies=block_bytes / max(weight_bytes, 1),
+                driver_copies=driver_bytes / max(weight_bytes, 1),
+                work_bytes=work_bytes,
+            ),
             lanes=len(self.lanes),
-            rounds_per_pass=1,
-            sample_bytes=0,
-            work_bytes=work_bytes,
-            driver_copies=driver_bytes / max(weight_bytes, 1),
             budget=memory,
         )
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
@@ -94,6 +97,27 @@ class BlockReader:
         dataset = self.problem.dataset
         result.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
         return result
+
+    def point_job(self, folds: int = 1) -> PointJob:
+        """Return the job of a read of loss and gradient at several weights."""
+        return PointJob(
+            data=self.data,
+            loss=self.problem.loss,
+            n_outputs=self.problem.shape[1],
+            dtype=self.problem.dtype.name,
+            class_weight=self.class_weight,
+            folds=folds,
+        )
+
+    def compile_products(self, executor: Executor, *dtypes: str) -> None:
+        """Have the kernels of products compiled here, then loaded by every worker."""
+        meta = self.problem.dataset.meta
+        indices = index_dtype(meta.n_features).name
+        for dtype in dtypes or (self.problem.dtype.name,):
+            types = KernelTypes(meta.layout, meta.dtype, indices, dtype, self.problem.loss)
+            # first in this process, which writes the cache on disk that local workers load from
+            warm_up_products(types)
+            executor.each_worker(warm_up_products, types)
 
     def report(self, result: BlockSums) -> RoundReport:
         """Return the report of a round: loss and error at the weights it started from."""

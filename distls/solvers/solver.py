@@ -1,4 +1,4 @@
-"""The interface of solvers: a few methods over an explicit state; the loop in `loop.py` owns everything else."""
+"""The interface of solvers: a few methods over an explicit state; `loop.py` owns everything else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Refit:
-    """What weights are fitted to once features are selected: the loss, l2, and weights of these features alone."""
+    """The problem of a refit after feature selection: the same loss with l2, over the selected features alone."""
 
     alpha: float  # Strength of l2
     used: NDArray[np.bool_]  # shape (n_features,)
@@ -44,7 +44,7 @@ class Refit:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """The predictor at a state, and the problem that it minimises where the method has chosen that itself."""
+    """The predictor at a state, and the problem that it minimises if the method has chosen that itself."""
 
     predictor: LinearPredictor
     alpha: float | None = None  # The strength it was fitted with, where the method has chosen it
@@ -67,7 +67,7 @@ class State:
 
     @classmethod
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Rebuild the state that `split` took apart."""
+        """Rebuild a state from the output of `split`."""
         fields: dict[str, Any] = {**scalars, **arrays}
         return cls(**fields)
 
@@ -94,8 +94,8 @@ class RoundReport:
     worker_seconds: dict[str, float] = field(default_factory=dict)
     # bytes by worker: Highest resident size of each worker process so far
     worker_peaks: dict[str, int] = field(default_factory=dict)
-    details: dict[str, Any] | None = None  # What the method alone can tell of the round: JSON values
-    # What whoever reads the report should know, a line each; every later round has them too
+    details: dict[str, Any] | None = None  # Method-specific statistics: JSON values
+    # Notes for the reader of the report, one line each; every later round repeats them
     notes: list[str] | None = None
     # True where the model is one of several that are not compared yet: no certificate ends such a fit
     preliminary: bool | None = None
@@ -143,32 +143,26 @@ class Solver(Protocol[S]):
     @abstractmethod
     def prepare(self, executor: Executor) -> None:
         """Do what must precede the first round and is no part of training: compile, load."""
-        ...
 
     @abstractmethod
     def init(self) -> S:
         """Return the state before the first round."""
-        ...
 
     @abstractmethod
     def step(self, state: S, executor: Executor) -> tuple[S, RoundReport]:
         """Do one round; a pure function of the state, the data and the settings."""
-        ...
 
     @abstractmethod
     def status(self, state: S) -> Status:
         """Return RUNNING, DIVERGED, or CONVERGED or MAX_PASSES at the method's own end."""
-        ...
 
     @abstractmethod
     def weights(self, state: S) -> Fitted:
         """Return the predictor that a model made of the state now would hold."""
-        ...
 
     @abstractmethod
     def probe(self, block: int) -> None:
         """Do what a round does to one partition in this process, and keep nothing: `plan` times it."""
-        ...
 
     @abstractmethod
     def fits(self, state: S) -> bool:
@@ -177,7 +171,6 @@ class Solver(Protocol[S]):
         Types are checked already (see `distls.solvers.checkpoint_check`), and nothing else: every shape that kernels
         or the other methods rely on must be compared here, without an exception.
         """
-        ...
 
 
 class SolverFactory(Protocol):
@@ -205,4 +198,3 @@ class SolverFactory(Protocol):
         state: str | None = None,
     ) -> Solver[State]:
         """Return the solver."""
-        ...

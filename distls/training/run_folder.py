@@ -146,7 +146,7 @@ class Run:
             except OSError as error:
                 if isinstance(error, DistlsError):
                     raise
-                remedy = f"when that is mended, `distls resume {self.path}` continues"
+                remedy = f"once that is fixed, `distls resume {self.path}` continues"
                 raise describe_os_error(error, f"cannot write the run {self.path}", remedy) from None
             yield
 

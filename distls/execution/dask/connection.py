@@ -94,7 +94,7 @@ class Connection:
                 return dict(sorted(found.items()))
             if time.monotonic() > deadline:
                 raise WorkerError(
-                    f"{trouble} within {RETURN_SECONDS:.0f} s; when that is mended, "
+                    f"{trouble} within {RETURN_SECONDS:.0f} s; once that is fixed, "
                     "`distls resume` continues the run"
                 )
             time.sleep(_POLL_SECONDS)

@@ -21,7 +21,7 @@ import numpy as np
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
-from distls.memory_plan import OfRows, Plan, make_plan
+from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting
 from distls.solvers.solver import Fitted, Refit, RoundReport, Solver, Status
@@ -119,23 +119,23 @@ class BlockCoordinateDescent(Solver[BcdState]):
         score_exchanges = 1 + len(self.lanes) + judging + 2 * polishing
         return make_plan(
             dataset,
-            weight_bytes=weight_bytes,
-            result_copies=_LANE_ARRAYS * 8 / size / len(self.lanes),
+            Footprint(
+                weight_bytes=weight_bytes,
+                result_copies=_LANE_ARRAYS * 8 / size / len(self.lanes),
+                driver_copies=_DRIVER_WEIGHTS + threshold / weight_bytes,
+                work_bytes=score_copies * partition_scores + self._most_active() + threshold,
+                per_row=PerRowCost(
+                    columns=self._shards,
+                    thread_bytes=score_bytes,
+                    worker_bytes=_target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
+                    reads=1 + judging + polishing,
+                    exchanged_bytes=score_exchanges * score_bytes,
+                ),
+            ),
             lanes=len(self.lanes),
-            rounds_per_pass=1,
-            sample_bytes=0,
-            driver_copies=_DRIVER_WEIGHTS + threshold / weight_bytes,
             budget=memory,
-            work_bytes=score_copies * partition_scores + self._most_active() + threshold,
             # scores and sweeps, then those of judging, and of polishing scores and sweeps again
             reductions=2 + judging + 2 * polishing,
-            of_rows=OfRows(
-                columns=self._shards,
-                thread_bytes=score_bytes,
-                worker_bytes=_target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
-                reads=1 + judging + polishing,
-                exchanged_bytes=score_exchanges * score_bytes,
-            ),
         )
 
     def _most_active(self) -> int:

@@ -32,22 +32,18 @@ from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
-from distls.storage.rows import index_dtype
 from distls.workers.features.design import PIECE_ROWS
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
     SCORES,
-    PointJob,
     PointMoments,
     StackedWeights,
     point_lane,
     sigma_lane,
-    warm_up_products,
 )
 from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
-from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -117,13 +113,9 @@ class Proximal(Solver[ProximalState]):
         )
 
     def prepare(self, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        meta = self.problem.dataset.meta
-        indices = index_dtype(meta.n_features).name
-        for dtype in sorted({self.problem.dtype.name, *(["float64"] if self._constant else [])}):
-            types = KernelTypes(meta.layout, meta.dtype, indices, dtype, self.problem.loss)
-            warm_up_products(types)
-            executor.each_worker(warm_up_products, types)
+        """See `BlockReader.compile_products`; the norm of Sigma is iterated in float64."""
+        own = {self.problem.dtype.name}
+        self._reader.compile_products(executor, *sorted(own | {"float64"} if self._constant else own))
 
     def init(self) -> ProximalState:
         """Return zero weights, or those of the initial model."""
@@ -171,15 +163,6 @@ class Proximal(Solver[ProximalState]):
 
     # -- reads
 
-    def _job(self) -> PointJob:
-        return PointJob(
-            data=self.data,
-            loss=self.problem.loss,
-            n_outputs=self.problem.shape[1],
-            dtype=self.problem.dtype.name,
-            class_weight=self._reader.class_weight,
-        )
-
     def _points(self, thetas: list[Array]) -> StackedWeights:
         flat = np.concatenate(thetas, axis=1) if len(thetas) > 1 else thetas[0]
         intercept = flat[0].copy() if self._first else np.zeros(flat.shape[1])
@@ -189,11 +172,15 @@ class Proximal(Solver[ProximalState]):
 
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         thetas = [state.candidate, state.ahead] if state.ahead.size else [state.candidate]
-        return self._reader.reduce(executor, partial(point_lane, self._job()), self._points(thetas))
+        return self._reader.reduce(
+            executor, partial(point_lane, self._reader.point_job()), self._points(thetas)
+        )
 
     def _read_sigma(self, state: ProximalState, executor: Executor) -> BlockSums:
         return self._reader.reduce(
-            executor, partial(sigma_lane, self._job()), self._points([state.point, state.vectors])
+            executor,
+            partial(sigma_lane, self._reader.point_job()),
+            self._points([state.point, state.vectors]),
         )
 
     def _bound_norm(self, state: ProximalState, sums: BlockSums) -> tuple[ProximalState, str]:
@@ -255,7 +242,11 @@ class Proximal(Solver[ProximalState]):
         """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""
         data, zero = replace(self.data, cache_bytes=0, prefetch=False), self.init().point
         with single_threaded_blas():
-            point_lane(replace(self._job(), data=data), self._points([zero] * self.points), Lane(0, (block,)))
+            point_lane(
+                replace(self._reader.point_job(), data=data),
+                self._points([zero] * self.points),
+                Lane(0, (block,)),
+            )
 
 
 class Fista(Proximal):

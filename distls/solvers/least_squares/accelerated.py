@@ -213,7 +213,7 @@ class Accelerated(GlsPasses):
         data, lane = replace(self.data, cache_bytes=0, prefetch=False), Lane(0, (block,))
         points = [np.zeros(self._shape)] * (self._fit_count * (1 + self._accelerated))
         with single_threaded_blas():
-            point_lane(replace(self._point_job(self._folds), data=data), self._stacked(points), lane)
+            point_lane(replace(self._reader.point_job(self._folds), data=data), self._stacked(points), lane)
 
     @property
     def _fit_count(self) -> int:

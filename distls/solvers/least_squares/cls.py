@@ -30,7 +30,6 @@ from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model.model import LinearModel
-from distls.storage.rows import index_dtype
 from distls.workers.features.design import PIECE_ROWS, Design
 from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments
 from distls.workers.least_squares.calibrated_task import (
@@ -40,11 +39,9 @@ from distls.workers.least_squares.calibrated_task import (
     rebuild_lane,
     residual_lane,
 )
-from distls.workers.least_squares.multi_point_task import warm_up_products
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor
-from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -147,12 +144,8 @@ class Cls:
         return rows + piece + PIECE_BYTES + gram_work_bytes(d + k + 1, dtype) + self._block.work_bytes
 
     def prepare(self, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        meta = self.problem.dataset.meta
-        indices = index_dtype(meta.n_features).name
-        types = KernelTypes(meta.layout, meta.dtype, indices, self.problem.dtype.name, self.problem.loss)
-        warm_up_products(types)
-        executor.each_worker(warm_up_products, types)
+        """See `BlockReader.compile_products`."""
+        self._reader.compile_products(executor)
 
     def init(self) -> ClsState:
         """Return the state without rounds: all predictions are zero."""

@@ -75,7 +75,7 @@ class Metric:
         self._alpha, self._intercept = alpha, intercept
         self._zero = np.diag(gram) == 0.0
         self._factors: dict[float, _Factor] = {}
-        self._penalty = self._penalty_here() if alpha else None
+        self._penalty = self._penalty_in_basis() if alpha else None
         self._least = self._least_penalty()
         self.condition, factor = self._try_cholesky()
         if self._is_definite:
@@ -109,7 +109,8 @@ class Metric:
     def is_sound(self) -> bool:
         """Whether solves keep half of the digits that the Gram matrix has."""
         # the ridge alone may bound the condition number in the 2-norm: the 1-norm is up to m times as strict
-        ridge = self._least / self._trace() if self.condition else 0.0
+        penalty = 0.0 if self._penalty is None else float(self._penalty.sum())
+        ridge = self._least / (float(np.trace(self.gram)) + penalty) if self.condition else 0.0
         return max(self.condition, ridge) >= np.sqrt(self.eps)
 
     @property
@@ -132,12 +133,13 @@ class Metric:
             shifted = matrix + np.diag(np.full(self.size, shift))
             factor, info = _cholesky(shifted)
             if not info:
-                return _times(np.ascontiguousarray(factor.T), self.basis)
+                triangle = np.ascontiguousarray(factor.T)
+                return triangle * self.basis if self.basis.ndim == 1 else triangle @ self.basis
             shift *= 100.0
 
     def steps(self, gradients: Array, lipschitz: float) -> Array:
         """Return ``(L Sigma + alpha P)^-1 @ gradients`` for gradients of shape (m, any), constant column first."""
-        inner = self._factor(lipschitz).solve(_solve_transposed(self.basis, gradients))
+        inner = self._factor(lipschitz).solve(_solve(self.basis, gradients, transposed=True))
         if not self._alpha:
             inner /= lipschitz
             inner[self._zero] = 0.0
@@ -160,8 +162,8 @@ class Metric:
             matrix += self._penalty
         return matrix
 
-    def _penalty_here(self) -> Array:
-        """Return alpha B^-T P B^-1, or its diagonal where it has nothing else."""
+    def _penalty_in_basis(self) -> Array:
+        """Return alpha B^-T P B^-1, or only its diagonal if B is diagonal."""
         penalised = np.ones(self.size)
         penalised[: int(self._intercept)] = 0.0
         if self.basis.ndim == 1:
@@ -176,10 +178,6 @@ class Metric:
         triangle, info = _cholesky(matrix)
         estimate = 0.0 if info else linalg.lapack.dpocon(triangle, norm, uplo="L")[0]
         return float(estimate), _Factor(triangle, None, 0)
-
-    def _trace(self) -> float:
-        penalty = 0.0 if self._penalty is None else float(self._penalty.sum())
-        return float(np.trace(self.gram)) + penalty
 
     def _least_penalty(self) -> float:
         """Return the smallest penalty of a penalised coordinate; 0 if P is not diagonal here."""
@@ -236,19 +234,9 @@ def _cholesky(matrix: Array) -> tuple[Array, int]:
     return factor, int(info)
 
 
-def _times(triangle: Array, basis: Array) -> Array:
-    return triangle * basis if basis.ndim == 1 else triangle @ basis
-
-
-def _solve(basis: Array, right: Array) -> Array:
-    """Return ``B^-1 @ right``."""
+def _solve(basis: Array, right: Array, *, transposed: bool = False) -> Array:
+    """Return ``B^-1 @ right``, or ``B^-T @ right``."""
     if basis.ndim == 1:
         return right / basis[:, None]
-    return np.asarray(linalg.solve_triangular(basis, right, check_finite=False))
-
-
-def _solve_transposed(basis: Array, right: Array) -> Array:
-    """Return ``B^-T @ right``."""
-    if basis.ndim == 1:
-        return right / basis[:, None]
-    return np.asarray(linalg.solve_triangular(basis, right, trans="T", check_finite=False))
+    trans = "T" if transposed else "N"
+    return np.asarray(linalg.solve_triangular(basis, right, trans=trans, check_finite=False))

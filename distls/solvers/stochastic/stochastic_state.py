@@ -45,7 +45,7 @@ class StochasticState(DesignState):
 
     @classmethod
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Rebuild the state that `split` took apart."""
+        """Rebuild a state from the output of `split`."""
         rest = dict(arrays)
         lane = tuple(rest.pop(f"lane{i}") for i in range(sum(name.startswith("lane") for name in arrays)))
         return super().join({**scalars, "lane": lane}, rest)
