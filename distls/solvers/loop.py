@@ -1,4 +1,4 @@
-"""The one loop that drives every solver: limits, non-finite checks, evaluation, callbacks, interruption."""
+"""The loop that drives every solver: limits, checks for non-finite values, evaluation, callbacks, interrupts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from distls.storage.filesystem.safe_read import making_sense
 
 __all__ = ["Limits", "Progress", "Solution", "progress_of", "solve"]
 
-# How a solver can say that a method has come to its own end.
+# Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
-# Passes are sums of fractions.
+# Passes are sums of fractions, so a limit is compared with a tolerance.
 _ROUNDING = 1e-9
-# Kinds of certificates that F(W) - F* is at most.
+# Kinds of certificates that are upper bounds of F(W) - F*.
 _BOUNDS = ("duality_gap", "strong_convexity")
 
 
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass
 class Progress:
-    """What the loop itself must remember over a resume."""
+    """State of the loop itself, kept in checkpoints."""
 
     seconds: float = 0.0  # Spent in rounds, and in evaluations
     eval_seconds: float = 0.0
@@ -95,12 +95,14 @@ def solve(
     """
     progress = progress or Progress()
     record: dict[str, Any] = {}
+    # a resumed fit may have been interrupted after its last round
     status = _limit_met(limits, state, progress, record)
     if solver.status(state) in _OWN_ENDS:
         status = solver.status(state)
     done = state, progress, record
     try:
         while status == Status.RUNNING:
+            # a copy: an interrupt falls back on the progress of the last whole round
             progress = replace(progress)
             started = time.perf_counter()
             state, report = solver.step(state, executor)
@@ -126,13 +128,13 @@ def solve(
         state, progress, record = done
         published = solver.weights(state)
     except BaseException:
-        _tell_end(callbacks, Status.RUNNING, done[0])
+        _notify_end(callbacks, Status.RUNNING, done[0])
         raise
-    _tell_end(callbacks, status, state)
+    _notify_end(callbacks, status, state)
     return Solution(status, state, published, progress, record)
 
 
-def _tell_end(callbacks: Sequence[Callback], status: Status, state: State) -> None:
+def _notify_end(callbacks: Sequence[Callback], status: Status, state: State) -> None:
     for callback in callbacks:
         callback.on_end(status, state)
 
@@ -161,7 +163,7 @@ def _judged(
     limits: Limits,
     evaluate: Evaluate,
 ) -> tuple[Status, Fitted | None]:
-    """Evaluate where it is due; return the status after a round, and under patience a new best predictor."""
+    """Evaluate if it is due; return the status after a round, and a new best predictor under patience."""
     own = solver.status(state)
     ended = own in _OWN_ENDS
     last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
@@ -173,7 +175,7 @@ def _judged(
         _evaluate(evaluate, fitted, record, progress)
         if limits.patience is not None and _is_best(record, progress):
             best = fitted
-    # once more: an evaluation may have met the tolerance, or ended the patience
+    # checked again: the evaluation may have met the tolerance, or used up the patience
     return own if ended else _limit_met(limits, state, progress, record), best
 
 
@@ -184,7 +186,7 @@ def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, 
 
 
 def _finite(value: Any) -> Any:
-    """Return a JSON value in which null stands for NaN and infinity: a diverged round has them."""
+    """Return a JSON value with null for NaN and infinity, which a diverged round has."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -193,14 +195,14 @@ def _finite(value: Any) -> Any:
 def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
     started = time.perf_counter()
     record.update(_finite(evaluate(fitted)))
-    if not record.get("preliminary"):  # else the problem is not the one that is solved in the end
+    if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
         _tighten(record, progress)
     progress.eval_seconds += time.perf_counter() - started
     record["eval_seconds"] = progress.eval_seconds
 
 
 def _tighten(record: dict[str, Any], progress: Progress) -> None:
-    """Have a certificate that bounds the optimum remember the best bound so far: dual points get worse now and then."""
+    """Tighten a certificate by the best bound of the optimum so far: dual points are not monotone."""
     objective, certificate = record.get("objective"), record.get("certificate", {})
     value = certificate.get("value")
     if objective is None or value is None or certificate["kind"] not in _BOUNDS:

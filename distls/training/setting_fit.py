@@ -51,7 +51,7 @@ class FitResult:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How a fit is run, which its result does not depend on."""
+    """How a fit is run; the result does not depend on it."""
 
     executor: Executor
     memory: MemoryBudget | None
@@ -153,7 +153,7 @@ def _conclude(
     clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
     run.write_status({**record, **clock, "status": solution.status})
     if model is not None:
-        run.clear()  # only now: killed before it has a status, the run goes on from its checkpoint
+        run.clear()  # last: a run killed before its status is written resumes from its checkpoint
     return FitResult(
         solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record
     )

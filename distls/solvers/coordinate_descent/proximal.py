@@ -1,9 +1,9 @@
-"""FISTA and SpaRSA on row partitions: steps along the whole gradient, each followed by the penalty's prox.
+"""FISTA and SpaRSA on row partitions: steps along the full gradient, each followed by the penalty's prox.
 
 A round is a read of all rows. FISTA (Beck and Teboulle 2009) reads the loss where a step has led to, and the gradient
 at the point ahead of it, from which the next step will be taken if this one is accepted: both from one read. SpaRSA
 (Wright, Nowak, Figueiredo 2009) has loss and gradient at the same point. A step that is not accepted costs a read;
-its curvature, known from the loss, says how much shorter the next one must be.
+its curvature, known from the loss, determines how much shorter the next one must be.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _START_SHARE = 64.0
 
 
 class Proximal(Solver[ProximalState]):
-    """What FISTA and SpaRSA share; parameters as of `SolverFactory`."""
+    """Base of FISTA and SpaRSA; parameters as of `SolverFactory`."""
 
     state_type = ProximalState
     # points of a round, the last of which has a gradient
@@ -105,7 +105,7 @@ class Proximal(Solver[ProximalState]):
             lanes=self.params["lanes"],
             block_bytes=one,
             weight_bytes=self.points * one,
-            # scores and slopes of a piece, as they are made, for a point and for all
+            # scores and gradients of a chunk, and temporaries of both, for one point and for all
             work_bytes=4 * 8 * pieces + copied + ranking,
             # the state before and after, and what a step is made from
             driver_bytes=14 * one + ranking,
@@ -144,7 +144,7 @@ class Proximal(Solver[ProximalState]):
         return self._sharp * max(largest * square, float(np.finfo(float).tiny))
 
     def step(self, state: ProximalState, executor: Executor) -> tuple[ProximalState, RoundReport]:
-        """Do one read, and what it allows."""
+        """Do one read, then the step that it allows."""
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
         read = self._read_sigma if state.stage == _NORM else self._read_points
         sums = read(state, executor)
@@ -184,20 +184,21 @@ class Proximal(Solver[ProximalState]):
         )
 
     def _bound_norm(self, state: ProximalState, sums: BlockSums) -> tuple[ProximalState, str]:
-        """Take up Sigma times the vectors; once the norm of Sigma is known well enough it makes L."""
+        """Do a step of subspace iteration for the norm of Sigma; once accurate enough, it determines L."""
         product = self._products(sums.folds[0])
         if not np.isfinite(product.sum()):
             return diverged(state), "diverged"
         values, rotation = np.linalg.eigh(state.vectors.T @ product)
         leading = product @ rotation[:, -1] - values[-1] * (state.vectors @ rotation[:, -1])
         residual = float(np.sqrt(leading @ leading))
+        # an eigenvalue of Sigma lies within the residual of the estimate
         state = replace(state, lipschitz=self._sharp * (float(values[-1]) + residual))
         if residual > _RESIDUAL * values[-1] and state.round < _NORM_READS:
             return replace(state, vectors=np.linalg.qr(product)[0]), "norm"
         return replace(state, stage=_START, vectors=NONE.copy()), "norm"
 
     def _advance(self, state: ProximalState, sums: BlockSums) -> tuple[ProximalState, str]:
-        """Judge the candidate by what was read, then propose the next one."""
+        """Accept or reject the candidate by what was read, then propose the next one."""
         moments = sums.folds[0]
         assert isinstance(moments, PointMoments)
         values, gradient = moments.losses / moments.weight_sum, self._products(moments)
@@ -212,7 +213,7 @@ class Proximal(Solver[ProximalState]):
         )
 
     def status(self, state: ProximalState) -> Status:
-        """Tell whether the last step was small beside the first (as Eq. 10 of the paper of `bcd` has it)."""
+        """Return CONVERGED once steps are small relative to the first (as Eq. 10 of the paper of `bcd`)."""
         if not np.isfinite(state.candidate).all():
             return Status.DIVERGED
         ended = state.ratio is not None and state.ratio <= self.params["tau"]

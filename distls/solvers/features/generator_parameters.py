@@ -1,4 +1,4 @@
-"""The parameters of generated features: which are used, what they make of a block, and the memory that takes.
+"""The parameters of generated features: which kind uses them, the sizes of blocks, and the memory they take.
 
 The parameters, with None for what is not given:
 
@@ -16,8 +16,8 @@ pool           means over pool x pool regions (2: quadrants)
 rectify        two-sided (the default) or absolute
 threshold      what a response must exceed (0)
 contrast       whether the contrast of patches is normalised, as in Coates et al. 2011 (false, as in the paper)
-expand         so many of a block's features, where they are of masks, are random polynomials of the others (0)
-stages         masks are learned for all stages, times `models` where given
+expand         number of a block's features of filters that are random polynomials of the others (0)
+stages         filters are learned for all stages, times `models` where given
 =============  ==========================================================================================
 """
 
@@ -49,14 +49,14 @@ ORIGINAL = ("columns", _REPLACED, FREQUENCY, GRADIENT)
 MASKS = ("random-masks", "kmeans-masks")
 FEATURES = (*ORIGINAL, *RANDOM, *MASKS)
 
-# Which features use a parameter, and what it is where it is not given.
+# The features that use a parameter, and below its default.
 _USED_BY = {
     "pca": RANDOM,
     "bandwidth": RANDOM,
     "degree": ("polynomials",),
     **dict.fromkeys(("image", "mask_side", "pool", "rectify", "threshold", "contrast", "expand"), MASKS),
 }
-# Those that polynomials of masks' features use too.
+# Parameters that polynomials of filters' features (expand) use too.
 _USED_BY_EXPANSION = ("bandwidth", "degree")
 _DEFAULTS = {
     "degree": 2,
@@ -68,7 +68,7 @@ _DEFAULTS = {
     "contrast": False,
 }
 
-# Rows whose pairs have the median distance, and images whose patches are clustered.
+# Rows sampled for the median distance of their pairs, and images for the clustering of their patches.
 SAMPLE_ROWS = 2000
 # Images on which the means and the variances of convolutional features are measured.
 SCALE_ROWS = 512
@@ -100,7 +100,7 @@ def check_used(params: Mapping[str, Any]) -> None:
 
 
 def given_or_default(params: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a parameter, or what it is where it is left open."""
+    """Return the value of a parameter, or its default."""
     value = params.get(name)
     return _DEFAULTS[name] if value is None else value
 
@@ -131,7 +131,7 @@ def image_shape(params: Mapping[str, Any], n_features: int) -> tuple[int, int, i
 def convolution_of(
     params: Mapping[str, Any], n_features: int, masks: NDArray[np.float64], offsets: NDArray[np.float64]
 ) -> Convolution:
-    """Return filters with what the parameters say of the images, and of the responses."""
+    """Return the convolution with these filters; the parameters give images, pooling and rectification."""
     return Convolution(
         image_shape(params, n_features),
         given_or_default(params, "mask_side"),
@@ -175,7 +175,7 @@ def block_width(params: Mapping[str, Any], n_features: int) -> int:
 
 
 def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
-    """Return what a task needs for the features of pieces of rows, and for fitting what they need."""
+    """Return the bytes of a task for computing the features of a chunk of rows, and for fitting their map."""
     n_features = problem.shape[0]
     making = probe_design(params, n_features, problem.seed).work_bytes(n_features, problem.dtype)
     fitting = 8 * SAMPLE_ROWS * n_features if params["features"] in (*RANDOM, *MASKS) else 0
@@ -206,7 +206,7 @@ def preparation_bytes(params: Mapping[str, Any], n_features: int) -> int:
 
 
 def probe_design(params: Mapping[str, Any], n_features: int, seed: int) -> Design:
-    """Return a design that costs what those of the stages cost, without a look at the data."""
+    """Return a design of the same cost as those of the stages, without reading data."""
     kind, size = params["features"], block_width(params, n_features)
     if kind in ORIGINAL:
         columns = np.arange(size, dtype=np.int64) * n_features // size

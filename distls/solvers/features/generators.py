@@ -1,6 +1,6 @@
-"""GEN of Algorithm 3 (least squares revisited): which features a stage has, and what must be known of the data first.
+"""GEN of Algorithm 3 (least squares revisited): the features of a stage, and the statistics that they need.
 
-`design_for` fits what the features need (principal components, a bandwidth, filters) by reduced statistics,
+`design_for` fits principal components, a bandwidth or filters by reduced statistics,
 `column_order` and `gradient_order` rank original features, and `design_at` returns the block of one stage.
 `distls.solvers.features.generator_parameters` has the parameters.
 """
@@ -177,19 +177,19 @@ def _inner_products(x: Rows, design: Design) -> Floats:
         if isinstance(x, CsrRows) and design.projection is None:
             sparse = _matrix(x, design.n_features)
             return np.asarray((sparse @ sparse.T).toarray())
-        values = np.concatenate([piece.copy() for piece in _pieces(design, x)])
+        values = np.concatenate([chunk.copy() for chunk in _dense_chunks(design, x)])
         return np.asarray(values @ values.T)
 
 
-def _pieces(design: Design, x: Rows) -> Iterator[Floats]:
+def _dense_chunks(design: Design, x: Rows) -> Iterator[Floats]:
     """Yield dense features of rows."""
-    for _, piece in blocks(design, x, np.dtype(np.float64)):
-        assert isinstance(piece, DenseRows)
-        yield piece.values
+    for _, chunk in blocks(design, x, np.dtype(np.float64)):
+        assert isinstance(chunk, DenseRows)
+        yield chunk.values
 
 
 def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, seed: int) -> Convolution:
-    """Return masks for all stages; features have mean zero and variance one on some of the images."""
+    """Return the filters of all stages; features have mean zero and variance one on some of the images."""
     n_stages = params["stages"] * (params.get("models") or 1)
     n_filters = n_stages * filters_per_stage(params, n_features)
     shape, side = image_shape(params, n_features), given_or_default(params, "mask_side")
@@ -201,15 +201,15 @@ def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, 
         chosen = random_filters(n_filters, patches.shape[1], seed)
     masks = chosen @ white.matrix
     own = replace(convolution_of(params, n_features, masks, -(masks @ white.mean)), contrast=floor)
-    pieces = _pieces(Design(convolution=own), DenseRows(images[:SCALE_ROWS]))
-    features = np.concatenate([piece.copy() for piece in pieces]).reshape(-1, own.per_filter, n_filters)
+    chunks = _dense_chunks(Design(convolution=own), DenseRows(images[:SCALE_ROWS]))
+    features = np.concatenate([chunk.copy() for chunk in chunks]).reshape(-1, own.per_filter, n_filters)
     spreads = features.std(axis=0)
     if not spreads.any():
         raise ParameterError(
             f"features={params['features']}: no filter activates on the sampled images: are the images constant, or is "
             "threshold too high?"
         )
-    # a feature that is the same on all of them is left out: it is 0
+    # a constant feature becomes 0
     scales = 1.0 / np.where(spreads > 1e-9 * spreads.max(), spreads, np.inf)
     return replace(own, means=features.mean(axis=0), scales=scales)
 
@@ -247,7 +247,7 @@ def frequency_order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def gradient_order(cross: Floats) -> NDArray[np.int64]:
-    """Return columns by the norm of their row of X^T slopes (n_features, k), descending; ties by column."""
+    """Return columns by the norm of their row of the gradient (n_features, k), descending; ties by column."""
     return np.argsort(-np.square(cross).sum(axis=1), kind="stable")
 
 

@@ -1,6 +1,6 @@
-"""The regularization path of generalized least squares: its alphas, its folds, and how the alphas are judged.
+"""The regularization path of generalized least squares: its alphas, its folds, and their validation errors.
 
-A path has a fit for each alpha and fold; a fold's rows are left out of its fits, and judge them.
+A path has a fit for each alpha and fold; a fold's rows are left out of its fits, and validate them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def check_folds(weights: Sequence[float]) -> None:
 
 
 def choice_note(alpha: float, alphas: Array, folds: int, measure: str, least: float) -> str:
-    """Return the note of a fit that has compared its alphas."""
+    """Return the note about the alpha that cross-validation has chosen."""
     return (
         f"alpha={alpha:.6g} has the lowest mean {measure} of {len(alphas)} in {folds}-fold "
         f"cross-validation, {least:.6g}"
@@ -93,7 +93,7 @@ class Verdict(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Which fit is whose: fit ``fold * n_alphas + a`` leaves out a fold and has the a-th alpha."""
+    """The numbering of fits: fit ``fold * n_alphas + a`` leaves out a fold and has the a-th alpha."""
 
     alphas: Array
     folds: int

@@ -2,7 +2,7 @@
 
 With the squared loss L is 1 and the step of Eq. 14 from zero weights leads to the optimum: one read, one solve. Where
 Sigma's columns are nearly dependent another read sums it again in a basis that is nearly orthonormal. A path of
-alphas is judged from the sums of that first read too, which it keeps of each fold apart.
+alphas is judged from the sums of that first read too, which are kept for each fold separately.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LIPSCHITZ = 1.0  # of the identity
 
 @dataclass
 class ClosedFormState(State):
-    """What a read has left to do."""
+    """State between two reads."""
 
     # shape (m, k): Zero before the system is solved, then its solution
     theta: Array = field(default_factory=lambda: np.empty((0, 0)))
@@ -68,7 +68,7 @@ class ClosedForm(GlsPasses):
         return ClosedFormState(theta=np.zeros(self._shape), alpha=alpha)
 
     def step(self, state: ClosedFormState, executor: Executor) -> tuple[ClosedFormState, RoundReport]:
-        """Do one read, and solve what it allows to solve."""
+        """Do one read, then solve or change the basis."""
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
         if not len(state.basis):
             # Algorithm 1, "Define": Sigma, and the gradient at W_0 = 0
@@ -87,7 +87,7 @@ class ClosedForm(GlsPasses):
     def _define(
         self, state: ClosedFormState, folds: Sequence[Moments], executor: Executor
     ) -> ClosedFormState:
-        """Choose alpha where a path is asked for, and solve at it, or ask for Sigma in another basis."""
+        """Choose alpha for a path; then solve, or ask for Sigma in another basis."""
         total = total_of(folds)
         sigma = self._sigma(total)
         if self._follows_path:
@@ -110,7 +110,7 @@ class ClosedForm(GlsPasses):
     def _choose(
         self, state: ClosedFormState, alphas: Array, folds: Sequence[Moments], executor: Executor
     ) -> ClosedFormState:
-        """Choose alpha by the sums of each fold: what the squared loss allows."""
+        """Choose alpha by cross-validation from the sums of each fold, which suffice for the squared loss."""
         errors = cross_validated(executor, folds, alphas, intercept=bool(self._first), eps=self._eps)
         alpha = float(alphas[np.argmin(errors)])
         note = choice_note(alpha, alphas, self._folds, "squared error", float(errors.min()))
@@ -118,7 +118,7 @@ class ClosedForm(GlsPasses):
         return replace(state, alpha=alpha, path=path, notes=[*state.notes, note])
 
     def status(self, state: ClosedFormState) -> Status:
-        """Tell whether the system is solved."""
+        """Return CONVERGED once the system is solved."""
         if not np.isfinite(state.theta).all():
             return Status.DIVERGED
         return Status.CONVERGED if state.solved else Status.RUNNING

@@ -5,7 +5,7 @@ The first sums ``X^T (y - yhat)``, from which the
 residual fit W_t, b_t comes (Eq. 18); in a process's first round also the Gram matrix, which is factorised once. The
 second adds that fit to the predictions kept for every row and sums the products of their basis G, from which the
 calibration comes (Eq. 19). One read does not do: G needs all of W_t, which needs all rows. The features may be
-generated from the rows; they are made anew in each read.
+generated from the rows; they are recomputed in each read.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from distls.workers.runtime.process import single_threaded_blas
 
 __all__ = ["Cls", "ClsState"]
 
-# Eigenvalues of the basis G below this part of the largest are left out of the calibration: rounding errors in their
-# directions, in which predictions of the training rows hardly differ, would be seen in those of other rows.
+# Eigenvalues of the basis G below this part of the largest are left out of the calibration: predictions of the
+# training rows hardly differ in their directions, and rounding errors there would distort those of other rows.
 _KNOWN_WELL = 1e-10
 # What rounding may do to the mean squared error, relative to that of predicting nothing: targets and predictions
 # lie between 0 and 1, so rounding enters as an absolute error, of the type that products are made in.
@@ -59,7 +59,7 @@ _METRIC_COPIES, _PREPARATION_COPIES = 4, 6
 
 @dataclass
 class ClsState(DesignState):
-    """Everything a round starts from, but for the predictions, which can be made anew from it."""
+    """State between two rounds; the predictions can be recomputed from it."""
 
     # shape (n_rounds, m, n_outputs): The residual fits W_t, on m features: the row's own, or generated ones
     fits: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0, 0)))
@@ -139,7 +139,7 @@ class Cls:
         dtype, most_rows = self.problem.dtype, int(self.problem.dataset.table.rows.max(initial=0))
         # the predictions of a partition, and its scores when it is evaluated
         rows = 2 * most_rows * k * 8
-        # of a piece of rows: a copy of them, basis and its powers, predictions, slopes and their squares
+        # of a chunk of rows: a copy of them, basis and its powers, predictions, gradients and their squares
         piece = PIECE_ROWS * (d * dtype.itemsize + (3 * len(self.powers) + 4) * k * 8)
         return rows + piece + PIECE_BYTES + gram_work_bytes(d + k + 1, dtype) + self._block.work_bytes
 
@@ -188,7 +188,7 @@ class Cls:
         return following, self._report(residuals, fitted)
 
     def _prepared(self, state: ClsState, executor: Executor) -> ClsState:
-        """Fit what the features need: principal components, bandwidth, masks."""
+        """Fit the feature map: principal components, bandwidth, filters."""
         design = self._block.fitted(self._reader, executor)
         return replace(state.with_design(design), passes=state.passes + self._block.reads)
 
@@ -270,7 +270,7 @@ class Cls:
         )
 
     def _rebuild(self, state: ClsState, executor: Executor) -> None:
-        """Make the predictions anew where they are lost."""
+        """Recompute predictions that are lost."""
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
         job = self._job(state.design, state.round, with_gram=False)
         executor.reduce(partial(rebuild_lane, job), lanes, merge=add, shared=_rounds(state))
@@ -282,7 +282,7 @@ class Cls:
         return replace(both, running_loss=report.running_loss, running_error=report.running_error)
 
     def status(self, state: ClsState) -> Status:
-        """Tell whether all rounds are done, or change nothing any more."""
+        """Return MAX_PASSES after all rounds, CONVERGED once they change nothing."""
         if state.round and state.last is None:
             return Status.DIVERGED
         if state.fixed:
@@ -290,7 +290,7 @@ class Cls:
         return Status.MAX_PASSES if state.round >= self.params["rounds"] else Status.RUNNING
 
     def weights(self, state: ClsState) -> Fitted:
-        """Return what replays all rounds: the residual fits side by side, and the calibrations."""
+        """Return the predictor of all rounds: their residual fits as columns, and the calibrations."""
         d, k = self.problem.shape
         recipe: dict[str, Any] = {
             "n_features": d,

@@ -1,8 +1,8 @@
-"""One descent of Algorithm 1 (least squares revisited), accelerated, and the state of a fit that has one or more.
+"""One accelerated iterate of Algorithm 1 (least squares revisited), and the state of a fit with one or more.
 
-Algorithm 1 repeats W <- W - (L Sigma + alpha P)^-1 gradient (Eq. 14). Here a step is taken from a base, which is ahead
-of the last accepted weights by Nesterov's momentum; it is judged when the next read tells the objective where it has
-led to. Nothing is changed in place: every function returns a new `Iterate`.
+Algorithm 1 repeats W <- W - (L Sigma + alpha P)^-1 gradient (Eq. 14). Here a step starts from a base, which is
+ahead of the last accepted weights by Nesterov's momentum; it is accepted or undone once the next read has the objective
+at its end. Nothing is changed in place: every function returns a new `Iterate`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 class Evaluated(NamedTuple):
-    """Weights, and what a read has told of them."""
+    """Weights with their objective and gradient, from a read."""
 
     theta: Array  # shape (m, k): The constant column's weights first where there is an intercept
     gradient: Array
@@ -37,7 +37,7 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """A descent between two reads."""
+    """An iterate of Algorithm 1 between two reads."""
 
     # The weights of lowest objective, W_t of Algorithm 1. The value is infinite before they are read
     best: Evaluated
@@ -54,12 +54,12 @@ class Iterate:
 
     @classmethod
     def start(cls, theta: Array, lipschitz: float, safe: float) -> Self:
-        """Begin at weights of which nothing is known: the next read tells."""
+        """Start at weights whose objective is not known before the next read."""
         unknown = Evaluated(theta, np.zeros_like(theta), np.inf, np.zeros(2))
         return cls(unknown, unknown, theta, None, np.inf, lipschitz, safe, 0.0, -1, True)
 
     def accept(self, candidate: Evaluated, ahead: Evaluated | None, *, accelerated: bool) -> Self:
-        """Take the candidate; the next step is taken from `ahead`, or else from there."""
+        """Accept the candidate; the next step starts from `ahead` if given, else from the candidate."""
         momentum = next_momentum(self.momentum) if accelerated else 1.0
         return replace(
             self, best=candidate, base=ahead or candidate, accepted=self.accepted + 1, momentum=momentum
@@ -82,7 +82,7 @@ class Iterate:
         return replace(self, base=self.best, momentum=1.0), "restarted"
 
     def descend(self, step: Array, settled: float) -> Self:
-        """Step from the base, or end there where the step is sure to gain next to nothing."""
+        """Step from the base, or end there if the step cannot lower the objective noticeably."""
         decrease = 0.5 * float(np.einsum("ik,ik->", self.base.gradient, step))
         if decrease > settled * abs(self.base.value):
             return replace(
@@ -104,7 +104,7 @@ def propose(iterates: Sequence[Iterate], steps: Sequence[Array], settled: float 
     is at most the share `settled` of the objective.
     """
     moved = [iterate.descend(step, settled) for iterate, step in zip(iterates, steps, strict=True)]
-    # all points are columns of the next read's products, so either every iterate looks ahead or none
+    # all points are columns of the products of the next read, so every iterate looks ahead or none does
     if not any(iterate.running and iterate.momentum > 1.0 for iterate in moved):
         return moved
     return [iterate.look_ahead() if iterate.running else iterate for iterate in moved]
@@ -189,7 +189,7 @@ def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
     ahead = _columns(arrays["ahead"], len(moving)) if arrays["ahead"].size else [None] * len(moving)
     steps = zip(_columns(arrays["candidate"], len(moving)), ahead, arrays["bound"].tolist(), strict=True)
     step_of = dict(zip(moving, steps, strict=True))
-    best, base = _evaluated(arrays, "best", p), _evaluated(arrays, "base", p)
+    best, base = _evaluated_points(arrays, "best", p), _evaluated_points(arrays, "base", p)
     found = []
     for n in range(p):
         candidate, look_ahead, bound = step_of.get(n, (best[n].theta, None, np.inf))
@@ -204,7 +204,7 @@ def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
     return found
 
 
-def _evaluated(arrays: dict[str, NDArray[Any]], name: str, p: int) -> list[Evaluated]:
+def _evaluated_points(arrays: dict[str, NDArray[Any]], name: str, p: int) -> list[Evaluated]:
     thetas, gradients = _columns(arrays[name], p), _columns(arrays[f"{name}_gradient"], p)
     values, held_out = arrays[f"{name}_value"].tolist(), _columns(arrays[f"{name}_held"].T, p)
     return [Evaluated(thetas[n], gradients[n], float(values[n]), held_out[n]) for n in range(p)]

@@ -1,4 +1,4 @@
-"""What stagewise regression has fitted so far: its state, its blocks one by one, and the model that they make."""
+"""The state of stagewise regression, its blocks, and the model that they make."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _no_columns() -> NDArray[np.int64]:
 
 @dataclass
 class StagewiseState(DesignState):
-    """Everything a round starts from, but for the predictions in RUN/state, which follow from it."""
+    """State between two rounds; the predictions in RUN/state follow from it."""
 
     stage: int = 0  # Blocks fitted
-    version: int = 0  # Of the kept predictions: those after so many blocks, the initial model being one
+    version: int = 0  # Blocks in the kept predictions, the initial model being one
     # shape (n_features, k) or (0, 0): Weights of the initial model, where there is one: every model's
     # predictions start from its own
     base: NDArray[Any] = field(default_factory=_nothing)

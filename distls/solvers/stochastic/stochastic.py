@@ -138,7 +138,7 @@ class Stochastic(Solver[StochasticState]):
         return sent, sent + windows * (self.shape[0] * weights.nbytes + intercept.nbytes)
 
     def _work_bytes(self, row_bytes: int) -> int:
-        """Return what a task needs to make features: its rows in their order, and a piece's features."""
+        """Return the bytes of a task for features: its rows in their order, and a chunk's features."""
         if self._block is None:
             return 0
         most_rows = int(self.problem.dataset.table.rows.max(initial=0))
@@ -204,7 +204,7 @@ class Stochastic(Solver[StochasticState]):
         return self.steps.default if state.chosen is None else self.steps.candidates[state.chosen].update
 
     def _with_features(self, state: StochasticState, executor: Executor) -> StochasticState:
-        """Fit what generated features need: principal components, bandwidth, masks."""
+        """Fit the feature map: principal components, bandwidth, filters."""
         assert self._block is not None
         reader = BlockReader(
             self.problem,
@@ -218,7 +218,7 @@ class Stochastic(Solver[StochasticState]):
         return state.with_design(fitted)
 
     def _job(self, state: StochasticState, update: Update) -> StochasticJob:
-        """Return what all lanes of a round share."""
+        """Return the job of all lanes of a round."""
         return StochasticJob(
             data=self.data,
             update=update,
