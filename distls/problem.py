@@ -1,4 +1,4 @@
-"""The objective, its scaling and all shapes: written here once, referred to everywhere.
+"""The objective, its scaling and all shapes: the one place that defines them.
 
 Objective::
 
@@ -33,7 +33,7 @@ from distls.workers.penalties.registry import penalties_with, penalty_named, pen
 
 __all__ = ["Problem", "class_weights", "l1_ratio_of", "loss_of"]
 
-# The losses whose slopes the links and inner updates of the least-squares methods have.
+# The losses whose gradients are those of the links and inner updates of the least-squares methods.
 _LOSSES = {
     "identity": "squared",
     "logit": "ovr_log",
@@ -66,13 +66,13 @@ def l1_ratio_of(params: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is minimised, over which data; validated before any partition is read."""
+    """The objective and its data, validated before any partition is read."""
 
     dataset: Dataset
     loss: str  # Full loss name
-    alpha: float  # NaN where the method is to choose it: the weights then carry it
+    alpha: float  # NaN if the method chooses it; the fitted weights then carry it
     fit_intercept: bool
-    # shape (n_classes,), or (1,) where targets are not classes: one. Multiplies the sample weights
+    # shape (n_classes,), or (1,) with the value one if targets are not classes; multiplies the sample weights
     class_weight: NDArray[np.float64]
     weight_scale: float  # n_rows / sum_i s_i: row weights times this have mean one
     dtype: np.dtype[Any]
@@ -141,7 +141,7 @@ class Problem:
 
     @property
     def ranks(self) -> bool:
-        """Whether scores order a row's labels only, so that a threshold is to be fitted to them."""
+        """Whether scores only rank a row's labels, so that a threshold must be fitted."""
         return self.target == "multilabel" and loss_named(self.loss).ranks
 
     @property
@@ -151,21 +151,21 @@ class Problem:
 
     @property
     def row_weights(self) -> NDArray[np.float64] | None:
-        """The same for tasks: None where every row weighs one, so that kernels need not look."""
+        """The same for tasks; None if every row has weight one, so that kernels need no lookup."""
         by_class = self.row_weight_by_class
         plain = not self.dataset.meta.weighted and bool(np.all(by_class == 1.0))
         return None if plain else by_class
 
 
 def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
-    """Refuse a loss that makes no sense of the targets, naming the values of its parameter that do."""
+    """Raise ParameterError for a loss that does not suit the targets, naming the suitable values."""
     target = dataset.meta.target
     if target == "none" or target in loss_named(loss_of(params)).targets:
         return
     suitable = losses_with(target=target)
     name = next(name for name in ("loss", "link", "inner") if params.get(name))
     values = {
-        # the methods that name a loss and take sets of labels have the squared hinges
+        # of multi-label targets: the methods with a `loss` are those of coordinate descent
         "loss": losses_with(target=target, coordinate_descent=True) or suitable,
         "link": tuple(link for link in ("identity", "logit", "softmax") if _LOSSES[link] in suitable),
         "inner": tuple(inner for inner in ("linear", "calibrated", "logistic") if _LOSSES[inner] in suitable),

@@ -71,7 +71,7 @@ def certificate_of(
 def _stationarity(
     problem: Problem, predictor: LinearPredictor, gradient: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return what is zero at the optimum: the gradient of F, or how far a step of size 1 with its prox would go."""
+    """Return the gradient of F, or the prox-gradient step of size 1: both are zero at the optimum."""
     w = predictor.coefficients.astype(np.float64)
     if problem.penalty == "l2":
         gradient += problem.alpha * w

@@ -31,11 +31,13 @@ def check_scorable(
     They must not be wider, or dense and narrower, and must have the same transforms and names of features.
     """
     meta = dataset.meta
+    # sparse rows may be narrower: features that do not occur are zero
     if meta.n_features > n_features or (meta.layout == "dense" and meta.n_features != n_features):
         raise MismatchError(
             f"{dataset.path} has {meta.n_features} features, {model_name} {n_features}; "
             "ingest it with --like the training data"
         )
+    # the digest covers fitted parameters too: the same transforms fitted on other data give other features
     if meta.transforms_digest != transforms_digest:
         mine, theirs = (",".join(t["name"] for t in ts) or "none" for ts in (meta.transforms, transforms))
         why = (
@@ -48,7 +50,7 @@ def check_scorable(
 
 
 def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str) -> None:
-    """Refuse columns of another order, or other categories, where both sides have names."""
+    """Raise MismatchError for columns of another order, or other categories, if both sides have names."""
     names = dataset.feature_names() if known is not None else None
     for number, (name, other) in enumerate(zip(names or (), known or (), strict=False)):
         if name != other:
@@ -58,6 +60,7 @@ def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str)
             )
 
 
+# Predictions of a model by its kind of target, for messages.
 _PREDICTED = {"class": "classes", "multilabel": "sets of labels", "continuous": "numbers"}
 
 

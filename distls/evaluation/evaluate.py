@@ -36,7 +36,7 @@ def evaluate(
     ----------
     model : run path, model path or LinearModel
     dataset : path or Dataset, or paths of source files
-        Source files are ingested first like the data of the model, into a folder that is removed after.
+        Source files are first ingested like the model's data, into a folder that is removed afterwards.
     unknown_labels : {"error", "count"}
         Refuse labels the model does not know, or count their rows as errors.
     format, labels : str
@@ -47,7 +47,7 @@ def evaluate(
     executor : Executor, optional
         Default: this process.
     name : str, optional
-        What errors call the model.
+        Name of the model in error messages.
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
 

@@ -62,7 +62,7 @@ class Evaluator:
         return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
 
     def __call__(self, fitted: Fitted) -> dict[str, Any]:
-        """Return objective, certificate, what reading cost, and the error on the evaluation data."""
+        """Return objective, certificate, bytes read, and the error on the evaluation data."""
         values = self.objective(fitted)
         if self._eval is None:  # spares fitting the threshold of the published model
             return values
@@ -86,6 +86,7 @@ class Evaluator:
             shared=predictor.compact(),
         )
         sums.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        # the threshold is affine in the scores, so subtracting it gives a linear model again
         slope, constant = fitted_threshold(sums)
         w = predictor.coefficients
         with single_threaded_blas():
@@ -128,7 +129,7 @@ class Evaluator:
         with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
         total = self._summed(predictor, with_gradient=with_gradient)
         if fitted.refit is not None:
-            total.gradient[~fitted.refit.used] = 0.0  # other weights are no part of that problem
+            total.gradient[~fitted.refit.used] = 0.0  # other weights are not variables of a refit
         penalty = problem.penalty_of(predictor.coefficients) if with_gradient else 0.0
         value = total.loss_sum / total.weight_sum + problem.alpha * penalty
         return {

@@ -1,4 +1,4 @@
-"""Memory of workers, and sizes in words."""
+"""Memory of workers; sizes in bytes as text."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What crosses the network in a reduction, as `DaskExecutor.reduce` does it.
+"""Network traffic of a reduction by `DaskExecutor.reduce`.
 
-The driver puts the shared value on one worker, from where the others that have a task fetch it; what is small goes
+The driver puts the shared value on one worker, from which the others that have a task fetch it; a small value is sent
 with each task. Each task returns its lanes' results, merged as far as the fixed tree allows, to the driver, which
 merges the rest.
 """
@@ -51,6 +51,6 @@ def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int
 
 
 def _nodes(start: int, stop: int, n_items: int) -> int:
-    """Return how many results are left of neighbouring lanes when they are merged as far as the tree allows."""
+    """Return the number of results of consecutive lanes after merging as far as the tree allows."""
     items = range(start, stop)
     return len(run_group(lambda _shared, _item: None, None, items, start, n_items, lambda _a, _b: None))

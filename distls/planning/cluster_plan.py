@@ -1,7 +1,7 @@
-"""What a fit would cost on a cluster that is not there, on data larger than there are: the model of docs/scale.md.
+"""Cost model of a fit on a hypothetical cluster, on data of any size (docs/scale.md).
 
-A round is so many reductions, each of which sends, returns, merges and schedules, one after the other, and between
-them every thread works through its lanes.
+A round is a number of reductions, each of which sends, returns, merges and schedules, one after the other; in between,
+every thread processes its lanes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ __all__ = [
     "plan_cluster",
 ]
 
-# What the parameter `lanes` accepts.
+# Largest value of the parameter `lanes`.
 MOST_LANES = 4096
-# A worker serves a value to so many others at once; more ask again, and find more holders by then (Dask's own).
+# A worker serves a value to at most this many others at once (Dask's default); the rest ask again and find more
+# holders.
 _SERVED_AT_ONCE = 50
-# Messages that one task costs, one after the other: from driver to worker through the scheduler, and back.
+# Sequential messages of one task: from driver to worker through the scheduler, and back.
 _HOPS = 4
 
 # Measured: see docs/scale.md.
@@ -56,10 +57,10 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines with one worker each, all alike, the driver's among them."""
+    """Identical machines with one worker each, the driver's among them."""
 
-    workers: int  # Threads are of each worker
-    threads: int
+    workers: int
+    threads: int  # Of each worker
     bandwidth: float  # Bytes a second of each machine's link, each way
     latency: float  # Seconds from one to another
 
@@ -71,7 +72,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What a fit would cost there."""
+    """Predicted cost of a fit on a cluster."""
 
     plan: Plan  # Memory and bytes; `seconds_per_pass` is of this cluster
     cluster: Cluster
@@ -90,7 +91,7 @@ class ClusterPlan:
     advice: str | None  # What to do about it
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan and what is said of the cluster as JSON values, side by side."""
+        """Return the fields of the plan and of the cluster as one JSON object."""
         values = asdict(self)
         return {**self.plan.to_json(), **{name: value for name, value in values.items() if name != "plan"}}
 
@@ -108,18 +109,10 @@ def plan_cluster(
     seed: int = 0,
     passes: float | None = None,
 ) -> ClusterPlan:
-    """Plan a fit on a cluster that need not be there.
+    """Plan a fit on a hypothetical cluster; raise MemoryPlanError, with numbers and remedies, if it cannot fit.
 
-    Parameters
-    ----------
-    rate : float, optional
-        Stored bytes that one thread reads, decodes and learns from in a second; else the probe of one partition
-        in this process tells, if `probe`.
-
-    Raises
-    ------
-    MemoryPlanError
-        It cannot fit; the message has the numbers and the remedy.
+    `rate` is the stored bytes that one thread reads, decodes and learns from in a second; by default a probe of one
+    partition in this process measures it, if `probe`.
     """
     given, chosen = open_dataset(dataset), method_named(method)
     data = given if stored_bytes is None else resized(given, stored_bytes)
@@ -128,7 +121,7 @@ def plan_cluster(
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
     plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
     if rate is None and probe:
-        # lanes are of the large data
+        # lanes were chosen for the large data, the probe runs on the given ones
         own = Setting.of(chosen, {**setting.params, **_default_lanes(chosen)}, given, seed)
         small = own.solver(slots=1, memory=MemoryBudget(memory_limit))
         rate = small.plan.bytes_per_pass / one_thread_seconds(small, given, seed)
@@ -144,7 +137,7 @@ def _default_lanes(method: Method) -> dict[str, Any]:
 def _predict(
     plan: Plan, method: Method, cluster: Cluster, size: tuple[int, int], rate: float | None
 ) -> ClusterPlan:
-    """Return the plan with the seconds of a round on data of so many rows and blocks."""
+    """Return the plan with the seconds of a round on data of `size` (rows, blocks)."""
     traffic = traffic_of(
         plan.shared_bytes,
         plan.result_bytes,
@@ -187,13 +180,13 @@ def _read_bytes(plan: Plan) -> int:
 
 
 def _work(plan: Plan, cluster: Cluster, traffic: Traffic, rate: float) -> tuple[float, float]:
-    """Return how long the threads work in a round, and how long the busiest worker's link takes to read."""
+    """Return the seconds of work of a round's threads, and of reading over the busiest worker's link."""
     a_task = -(-plan.lanes // traffic.tasks) / plan.lanes * _read_bytes(plan)
     return a_task / rate, a_task * -(-traffic.tasks // cluster.workers) / cluster.bandwidth
 
 
 def _exchange(plan: Plan, cluster: Cluster, traffic: Traffic) -> dict[str, float]:
-    """Return the seconds of a round's reductions but for the work."""
+    """Return the seconds of a round's reductions without the work."""
     sent = traffic.sent / cluster.bandwidth + _fetch_seconds(plan.shared_bytes, traffic.fetches, cluster)
     one = {
         "send": sent,
@@ -205,7 +198,7 @@ def _exchange(plan: Plan, cluster: Cluster, traffic: Traffic) -> dict[str, float
 
 
 def _fetch_seconds(size: int, fetches: int, cluster: Cluster) -> float:
-    """Return how long a value takes from one worker to `fetches` others, who serve it too as soon as they hold it."""
+    """Return the seconds until `fetches` workers have a value, which each of them then serves too."""
     holders, left, seconds = 1, fetches, 0.0
     while left > 0:
         each = min(-(-left // holders), _SERVED_AT_ONCE)
@@ -216,7 +209,7 @@ def _fetch_seconds(size: int, fetches: int, cluster: Cluster) -> float:
 
 
 def _advice(limit: str | None, plan: Plan, method: Method, cluster: Cluster, n_blocks: int) -> str | None:
-    """Return what would make a round shorter; of idle threads, how they would get something to do."""
+    """Return advice on how to shorten a round, or how to give idle threads work."""
     if limit != "lanes":
         return _ADVICE.get(limit or "")
     idle = f"{cluster.slots - plan.lanes} of {cluster.slots} threads are idle"

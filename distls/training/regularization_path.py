@@ -1,4 +1,4 @@
-"""Regularisation paths: fits from the largest alpha that matters down, each from the model of the one before."""
+"""Regularization paths: fits by decreasing alpha, each warm-started from the model of the one before."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from distls.workers.prediction.predictor import LinearPredictor
 __all__ = ["has_path", "settings_of_path", "warm_started"]
 
 _DEFAULT_ALPHAS = 10
-_SPAN = 1e-3  # the last alpha of a path, by the first
-_ROUNDING = 1e-6  # which no weight of the first may come from
+_SPAN = 1e-3  # ratio of the last alpha of a path to the first
+_ROUNDING = 1e-6  # margin, so that rounding leaves no nonzero weight at the first alpha
 
 
 def has_path(method: Method, grid: Sequence[dict[str, Any]]) -> bool:

@@ -1,4 +1,4 @@
-"""Certificates of TLS: the three files, checked before anything is started or connected to."""
+"""TLS certificates: three files, validated before anything is started or connected to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANSWER_SECONDS = 3
 
 @dataclass(frozen=True)
 class Certificates:
-    """Who is trusted, and who one is."""
+    """The trusted authority, and the own certificate with its key."""
 
     ca: Path  # Certificate of the authority that signed those of both sides, in PEM form like all of them
     cert: Path  # The own certificate and its key, which has no passphrase
@@ -47,7 +47,7 @@ class Certificates:
             raise ParameterError(f"--tls-key {self.key}: {what}") from None
 
     def context(self) -> ssl.SSLContext:
-        """Return what connects as Dask does: both sides show certificates, names of hosts are not compared."""
+        """Return a context like Dask's: both sides show certificates, host names are not checked."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -56,7 +56,7 @@ class Certificates:
         return context
 
     def _refuse_passphrase(self) -> str:
-        # or OpenSSL would ask for it on the terminal, in every worker
+        # otherwise OpenSSL would ask for it on the terminal, in every worker
         raise ParameterError(
             f"--tls-key {self.key}: it is protected by a passphrase; write one without, readable by you only"
         )
@@ -98,19 +98,9 @@ def _holds_certificate(path: Path) -> bool:
 
 @contextlib.contextmanager
 def private_files(folder: Path | None, contents: Mapping[str, str]) -> Iterator[dict[str, Path]]:
-    """Write files that only this user can read, and yield their paths; they are removed at the end.
+    """Write files (name -> contents) that only this user can read; yield their paths and remove them at the end.
 
-    Parameters
-    ----------
-    folder : pathlib.Path or None
-        New or empty, and closed to other users; None for a temporary one.
-    contents : mapping of str to str
-        Name of each file -> what is in it.
-
-    Raises
-    ------
-    ParameterError
-        Something is in the folder, or others can open it.
+    `folder` is new or empty, and closed to other users; None for a temporary one. Raises ParameterError if it is not.
     """
     with contextlib.ExitStack() as undo:
         if folder is None:
@@ -127,7 +117,7 @@ def private_files(folder: Path | None, contents: Mapping[str, str]) -> Iterator[
 
 
 def _made_private(folder: Path) -> bool:
-    """Make a folder that only this user can open; False if it was there, and is as good."""
+    """Make a folder that only this user can open; return False if a suitable one exists."""
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError:
@@ -170,7 +160,7 @@ def _of_nobody() -> ssl.SSLContext:
 
 
 def _greeted(address: str, context: ssl.SSLContext) -> OSError | None:
-    """Shake hands with who listens at `address` and wait for a word: certificates may be refused after that."""
+    """Do a TLS handshake and read one byte: a server may refuse the certificate after the handshake."""
     where = urlsplit(address)
     try:
         with (

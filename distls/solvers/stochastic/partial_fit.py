@@ -23,14 +23,11 @@ __all__ = ["Stream"]
 
 @dataclass
 class Stream:
-    """Everything the next row needs; plain arrays and numbers.
+    """A stream between two rows.
 
-    Cutting the stream into blocks changes no bit (with batches of r rows: cutting at multiples of r). The model is
-    that of a fit over the same rows as one partition or several: of ``average`` `none` and `all` always; of `tail`
-    when the number of updates is a power of two. Windows of `tail` end there, because where the last half starts
-    cannot be known before the end; in between the model is the mean of the last half of all updates at the
-    least, and of the last three quarters at the most. Row weights count as given: a fit scales them to mean one.
-    Where a fit tries steps on a tenth of its rows, a stream takes a safe one for its first block.
+    Cutting the stream into blocks changes no bit (with batches of r rows: at multiples of r). Row weights count as
+    given, while a fit scales them to mean one. Where a fit chooses steps by trial, a stream uses safe ones for its
+    first block.
     """
 
     params: dict[str, Any]  # All parameters of the method, resolved
@@ -81,6 +78,8 @@ class Stream:
         """Updates until the window closes: of `tail`, at 1, 2, 4, 8, ..."""
         if self.params.get("average") != "tail":
             return 2**62
+        # where the last half of a stream starts cannot be known before its end, so windows close at powers of two;
+        # the model is then that of a fit, and in between the mean of the last half to three quarters of all updates
         started = self.learner.time - self.learner.window_steps
         return int(max(2.0 * started, 1.0) - self.learner.time)
 
