@@ -82,14 +82,10 @@ class Problem:
 
     @classmethod
     def of(cls, dataset: Dataset, params: dict[str, Any], seed: int, targets: tuple[str, ...]) -> Problem:
-        """Check that the data suit the method and build the problem.
+        """Build the problem of a setting, whose data must suit the method.
 
-        Raises
-        ------
-        MismatchError
-            The data have another kind of target, or no rows, or fewer than two classes, or no labels.
-        ParameterError
-            A parameter has no meaning for such targets.
+        Raises MismatchError for another kind of target, no rows, fewer than two classes or no labels, and
+        ParameterError for a parameter that has no meaning for such targets.
         """
         meta = dataset.meta
         if meta.target not in targets:
@@ -177,17 +173,10 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
 
 
 def class_weights(given: Any, dataset: Dataset) -> NDArray[np.float64]:
-    """Return one weight a class, or a single one where rows have no class.
+    """Return one weight per class, or a single one if rows have no class.
 
-    Parameters
-    ----------
-    given : None, "balanced" or dict of label text -> weight
-        ``balanced`` is sum_i w_i / (n_classes * w_c) with w_c the sample weight of class c, scikit-learn's rule.
-
-    Raises
-    ------
-    ParameterError
-        A label is not a class of the dataset, or rows have no class.
+    Given are None, "balanced" or weights by the text of labels. Raises ParameterError if a label is not a class of the
+    dataset, or rows have no class.
     """
     meta = dataset.meta
     if meta.target != "class":
@@ -201,6 +190,7 @@ def class_weights(given: Any, dataset: Dataset) -> NDArray[np.float64]:
     if given is None:
         return np.ones(len(meta.classes))
     if given == "balanced":
+        # scikit-learn's rule: sum_i w_i / (n_classes * w_c), with w_c the sample weight of class c
         present = counts > 0
         balanced = counts.sum() / (present.sum() * np.where(present, counts, 1.0))
         return np.where(present, balanced, 1.0)

@@ -33,6 +33,7 @@ def describe(path: str | Place) -> dict[str, Any]:
         try:
             return _describe_dataset(open_dataset(path))
         except FormatError as error:
+            # a data set of another format version keeps its own message
             if not is_dataset(path) and "version" not in str(error):
                 raise FormatError(f"{path}: not a data set, run or model of distls") from None
             raise
@@ -123,8 +124,8 @@ def _used_features(run: Run) -> dict[str, Any]:
 
 
 def _top_features(model: LinearModel) -> dict[str, Any]:
-    """Return how many features a linear model uses, and of the first classes those with the largest weights."""
-    if model.recipe:
+    """Return the number of features that a linear model uses, and for the first classes the largest weights."""
+    if model.recipe:  # weights of generated features mean nothing to a reader
         return {}
     names = unpack_names(model.features, "the model") if set(NAME_ARRAYS) <= set(model.features) else None
     if names is not None and len(names) != model.n_features:

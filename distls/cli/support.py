@@ -34,6 +34,7 @@ class Commands(click.Group):
         """Run the command; its number, if it returns one, is the exit code."""
         with Interrupts():
             code = self._guarded(ctx)
+        # otherwise the process may end by the signal instead of the exit code
         if code == INTERRUPTED:
             forget_interrupts()
         if code:
@@ -48,7 +49,7 @@ class Commands(click.Group):
             return FAILED
         except (DistlsError, OSError, MemoryError) as error:
             if _debugging(ctx):
-                raise
+                raise  # with its traceback
             code = USAGE if isinstance(error, ParameterError) else FAILED
             return say(f"distls: {str(error) or type(error).__name__}", code)
 
@@ -199,6 +200,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _with(
     command: Callable[..., Any], *options: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Callable[..., Any]:
+    # decorators apply from the last to the first, and help lists the options in this order
     for option in reversed(options):
         command = option(command)
     return command

@@ -79,7 +79,7 @@ _DESCENT = (
         "step",
         "line-search",
         one_of("line-search", "constant"),
-        "line-search in cyclic order (Tseng-Yun), or constant steps at columns drawn at random (Richtarik-Takac)",
+        "line-search over permuted columns (Tseng-Yun), or constant steps at randomly drawn columns (Richtarik-Takac)",
     ),
     Parameter(
         "active_sweeps",

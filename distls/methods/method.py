@@ -71,6 +71,7 @@ class Method:
         return cast("ChooseSteps", _load(self.steps))
 
     def _parse(self, parameter: Parameter, value: Any) -> Any:
+        # a default need not satisfy the parser: None leaves the choice to the method
         if value is None or value == parameter.default:
             return parameter.default
         try:
@@ -79,6 +80,7 @@ class Method:
             raise ParameterError(f"{self.name}: {parameter.name}={value}: {error}") from None
 
 
+# Solvers are named, not imported, where methods are declared: importing one loads numba.
 def _load(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)

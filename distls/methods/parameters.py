@@ -9,23 +9,9 @@ from typing import Any
 from distls.methods.method import Parameter
 
 __all__ = [
-    "BLOCK_SIZE",
-    "CLASS_WEIGHT",
-    "FEATURE_PARAMETERS",
-    "INIT",
-    "LANES_READ",
-    "ONE_BLOCK",
-    "boolean",
-    "colon_list",
-    "dtype",
-    "fit_intercept",
-    "init",
-    "integer",
-    "lanes",
-    "number",
-    "number_or",
-    "one_of",
-]
+    "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "INIT", "LANES_READ", "ONE_BLOCK", "boolean",
+    "colon_list", "dtype", "fit_intercept", "init", "integer", "lanes", "number", "number_or", "one_of",
+]  # fmt: skip
 
 BLOCK_SIZE = 1024  # generated features by default
 
@@ -40,6 +26,7 @@ def number(low: float = float("-inf"), high: float = float("inf"), *, above: flo
             result = float(value)
         except (TypeError, ValueError):
             raise ValueError("expected a number") from None
+        # NaN fails every comparison, so it is refused here too
         if not low <= result <= high or result in (float("inf"), float("-inf")):
             raise ValueError(f"expected a number from {low:g} to {high:g}")
         if above is not None and result <= above:
@@ -54,7 +41,7 @@ def integer(low: int, high: int = 2**63 - 1) -> Parser:
 
     def parse(value: Any) -> int:
         try:
-            result = int(str(value))
+            result = int(str(value))  # by its text: int(2.7) would drop the fraction
         except ValueError:
             raise ValueError("expected a whole number") from None
         if not low <= result <= high:
@@ -118,6 +105,7 @@ def _class_weights(value: Any) -> Any:
         weights = {str(label): float(weight) for label, weight in table.items()}
     except (AttributeError, TypeError, ValueError):
         raise ValueError('expected balanced, or weights such as {"1": 2.5}') from None
+    # NaN is not below infinity, so it is refused too
     if not weights or min(weights.values()) < 0 or not all(w < float("inf") for w in weights.values()):
         raise ValueError("class weights must be finite and not negative")
     return weights

@@ -49,6 +49,7 @@ def parse_values(pairs: Sequence[str]) -> dict[str, Any]:
             raise ParameterError(f"-p {pair}: expected NAME=VALUE")
         if name in values:
             raise ParameterError(f"-p {name} is given twice; list several values as {name}=A,B")
+        # the commas of a JSON object do not separate values
         values[name] = value.split(",") if "," in value and not value.startswith("{") else value
     return values
 

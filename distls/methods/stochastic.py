@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from distls.methods import coordinate_descent
@@ -28,6 +29,7 @@ __all__ = ["FOBOS", "STOCHASTIC_METHODS", "STOCHASTIC_SOLVER"]
 
 # The one solver of all stochastic methods, which differ in their steps.
 STOCHASTIC_SOLVER = "distls.solvers.stochastic.stochastic:Stochastic"
+_stochastic = partial(Method, solver=STOCHASTIC_SOLVER)
 
 _MCID_PAPER = "Chen, Chen, Yang 2011, Characterizing Inverse Time Dependency in Multi-class Learning"
 _QN_PAPER = "Bordes, Bottou, Gallinari 2009, SGD-QN: Careful Quasi-Newton Stochastic Gradient Descent"
@@ -45,7 +47,7 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
     """Return the parameters of MCID and its comparators."""
     return (
         loss,
-        DIVIDING_ALPHA,
+        DIVIDING_ALPHA,  # the step is 1/(alpha t)
         Parameter("batch_size", 1, integer(1), "rows per step, the paper's r"),
         averaging("tail"),
         NO_PAPER_INTERCEPT,
@@ -59,13 +61,12 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
 def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
     """Return a comparator of MCID: one binary model per class, all trained in one pass."""
     parse = one_of(loss, **{alias: loss})
-    return Method(
+    return _stochastic(
         name=name,
         summary=summary,
         paper=f"{_MCID_PAPER}, section V.C",
         aliases={alias: loss},
         parameters=_mcid(Parameter("loss", loss, parse, f"{loss} ({alias}), the only choice")),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
     )
@@ -160,6 +161,7 @@ _RLS = (
         loss_with(_SMOOTH_LOSSES, **_SMOOTH, separable=True, first=("squared", "ovr_squared_hinge")),
         "squared, or one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_log (log)",
     ),
+    # above 0: P starts at its inverse
     Parameter("alpha", 1e-6, number(above=0.0), "L2 strength; P starts at 1/(alpha n_rows)"),
     fit_intercept(True),
     *ONE_LANE,
@@ -225,7 +227,7 @@ _FOBOS = (
 )
 
 STOCHASTIC_METHODS = (
-    Method(
+    _stochastic(
         name="mcid",
         summary="stochastic multi-class logistic regression, SVM and perceptron, step 1/(alpha t)",
         paper=f"{_MCID_PAPER}, Algorithms 1-4",
@@ -238,7 +240,6 @@ STOCHASTIC_METHODS = (
                 "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
             )
         ),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
     ),
@@ -251,37 +252,34 @@ STOCHASTIC_METHODS = (
     _one_versus_rest(
         "ovr-logistic", "one-versus-rest logistic regression, step 1/(alpha t)", "log", "ovr_log"
     ),
-    Method(
+    _stochastic(
         name="sgd",
         summary="stochastic gradient descent for any loss, with per-feature adaptive steps (AdaGrad) or a schedule",
         paper="Duchi, Hazan, Singer 2011, Adaptive Subgradient Methods (adaptive); Robbins, Monro 1951",
         aliases=_SGD_LOSSES,
         parameters=_sgd("adaptive", "none"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="asgd",
         summary="averaged stochastic gradient descent: the mean of all iterates (Polyak-Ruppert)",
         paper="Polyak, Juditsky 1992, Acceleration of Stochastic Approximation by Averaging",
         aliases=_SGD_LOSSES,
         parameters=_sgd("sqrt", "all"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="svmsgd2",
         summary="stochastic gradient descent, step 1/(alpha (t + t0)), L2 every skip rows; binary or one-versus-rest",
         paper=f"{_QN_PAPER}, Figure 1",
         aliases=_OVR_LOSSES,
         parameters=_scheduled(),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
         targets=("class",),
     ),
-    Method(
+    _stochastic(
         name="sgdqn",
         summary="stochastic quasi-Newton steps in a diagonal metric; binary or one-versus-rest",
         paper=f"{_QN_PAPER}, Figure 2",
@@ -294,80 +292,72 @@ STOCHASTIC_METHODS = (
                 "estimate of the metric: second derivatives, secants at new rows, or the paper's as printed",
             )
         ),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
         targets=("class",),
     ),
-    Method(
+    _stochastic(
         name="csgd",
         summary="least squares by SGD constrained to pass through the mean point; two-phase steps",
         paper=f"{_CSGD_PAPER}, Algorithm 1 and section 4.2",
         aliases={},
         parameters=_constrained("two-phase", "running"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="ncsgd",
         summary="least squares by SGD constrained to pass through the mean point; steps eta0/sqrt(t)",
         paper=f"{_CSGD_PAPER}, section 5.1",
         aliases={},
         parameters=_constrained("sqrt", "running"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="adaline",
         summary="least-squares classification by SGD with a constant step",
         paper=f"{_CSGD_PAPER}, section 5.2",
         aliases={},
         parameters=_constrained("constant", None),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgd:adaline_steps",
         targets=("class",),
     ),
-    Method(
+    _stochastic(
         name="c-adaline",
         summary="least-squares classification by SGD constrained to pass through the mean point",
         paper=f"{_CSGD_PAPER}, Algorithm 2",
         aliases={},
         parameters=_constrained("sqrt", "running"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class",),
     ),
-    Method(
+    _stochastic(
         name="rls",
         summary="recursive least squares, and second-order stochastic gradients for other losses; one lane",
         paper=f"{_CSGD_PAPER}, section 5.1 (2SGD); {_QN_PAPER}, Equation 4",
         aliases=_OVR_LOSSES,
         parameters=_RLS,
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.rls:rls_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="olbfgs",
         summary="online L-BFGS: stochastic gradients in a low-rank metric; one lane",
         paper=f"{_QN_PAPER}, section 5.2; Schraudolph, Yu, Guenter 2007",
         aliases=_OVR_LOSSES,
         parameters=_OLBFGS,
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
     ),
 )
 
 # Not in STOCHASTIC_METHODS: the registry lists it with the other sparse methods.
-FOBOS = Method(
+FOBOS = _stochastic(
     name="fobos",
     summary="sparse direct multi-class models by stochastic forward-backward splitting",
     paper="Duchi, Singer 2009, Efficient Online and Batch Learning Using Forward Backward Splitting",
     aliases=_FOBOS_LOSSES,
     parameters=_FOBOS,
-    solver=STOCHASTIC_SOLVER,
     steps="distls.workers.stochastic.fobos:fobos_steps",
     targets=("class",),
 )

@@ -18,13 +18,8 @@ from distls.methods.parameters import (
 )
 
 __all__ = [
-    "DIVIDING_ALPHA",
-    "LANES_AND_ROWS",
-    "NO_PAPER_INTERCEPT",
-    "ONE_LANE",
-    "averaging",
-    "steps_by_schedule",
-]
+    "DIVIDING_ALPHA", "LANES_AND_ROWS", "NO_PAPER_INTERCEPT", "ONE_LANE", "averaging", "steps_by_schedule",
+]  # fmt: skip
 
 _SHUFFLE = Parameter(
     "shuffle", True, boolean, "visit partitions and rows in random order; otherwise as stored"

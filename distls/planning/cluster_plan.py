@@ -22,13 +22,8 @@ from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
 
 __all__ = [
-    "Cluster",
-    "ClusterPlan",
-    "parse_bandwidth",
-    "parse_seconds",
-    "parse_shape",
-    "plan_cluster",
-]
+    "Cluster", "ClusterPlan", "parse_bandwidth", "parse_seconds", "parse_shape", "plan_cluster",
+]  # fmt: skip
 
 # Largest value of the parameter `lanes`.
 MOST_LANES = 4096

@@ -45,8 +45,8 @@ class BlockReader:
         block_bytes: int,  # of one result: a lane's sums
         weight_bytes: int,  # of what a round sends
         memory: MemoryBudget,
-        work_bytes: int = 0,  # what a task needs besides, for a piece of its rows
-        driver_bytes: int = 0,  # what the driver needs besides
+        work_bytes: int = 0,  # what else a task needs, for a chunk of its rows
+        driver_bytes: int = 0,  # what else the driver needs
     ) -> None:
         dataset = problem.dataset
         self.problem = problem

@@ -86,12 +86,8 @@ def solve(
 ) -> Solution:
     """Run rounds until a limit is met.
 
-    Parameters
-    ----------
-    evaluate : callable
-        Returns the fields that an evaluation adds to a record: ``objective``, ``certificate``, ``eval_error``...
-    keep_best : callable
-        Called with every new best, so that a resume finds it.
+    `evaluate` returns the fields that an evaluation adds to a record: ``objective``, ``certificate``,
+    ``eval_error``...; `keep_best` is called with every new best, so that a resume finds it.
     """
     progress = progress or Progress()
     record: dict[str, Any] = {}

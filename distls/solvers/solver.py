@@ -174,17 +174,10 @@ class Solver(Protocol[S]):
 
 
 class SolverFactory(Protocol):
-    """How the driver makes a solver; it refuses what cannot be fitted, from metadata alone.
+    """Makes a solver, and raises an error for what cannot be fitted, from metadata alone.
 
-    Parameters
-    ----------
-    state : str, optional
-        Folder of what is kept for each row; without one there is a plan, but no training. Only methods with
-        ``keeps_rows`` take it.
-
-    Raises
-    ------
-    ParameterError, MismatchError, MemoryPlanError
+    `state` is the folder of what is kept for each row, for methods with ``keeps_rows`` only; without it a fit can be
+    planned but not run. Raises ParameterError, MismatchError or MemoryPlanError.
     """
 
     def __call__(
