@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distls.evaluation.compatibility import check_scorable
+from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of, reference
 from distls.execution.executor import Executor
 from distls.methods.registry import method_named
@@ -155,14 +155,7 @@ class DatasetEstimator(BaseEstimator):
 
         check_is_fitted(self, "model_")
         model = self.model_
-        check_scorable(
-            dataset,
-            n_features=model.n_features,
-            transforms_digest=model.transforms_digest,
-            transforms=model.transforms,
-            features=model.features,
-            model_name="the model",
-        )
+        check_model_scores(dataset, model, "the model")
         job = PredictJob(reference(dataset), scored_as(model.loss, model.recipe), 1, False, model.target)
         executor = self._executor() or SerialExecutor()
         return executor.map(partial(predict_block, job), range(len(dataset)), shared=predictor_of(model))

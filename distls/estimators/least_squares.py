@@ -11,10 +11,8 @@ from distls.execution.executor import Executor
 from distls.storage.errors import ParameterError
 
 __all__ = [
-    "CalibratedLeastSquaresClassifier",
-    "GeneralizedLeastSquaresClassifier",
-    "StagewiseClassifier",
-]
+    "CalibratedLeastSquaresClassifier", "GeneralizedLeastSquaresClassifier", "StagewiseClassifier",
+]  # fmt: skip
 
 
 @estimator

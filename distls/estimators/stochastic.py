@@ -19,12 +19,8 @@ from distls.storage.errors import ParameterError
 from distls.workers.losses.registry import has_probabilities
 
 __all__ = [
-    "AdalineClassifier",
-    "MCIDClassifier",
-    "SGDQNClassifier",
-    "StochasticClassifier",
-    "StreamingClassifier",
-]
+    "AdalineClassifier", "MCIDClassifier", "SGDQNClassifier", "StochasticClassifier", "StreamingClassifier",
+]  # fmt: skip
 
 
 @estimator

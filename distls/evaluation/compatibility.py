@@ -13,8 +13,9 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import MismatchError
+from distls.storage.model.model import LinearModel
 
-__all__ = ["check_evaluable", "check_scorable", "check_targets", "class_codes"]
+__all__ = ["check_evaluable", "check_model_scores", "check_scorable", "check_targets", "class_codes"]
 
 
 def check_scorable(
@@ -47,6 +48,14 @@ def check_scorable(
         )
         raise MismatchError(f"{dataset.path} has {why}; ingest it with --like the training data")
     _check_names(dataset, unpack_names(features, model_name), model_name)
+
+
+def check_model_scores(dataset: Dataset, model: LinearModel, model_name: str) -> None:
+    """See `check_scorable`, for a model that is published already."""
+    check_scorable(
+        dataset, n_features=model.n_features, transforms_digest=model.transforms_digest,
+        transforms=model.transforms, features=model.features, model_name=model_name,
+    )  # fmt: skip
 
 
 def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str) -> None:

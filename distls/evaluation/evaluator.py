@@ -18,12 +18,7 @@ from distls.execution.executor import Executor
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
-from distls.workers.evaluation.score_task import (
-    GradientJob,
-    GradientSum,
-    gradient_lane,
-    merge_gradients,
-)
+from distls.workers.evaluation.score_task import GradientJob, GradientSum, gradient_lane, merge_gradients
 from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import (

@@ -17,12 +17,7 @@ from distls.storage.dataset.metadata import Label
 from distls.storage.model.model import LinearModel
 from distls.workers.evaluation.multilabel_task import LabelJob, LabelSum, label_lane, merge_labels
 from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
-from distls.workers.evaluation.score_task import (
-    ScoreJob,
-    ScoreSum,
-    merge_scores,
-    score_lane,
-)
+from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
 from distls.workers.losses.registry import has_probabilities
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.rounds.block_stream import DatasetRef

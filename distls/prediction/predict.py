@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distls.evaluation.compatibility import check_scorable
+from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of, reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
@@ -86,14 +86,7 @@ def predict(
     check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
     options = {"unlabelled": not labelled, "format": format, "executor": executor, "progress": progress}
     with opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
-        check_scorable(
-            data,
-            n_features=fitted.n_features,
-            transforms_digest=fitted.transforms_digest,
-            transforms=fitted.transforms,
-            features=fitted.features,
-            model_name=name,
-        )
+        check_model_scores(data, fitted, name)
         pass_on(notices, notify)
         _write(fitted, data, target, top, proba, executor or SerialExecutor(), progress)
         return data.meta.n_rows
