@@ -98,6 +98,7 @@ def _label_evaluation(
     codes: NDArray[np.int32],
 ) -> LabelEvaluation:
     known = codes >= 0
+    # labels unknown to the model come after its own
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
     unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
     job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown))

@@ -34,7 +34,7 @@ from distls.storage.model.bundle import read_bundle, write_bundle
 
 __all__ = ["Run", "RunConfig", "RunStatus", "is_run"]
 
-_KEPT_CHECKPOINTS = 2
+_KEPT_CHECKPOINTS = 2  # a fit can go on from the older one if the newest is damaged
 # Enough for two million rounds, one line each: a limit on what a forged file can make a reader allocate.
 _LARGEST_EVENTS = 2**30
 _CHECKPOINT = re.compile(r"round-\d{6,}")

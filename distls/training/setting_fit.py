@@ -84,7 +84,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         callback.on_start(start)
     began = time.perf_counter()
     solver.prepare(options.executor)
-    startup = time.perf_counter() - began
+    startup = time.perf_counter() - began  # compiling and loading kernels is not training time
     solution = solve(
         solver,
         state,

@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 _DEFAULT_FOLDS = 5
 _GRID_SIZE = 20
-_GRID_DECADES = (1.0, -6.0)
+_GRID_DECADES = (1.0, -6.0)  # of alpha relative to the mean diagonal of Sigma
 
 
 def fold_count(params: dict[str, Any]) -> int:
