@@ -1,4 +1,4 @@
-"""What a job will cost, from metadata alone: memory of a worker and of the driver, bytes, network.
+"""The cost of a job, from metadata alone: memory of a worker and of the driver, bytes read, network traffic.
 
 A worker's memory is::
 
@@ -6,11 +6,11 @@ A worker's memory is::
     + threads * 2 * partition  one being worked on, one being read (decoded and encoded bytes)
     + weights                  the received copy, and the results of the lanes a task holds
     + sample                   rows on which averaging is judged
-    + rows                     what tasks hold of every row, such as scores for coordinate descent
-    + work                     what a task makes of a piece of its rows
+    + rows                     arrays over all rows, such as the scores of coordinate descent
+    + work                     what a task computes from a chunk of its rows
     + cache                    decoded partitions kept between rounds: all that the limit leaves
 
-What cannot fit with no cache at all is refused before anything is read.
+A job that cannot fit without any cache is refused before anything is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from distls.storage.filesystem.paths import Place
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.worker_checks import trouble_with
 
-__all__ = ["OfRows", "Plan", "check_workers", "make_plan"]
+__all__ = ["Footprint", "PerRowCost", "Plan", "check_workers", "make_plan"]
 
 # Measured (benchmarks/scale.py): a worker with all libraries and the kernels loaded from the disk cache.
 BASE_BYTES = 210 * MIB
@@ -43,50 +43,23 @@ SAFE_FRACTION = 0.92
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job will cost.
+    """The cost of a job."""
 
-    Attributes
-    ----------
-    worker_bytes : int
-        Peak resident bytes of one worker, cache included.
-    worker_parts : dict of name -> bytes
-        What that sum is made of.
-    worker_limit : int
-    cache_bytes : int
-        Of each worker, for decoded partitions.
-    cached_fraction : float
-        Share of the data that the workers' caches hold together.
-    driver_bytes : int
-    bytes_per_pass : int
-        Stored bytes.
-    passes : float or None
-        As asked.
-    rounds_per_pass, lanes : int
-    network_bytes_per_round : int
-        Between driver and workers, both ways, and among workers.
-    shared_bytes, result_bytes : int
-        What every lane of a round starts from, and what one lane returns, at most.
-    reductions : int
-        Times that a round sends and returns as much, at most.
-    seconds_per_pass : float or None
-        From a probe, where one was made; from the store, nothing cached.
-    """
-
-    worker_bytes: int
-    worker_parts: dict[str, int]
+    worker_bytes: int  # Peak resident bytes of one worker, cache included
+    worker_parts: dict[str, int]  # bytes by name: What that sum is made of
     worker_limit: int
-    cache_bytes: int
-    cached_fraction: float
+    cache_bytes: int  # Of each worker, for decoded partitions
+    cached_fraction: float  # Share of the data that the workers' caches hold together
     driver_bytes: int
-    bytes_per_pass: int
-    passes: float | None
+    bytes_per_pass: int  # Stored bytes
+    passes: float | None  # As asked
     rounds_per_pass: int
     lanes: int
-    network_bytes_per_round: int
-    shared_bytes: int = 0
+    network_bytes_per_round: int  # Between driver and workers, both ways, and among workers
+    shared_bytes: int = 0  # What every lane of a round starts from, and what one lane returns, at most
     result_bytes: int = 0
-    reductions: int = 1
-    seconds_per_pass: float | None = None
+    reductions: int = 1  # Times that a round sends and returns as much, at most
+    seconds_per_pass: float | None = None  # From a probe, where one was made; from the store, nothing cached
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -94,125 +67,113 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class OfRows:
-    """What a method that works by columns needs besides: the columns, and something of every row.
-
-    Attributes
-    ----------
-    columns : ColumnShards
-    thread_bytes, worker_bytes : int
-        Of one row, in each thread and once in each worker.
-    reads : int
-        Of the partitions, in a pass over the columns.
-    exchanged_bytes : int
-        Of one row: what a round writes into RUN/state and reads from there.
-    """
+class PerRowCost:
+    """What a method that works by columns costs in addition: the columns, and arrays with an entry for every row."""
 
     columns: ColumnShards
-    thread_bytes: int
-    worker_bytes: int
-    reads: int
-    exchanged_bytes: int
+    thread_bytes: int  # Of one row, in each thread
+    worker_bytes: int  # Of one row, once in each worker
+    reads: int  # Of the partitions, in a pass over the columns
+    exchanged_bytes: int  # Of one row: what a round writes into RUN/state and reads from there
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The arrays of a job: of its weights, of a task and of the driver."""
+
+    weight_bytes: int  # Of one copy of the weights
+    result_copies: float  # Weight-sized arrays in one lane's result
+    driver_copies: float  # Weight-sized arrays in the driver's state
+    sample_bytes: int = 0  # Of the rows on which averaging is judged
+    work_bytes: int = 0  # Of a task at work, in addition to partitions and results
+    per_row: PerRowCost | None = None
+    # Bytes that a round sends and that a lane returns, if known better than from the weights and copies
+    exchanged: tuple[int, int] | None = None
 
 
 def make_plan(
     dataset: Dataset,
+    footprint: Footprint,
     *,
-    weight_bytes: int,
-    result_copies: float,
     lanes: int,
-    rounds_per_pass: int,
-    sample_bytes: int,
-    driver_copies: float,
     budget: MemoryBudget,
-    work_bytes: int = 0,
-    passes: float | None = None,
-    of_rows: OfRows | None = None,
-    exchanged: tuple[int, int] | None = None,
-    reductions: int = 1,
+    rounds_per_pass: int = 1,
+    reductions: int = 1,  # of a round
 ) -> Plan:
-    """Plan a job.
-
-    Parameters
-    ----------
-    weight_bytes : int
-        Of one copy of the weights.
-    result_copies : float
-        Weight-sized arrays in one lane's result.
-    driver_copies : float
-        Weight-sized arrays that the driver's state holds.
-    work_bytes : int
-        Of a task at work, beside partitions and results.
-    of_rows : OfRows, optional
-        Of a method that works by columns.
-    exchanged : (int, int), optional
-        Bytes of the arrays that a round sends, and that a lane returns, where they are known better than from
-        `weight_bytes` and `result_copies`.
-    reductions : int
-        Of a round.
-
-    Raises
-    ------
-    MemoryPlanError
-        A worker needs more than its limit even without a cache.
-    """
+    """Plan a job; raise MemoryPlanError if a worker needs more than its limit even without a cache."""
+    weight_bytes, per_row = footprint.weight_bytes, footprint.per_row
+    every: list[Dataset | ColumnShards] = [dataset] if per_row is None else [dataset, per_row.columns]
     tasks = min(lanes, budget.workers * budget.threads)
-    lanes_per_task = -(-lanes // tasks)
-    # a task holds the lane at work and the unmerged results on its side of the tree, then one being sent
-    live = min(lanes_per_task.bit_length(), lanes_per_task) + 1
-    every: list[Dataset | ColumnShards] = [dataset] if of_rows is None else [dataset, of_rows.columns]
-    largest = [
-        max(int(sizes.max(initial=0)) for sizes in kind)
-        for kind in ([each.decoded_bytes for each in every], [each.stored_bytes for each in every])
-    ]
-    stored = [int(each.stored_bytes.sum()) for each in every]
-    parts = {
-        "base": BASE_BYTES + COMPILE_BYTES * budget.compiles,
-        "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
-        # the received copy, the one of the round before that is still being released, and one in transit
-        "weights": int(weight_bytes * (3 + budget.threads * live * result_copies)),
-        "sample": sample_bytes,
-        "work": work_bytes * budget.threads,
-    }
-    if of_rows is not None:
-        row_bytes = of_rows.thread_bytes * budget.threads + of_rows.worker_bytes
-        parts["rows"] = dataset.meta.n_rows * row_bytes
-    needed = sum(parts.values())
-    limit = budget.worker_limit
-    room = int(limit * SAFE_FRACTION) - needed
+    parts = _worker_parts(dataset, every, footprint, budget, -(-lanes // tasks))
+    room = int(budget.worker_limit * SAFE_FRACTION) - sum(parts.values())
     if room < 0:
-        raise MemoryPlanError(_refusal(needed, parts, limit, dataset, budget))
-    shared_bytes, result_bytes = exchanged or (weight_bytes, int(weight_bytes * result_copies))
+        raise MemoryPlanError(_refusal(sum(parts.values()), parts, budget.worker_limit, dataset, budget))
+    shared_bytes, result_bytes = footprint.exchanged or (
+        weight_bytes,
+        int(weight_bytes * footprint.result_copies),
+    )
     traffic = traffic_of(
         shared_bytes, result_bytes, lanes=lanes, workers=budget.workers, threads=budget.threads
     )
+    # the cache takes all that is left, up to the data themselves and the limit of the budget
     decoded = sum(int(each.decoded_bytes.sum()) for each in every)
     held = min(decoded, int(room / SLACK), decoded if budget.cache_limit is None else budget.cache_limit)
     parts["cache"] = int(held * SLACK)
+    # the driver merges as results arrive: one from each task, and the one that they are merged into
+    driver_copies = footprint.driver_copies + (tasks + 1) * footprint.result_copies
+    stored = [int(each.stored_bytes.sum()) for each in every]
+    exchanged_rows = 0 if per_row is None else per_row.exchanged_bytes * dataset.meta.n_rows
     return Plan(
         worker_bytes=sum(parts.values()),
         worker_parts=parts,
-        worker_limit=limit,
+        worker_limit=budget.worker_limit,
         cache_bytes=held,
         cached_fraction=min(1.0, held * budget.workers / max(decoded, 1)),
-        driver_bytes=int(
-            BASE_BYTES + COMPILE_BYTES + weight_bytes * (driver_copies + (tasks + 1) * result_copies)
-        ),
-        bytes_per_pass=stored[0] if of_rows is None else stored[1] + of_rows.reads * stored[0],
-        passes=passes,
+        driver_bytes=int(BASE_BYTES + COMPILE_BYTES + weight_bytes * driver_copies),
+        bytes_per_pass=stored[0] if per_row is None else stored[1] + per_row.reads * stored[0],
+        passes=None,
         rounds_per_pass=rounds_per_pass,
         lanes=lanes,
-        network_bytes_per_round=reductions * traffic.total
-        + (0 if of_rows is None else of_rows.exchanged_bytes * dataset.meta.n_rows),
+        network_bytes_per_round=reductions * traffic.total + exchanged_rows,
         shared_bytes=shared_bytes,
         result_bytes=result_bytes,
         reductions=reductions,
     )
 
 
+def _worker_parts(
+    dataset: Dataset,
+    every: list[Dataset | ColumnShards],
+    footprint: Footprint,
+    budget: MemoryBudget,
+    lanes_per_task: int,
+) -> dict[str, int]:
+    """Return the parts of a worker's memory, but for its cache."""
+    largest = [
+        max(int(sizes.max(initial=0)) for sizes in kind)
+        for kind in ([each.decoded_bytes for each in every], [each.stored_bytes for each in every])
+    ]
+    # a task holds the lane at work and the unmerged results on its side of the tree, then one being sent
+    results = min(lanes_per_task.bit_length(), lanes_per_task) + 1
+    # the received weights, those of the round before that are still being released, and those in transit
+    copies = 3 + budget.threads * results * footprint.result_copies
+    parts = {
+        "base": BASE_BYTES + COMPILE_BYTES * budget.compiles,
+        # of each thread one partition at work and one being read, decoded and stored bytes of both
+        "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
+        "weights": int(footprint.weight_bytes * copies),
+        "sample": footprint.sample_bytes,
+        "work": footprint.work_bytes * budget.threads,
+    }
+    if footprint.per_row is not None:
+        row_bytes = footprint.per_row.thread_bytes * budget.threads + footprint.per_row.worker_bytes
+        parts["rows"] = dataset.meta.n_rows * row_bytes
+    return parts
+
+
 def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, budget: MemoryBudget) -> str:
     made_of = ", ".join(f"{name} {human(size)}" for name, size in parts.items() if size)
-    # in whole MiB, upwards: what is named here must be accepted
+    # rounded up to whole MiB: the limit that the message names must be accepted
     remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB"]
     if budget.threads > 1:
         remedies.append("use --threads-per-worker 1 with more workers")
@@ -232,17 +193,9 @@ def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, b
 def check_workers(
     executor: Executor, dataset: Dataset, run: Place | None, *, columns: ColumnShards | None = None
 ) -> None:
-    """Have every worker open the dataset, compare the fingerprint and write to the run folder.
+    """Have every worker open the dataset and its column shards, compare fingerprints and write to the run folder.
 
-    Parameters
-    ----------
-    columns : ColumnShards, optional
-        Of the dataset, to be found as well.
-
-    Raises
-    ------
-    WorkerError
-        One cannot; the message names it and the path.
+    Raises WorkerError, naming the worker and the path, if one cannot.
     """
     digest = "" if columns is None else columns.digest
     data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, columns=digest)

@@ -1,4 +1,4 @@
-"""Models that others may have made, checked before rows are scored with them: see docs/security.md."""
+"""Validates models from untrusted sources before rows are scored with them: see docs/security.md."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from distls.workers.losses.registry import has_probabilities, losses_with
 
 __all__ = ["check_model"]
 
-# Far more than anybody has asked for, and few enough to be counted through.
+# A limit on the loops over a forged model's powers, far above any useful one.
 _Power = Annotated[int, msgspec.Meta(gt=0, le=2**16)]
 
 
 class _Calibration(msgspec.Struct, forbid_unknown_fields=True):
-    """Powers of the scores, and what their weighted sums are projected onto."""
+    """Powers of the scores, and the set onto which their weighted sums are projected."""
 
     powers: Annotated[list[_Power], msgspec.Meta(min_length=1)]
     onto: Literal["cube", "simplex"]
 
 
 class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
-    """How the scores of a model that is no plain linear one are computed."""
+    """How scores are computed, for models that are not plain linear ones."""
 
     n_features: Width
     features: dict[str, Any] | None = None
@@ -39,13 +39,7 @@ class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check_model(model: LinearModel, where: str) -> LinearModel:
-    """Return a model whose scores can be computed.
-
-    Raises
-    ------
-    FormatError
-        Its loss is unknown, or weights and arrays are not those of its recipe.
-    """
+    """Return the model; raise FormatError if its loss is unknown or its arrays do not match its recipe."""
     probable = model.target == "class" and has_probabilities(model.loss)
     if not probable and model.loss not in losses_with(target=model.target):
         raise FormatError(f"{where}: not written by distls (loss {model.loss!r} of {model.target} targets)")
@@ -56,9 +50,9 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
 
 
 def _check_weights(model: LinearModel, recipe: _Recipe) -> None:
-    """Refuse weights that are not as many as the blocks of features and the calibration of a recipe need."""
+    """Raise ValueError unless the weights match the feature blocks and the calibration of the recipe."""
     if recipe.rows and (recipe.features is None or recipe.calibration):
-        raise ValueError("rows beside no blocks of features")
+        raise ValueError("rows without blocks of features")
     designs = _designs(model, recipe)
     if recipe.calibration and len(designs) != 1:
         raise ValueError(f"a calibration of {len(designs)} blocks")
@@ -72,7 +66,7 @@ def _check_weights(model: LinearModel, recipe: _Recipe) -> None:
 def _designs(model: LinearModel, recipe: _Recipe) -> list[Design]:
     try:
         return [Design()] if recipe.features is None else design_of(recipe.features, model.arrays)
-    except FormatError as error:  # does not know where the model is
+    except FormatError as error:  # its message lacks the model's path
         raise ValueError(str(error)) from None
 
 

@@ -1,4 +1,4 @@
-"""The objective, its scaling and all shapes: written here once, referred to everywhere.
+"""The objective, its scaling and all shapes: the one place that defines them.
 
 Objective::
 
@@ -33,7 +33,7 @@ from distls.workers.penalties.registry import penalties_with, penalty_named, pen
 
 __all__ = ["Problem", "class_weights", "l1_ratio_of", "loss_of"]
 
-# The losses whose slopes the links and inner updates of the least-squares methods have.
+# The losses whose gradients are those of the links and inner updates of the least-squares methods.
 _LOSSES = {
     "identity": "squared",
     "logit": "ovr_log",
@@ -53,13 +53,7 @@ def loss_of(params: Mapping[str, Any]) -> str:
 
 
 def l1_ratio_of(params: Mapping[str, Any]) -> float:
-    """Return the share of l1 in a mixed penalty, 0 in others.
-
-    Raises
-    ------
-    ParameterError
-        It is given where the penalty has none.
-    """
+    """Return the share of l1 in a mixed penalty, 0 in others; raise ParameterError if given for others."""
     given, penalty = params.get("l1_ratio"), params.get("penalty", "l2")
     if not penalty_named(penalty).mixed:
         if given is not None:
@@ -72,49 +66,26 @@ def l1_ratio_of(params: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is minimised, over which data; validated before any partition is read.
-
-    Attributes
-    ----------
-    dataset : Dataset
-    loss : str
-        Full loss name.
-    alpha : float
-        NaN where the method is to choose it: the weights then carry it.
-    fit_intercept : bool
-    class_weight : float64 array of shape (n_classes,), or (1,) where targets are not classes: one
-        Multiplies the sample weights.
-    weight_scale : float
-        n_rows / sum_i s_i: row weights times this have mean one.
-    dtype : numpy dtype of the weights
-    seed : int
-    penalty : str
-        R, by its name.
-    l1_ratio : float
-        Of a mixed penalty, else unused.
-    """
+    """The objective and its data, validated before any partition is read."""
 
     dataset: Dataset
-    loss: str
-    alpha: float
+    loss: str  # Full loss name
+    alpha: float  # NaN if the method chooses it; the fitted weights then carry it
     fit_intercept: bool
+    # shape (n_classes,), or (1,) with the value one if targets are not classes; multiplies the sample weights
     class_weight: NDArray[np.float64]
-    weight_scale: float
+    weight_scale: float  # n_rows / sum_i s_i: row weights times this have mean one
     dtype: np.dtype[Any]
     seed: int
-    penalty: str = "l2"
-    l1_ratio: float = 0.0
+    penalty: str = "l2"  # R, by its name
+    l1_ratio: float = 0.0  # Of a mixed penalty, else unused
 
     @classmethod
     def of(cls, dataset: Dataset, params: dict[str, Any], seed: int, targets: tuple[str, ...]) -> Problem:
-        """Check that the data suit the method and build the problem.
+        """Build the problem of a setting, whose data must suit the method.
 
-        Raises
-        ------
-        MismatchError
-            The data have another kind of target, or no rows, or fewer than two classes, or no labels.
-        ParameterError
-            A parameter has no meaning for such targets.
+        Raises MismatchError for another kind of target, no rows, fewer than two classes or no labels, and
+        ParameterError for a parameter that has no meaning for such targets.
         """
         meta = dataset.meta
         if meta.target not in targets:
@@ -166,7 +137,7 @@ class Problem:
 
     @property
     def ranks(self) -> bool:
-        """Whether scores order a row's labels only, so that a threshold is to be fitted to them."""
+        """Whether scores only rank a row's labels, so that a threshold must be fitted."""
         return self.target == "multilabel" and loss_named(self.loss).ranks
 
     @property
@@ -176,21 +147,21 @@ class Problem:
 
     @property
     def row_weights(self) -> NDArray[np.float64] | None:
-        """The same for tasks: None where every row weighs one, so that kernels need not look."""
+        """The same for tasks; None if every row has weight one, so that kernels need no lookup."""
         by_class = self.row_weight_by_class
         plain = not self.dataset.meta.weighted and bool(np.all(by_class == 1.0))
         return None if plain else by_class
 
 
 def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
-    """Refuse a loss that makes no sense of the targets, naming the values of its parameter that do."""
+    """Raise ParameterError for a loss that does not suit the targets, naming the suitable values."""
     target = dataset.meta.target
     if target == "none" or target in loss_named(loss_of(params)).targets:
         return
     suitable = losses_with(target=target)
     name = next(name for name in ("loss", "link", "inner") if params.get(name))
     values = {
-        # the methods that name a loss and take sets of labels have the squared hinges
+        # of multi-label targets: the methods with a `loss` are those of coordinate descent
         "loss": losses_with(target=target, coordinate_descent=True) or suitable,
         "link": tuple(link for link in ("identity", "logit", "softmax") if _LOSSES[link] in suitable),
         "inner": tuple(inner for inner in ("linear", "calibrated", "logistic") if _LOSSES[inner] in suitable),
@@ -202,17 +173,10 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
 
 
 def class_weights(given: Any, dataset: Dataset) -> NDArray[np.float64]:
-    """Return one weight a class, or a single one where rows have no class.
+    """Return one weight per class, or a single one if rows have no class.
 
-    Parameters
-    ----------
-    given : None, "balanced" or dict of label text -> weight
-        ``balanced`` is sum_i w_i / (n_classes * w_c) with w_c the sample weight of class c, scikit-learn's rule.
-
-    Raises
-    ------
-    ParameterError
-        A label is not a class of the dataset, or rows have no class.
+    Given are None, "balanced" or weights by the text of labels. Raises ParameterError if a label is not a class of the
+    dataset, or rows have no class.
     """
     meta = dataset.meta
     if meta.target != "class":
@@ -226,6 +190,7 @@ def class_weights(given: Any, dataset: Dataset) -> NDArray[np.float64]:
     if given is None:
         return np.ones(len(meta.classes))
     if given == "balanced":
+        # scikit-learn's rule: sum_i w_i / (n_classes * w_c), with w_c the sample weight of class c
         present = counts > 0
         balanced = counts.sum() / (present.sum() * np.where(present, counts, 1.0))
         return np.where(present, balanced, 1.0)

@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 
 @cli.command()
 @worker_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8786, show_default=True, help="0 for any that is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8786,
+    show_default=True,
+    help="Port to listen on; 0 for any free one.",
 )
-@click.option("--tls", is_flag=True, help="Encrypt, with a certificate made for this cluster.")
-@click.option("--tls-directory", type=click.Path(path_type=Path), help="Where --tls writes it.")
+@click.option("--tls", is_flag=True, help="Encrypt with a certificate made for this cluster.")
+@click.option(
+    "--tls-directory", type=click.Path(path_type=Path), help="Folder for the certificate that --tls makes."
+)
 @tls_options
-@click.option("--allow-anyone", is_flag=True, help="Listen for other machines without TLS.")
+@click.option("--allow-anyone", is_flag=True, help="Accept other machines without TLS.")
 @debug_option
 def cluster(
     workers: int | None,
@@ -43,7 +49,7 @@ def cluster(
 ) -> int:
     """Run a scheduler and workers on this machine until Ctrl-C or SIGTERM.
 
-    When they are ready, stdout gets the address, and in a second line the options for other commands.
+    When they are ready, prints the address, and on a second line the options for other commands.
     """
     from distls.execution import ClusterOptions
     from distls.execution.dask.standing_cluster import start_standing, temporary_certificates
@@ -52,9 +58,9 @@ def cluster(
 
     own = certificates_of(tls_ca, tls_cert, tls_key)
     if tls and own is not None:
-        raise ParameterError("--tls makes a certificate; drop it, or --tls-ca, --tls-cert and --tls-key")
+        raise ParameterError("--tls makes a certificate; drop it, or drop --tls-ca, --tls-cert and --tls-key")
     if tls_directory is not None and not tls:
-        raise ParameterError("--tls-directory is where --tls writes its certificate; add --tls")
+        raise ParameterError("--tls-directory needs --tls")
     options = ClusterOptions(
         workers=workers, threads_per_worker=threads_per_worker, memory_limit=memory_limit
     )

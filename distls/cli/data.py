@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class IngestCommand(click.Command):
-    """A command with the options of all input formats too, which are loaded when they are looked at."""
+    """A command with the options of all input formats, which are loaded when its parameters are read."""
 
     @property
     def params(self) -> list[click.Parameter]:
@@ -36,7 +36,7 @@ class IngestCommand(click.Command):
         from distls.ingestion.formats.registry import option_infos
 
         known = {parameter.name for parameter in self._params}
-        # the same list each time: click changes it in place
+        # always the same list: click modifies it in place
         self._params += [_format_option(*each) for each in option_infos().items() if each[0] not in known]
         return self._params
 
@@ -59,24 +59,33 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("dataset", type=PLACE)
 @click.option("--format", default="auto", type=FormatName(), show_default=True)
-@click.option("--unlabelled", is_flag=True, help="The text has no label column; rows keep their order.")
+@click.option("--unlabelled", is_flag=True, help="The sources have no label column; rows keep their order.")
 @click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists.")
 @click.option(
     "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
 )
-@click.option("--n-features", type=click.IntRange(1), help="Width; default the largest index.")
-@click.option("--min-count", type=click.IntRange(1), help="Drop features of fewer training rows.")
-@click.option("--transform", help="In order: log1p, idf, l2norm, scale=X, standardize.")
-@click.option("--like", type=click.Path(), help="Take classes, width, transforms of a data set or run.")
+@click.option("--n-features", type=click.IntRange(1), help="Number of features; default the largest index.")
+@click.option("--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows.")
 @click.option(
-    "--split", multiple=True, metavar="NAME=FRACTION", help="Hold out rows, stratified, as DATASET-NAME."
+    "--transform", help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize."
 )
-@click.option("--partition-size", type=Size(), default="16MiB", show_default=True, help="Decoded bytes.")
+@click.option("--like", type=click.Path(), help="Use the classes, width and transforms of a data set or run.")
+@click.option(
+    "--split",
+    multiple=True,
+    metavar="NAME=FRACTION",
+    help="Hold out a stratified fraction of the rows as DATASET-NAME.",
+)
+@click.option(
+    "--partition-size", type=Size(), default="16MiB", show_default=True, help="Decoded bytes of a partition."
+)
 @click.option(
     "--compress", type=click.Choice(["auto", "zstd", "lz4", "none"]), default="auto", show_default=True
 )
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
-@click.option("--shuffle/--no-shuffle", default=None, help="Shuffle rows on write; default yes with labels.")
+@click.option(
+    "--shuffle/--no-shuffle", default=None, help="Shuffle rows when writing; default yes if they have labels."
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
 @click.option("--columns", is_flag=True, help="Add column shards too, as `distls columns` does.")
@@ -92,7 +101,7 @@ def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, *
 
     cluster = cluster_of(options, debug)
     transform = options.pop("transform")
-    # an option of a format that was not given is as if it did not exist
+    # each format accepts only its own options, so those that were not given must not be passed on
     options = {name: value for name, value in options.items() if value is not None}
     with Running(cluster) as (executor, budget), work_progress(quiet) as progress:
         report = run_ingest(
@@ -120,7 +129,7 @@ def _describe_dataset(path: Place) -> None:
 @cli.command()
 @click.argument("kind")
 @click.argument("dataset", type=PLACE)
-@click.option("--rows", type=click.IntRange(1), help="Training rows; default the paper's.")
+@click.option("--rows", type=click.IntRange(1), help="Number of training rows; default the paper's.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--partition-size", type=Size(), default="16MiB", show_default=True)
 @click.option(
@@ -145,7 +154,9 @@ def generate(kind: str, dataset: Place, quiet: bool, debug: bool, **options: Any
 
 @cli.command()
 @click.argument("dataset", type=PLACE)
-@click.option("--shard-size", type=Size(), help="Decoded bytes; default as they are, else 16MiB.")
+@click.option(
+    "--shard-size", type=Size(), help="Decoded bytes of a shard; default that of existing shards, else 16MiB."
+)
 @cluster_options
 @common_options
 def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **options: Any) -> None:

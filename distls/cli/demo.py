@@ -1,4 +1,4 @@
-"""`distls demo`: the whole path on generated data, with nothing to prepare."""
+"""`distls demo`: the complete workflow on generated data."""
 
 from __future__ import annotations
 
@@ -32,26 +32,12 @@ from distls.training.run_folder import Run
 __all__ = ["run_demo"]
 
 _PASSES = 5
-# Far less than the decoded data, so that training really is out of core.
+# Much less than the decoded data, so that training really is out of core.
 _MEMORY_LIMIT = 350 * 2**20
 
 
 def run_demo(rows: int, directory: Path | None, workers: int | None) -> int:
-    """Run the demonstration.
-
-    Parameters
-    ----------
-    rows : int
-        Training rows.
-    directory : Path or None
-        Where everything is kept; None for a temporary folder.
-    workers : int or None
-        Processes; default one a core.
-
-    Returns
-    -------
-    exit code
-    """
+    """Run the demonstration with `rows` training rows in a folder (None: a temporary one); return the exit code."""
     console = Console(stderr=True, highlight=False)
     options = ClusterOptions(workers=workers or os.cpu_count(), memory_limit=_MEMORY_LIMIT)
     with _place(directory) as place:
@@ -89,7 +75,7 @@ def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptio
 
 
 def _prepare(console: Console, rows: int, place: Path, options: ClusterOptions) -> dict[str, str]:
-    """Generate documents as text and ingest them; return what the final table says of it."""
+    """Generate documents as text and ingest them; return the entry of the final table."""
     text = place / "documents.svm"
     executor, budget = open_executor(options)
     try:

@@ -1,8 +1,8 @@
-"""What `distls info` says of a data set, a run or a model, as JSON values."""
+"""The JSON of `distls info` for a data set, a run or a model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,26 +14,15 @@ from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import LinearModel, load_model, used_rows
 from distls.training.run_folder import Run, is_run
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["describe"]
 
-_SHOWN_CLASSES = 20
-_SHOWN_NAMES = 20
-
-
-_SHOWN_FEATURES = 10
+_SHOWN_CLASSES, _SHOWN_NAMES, _SHOWN_FEATURES = 20, 20, 10
+# Fields of a run's status that are shown if present.
+_OPTIONAL = ("eval_error", "eval_mse", "select_error", "select_mse", "averaging", "children", "notes")
 
 
 def describe(path: str | Place) -> dict[str, Any]:
-    """Return what ``info --json`` prints of a dataset, a run or a model.
-
-    Raises
-    ------
-    FormatError
-        The path is none of these.
-    """
+    """Return the JSON of ``info`` for a data set, a run or a model; raise FormatError for anything else."""
     path = place_of(path)
     if is_run(path):
         with making_sense(str(path)):
@@ -44,6 +33,7 @@ def describe(path: str | Place) -> dict[str, Any]:
         try:
             return _describe_dataset(open_dataset(path))
         except FormatError as error:
+            # a data set of another format version keeps its own message
             if not is_dataset(path) and "version" not in str(error):
                 raise FormatError(f"{path}: not a data set, run or model of distls") from None
             raise
@@ -67,7 +57,7 @@ def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
 
 
 def _columns(dataset: Dataset) -> dict[str, Any]:
-    """Return what the column shards are, where there are some."""
+    """Return the description of the column shards, if any."""
     shards = dataset.columns
     if shards is None:
         return {}
@@ -84,7 +74,7 @@ def _columns(dataset: Dataset) -> dict[str, Any]:
 
 
 def _names(dataset: Dataset) -> dict[str, Any]:
-    """Return how many features have names, and the first of them, where they have."""
+    """Return the number of feature names and the first ones, if features have names."""
     names = dataset.feature_names()
     return {} if names is None else {"feature_names": {"count": len(names), "first": names[:_SHOWN_NAMES]}}
 
@@ -106,19 +96,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "weights_sha256": status.get("weights_sha256"),
         "seed": config["seed"],
         **_used_features(run),
-        **{
-            name: status[name]
-            for name in (
-                "eval_error",
-                "eval_mse",
-                "select_error",
-                "select_mse",
-                "averaging",
-                "children",
-                "notes",
-            )
-            if name in status
-        },
+        **{name: status[name] for name in _OPTIONAL if name in status},
     }
 
 
@@ -141,13 +119,13 @@ def _describe_model(model: LinearModel) -> dict[str, Any]:
 
 
 def _used_features(run: Run) -> dict[str, Any]:
-    """Return what the run's model uses, where it has published one."""
+    """Return the features that the run's published model uses, if there is one."""
     return _top_features(load_model(run.path)) if (run.path / "model").is_dir() else {}
 
 
 def _top_features(model: LinearModel) -> dict[str, Any]:
-    """Return how many features a linear model uses, and of the first classes those with the largest weights."""
-    if model.recipe:
+    """Return the number of features that a linear model uses, and for the first classes the largest weights."""
+    if model.recipe:  # weights of generated features mean nothing to a reader
         return {}
     names = unpack_names(model.features, "the model") if set(NAME_ARRAYS) <= set(model.features) else None
     if names is not None and len(names) != model.n_features:

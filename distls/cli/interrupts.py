@@ -1,6 +1,6 @@
-"""Signals that end a command: the first becomes one KeyboardInterrupt, which nothing swallows; a second ends at once.
+"""Signals that end a command: the first raises one KeyboardInterrupt, a second stops the process at once.
 
-What is saved is written under another name and renamed, so whoever is stopped at once loses nothing that was saved.
+Files are written under another name and renamed, so stopping at once loses nothing that was saved.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ __all__ = ["INTERRUPTED", "Interrupts", "forget_interrupts", "leave", "refuse_in
 
 # The exit code.
 INTERRUPTED = 3
-# Signals that follow each other within this time mean the same.
+# Signals within this time count as one: supervisors signal a process and again its group, people press twice, and
+# the second must not destroy what is being saved after the first.
 _SECONDS = 1.0
-# After the first a command has so long to save and to close, of the ten seconds that are promised.
+# Time to save and close after the first signal; the documented limit is ten seconds.
 _PATIENCE_SECONDS = 9.0
-# An exception inside of the compiler would leave it broken for what is still to be done.
+# An exception inside the compiler would leave it unusable for saving, so an interrupt waits for it, up to a limit.
 _COMPILING_SECONDS = 2.0
 _COMPILERS = ("numba.", "llvmlite.")
 _RETRY_SECONDS = 0.01
@@ -34,11 +35,10 @@ _END = b"\0"
 
 
 class Interrupts:
-    """For a ``with`` block, treat SIGTERM and the loss of the terminal like Ctrl-C, and several at once like one.
+    """Treats SIGTERM and SIGHUP like Ctrl-C in a ``with`` block, and several signals at once like one.
 
-    Supervisors send several, to a process and again to its group; people press twice. What is being saved after the
-    first must not be lost to the second. Who asks again after a second, or has waited for nine, is obeyed at once,
-    whatever the main thread does. Outside the main thread nothing changes, and what is ignored stays so.
+    A second signal after a second, or nine seconds without an end, stop the process whatever the main thread does.
+    Outside the main thread nothing changes, and ignored signals stay ignored.
     """
 
     def __enter__(self) -> None:
@@ -63,7 +63,7 @@ class Interrupts:
         self._raised = True
         if self._before:
             signal.set_wakeup_fd(self._wakeup_before)
-            os.write(self._writing, _END)
+            os.write(self._writing, _END)  # ends the listener
             self._listener.join()
             os.close(self._reading)
             os.close(self._writing)
@@ -84,14 +84,14 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def _let_go_of_terminals(self) -> None:
-        """Write to nowhere: to write to a terminal that is gone is an error, which nobody could see."""
+        """Redirect output to /dev/null: writing to a terminal that is gone raises an error."""
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in self._terminals:
             os.dup2(nowhere, number)
         os.close(nowhere)
 
     def _raise_again(self, lost: UnraisableHookArgs) -> None:
-        """Interrupt once more what was interrupted in a finalizer, where Python prints exceptions and goes on."""
+        """Repeat an interrupt that was raised in a finalizer, where Python prints and drops exceptions."""
         if lost.exc_type is not KeyboardInterrupt:
             self._hook(lost)
         elif self._before:
@@ -104,18 +104,18 @@ class Interrupts:
         threading.Timer(_RETRY_SECONDS, signal.pthread_kill, again).start()
 
     def _listen(self) -> None:
-        """Have a thread hear of signals too: the main thread handles them only between two of Python's instructions."""
+        """Start a thread that receives signals too: the main thread handles them only between bytecodes."""
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._writing, False)
         self._wakeup_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         self._listener = threading.Thread(target=self._obey, name="interrupts", daemon=True)
-        # a signal that this thread takes does not wake the main one
+        # a signal delivered to the listener would not interrupt a system call of the main thread
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, set(self._before))
         self._listener.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _obey(self) -> None:
-        """Stop the process at a second signal, or when the first was not obeyed in time."""
+        """Stop the process at a second signal, or if the first has not ended it in time."""
         first: float | None = None
         while True:
             left = None if first is None else max(first + _PATIENCE_SECONDS - time.monotonic(), 0.0)
@@ -126,7 +126,7 @@ class Interrupts:
                 return
             if heard[0] not in self._before:
                 continue
-            if self._echoes:
+            if self._echoes:  # sent by this process itself
                 self._echoes.pop()
             elif first is None:
                 first = time.monotonic()
@@ -151,7 +151,7 @@ def _stop_at_once() -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process and those it has started, waiting for nothing."""
+    """Kill all child processes and exit at once."""
     import psutil
 
     with contextlib.suppress(psutil.Error):
@@ -162,15 +162,13 @@ def leave(code: int) -> NoReturn:
 
 
 def forget_interrupts() -> None:
-    """Let a process that handled its interrupts end with its exit code.
-
-    After one inside of an `exec`, of which imports are full, CPython would end ``python -m`` by the signal; until the
-    next `exec`.
-    """
+    """Let a process that handled its interrupts end with its exit code."""
+    # after an interrupt inside an `exec`, as in imports, CPython ends ``python -m`` by the signal, until the next
+    # `exec`
     exec("")
 
 
 def refuse_interrupts() -> None:
-    """Ignore signals in a process that ends anyway: they would be answered with a traceback."""
+    """Ignore signals in a process that is ending: they would print a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

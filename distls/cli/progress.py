@@ -1,4 +1,4 @@
-"""Live progress on stderr: a bar where there is a terminal, lines elsewhere."""
+"""Live progress on stderr: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Report = Callable[[int, int, str], None]
 
 
 def fit_progress() -> Callback:
-    """Return a live bar on a terminal, one line a round elsewhere."""
+    """Return a live bar on a terminal, otherwise one line per round."""
     return BarProgress() if sys.stderr.isatty() else LineProgress()
 
 
@@ -75,7 +75,7 @@ class BarProgress:
         )
 
     def on_end(self, status: Status, state: State) -> None:
-        """Leave the bar as it stands."""
+        """Stop updating the bar."""
         self._bar.stop()
 
 
@@ -108,7 +108,7 @@ def work_progress(quiet: bool) -> Iterator[Report | None]:
 
 
 class _Lines:
-    """One line a stage, and one every ten seconds of a long one."""
+    """One line per stage, and one every ten seconds of a long one."""
 
     def __init__(self) -> None:
         self._stage = ""

@@ -1,4 +1,4 @@
-"""What the command line says about datasets, plans, runs and results."""
+"""Text output of the command line about datasets, plans, runs and results."""
 
 from __future__ import annotations
 
@@ -20,15 +20,11 @@ if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan
 
 __all__ = [
-    "cluster_plan_lines",
-    "columns_line",
-    "dataset_line",
-    "evaluation_lines",
-    "plan_lines",
-    "result_lines",
+    "cluster_plan_lines", "columns_line", "dataset_line", "evaluation_lines", "plan_lines", "result_lines",
     "run_lines",
-]
+]  # fmt: skip
 
+# More classes, labels or outputs are left to --json.
 _SHOWN_CLASSES = 20
 
 
@@ -47,7 +43,7 @@ def dataset_line(dataset: Dataset) -> str:
 
 
 def columns_line(shards: ColumnShards) -> str:
-    """Return how many column shards a dataset has, and their sizes, on one line."""
+    """Return the number and sizes of a dataset's column shards, on one line."""
     return (
         f"{shards.path}: {len(shards)} column shards of at most {human(int(shards.decoded_bytes.max(initial=0)))}, "
         f"{human(int(shards.stored_bytes.sum()))} stored"
@@ -75,7 +71,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 def cluster_plan_lines(made: ClusterPlan) -> list[str]:
-    """Return a plan for a cluster that need not be there as lines."""
+    """Return a plan for a hypothetical cluster as lines."""
     cluster, moved, seconds = made.cluster, made.round_bytes, made.plan.seconds_per_pass
     parts = ", ".join(f"{name} {value:.3g}" for name, value in made.round_parts.items())
     total = "" if made.round_seconds is None else f"{made.round_seconds:.3g} s: "
@@ -83,6 +79,7 @@ def cluster_plan_lines(made: ClusterPlan) -> list[str]:
         f"cluster            {cluster.workers} workers of {cluster.threads} threads, "
         f"{cluster.bandwidth / 125e6:g} Gbit/s, {1e3 * cluster.latency:g} ms",
         f"data               {made.n_rows:,} rows, {made.partitions:,} blocks",
+        # the seconds of a pass follow below: these are predicted, not probed
         *plan_lines(replace(made.plan, seconds_per_pass=None)),
         f"memory, scheduler  {human(made.scheduler_bytes)}",
         f"a round moves      {human(moved['sent'])} from the driver, {human(moved['fetched'])} among workers, "
@@ -100,7 +97,7 @@ def cluster_plan_lines(made: ClusterPlan) -> list[str]:
 
 
 def result_lines(result: FitResult) -> list[str]:
-    """Return how a fit ended as lines."""
+    """Return the result of a fit as lines."""
     record = result.record
     lines = [f"{result.status}: {result.passes:g} passes, {result.seconds:.1f} s of training"]
     if result.selected is not None:
@@ -132,7 +129,7 @@ def _certificate_text(record: dict[str, Any]) -> str:
 
 
 def averaging_text(averaging: dict[str, float]) -> str:
-    """Return what the last averaging of lanes cost, as a line."""
+    """Return the effect of the last averaging of lanes as a line."""
     return (
         f"averaging lanes: loss on a fixed sample {averaging['loss_before']:.5f} before, "
         f"{averaging['loss_after']:.5f} after; relative spread {averaging['spread']:.3f}"
@@ -190,13 +187,7 @@ def _class_lines(table: list[dict[str, Any]], what: str) -> list[str]:
 
 
 def run_lines(path: str | Place) -> list[str]:
-    """Return a run's story as lines: what, each round, how it ended.
-
-    Raises
-    ------
-    FormatError
-        The path is not a run.
-    """
+    """Return the lines that describe a run: its setting, each round, its end; raise FormatError if it is no run."""
     run = Run.open(place_of(path))
     with making_sense(str(path)):
         return _story(run)
@@ -229,7 +220,7 @@ _BAR = 40  # columns of text
 
 
 def _sparse_table(children: list[dict[str, Any]]) -> list[str]:
-    """Return children with sparse models as a table, and their accuracy against their non-zero rows as a plot."""
+    """Return a table of children with sparse models, and a bar chart of accuracy by non-zero rows."""
     most = max(child["non_zero_rows"] for child in children)
     judged = [_error_of(child) for child in children]
     lines = [f"{'alpha':>10} {'passes':>7} {'objective':>10} {'non-zero rows':>14} {'accuracy %':>11}"]
@@ -265,6 +256,7 @@ def _child_line(child: dict[str, Any]) -> str:
 
 
 def _event_table(events: list[dict[str, Any]]) -> list[str]:
+    # a fit of numbers has no error rate
     cells = _NUMBER_CELLS if any("running_error" not in event for event in events) else _CELLS
     rows = [" ".join([*(title.rjust(_width(form)) for title, _, form in cells), f"{'read':>9}"])]
     for event in events:
@@ -273,7 +265,7 @@ def _event_table(events: list[dict[str, Any]]) -> list[str]:
     return rows
 
 
-# Title, field of the event, and how it is written.
+# Title, field of the event, and format, whose width is that of the column.
 _FIRST_CELLS = (
     ("round", "round", "{:>6}"),
     ("passes", "passes", "{:>7.2f}"),

@@ -25,7 +25,7 @@ from distls.storage.filesystem.paths import Place
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 format_option = click.option(
-    "--format", default="auto", type=FormatName(), help="Of source files; default as ingest."
+    "--format", default="auto", type=FormatName(), help="Format of source files; default as for ingest."
 )
 
 
@@ -35,15 +35,15 @@ format_option = click.option(
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
 @format_option
-@click.option("--labels", type=click.Path(), help="Label file of idx, npy or npz sources.")
+@click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
 @cluster_options
 @debug_option
 def evaluate(
     run: Place, data: tuple[Place, ...], as_json: bool, unknown_labels: str, debug: bool, **options: Any
 ) -> None:
-    """Score a model on labelled data: error, log loss, classes, confusion; of numbers the mean squared error.
+    """Score a model on labelled data: error, log loss, per-class scores, confusion; for numbers the squared error.
 
-    Source files are ingested like the data of the model first, into a folder that is removed after.
+    Source files are first ingested like the model's data, into a folder that is removed afterwards.
     """
     from distls.cli.report import evaluation_lines
     from distls.evaluation.evaluate import evaluate as run_evaluate
@@ -72,9 +72,13 @@ def evaluate(
 @data_argument
 @click.argument("out", type=PLACE)
 @click.option(
-    "--top", type=click.IntRange(1), default=1, show_default=True, help="Best classes or labels a row."
+    "--top",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of best classes or labels per row.",
 )
-@click.option("--proba", is_flag=True, help="Probabilities instead of scores.")
+@click.option("--proba", is_flag=True, help="Write probabilities instead of scores.")
 @format_option
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
 @cluster_options
@@ -82,9 +86,9 @@ def evaluate(
 def predict(
     run: Place, data: tuple[Place, ...], out: Place, quiet: bool, debug: bool, **options: Any
 ) -> None:
-    """Write every row's best classes, its set of labels or its numbers to OUT, a .csv or .zarr.
+    """Write each row's best classes, set of labels or predicted numbers to OUT, a .csv or .zarr.
 
-    Source files are ingested like the data of the model first, into a folder beside OUT that is removed after.
+    Source files are first ingested like the model's data, into a folder next to OUT that is removed afterwards.
     """
     from distls.cli.progress import work_progress
     from distls.prediction.predict import predict as run_predict

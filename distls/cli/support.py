@@ -1,4 +1,4 @@
-"""What the commands share: the group that turns every end into an exit code, options, executors, output."""
+"""Shared by the commands: the group that maps outcomes to exit codes, options, executors, output."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class Commands(click.Group):
         """Run the command; its number, if it returns one, is the exit code."""
         with Interrupts():
             code = self._guarded(ctx)
+        # otherwise the process may end by the signal instead of the exit code
         if code == INTERRUPTED:
             forget_interrupts()
         if code:
@@ -48,7 +49,7 @@ class Commands(click.Group):
             return FAILED
         except (DistlsError, OSError, MemoryError) as error:
             if _debugging(ctx):
-                raise
+                raise  # with its traceback
             code = USAGE if isinstance(error, ParameterError) else FAILED
             return say(f"distls: {str(error) or type(error).__name__}", code)
 
@@ -70,7 +71,7 @@ def say(text: str, code: int) -> int:
 
 
 def printable(text: str) -> str:
-    """Return lines of text that do nothing to a terminal, whoever chose the names in them."""
+    """Return text with control characters escaped: names in it may come from untrusted data."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
@@ -95,13 +96,13 @@ debug_option = click.option(
 
 
 class Written(click.ParamType[Any]):
-    """What a function of a module, imported when it is used, parses."""
+    """A parameter parsed by a function whose module is imported on first use."""
 
     def __init__(self, name: str, parser: str) -> None:
         self.name, self._parser = name, parser
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse text; what is none was parsed before."""
+        """Parse text; any other value is already parsed."""
         if not isinstance(value, str):
             return value
         module, _, function = self._parser.partition(":")
@@ -112,49 +113,51 @@ class Written(click.ParamType[Any]):
 
 
 class Size(Written):
-    """Bytes, written like 600MiB."""
+    """A number of bytes such as 600MiB."""
 
     def __init__(self) -> None:
         super().__init__("size", "distls.execution.memory_budget:parse_bytes")
 
 
 def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how many workers there are, and how large."""
+    """Add the options for the number and the size of workers."""
     return _with(
         command,
-        click.option("--workers", type=click.IntRange(1), help="Worker processes; default one a core."),
-        click.option("--threads-per-worker", type=click.IntRange(1), help="Default 1."),
-        click.option("--memory-limit", type=Size(), help="Bytes a worker may use, like 600MiB."),
+        click.option("--workers", type=click.IntRange(1), help="Worker processes; default one per core."),
+        click.option(
+            "--threads-per-worker", type=click.IntRange(1), help="Threads of each worker; default 1."
+        ),
+        click.option("--memory-limit", type=Size(), help="Memory limit of each worker, such as 600MiB."),
     )
 
 
 def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name certificates."""
+    """Add the options for TLS certificates."""
     file = click.Path(path_type=Path)
     return _with(
         command,
-        click.option("--tls-ca", type=file, help="TLS: the certificate of the authority."),
-        click.option("--tls-cert", type=file, help="TLS: the own certificate."),
-        click.option("--tls-key", type=file, help="TLS: its key."),
+        click.option("--tls-ca", type=file, help="TLS: certificate of the authority (PEM)."),
+        click.option("--tls-cert", type=file, help="TLS: own certificate (PEM)."),
+        click.option("--tls-key", type=file, help="TLS: key of the certificate, without a passphrase."),
     )
 
 
 class FormatName(click.Choice[str]):
-    """The name of an input format; the list of them is loaded when it is looked at."""
+    """The name of an input format; the formats are loaded when the choices are read."""
 
     def __init__(self) -> None:
         super().__init__(())
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The names."""
+        """Names of the registered formats, and auto."""
         from distls.ingestion.formats.registry import format_names
 
         return ("auto", *format_names())
 
     @choices.setter
     def choices(self, names: tuple[str, ...]) -> None:
-        """Take no names: the base class sets what it is made with."""
+        """Ignore the base class's own assignment."""
 
 
 class PlaceType(click.ParamType[Any]):
@@ -163,7 +166,7 @@ class PlaceType(click.ParamType[Any]):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        """Return the place that a text means."""
+        """Parse a path or URL."""
         return place_of(value)
 
 
@@ -171,7 +174,7 @@ PLACE = PlaceType()
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where to run."""
+    """Add the options that choose where to run."""
     return _with(
         command,
         worker_options,
@@ -180,7 +183,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="ADDRESS",
             envvar="DASK_SCHEDULER_ADDRESS",
             show_envvar=True,
-            help="Use a running Dask scheduler.",
+            help="Address of a running Dask scheduler to use.",
         ),
         tls_options,
         click.option(
@@ -189,6 +192,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["serial", "dask"]),
             default="dask",
             show_default=True,
+            help="Run in this process, or on Dask workers.",
         ),
     )
 
@@ -196,6 +200,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _with(
     command: Callable[..., Any], *options: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Callable[..., Any]:
+    # decorators apply from the last to the first, and help lists the options in this order
     for option in reversed(options):
         command = option(command)
     return command
@@ -203,11 +208,11 @@ def _with(
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --quiet and --debug."""
-    return debug_option(click.option("--quiet", is_flag=True, help="No progress on stderr.")(command))
+    return debug_option(click.option("--quiet", is_flag=True, help="Show no progress on stderr.")(command))
 
 
 def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
-    """Take the options that say where to run out of `options`."""
+    """Pop the options that choose where to run."""
     from distls.execution import ClusterOptions
     from distls.execution.dask.tls import certificates_of
 
@@ -217,7 +222,7 @@ def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
         threads_per_worker=options.pop("threads_per_worker"),
         memory_limit=options.pop("memory_limit"),
     )
-    # an address that is only in the environment gives way to what the command line asks for
+    # options on the command line take precedence over an address that only the environment sets
     source = click.get_current_context().get_parameter_source("scheduler")
     scheduler = options.pop("scheduler")
     if source is ParameterSource.ENVIRONMENT and own != ClusterOptions():
@@ -227,7 +232,7 @@ def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
 
 
 def watchers(quiet: bool) -> list[Callback]:
-    """Return what shows a fit's progress."""
+    """Return the callbacks that show the progress of a fit."""
     from distls.cli.progress import fit_progress
 
     return [] if quiet else [fit_progress()]
@@ -255,14 +260,15 @@ class Running:
 
 
 def in_process_if_small(options: ClusterOptions, data: Sequence[Place]) -> ClusterOptions:
-    """Score little data in this process: starting a cluster would take longer."""
+    """Score small data in this process: starting a cluster would take longer."""
     chosen = (options.scheduler, options.workers, options.memory_limit, options.threads_per_worker)
-    asked = any(option is not None for option in chosen)
-    return replace(options, executor="serial") if _are_little(data) and not asked else options
+    if any(option is not None for option in chosen) or not _is_small(data):
+        return options
+    return replace(options, executor="serial")
 
 
-def _are_little(data: Sequence[Place]) -> bool:
-    """Tell whether a data set, or source files, take less time than the start of a cluster."""
+def _is_small(data: Sequence[Place]) -> bool:
+    """Return whether scoring a data set or source files takes less time than starting a cluster."""
     from distls.ingestion.adhoc_dataset import are_sources
     from distls.storage.dataset.dataset import open_dataset
 

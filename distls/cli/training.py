@@ -57,30 +57,36 @@ def methods(method: str | None) -> None:
 @cli.command()
 @click.argument("method")
 @click.argument("dataset", type=PLACE)
-@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of the method.")
-@click.option("--passes", type=click.FloatRange(0, min_open=True), help="Default: the method's own.")
+@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the method.")
+@click.option(
+    "--passes",
+    type=click.FloatRange(0, min_open=True),
+    help="Passes over the data; default the method's own.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
-@click.option("--no-probe", is_flag=True, help="Metadata only: do not time a partition.")
+@click.option("--no-probe", is_flag=True, help="Use metadata only: do not time a partition.")
 @click.option(
     "--cluster",
     "shape",
     type=Written("WxT", "distls.planning.cluster_plan:parse_shape"),
-    help="Plan for W workers of T threads each, which need not be there.",
+    help="Plan for a hypothetical cluster of W workers with T threads each.",
 )
 @click.option(
     "--bandwidth",
     type=Written("rate", "distls.planning.cluster_plan:parse_bandwidth"),
-    help="Of each machine's link, with --cluster; default 10Gbit.",
+    help="Bandwidth of each machine's link, with --cluster; default 10Gbit.",
 )
 @click.option(
     "--latency",
     type=Written("time", "distls.planning.cluster_plan:parse_seconds"),
-    help="Between machines, with --cluster; default 1ms.",
+    help="Latency between machines, with --cluster; default 1ms.",
 )
-@click.option("--bytes", "n_bytes", type=Size(), help="Plan as if DATASET were as large, with --cluster.")
+@click.option("--bytes", "n_bytes", type=Size(), help="Plan as if DATASET had this size, with --cluster.")
 @click.option(
-    "--rate", type=Size(), help="Stored bytes a thread works through in a second, instead of the probe."
+    "--rate",
+    type=Size(),
+    help="Stored bytes that a thread processes per second, with --cluster, instead of the probe.",
 )
 @cluster_options
 @debug_option
@@ -93,7 +99,7 @@ def plan(
     debug: bool,
     **options: Any,
 ) -> None:
-    """Say what a fit will cost in memory, bytes and seconds; refuse what cannot fit."""
+    """Show what a fit will cost in memory, bytes and seconds; fail if it cannot fit."""
     from distls.cli.report import cluster_plan_lines, plan_lines
     from distls.methods.registry import parse_values
     from distls.planning.cluster_plan import plan_cluster
@@ -108,7 +114,7 @@ def plan(
         lines = cluster_plan_lines(imagined)
     elif given := [name for name, value in asked.items() if value is not None]:
         option = {"n_bytes": "bytes"}.get(given[0], given[0])
-        raise ParameterError(f"--{option} is of --cluster; give that too, like --cluster 100x8")
+        raise ParameterError(f"--{option} needs --cluster, such as --cluster 100x8")
     else:
         made = real = plan_fit(method, dataset, cluster=cluster_of(options, debug), **common)
         lines = plan_lines(real)
@@ -119,22 +125,16 @@ def plan(
 
 
 def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return what `plan_cluster` is to plan for.
-
-    Raises
-    ------
-    ParameterError
-        Options describe workers that are there too.
-    """
+    """Return the arguments of `plan_cluster`; refuse options that describe actual workers."""
     from distls.planning.cluster_plan import Cluster, parse_bandwidth, parse_seconds
 
     context = click.get_current_context()
     for name in options:
-        # an address may be in the environment, for other commands
+        # a scheduler address in the environment is meant for other commands
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE and name != "memory_limit":
             option = name.removesuffix("_kind").replace("_", "-")
             raise ParameterError(
-                f"--{option} is not for --cluster, whose workers need not be there; leave one of them out"
+                f"--{option} describes actual workers and --cluster hypothetical ones; drop one of them"
             )
     workers, threads = asked["shape"]
     bandwidth, latency = (
@@ -154,17 +154,27 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 @click.argument("dataset", type=PLACE)
 @click.argument("run", type=PLACE)
 @click.option(
-    "-p", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter; NAME=A,B,C with --select."
+    "-p",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a parameter; several values NAME=A,B,C with --select.",
 )
-@click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit; default 10 without another.")
-@click.option("--tol", type=float, help="Stop when the certificate is at most this.")
-@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Of training.")
-@click.option("--eval", "eval_data", type=PLACE, help="A data set to score.")
-@click.option("--eval-every", type=click.FloatRange(0), help="Passes between evaluations; 0 for none.")
 @click.option(
-    "--patience", type=click.IntRange(1), help="Stop after so many evaluations without a lower error."
+    "--passes",
+    type=click.FloatRange(0, min_open=True),
+    help="Limit on passes over the data; default the method's own if no other limit is set.",
 )
-@click.option("--select", type=PLACE, help="Chooses among several settings.")
+@click.option("--tol", type=float, help="Stop when the certificate is at most this.")
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Limit on training time.")
+@click.option("--eval", "eval_data", type=PLACE, help="Data set to evaluate during the fit.")
+@click.option(
+    "--eval-every", type=click.FloatRange(0), help="Passes between evaluations; 0 for no evaluation."
+)
+@click.option(
+    "--patience", type=click.IntRange(1), help="Stop after this many evaluations without a lower error."
+)
+@click.option("--select", type=PLACE, help="Data set that chooses among several settings by its error.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 @cluster_options
@@ -186,7 +196,7 @@ def fit(
     from distls.training.run_folder import Run
 
     cluster = cluster_of(options, debug)
-    # everything that metadata can refuse is refused before a cluster is started
+    # fail on anything that metadata can rule out before a cluster is started
     request = FitRequest.of(method, dataset, params=parse_values(pairs), **options)
     Run.check_new(run)
     if cluster.scheduler is None:
@@ -248,9 +258,11 @@ def _conclude(result: FitResult, run: Place) -> int:
 @cli.command()
 @click.option("--rows", type=click.IntRange(1000), default=800_000, show_default=True)
 @click.option(
-    "--directory", type=click.Path(path_type=Path), help="Keep everything there; default a temporary folder."
+    "--directory",
+    type=click.Path(path_type=Path),
+    help="Keep all files in this folder; default a temporary one.",
 )
-@click.option("--workers", type=click.IntRange(1))
+@click.option("--workers", type=click.IntRange(1), help="Worker processes; default one per core.")
 @debug_option
 def demo(rows: int, directory: Path | None, workers: int | None, debug: bool) -> int:
     """Generate, ingest, plan, train out of core on local processes, evaluate, report: about a minute."""

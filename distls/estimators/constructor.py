@@ -22,17 +22,17 @@ coef_ : array of shape (n_classes, n_features)
 intercept_ : array of shape (n_classes,)
 n_features_in_ : int"""
 
-# Written into docstrings where they have %(name)s, at the indentation of that line.
+# Substituted for %(name)s in docstrings: parameters that several estimators share.
 _SHARED = {
     "stochastic": f"""
 fit_intercept : bool
 class_weight : dict of label -> weight, "balanced" or None
 lanes : int or None
-    Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
+    Models trained in parallel and averaged; the result depends on it, never on the number of workers.
 shuffle : bool
     Visit rows in a random order; else in the given one.
 dtype : {{"float32", "float64"}}
-    Of the weights.
+    Type of the weights.
 passes : float
     Reads of the data.
 tol : float or None
@@ -55,7 +55,7 @@ tol : float or None
 warm_start : bool
     Start from the weights of the last fit.
 random_state : int
-    Of the order in which rows are stored, which folds depend on.{_EXECUTOR}
+    Seed of the order in which rows are stored, on which folds depend.{_EXECUTOR}
 {_FITTED}
 n_iter_ : float
     Passes done.
@@ -65,11 +65,11 @@ status_ : str
 fit_intercept : bool
 class_weight : dict of label -> weight, "balanced" or None
 lanes : int or None
-    Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
+    Groups of partitions read in parallel; last bits depend on it, never on the number of workers.
 dtype : {{"float32", "float64"}}
-    Of features, products and weights.
+    Type of features, products and weights.
 random_state : int
-    Of generated features.{_EXECUTOR}
+    Seed of generated features.{_EXECUTOR}
 
 Attributes
 ----------
@@ -78,7 +78,7 @@ n_features_in_ : int
 n_iter_ : float
     Passes done.
 status_ : str
-    How `fit` ended: CONVERGED where rounds change nothing any more, or MAX_PASSES.""",
+    How `fit` ended: CONVERGED if rounds no longer change anything, or MAX_PASSES.""",
     "executor": _EXECUTOR,
     "regressor": """
 Attributes
@@ -95,7 +95,7 @@ status_ : str
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def estimator(cls: type[T]) -> type[T]:
-    """Give a class a constructor that stores its fields, as scikit-learn wants it, and complete its docstring.
+    """Give a class a constructor that stores its fields, as scikit-learn requires, and complete its docstring.
 
     Fields are keyword-only unless they say otherwise; equality, hash and representation stay scikit-learn's.
     """

@@ -1,4 +1,4 @@
-"""What the scikit-learn-style estimators share: rows in, `fit`, rows scored; arrays, dask arrays or datasets."""
+"""Base of the scikit-learn-style estimators: `fit` and scores for arrays, dask arrays and datasets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distls.evaluation.compatibility import check_scorable
+from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of, reference
 from distls.execution.executor import Executor
 from distls.methods.registry import method_named
@@ -43,7 +43,7 @@ class DatasetEstimator(BaseEstimator):
     _model: LinearModel | None
 
     def __sklearn_tags__(self) -> Any:
-        """Declare that sparse input is welcome."""
+        """Declare that sparse input is accepted."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
@@ -58,9 +58,9 @@ class DatasetEstimator(BaseEstimator):
         return resolved
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
-        """Fit; with the limits that the estimator has, from the last weights where it starts warm."""
+        """Fit within the estimator's limits, from the last weights if `warm_start`."""
         tol = getattr(self, "tol", None)
-        # a list would be several settings
+        # `fit` reads a list as several settings to choose from
         given = {
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
         }
@@ -117,7 +117,7 @@ class DatasetEstimator(BaseEstimator):
         return current_dask_executor()
 
     def _lazily(self, method: str, X: Any, dtype: np.dtype[Any], n_columns: int | None) -> Any:
-        """Return what a method makes of each chunk of a dask array, with so many columns or with none."""
+        """Apply a method to each chunk of a dask array; the result has `n_columns` columns, or one dimension."""
         check_is_fitted(self, "model_")
         X = X.to_dask_array() if hasattr(X, "to_dask_array") else X
         if X.shape[1] != self.n_features_in_:
@@ -125,14 +125,14 @@ class DatasetEstimator(BaseEstimator):
             raise ValueError(
                 f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             )
-        X = X.rechunk({1: -1})
+        X = X.rechunk({1: -1})  # a row is scored as a whole
         shape = (0,) if n_columns is None else (0, n_columns)
         axes = {"drop_axis": 1} if n_columns is None else {"chunks": (X.chunks[0], shape[1:])}
         empty = np.empty(shape, dtype)
         return X.map_blocks(partial(_apply, self._alone(), method, empty), dtype=dtype, meta=empty, **axes)
 
     def _alone(self) -> Self:
-        """Return a copy that can be sent to workers: a cluster's client does not travel."""
+        """Return a copy that can be pickled for workers: without the executor, which may hold a client."""
         alone: Any = copy.copy(self)
         alone.executor = None
         return alone
@@ -140,8 +140,8 @@ class DatasetEstimator(BaseEstimator):
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
-        pieces = [values for _, values in score_pieces(predictor_of(self.model_), rows_of(X))]
-        return np.concatenate(pieces)
+        scores = [values for _, values in score_pieces(predictor_of(self.model_), rows_of(X))]
+        return np.concatenate(scores)
 
     @property
     def _score_dtype(self) -> np.dtype[Any]:
@@ -150,19 +150,12 @@ class DatasetEstimator(BaseEstimator):
         return np.dtype(np.float64) if calibrated else self.model_.weights.dtype
 
     def _predicted(self, dataset: Dataset) -> Iterator[Predicted]:
-        """Yield what is predicted for the partitions of a dataset."""
+        """Yield the predictions of each partition of a dataset."""
         from distls.execution.serial import SerialExecutor
 
         check_is_fitted(self, "model_")
         model = self.model_
-        check_scorable(
-            dataset,
-            n_features=model.n_features,
-            transforms_digest=model.transforms_digest,
-            transforms=model.transforms,
-            features=model.features,
-            model_name="the model",
-        )
+        check_model_scores(dataset, model, "the model")
         job = PredictJob(reference(dataset), scored_as(model.loss, model.recipe), 1, False, model.target)
         executor = self._executor() or SerialExecutor()
         return executor.map(partial(predict_block, job), range(len(dataset)), shared=predictor_of(model))
@@ -252,9 +245,9 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         if labels is None or not isinstance(given, dict):
             return params
         weights = getattr(self, "class_weight")  # noqa: B009
-        strange = [label for label in weights if label not in labels]
-        if strange:
-            raise ParameterError(f"class_weight: {strange[0]!r} is not a class of y")
+        unknown = [label for label in weights if label not in labels]
+        if unknown:
+            raise ParameterError(f"class_weight: {unknown[0]!r} is not a class of y")
         coded = {str(code): weights.get(label, 1.0) for code, label in enumerate(labels.tolist())}
         return {**params, "class_weight": coded}
 
@@ -287,7 +280,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         return self.classes_[codes]
 
     def _check_probabilities(self) -> bool:
-        """Tell that there are class probabilities; else raise a ParameterError that says why not."""
+        """Return True, or raise a ParameterError that says why there are no class probabilities."""
         return True
 
     @available_if(_has_probabilities)
@@ -301,7 +294,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
 
 
 class LinearCoefficients:
-    """The weights of a plain linear model, as scikit-learn shows them; beside `DatasetEstimator`."""
+    """Mix-in: the weights of a plain linear model in scikit-learn's orientation."""
 
     @property
     def coef_(self) -> NDArray[Any]:
@@ -321,7 +314,7 @@ def _model_of(estimator: Any) -> LinearModel:
 
 
 def _apply(estimator: Any, method: str, empty: NDArray[Any], X: Any) -> NDArray[Any]:
-    """Apply a method to a chunk; scikit-learn's checks refuse one without rows."""
+    """Apply a method to a chunk, unless it is empty: scikit-learn's checks would refuse that."""
     return getattr(estimator, method)(X) if X.shape[0] else empty
 
 

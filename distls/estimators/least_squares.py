@@ -1,4 +1,4 @@
-"""Scikit-learn-style estimators of the least-squares methods: thin faces of `fit`."""
+"""Scikit-learn-style estimators of the least-squares methods: thin wrappers of `fit`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from distls.execution.executor import Executor
 from distls.storage.errors import ParameterError
 
 __all__ = [
-    "CalibratedLeastSquaresClassifier",
-    "GeneralizedLeastSquaresClassifier",
-    "StagewiseClassifier",
-]
+    "CalibratedLeastSquaresClassifier", "GeneralizedLeastSquaresClassifier", "StagewiseClassifier",
+]  # fmt: skip
 
 
 @estimator
@@ -42,29 +40,29 @@ class _GeneratedFeatures(_LeastSquaresClassifier):
 
 @estimator
 class GeneralizedLeastSquaresClassifier(LinearCoefficients, _LeastSquaresClassifier):
-    """Linear classifier by steps in the metric of the second moments (Algorithm 1 of least squares revisited).
+    """Linear classifier by steps preconditioned by the second moments (Algorithm 1 of least squares revisited).
 
     Objective and scaling: see `distls.problem`.
 
     Parameters
     ----------
     link : {"softmax", "logit", "identity"}
-        Multi-class logistic, one logistic loss a class, or the squared loss of the indicators of classes.
+        Multinomial logistic, one logistic loss per class, or the squared loss of class indicators.
     alpha : float or "path"
-        L2 strength, the papers' lambda; "path": of many, the best in cross-validation.
+        L2 strength, the papers' lambda; "path": the best of many by cross-validation.
     folds : int or None
-        Of ``alpha="path"``.
+        Cross-validation folds of ``alpha="path"``.
     alphas : str or None
-        Of ``alpha="path"``, such as "1:0.1:0.01".
+        Alphas of ``alpha="path"``, such as "1:0.1:0.01".
     lipschitz : {"adaptive", "sharp", "paper"}, float or None
         The paper's L.
     accelerate : {"none", "nesterov"} or None
     fit_intercept : bool
     class_weight : dict of label -> weight, "balanced" or None
     lanes : int or None
-        Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
+        Groups of partitions read in parallel; last bits depend on it, never on the number of workers.
     dtype : {"float32", "float64"}
-        Of weights and of products of rows.
+        Type of the weights and of products of rows.
     %(limits)s
     """
 
@@ -97,15 +95,15 @@ class CalibratedLeastSquaresClassifier(_GeneratedFeatures):
     Parameters
     ----------
     basis : int, str or sequence of int
-        Powers of the predictions: how many, or which ones, as ``"1+2+3"`` or ``(1, 2, 3)``.
+        Powers of the predictions: their number, or a list such as ``"1+2+3"`` or ``(1, 2, 3)``.
     rounds : int
-        At most; two reads of the data each.
+        Most rounds, two reads of the data each.
     alpha : float
         Ridge on each round's weights: 1/2 mean |r - W'x - b|^2 + alpha/2 |W|^2.
     features : {"none", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"}
-        Of a row: its own, or generated ones.
+        Features of a row: its own, or generated ones.
     block_size, pca, bandwidth, degree, image, mask_side, pool, rectify, threshold, contrast, expand
-        Of generated features; see ``distls methods cls``.
+        Parameters of generated features; see ``distls methods cls``.
     %(least_squares)s
     """
 
@@ -121,27 +119,27 @@ class CalibratedLeastSquaresClassifier(_GeneratedFeatures):
 
 @estimator
 class StagewiseClassifier(_GeneratedFeatures):
-    """Blocks of features fitted to residuals one after the other (Algorithm 3 of least squares revisited).
+    """Blocks of features fitted to the residuals one after another (Algorithm 3 of least squares revisited).
 
     Parameters
     ----------
     inner : {"linear", "calibrated", "logistic"}
-        How a block is fitted.
+        Fit of a block.
     stages : int or None
         None: one pass over the original features, or 16 blocks of random ones.
     block_size : int
-        Features of a block, the paper's p.
+        Features per block, the paper's p.
     features : {"original", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"}
     order, pca, bandwidth, degree, image, mask_side, pool, rectify, threshold, contrast, expand
-        Of the features; see ``distls methods stagewise``.
+        Parameters of the features; see ``distls methods stagewise``.
     alpha : float
-        Ridge on each block's weights, in mean form.
+        Ridge on each block's weights, relative to the mean loss.
     inner_rounds : int or None
-        Reads of a logistic stage.
+        Reads per logistic stage.
     accelerate : bool or None
         Nesterov steps in a logistic stage.
     models : int or None
-        Models averaged, of random features each.
+        Models with random features of their own that are averaged.
     %(least_squares)s
     """
 

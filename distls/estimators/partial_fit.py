@@ -1,4 +1,4 @@
-"""What estimators with `partial_fit` share: a stream of rows, and the model as it stands."""
+"""Base of estimators with `partial_fit`: a stream of rows, and the model so far."""
 
 from __future__ import annotations
 
@@ -38,16 +38,7 @@ class StreamingEstimator(DatasetEstimator):
         params: dict[str, Any],
         classes: list[Any] | None = None,
     ) -> None:
-        """Learn from a block of checked rows.
-
-        Parameters
-        ----------
-        targets : int32 array of shape (n_rows,), codes of classes, or float64 array of shape (n_rows, n_outputs)
-        params : dict
-            Of the method, resolved.
-        classes : list of int or None
-            All codes; None where targets are numbers.
-        """
+        """Learn from a block of checked rows; targets are codes of `classes`, or numbers if there are none."""
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, X, dtype=np.float32, ensure_non_negative=True)
@@ -62,7 +53,7 @@ class StreamingEstimator(DatasetEstimator):
         if not np.isfinite(stream.learn(part)):
             raise ParameterError(DIVERGED)
         self._stream = stream
-        self._model: LinearModel | None = None
+        self._model: LinearModel | None = None  # outdated: `model_` assembles it on demand
 
     def _check_streamable(self, params: dict[str, Any]) -> None:
         if params["lanes"] not in (None, 1):
@@ -87,7 +78,7 @@ class StreamingEstimator(DatasetEstimator):
 
     @property
     def model_(self) -> LinearModel:
-        """The trained model; after `partial_fit` it is put together when first asked for."""
+        """The trained model; after `partial_fit` it is assembled on first use."""
         model: LinearModel | None = getattr(self, "_model", None)
         if model is None:
             predictor = self._learned.weights()
@@ -117,7 +108,7 @@ class StreamingEstimator(DatasetEstimator):
 def _template(
     method: str, params: dict[str, Any], classes: list[Any], fitted: LinearModel | None, target: TargetKind
 ) -> LinearModel:
-    """Return the model of a stream but for its weights; it inherits what `fit` knew of the data."""
+    """Return the model of a stream without its weights; after `fit` it keeps the metadata of that data."""
     none = np.empty((0, len(classes)))
     if fitted is not None:
         return replace(fitted, weights=none, intercept=none, params=params, dataset_fingerprint="")

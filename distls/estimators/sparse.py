@@ -38,19 +38,19 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
         Share of l1 in "elasticnet" and "sparse-group"; None: one half.
     step : {"line-search", "constant"}
     active_sweeps : int
-        Sweeps in each round over the columns that have weights alone.
+        Extra passes per round over the columns with nonzero weights.
     tau : float
-        Ends the fit when the violation of the optimality conditions is so much of the first round's.
+        Stop when the violation of the optimality conditions is at most this fraction of the first round's.
     violation : {"sum", "max"}
-        Over blocks.
+        Of the violations of a round's blocks.
     debias : float or None
-        Strength of an l2 penalty with which the features that have weights are fitted anew at the end; None: not.
+        Strength of the l2 penalty of a final refit of the selected features; None: no refit.
     fit_intercept : bool
     class_weight : dict of label -> weight, "balanced" or None
     lanes : int or None
-        Chains of column shards worked in parallel; the result depends on it, never on the number of workers.
+        Groups of column shards processed in parallel; the result depends on it, never on the number of workers.
     dtype : {"float64", "float32"}
-        Of weights and of scores of the training rows.
+        Type of the weights and of the scores of the training rows.
     passes : float
         Reads of the data, at most.
     tol : float or None
@@ -66,7 +66,7 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     coef_ : array of shape (n_classes, n_features)
     intercept_ : array of shape (n_classes,)
     used_features_ : int64 array
-        The features that have weights, increasing.
+        Indices of the features with nonzero weights, increasing.
     n_features_in_ : int
     n_iter_ : float
         Passes done.
@@ -98,7 +98,7 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
 
     @property
     def used_features_(self) -> NDArray[np.int64]:
-        """The features that have weights, increasing."""
+        """Indices of the features with nonzero weights, increasing."""
         check_is_fitted(self, "model_")
         return used_rows(self.model_.weights)
 

@@ -19,12 +19,8 @@ from distls.storage.errors import ParameterError
 from distls.workers.losses.registry import has_probabilities
 
 __all__ = [
-    "AdalineClassifier",
-    "MCIDClassifier",
-    "SGDQNClassifier",
-    "StochasticClassifier",
-    "StreamingClassifier",
-]
+    "AdalineClassifier", "MCIDClassifier", "SGDQNClassifier", "StochasticClassifier", "StreamingClassifier",
+]  # fmt: skip
 
 
 @estimator
@@ -113,11 +109,11 @@ class MCIDClassifier(StreamingClassifier):
     alpha : float
         L2 strength, the paper's lambda.
     batch_size : int
-        Rows a step, the paper's r.
+        Rows per step, the paper's r.
     average : {"tail", "all", "none"}
-        Which iterates the model is the mean of.
+        Iterates whose mean is the model.
     t0 : float or None
-        Added to t in the step.
+        Offset added to t in the step size.
     %(stochastic)s
     """
 
@@ -132,24 +128,24 @@ class MCIDClassifier(StreamingClassifier):
 
 @estimator
 class StochasticClassifier(StreamingClassifier):
-    """Stochastic gradients for any loss, with steps that adapt to each feature: the method `sgd`.
+    """Stochastic gradient descent for any loss with per-feature adaptive steps: the method `sgd`.
 
-    One or a few passes do where others need ten; there is nothing to tune as a rule. Objective: see `distls.problem`.
+    One or a few passes suffice where others need ten, usually without tuning. Objective: see `distls.problem`.
 
     Parameters
     ----------
     loss : {"log", "hinge", "perceptron", "ovr_log", "ovr_hinge", "ovr_squared_hinge", "squared"}
     schedule : {"adaptive", "inverse", "constant", "sqrt", "two-phase"}
-        Of steps.
+        Of step sizes.
     eta0 : float or None
-        Size of steps; None: where adaptive sqrt(n_classes)/2 (hinge: 1/4 or more) times the cube root of lanes, else
-        tried by `fit`.
+        Initial step size; None: if adaptive sqrt(n_classes)/2 (hinge: 1/4 or more) times the cube root of lanes, else
+        chosen by trial in `fit`.
     alpha : float
         L2 strength, 0 or more.
     batch_size : int
-        Rows a step, of schedules that do not adapt.
+        Rows per step, for schedules that do not adapt.
     average : {"none", "all", "tail"}
-        Which iterates the model is the mean of, for schedules that do not adapt.
+        Iterates whose mean is the model, for schedules that do not adapt.
     %(stochastic)s
     """
 
@@ -175,11 +171,11 @@ class SGDQNClassifier(StreamingClassifier):
     alpha : float
         L2 strength, the paper's lambda.
     diagonal : {"gauss-newton", "secant", "paper"}
-        Of the metric.
+        Estimate of the metric.
     skip : int or None
-        Rows between dense parts.
+        Rows between dense updates (L2, metric).
     t0 : float or None
-        Added to t in the step; None: tried by `fit`, safe in `partial_fit`.
+        Offset added to t in the step size; None: chosen by trial in `fit`, safe in `partial_fit`.
     %(stochastic)s
     """
 
@@ -194,7 +190,7 @@ class SGDQNClassifier(StreamingClassifier):
 
 @estimator
 class AdalineClassifier(StreamingClassifier):
-    """Least-squares classification by stochastic gradients that pass through the mean point (C-Adaline).
+    """Least-squares classification by SGD constrained to pass through the mean point (C-Adaline).
 
     With ``constrained=False`` it is Adaline. Objective: see `distls.problem`; targets are indicators of classes.
 
@@ -203,13 +199,13 @@ class AdalineClassifier(StreamingClassifier):
     constrained : bool
         Project on the models that pass through the mean point, after each step.
     schedule : {"constant", "inverse", "sqrt", "two-phase"} or None
-        Of steps; None: sqrt, or constant where not constrained.
+        Of step sizes; None: sqrt, or constant if not constrained.
     eta0 : float or None
-        Size of steps; None: tried by `fit`, safe in `partial_fit`.
+        Initial step size; None: chosen by trial in `fit`, safe in `partial_fit`.
     switch : float or None
-        Of two-phase: a lane's rows before the second phase.
+        Rows of a lane before the second phase of two-phase.
     center : {"running", "global"}
-        The mean point: of the rows so far, or of all rows (`fit` only).
+        The mean point: of the rows seen so far, or of all rows (`fit` only).
     alpha : float
         L2 strength, 0 or more.
     %(stochastic)s
@@ -225,7 +221,7 @@ class AdalineClassifier(StreamingClassifier):
 
     @property
     def _method(self) -> str:  # type: ignore[override]
-        """The method that `constrained` stands for."""
+        """The method that `constrained` selects."""
         return "c-adaline" if self.constrained else "adaline"
 
 
@@ -233,8 +229,8 @@ def _codes(y: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int32]:
     """Return the place of each label in the sorted `labels`."""
     check_classification_targets(y)
     codes = np.minimum(np.searchsorted(labels, y), len(labels) - 1)
-    strange = labels[codes] != y
-    if np.any(strange):
-        first = y[strange][:1].tolist()[0]
+    unknown = labels[codes] != y
+    if np.any(unknown):
+        first = y[unknown][:1].tolist()[0]
         raise ValueError(f"y has the label {first!r}, which is not among the {len(labels)} classes")
     return codes.astype(np.int32)

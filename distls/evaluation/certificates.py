@@ -43,14 +43,9 @@ def _kind(loss: str, *, linear: bool, bounded: bool, penalty: str) -> str:
 def certificate_of(
     problem: Problem, predictor: LinearPredictor, total: GradientSum, objective: float
 ) -> dict[str, Any]:
-    """Return the kind and value of the certificate of a predictor.
+    """Return the kind and value of the certificate of a predictor with the objective F.
 
-    Parameters
-    ----------
-    total : GradientSum
-        Over the training data; its gradient is overwritten.
-    objective : float
-        F at the predictor.
+    The gradient in `total`, which is over the training data, is overwritten.
     """
     kind = _kind(
         problem.loss,
@@ -76,7 +71,7 @@ def certificate_of(
 def _stationarity(
     problem: Problem, predictor: LinearPredictor, gradient: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return what is zero at the optimum: the gradient of F, or how far a step of size 1 with its prox would go."""
+    """Return the gradient of F, or the prox-gradient step of size 1: both are zero at the optimum."""
     w = predictor.coefficients.astype(np.float64)
     if problem.penalty == "l2":
         gradient += problem.alpha * w
@@ -85,12 +80,11 @@ def _stationarity(
 
 
 def _gap(problem: Problem, predictor: LinearPredictor, loss: float, gradient: NDArray[np.float64]) -> float:
-    """Return the duality gap at c times the slopes of the losses, c being what makes that feasible.
-
-    By Fenchel's equality the conjugates of the losses at their slopes have the mean <G, W> - L(W), with G the gradient
-    of L. The squared hinges' conjugates are quadratic: at c times the slopes they cost c^2 L + c (<G, W> - 2 L). Of
-    other losses, which are not negative, convexity bounds them by c (<G, W> - L), which is exact at c = 1.
-    """
+    """Return the duality gap at c times the gradients of the losses, c making that dual point feasible."""
+    # By Fenchel's equality the conjugates of the losses at their gradients have the mean <G, W> - L(W), with G the
+    # gradient of L. The squared hinges' conjugates are quadratic: at c times the gradients they cost
+    # c^2 L + c (<G, W> - 2 L). Convexity bounds those of other losses, which are not negative, by c (<G, W> - L),
+    # which is exact at c = 1.
     product = float(np.vdot(gradient, predictor.coefficients.astype(np.float64)))
     c, conjugated = conjugate(problem.penalty, -gradient, problem.alpha, problem.l1_ratio)
     rest = problem.alpha * problem.penalty_of(predictor.coefficients) + conjugated + c * product

@@ -13,8 +13,9 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import MismatchError
+from distls.storage.model.model import LinearModel
 
-__all__ = ["check_evaluable", "check_scorable", "check_targets", "class_codes"]
+__all__ = ["check_evaluable", "check_model_scores", "check_scorable", "check_targets", "class_codes"]
 
 
 def check_scorable(
@@ -26,19 +27,18 @@ def check_scorable(
     features: Mapping[str, NDArray[Any]],
     model_name: str,
 ) -> None:
-    """Check that rows of `dataset` mean the same as those a model was trained on.
+    """Raise MismatchError unless rows of `dataset` mean the same as those a model was trained on.
 
-    Raises
-    ------
-    MismatchError
-        They are wider, or dense and narrower, went through other transforms, or have features of other names.
+    They must not be wider, or dense and narrower, and must have the same transforms and names of features.
     """
     meta = dataset.meta
+    # sparse rows may be narrower: features that do not occur are zero
     if meta.n_features > n_features or (meta.layout == "dense" and meta.n_features != n_features):
         raise MismatchError(
             f"{dataset.path} has {meta.n_features} features, {model_name} {n_features}; "
             "ingest it with --like the training data"
         )
+    # the digest covers fitted parameters too: the same transforms fitted on other data give other features
     if meta.transforms_digest != transforms_digest:
         mine, theirs = (",".join(t["name"] for t in ts) or "none" for ts in (meta.transforms, transforms))
         why = (
@@ -50,8 +50,16 @@ def check_scorable(
     _check_names(dataset, unpack_names(features, model_name), model_name)
 
 
+def check_model_scores(dataset: Dataset, model: LinearModel, model_name: str) -> None:
+    """See `check_scorable`, for a model that is published already."""
+    check_scorable(
+        dataset, n_features=model.n_features, transforms_digest=model.transforms_digest,
+        transforms=model.transforms, features=model.features, model_name=model_name,
+    )  # fmt: skip
+
+
 def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str) -> None:
-    """Refuse columns of another order, or other categories, where both sides have names."""
+    """Raise MismatchError for columns of another order, or other categories, if both sides have names."""
     names = dataset.feature_names() if known is not None else None
     for number, (name, other) in enumerate(zip(names or (), known or (), strict=False)):
         if name != other:
@@ -61,17 +69,12 @@ def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str)
             )
 
 
+# Predictions of a model by its kind of target, for messages.
 _PREDICTED = {"class": "classes", "multilabel": "sets of labels", "continuous": "numbers"}
 
 
 def check_targets(dataset: Dataset, target: TargetKind, n_outputs: int, model_name: str) -> None:
-    """Check that predictions can be compared with the targets of `dataset`.
-
-    Raises
-    ------
-    MismatchError
-        There are none, or of another kind or number.
-    """
+    """Raise MismatchError unless predictions can be compared with the targets of `dataset`."""
     meta = dataset.meta
     if meta.target != target:
         kind = {"none": "no labels"}.get(meta.target, f"{meta.target} targets")
@@ -89,37 +92,31 @@ def class_codes(
 ) -> NDArray[np.int32]:
     """Return the model's code of each class or label of the data, -1 for unknown ones.
 
-    Raises
-    ------
-    MismatchError
-        Rows have labels unknown to the model and `unknown` is "error".
+    Raises MismatchError if rows have unknown labels and `unknown` is "error".
     """
     meta = dataset.meta
     place = {label: code for code, label in enumerate(classes)}
     codes = np.array([place.get(label, -1) for label in meta.classes], dtype=np.int32)
-    strange = [
+    unknown_labels = [
         (label, count)
         for label, count, code in zip(meta.classes, meta.label_counts, codes, strict=True)
         if code < 0 and count
     ]
-    if strange and unknown == "error":
-        named = ", ".join(str(label) for label, _ in strange[:5]) + (", ..." if len(strange) > 5 else "")
-        uses = sum(count for _, count in strange)
+    if unknown_labels and unknown == "error":
+        named = ", ".join(str(label) for label, _ in unknown_labels[:5]) + (
+            ", ..." if len(unknown_labels) > 5 else ""
+        )
+        uses = sum(count for _, count in unknown_labels)
         what, often = ("classes", "rows") if meta.target == "class" else ("labels", "uses")
         raise MismatchError(
-            f"{dataset.path} has {len(strange)} {what} ({named}; {uses} {often}) that are not among the "
+            f"{dataset.path} has {len(unknown_labels)} {what} ({named}; {uses} {often}) that are not among the "
             f"{len(classes)} of {model_name}; --unknown-labels count counts them as errors"
         )
     return codes
 
 
 def check_evaluable(problem: Problem, dataset: Dataset) -> NDArray[np.int32]:
-    """Check that a model trained on the problem can score `dataset`; return the model's code of each class.
-
-    Raises
-    ------
-    MismatchError
-    """
+    """Return the model's code of each class of `dataset`; raise MismatchError if the model cannot score it."""
     meta, name = problem.dataset.meta, str(problem.dataset.path)
     check_scorable(
         dataset,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 
-from distls.evaluation.compatibility import check_scorable, check_targets, class_codes
+from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.metrics import AnyEvaluation
 from distls.evaluation.scores import score_targets
 from distls.execution.executor import Executor
@@ -36,7 +36,7 @@ def evaluate(
     ----------
     model : run path, model path or LinearModel
     dataset : path or Dataset, or paths of source files
-        Source files are ingested first like the data of the model, into a folder that is removed after.
+        Source files are first ingested like the model's data, into a folder that is removed afterwards.
     unknown_labels : {"error", "count"}
         Refuse labels the model does not know, or count their rows as errors.
     format, labels : str
@@ -47,7 +47,7 @@ def evaluate(
     executor : Executor, optional
         Default: this process.
     name : str, optional
-        What errors call the model.
+        Name of the model in error messages.
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
 
@@ -70,14 +70,7 @@ def evaluate(
     options = {"format": format, "labels": labels, "executor": executor}
     place = place_of(beside or path or f"{tempfile.gettempdir()}/distls-evaluate")
     with opened_like(fitted, dataset, name=name, beside=place, **options) as (data, notices):
-        check_scorable(
-            data,
-            n_features=fitted.n_features,
-            transforms_digest=fitted.transforms_digest,
-            transforms=fitted.transforms,
-            features=fitted.features,
-            model_name=name,
-        )
+        check_model_scores(data, fitted, name)
         check_targets(data, fitted.target, fitted.n_outputs, name)
         codes = class_codes(data, fitted.classes, name, unknown_labels)
         pass_on(notices, notify)

@@ -18,12 +18,7 @@ from distls.execution.executor import Executor
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
-from distls.workers.evaluation.score_task import (
-    GradientJob,
-    GradientSum,
-    gradient_lane,
-    merge_gradients,
-)
+from distls.workers.evaluation.score_task import GradientJob, GradientSum, gradient_lane, merge_gradients
 from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import (
@@ -40,27 +35,16 @@ __all__ = ["Evaluator"]
 
 
 class Evaluator:
-    """What a fit evaluates besides its rounds: objective, certificate, and other datasets.
+    """Evaluates a fit between rounds: objective, certificate, and the error on other data sets.
 
-    Parameters
-    ----------
-    problem : Problem
-    executor : Executor
-    data : DatasetRef
-        The training data, with the cache budget of the fit.
-    eval_data, select_data : Dataset or None
-
-    Raises
-    ------
-    MismatchError
-        A dataset does not fit the training data.
+    Raises MismatchError if a data set does not fit the training data.
     """
 
     def __init__(
         self,
         problem: Problem,
         executor: Executor,
-        data: DatasetRef,
+        data: DatasetRef,  # the training data, with the cache budget of the fit
         *,
         eval_data: Dataset | None = None,
         select_data: Dataset | None = None,
@@ -73,21 +57,18 @@ class Evaluator:
         return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
 
     def __call__(self, fitted: Fitted) -> dict[str, Any]:
-        """Return objective, certificate, what reading cost, and the error on the evaluation data."""
-        told = self.objective(fitted)
-        if self._eval is None:  # then there is no need to know what is published
-            return told
-        return told | self._scored("eval", self.published(fitted.predictor), self._eval)
+        """Return objective, certificate, bytes read, and the error on the evaluation data."""
+        values = self.objective(fitted)
+        if self._eval is None:  # spares fitting the threshold of the published model
+            return values
+        return values | self._scored("eval", self.published(fitted.predictor), self._eval)
 
     def selection(self, predictor: LinearPredictor) -> dict[str, Any]:
         """Return the error of a published predictor on the selection data, if there are any."""
         return self._scored("select", predictor, self._select)
 
     def published(self, predictor: LinearPredictor) -> LinearPredictor:
-        """Return the predictor of the model to publish: of a ranking, less a threshold for sets of labels.
-
-        That is fitted to the training data, in one read of them; see `distls.workers.prediction.threshold_task`.
-        """
+        """Return the predictor of the model to publish: of a ranking, less its threshold for sets of labels."""
         problem = self._problem
         if not problem.ranks:
             return predictor
@@ -100,6 +81,7 @@ class Evaluator:
             shared=predictor.compact(),
         )
         sums.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        # the threshold is affine in the scores, so subtracting it gives a linear model again
         slope, constant = fitted_threshold(sums)
         w = predictor.coefficients
         with single_threaded_blas():
@@ -113,10 +95,7 @@ class Evaluator:
     def _scored(
         self, name: str, predictor: LinearPredictor, opened: tuple[Dataset, NDArray[np.int32]] | None
     ) -> dict[str, Any]:
-        """Return what is to be small as ``NAME_error``: the error, of numbers the mean squared one or None.
-
-        A log loss that is infinite is None: a projection onto the simplex leaves probabilities of zero.
-        """
+        """Return the criterion as ``NAME_error``: the error, or for numbers the mean squared error."""
         if opened is None:
             return {}
         problem = self._problem
@@ -126,16 +105,16 @@ class Evaluator:
         criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
         if isinstance(evaluation, RegressionEvaluation):
             return {f"{name}_error": criterion, f"{name}_mse": criterion, f"{name}_log_loss": None}
+        # JSON has no infinity: a projection onto the simplex may leave a probability of zero
         known = evaluation.log_loss is not None and math.isfinite(evaluation.log_loss)
         return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss if known else None}
 
     def objective(self, fitted: Fitted) -> dict[str, Any]:
         """Return F(W, b) and the certificate; one read of the training data.
 
-        For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha);
-        for the hinges this is also the duality gap at the dual point that the subgradient defines. Of the other
-        penalties see `_gap`. With an intercept the bound would need it minimised out, so the gradient's norm is
-        reported instead.
+        For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha); for
+        the hinges this is also the duality gap at the dual point that G defines. For other penalties see `_gap`. With
+        an intercept the bound would require minimising over it, so the gradient's norm is reported instead.
         """
         problem, predictor = self._problem, fitted.predictor
         if fitted.alpha is not None:
@@ -145,7 +124,7 @@ class Evaluator:
         with_gradient = loss_named(problem.loss).certificate != "none" and not predictor.recipe
         total = self._summed(predictor, with_gradient=with_gradient)
         if fitted.refit is not None:
-            total.gradient[~fitted.refit.used] = 0.0  # other weights are no part of that problem
+            total.gradient[~fitted.refit.used] = 0.0  # other weights are not variables of a refit
         penalty = problem.penalty_of(predictor.coefficients) if with_gradient else 0.0
         value = total.loss_sum / total.weight_sum + problem.alpha * penalty
         return {

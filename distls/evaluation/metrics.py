@@ -1,4 +1,4 @@
-"""What an evaluation finds, for each kind of target, and its JSON."""
+"""Results of an evaluation, for each kind of target, and their JSON."""
 
 from __future__ import annotations
 
@@ -16,22 +16,19 @@ __all__ = ["AnyEvaluation", "Evaluation", "LabelEvaluation", "RegressionEvaluati
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model does on rows with classes.
+    """Evaluation of a classifier.
 
     Attributes
     ----------
-    n_rows : int
     error : float
         Fraction of rows whose predicted class is wrong; rows with labels unknown to the model are wrong.
     log_loss : float or None
-        Mean negative log probability over the rows with known labels; None without probabilities. Infinite, which
-        JSON has no word for (null), where the class of a row has probability zero.
+        Mean negative log probability over the rows with known labels; None without probabilities. Infinite (null
+        in JSON) if the class of a row has probability zero.
     unknown : int
         Rows with labels unknown to the model.
-    classes : list of labels of the data
-    predicted_classes : list of labels of the model
     confusion : int64 array of shape (m, 3)
-        Rows (class of the data, predicted class, how often), as places in the two lists.
+        Rows (class of the data, predicted class, count), as indices into the two lists.
     """
 
     n_rows: int
@@ -44,7 +41,7 @@ class Evaluation:
 
     @property
     def criterion(self) -> float:
-        """What early stopping and selection make small: the error."""
+        """The error, which early stopping and selection minimise."""
         return self.error
 
     def per_class(self) -> list[dict[str, Any]]:
@@ -77,24 +74,23 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class LabelEvaluation:
-    """How a model does on rows with sets of labels.
+    """Evaluation of a multi-label classifier.
 
     A label unknown to the model is never predicted: it makes its rows wrong, and counts in all other figures too.
 
     Attributes
     ----------
-    n_rows : int
     error : float
-        Fraction of rows whose predicted set is not their set of labels, to the last label.
+        Fraction of rows whose predicted set of labels is not exactly their own.
     log_loss : float or None
         Mean over the rows with known labels of the negative log probability of their set, a sum over labels; None
         without probabilities.
     unknown : int
         Rows with labels unknown to the model.
     classes : list of labels
-        The model's, then those of the data that it does not know.
+        The model's labels, then those of the data that it does not know.
     counts : int64 array of shape (n_labels, 3)
-        Rows that have a label, that are predicted to, and of both.
+        For each label: rows that have it, rows predicted to have it, rows of both.
     """
 
     n_rows: int
@@ -106,12 +102,12 @@ class LabelEvaluation:
 
     @property
     def criterion(self) -> float:
-        """What early stopping and selection make small: the error."""
+        """The error, which early stopping and selection minimise."""
         return self.error
 
     @property
     def hamming_loss(self) -> float:
-        """Fraction of all pairs of a row and a label that are decided wrongly."""
+        """Fraction of all pairs of a row and a label that are predicted wrongly."""
         had, predicted, right = self.counts.sum(axis=0).tolist()
         pairs = self.n_rows * len(self.counts)
         return (had + predicted - 2 * right) / pairs if pairs else math.nan
@@ -148,15 +144,14 @@ class LabelEvaluation:
 
 @dataclass(frozen=True)
 class RegressionEvaluation:
-    """How a model of numbers does.
+    """Evaluation of a regression model.
 
     Attributes
     ----------
-    n_rows : int
     mse_by_output : float64 array of shape (n_outputs,)
         Mean squared difference from the targets.
     variance : float64 array of shape (n_outputs,)
-        Of the targets.
+        Variance of the targets.
     """
 
     n_rows: int
@@ -165,7 +160,7 @@ class RegressionEvaluation:
 
     @property
     def criterion(self) -> float:
-        """What early stopping and selection make small: the mean squared error."""
+        """The mean squared error, which early stopping and selection minimise."""
         return self.mse
 
     @property

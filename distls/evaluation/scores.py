@@ -17,12 +17,7 @@ from distls.storage.dataset.metadata import Label
 from distls.storage.model.model import LinearModel
 from distls.workers.evaluation.multilabel_task import LabelJob, LabelSum, label_lane, merge_labels
 from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
-from distls.workers.evaluation.score_task import (
-    ScoreJob,
-    ScoreSum,
-    merge_scores,
-    score_lane,
-)
+from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
 from distls.workers.losses.registry import has_probabilities
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.rounds.block_stream import DatasetRef
@@ -103,16 +98,17 @@ def _label_evaluation(
     codes: NDArray[np.int32],
 ) -> LabelEvaluation:
     known = codes >= 0
+    # labels unknown to the model come after its own
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
-    strange = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
-    job = LabelJob(reference(dataset), loss, places, len(classes) + len(strange))
+    unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
+    job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown))
     total: LabelSum = reduce_rows(executor, dataset, predictor, partial(label_lane, job), merge_labels)
     return LabelEvaluation(
         n_rows=total.ledger.n_rows,
         error=total.errors / total.ledger.n_rows,
         log_loss=total.loss_sum / total.known if has_probabilities(loss) and total.known else None,
         unknown=total.ledger.n_rows - total.known,
-        classes=[*classes, *strange],
+        classes=[*classes, *unknown],
         counts=total.counts,
     )
 

@@ -27,17 +27,17 @@ class ClusterOptions:
     ----------
     executor : {"serial", "dask"}
     workers : int or None
-        Processes of a local cluster; default one a core.
+        Processes of a local cluster; default one per core.
     threads_per_worker : int or None
-        Default 1.
+        Threads of each worker; default 1.
     memory_limit : int or None
-        Bytes a worker.
+        Memory limit of each worker in bytes.
     scheduler : str or None
         Address of a running Dask scheduler, whose workers and limits are then used.
     certificates : Certificates or None
-        With which to connect to it, encrypted; None leaves that to Dask's configuration.
+        TLS certificates for that connection; None leaves TLS to Dask's configuration.
     debug : bool
-        Let a local cluster's own messages through.
+        Show a local cluster's own messages.
     """
 
     executor: str = "dask"
@@ -49,7 +49,7 @@ class ClusterOptions:
     debug: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse certificates that nothing would use."""
+        """Raise ParameterError for certificates without a scheduler to use them with."""
         if self.certificates is not None and self.scheduler is None:
             raise ParameterError(
                 "--tls-ca, --tls-cert and --tls-key go with --scheduler; "
@@ -57,23 +57,18 @@ class ClusterOptions:
             )
 
     def budget(self) -> MemoryBudget:
-        """Return the workers' memory as far as it is known without starting them."""
+        """Return the workers' memory, as far as it is known without starting them."""
         serial = self.executor == "serial"
         workers = 1 if serial else self.workers or os.cpu_count() or 1
         return MemoryBudget(self.memory_limit, workers, 1 if serial else self.threads_per_worker or 1)
 
 
 def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
-    """Start or connect to what will run the job; close the executor when done.
+    """Start or connect to the executor of a job, to be closed by the caller.
 
-    Raises
-    ------
-    ParameterError
-        Options contradict each other.
-    WorkerError
-        The scheduler cannot be reached.
+    Raises ParameterError if options contradict each other, WorkerError if the scheduler cannot be reached.
     """
-    # at its end the interpreter would search all that numba and Dask hold for garbage, for 0.4 s
+    # spares the interpreter 0.4 s of garbage collection over numba's and Dask's objects at exit
     atexit.register(gc.freeze)
     own = (options.workers, options.threads_per_worker)
     level = logging.WARNING if options.debug else logging.CRITICAL
@@ -95,7 +90,7 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
     budget = options.budget()
 
     def start() -> Executor:
-        # before Dask is imported, which takes as long as the server does
+        # before Dask is imported, so that both take place at the same time
         start_fork_server()
         from distls.execution.dask.local_cluster import start_local
 

@@ -1,4 +1,4 @@
-"""What a solver may ask of the machines it runs on. One conformance suite tests every implementation."""
+"""The interface between solvers and the machines they run on; one conformance suite tests every implementation."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ Group = tuple[int, int, str]
 
 
 class Executor(Protocol):
-    """Runs module-level functions over items. Results never depend on how many workers there are."""
+    """Runs module-level functions over items. Results never depend on the number of workers."""
 
     @property
     def slots(self) -> int:
         """Tasks that run at once."""
-        ...
 
     def map(
         self, function: Callable[[Any, Item], Result], items: Sequence[Item], *, shared: Any = None
     ) -> Iterator[Result]:
         """Run ``function(shared, item)`` for each item; yield results in item order, few in flight at a time."""
-        ...
 
     def reduce(
         self,
@@ -43,26 +41,23 @@ class Executor(Protocol):
         `shared` may be large (weights): it is sent once a worker, not once an item. Neighbouring items may
         share a task; every item's result enters the tree exactly once, or the call fails.
         """
-        ...
 
     def each_worker(self, function: Callable[[Item], Result], item: Item) -> dict[str, Result]:
         """Run the short ``function(item)`` once in every worker process; results by worker name."""
-        ...
 
     def close(self) -> None:
         """Release workers that this executor started."""
-        ...
 
 
 def group_items(n_items: int, places: Sequence[str]) -> list[Group]:
-    """Cut items into neighbouring groups, one a place, as equal as possible: (start, stop, place)."""
+    """Split items into consecutive groups, one per place, as equal as possible: (start, stop, place)."""
     n_groups = min(n_items, len(places))
     bounds = [n_items * g // n_groups for g in range(n_groups + 1)]
     return [(a, b, place) for a, b, place in zip(bounds, bounds[1:], places, strict=False)]
 
 
 def move_groups(groups: Sequence[Group], places: Sequence[str]) -> list[Group]:
-    """Give groups to other places by turns."""
+    """Assign groups to other places, round robin."""
     turns = itertools.cycle(places)
     return [(start, stop, next(turns)) for start, stop, _ in groups]
 

@@ -1,4 +1,4 @@
-"""Memory of workers, and sizes in words."""
+"""Memory of workers; sizes in bytes as text."""
 
 from __future__ import annotations
 
@@ -13,24 +13,14 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """The memory of the workers.
+    """The memory of the workers."""
 
-    Attributes
-    ----------
-    limit : int or None
-        Bytes a worker process; None: half of this machine's free memory, shared by the workers.
-    workers, threads : int
-        Processes, and threads in each.
-    compiles : bool
-        Whether workers may have to compile kernels themselves (other machines do).
-    cache_limit : int or None
-        Bytes of decoded partitions a worker may keep; None: all that its limit leaves.
-    """
-
+    # Bytes a worker process; None: half of this machine's free memory, shared by the workers
     limit: int | None = None
-    workers: int = 1
+    workers: int = 1  # Processes, and threads in each
     threads: int = 1
-    compiles: bool = False
+    compiles: bool = False  # Whether workers may have to compile kernels themselves (other machines do)
+    # Bytes of decoded partitions a worker may keep; None: all that its limit leaves
     cache_limit: int | None = None
 
     @property
@@ -53,13 +43,7 @@ def human(n_bytes: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Parse a size such as ``600MiB``, ``2GB`` or ``1000000``.
-
-    Raises
-    ------
-    ValueError
-        It is not a positive size.
-    """
+    """Parse a size such as ``600MiB``, ``2GB`` or ``1000000``; raise ValueError unless it is positive."""
     units = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     units |= {f"{u}ib": n for u, n in units.items() if len(u) == 1 and u != "b"}
     units |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -1,6 +1,6 @@
-"""What crosses the network in a reduction, as `DaskExecutor.reduce` does it.
+"""Network traffic of a reduction by `DaskExecutor.reduce`.
 
-The driver puts the shared value on one worker, from where the others that have a task fetch it; what is small goes
+The driver puts the shared value on one worker, from which the others that have a task fetch it; a small value is sent
 with each task. Each task returns its lanes' results, merged as far as the fixed tree allows, to the driver, which
 merges the rest.
 """
@@ -19,29 +19,14 @@ SMALL = 2**16
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of the arrays that cross the network in one reduction; the messages around them are not counted.
-
-    Attributes
-    ----------
-    tasks : int
-    sent : int
-        From the driver: the shared value once, or with each task where it is small.
-    fetched : int
-        From worker to worker.
-    fetches : int
-        Workers that fetch it.
-    results : int
-        Merged results that reach the driver.
-    returned : int
-        Their bytes.
-    """
+    """Bytes of the arrays that cross the network in one reduction; the messages around them are not counted."""
 
     tasks: int
-    sent: int
-    fetched: int
-    fetches: int
-    results: int
-    returned: int
+    sent: int  # From the driver: the shared value once, or with each task where it is small
+    fetched: int  # From worker to worker
+    fetches: int  # Workers that fetch it
+    results: int  # Merged results that reach the driver
+    returned: int  # Their bytes
 
     @property
     def total(self) -> int:
@@ -50,13 +35,7 @@ class Traffic:
 
 
 def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int, threads: int) -> Traffic:
-    """Return what one reduction of `lanes` results moves on workers that all have as many threads.
-
-    Parameters
-    ----------
-    shared_bytes, result_bytes : int
-        Of the value that every lane starts from, and of what one lane returns; merging does not make it larger.
-    """
+    """Return the traffic of one reduction of `lanes` results, each of at most `result_bytes` even after merging."""
     groups = group_items(lanes, [""] * (workers * threads))
     results = sum(_nodes(start, stop, lanes) for start, stop, _ in groups)
     small = shared_bytes <= SMALL
@@ -72,6 +51,6 @@ def traffic_of(shared_bytes: int, result_bytes: int, *, lanes: int, workers: int
 
 
 def _nodes(start: int, stop: int, n_items: int) -> int:
-    """Return how many results are left of neighbouring lanes when they are merged as far as the tree allows."""
+    """Return the number of results of consecutive lanes after merging as far as the tree allows."""
     items = range(start, stop)
     return len(run_group(lambda _shared, _item: None, None, items, start, n_items, lambda _a, _b: None))

@@ -1,4 +1,4 @@
-"""Methods of sparse multi-class models: block coordinate descent, and proximal steps on the whole gradient."""
+"""Methods of sparse multi-class models: block coordinate descent, and proximal gradient steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOSS_ALIASES = {"squared_hinge": "multiclass_squared_hinge", "log": "softmax"}
 
 
 def _path_alphas(value: Any) -> Any:
-    """Parse how many values, or a list of them with colons between."""
+    """Parse the number of alphas, or a colon-separated list of them."""
     return colon_list(value) if ":" in str(value) else integer(2, 1000)(value)
 
 
@@ -44,22 +44,24 @@ _PENALTY = Parameter(
     "penalty",
     "l1l2",
     penalty_with(),
-    "l1l2: rows of weights become zero as a whole; or l1, l2, elasticnet, l1linf, sparse-group",
+    "l1l2 (whole rows of weights become zero), l1, l2, elasticnet, l1linf or sparse-group",
 )
-_L1_RATIO = Parameter("l1_ratio", None, number(0.0, 1.0), "of elasticnet and sparse-group; default 0.5")
+_L1_RATIO = Parameter(
+    "l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet and sparse-group; default 0.5"
+)
 ALPHA = Parameter(
     "alpha",
     1e-4,
     number_or(number(0.0), "path"),
-    "strength of the penalty, 0 or more: the paper's lambda; path: of many, a child run of each",
+    "strength of the penalty, 0 or more: the paper's lambda; path: a regularization path, one child run per alpha",
 )
 _TAU = Parameter(
     "tau",
     1e-3,
     number(0.0),
-    "ends the fit when violations of a round are so much of the first one's; 0: never",
+    "stop when a round's violation is at most this fraction of the first round's; 0: never",
 )
-FIT_INTERCEPT = fit_intercept(False, "an unpenalised intercept; the paper has none")
+FIT_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")
 
 _DESCENT = (
     _LOSS,
@@ -70,41 +72,47 @@ _DESCENT = (
         "alphas",
         None,
         _path_alphas,
-        "of alpha=path: how many, from the smallest at which weights are zero to a thousandth of it (default 10), "
-        "or a list such as 1e-2:1e-3",
+        "with alpha=path: the number of alphas, from the smallest with all weights zero down to a thousandth of it "
+        "(default 10), or a list such as 1e-2:1e-3",
     ),
     Parameter(
         "step",
         "line-search",
         one_of("line-search", "constant"),
-        "line-search with curvatures as they are (Tseng-Yun), or constant with columns drawn (Richtarik-Takac)",
+        "line-search over permuted columns (Tseng-Yun), or constant steps at randomly drawn columns (Richtarik-Takac)",
     ),
     Parameter(
         "active_sweeps",
         5,
         integer(0, 1000),
-        "sweeps in each round over the columns that have weights alone; 0: the paper's algorithm",
+        "extra passes per round over the columns with nonzero weights; 0: the paper's algorithm",
     ),
-    Parameter("active_mib", 128, integer(1), "MiB of such columns; more are not swept alone"),
+    Parameter(
+        "active_mib", 128, integer(1), "most MiB of such columns; larger active sets get no extra passes"
+    ),
     _TAU,
-    Parameter("violation", "sum", one_of("sum", "max"), "over the blocks of a round (Equation 10)"),
+    Parameter(
+        "violation",
+        "sum",
+        one_of("sum", "max"),
+        "sum or maximum of the violations of a round's blocks (Equation 10)",
+    ),
     Parameter(
         "debias",
         None,
         number(above=0.0),
-        "strength of an l2 penalty with which the features that have weights are fitted anew at the end; default: "
-        "they are not",
+        "strength of the l2 penalty of a final refit of the selected features; default: no refit",
     ),
     FIT_INTERCEPT,
     CLASS_WEIGHT,
-    lanes("chains of column shards worked in parallel; default min(2, shards)"),
-    dtype("float64", "of weights and of the scores of all rows"),
+    lanes("groups of column shards processed in parallel; default min(2, shards)"),
+    dtype("float64", "type of the weights and of the scores of all rows"),
     INIT,
 )
 
 
 def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
-    """Return the parameters of methods that step along the whole gradient."""
+    """Return the parameters of the proximal gradient methods."""
     return (
         _LOSS,
         _PENALTY,
@@ -115,7 +123,7 @@ def _proximal(*own: Parameter) -> tuple[Parameter, ...]:
         FIT_INTERCEPT,
         CLASS_WEIGHT,
         LANES_READ,
-        dtype("float64", "of products and weights"),
+        dtype("float64", "type of products and weights"),
         INIT,
     )
 
@@ -135,7 +143,7 @@ COORDINATE_DESCENT_METHODS = (
     ),
     Method(
         name="fista",
-        summary="sparse direct multi-class models by accelerated proximal steps on the whole gradient",
+        summary="sparse direct multi-class models by accelerated proximal gradient steps",
         paper="Beck, Teboulle 2009, A Fast Iterative Shrinkage-Thresholding Algorithm",
         aliases=LOSS_ALIASES,
         parameters=_proximal(
@@ -143,14 +151,14 @@ COORDINATE_DESCENT_METHODS = (
                 "step",
                 "line-search",
                 one_of("line-search", "constant"),
-                "line-search: L follows the curvature that steps meet; constant: 1/L",
+                "line-search: L follows the curvature along the steps; constant: steps of 1/L",
             ),
             Parameter(
                 "lipschitz",
                 None,
                 number_or(number(above=0.0), "norm", "bound"),
-                "of constant steps, L: the loss's constant times the norm of Sigma, which costs some reads "
-                "(norm, default), or times its trace (bound), or a number; of line-search a number, where L starts",
+                "L of constant steps: the loss's constant times the norm of Sigma, which takes some reads "
+                "(norm, default), or times its trace (bound), or a number; of line-search: the initial L, a number",
             ),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Fista",
@@ -159,7 +167,7 @@ COORDINATE_DESCENT_METHODS = (
     ),
     Method(
         name="sparsa",
-        summary="sparse direct multi-class models by proximal steps of spectral length on the whole gradient",
+        summary="sparse direct multi-class models by proximal gradient steps of spectral (Barzilai-Borwein) length",
         paper="Wright, Nowak, Figueiredo 2009, Sparse Reconstruction by Separable Approximation",
         aliases=LOSS_ALIASES,
         parameters=_proximal(
@@ -167,9 +175,9 @@ COORDINATE_DESCENT_METHODS = (
                 "history",
                 5,
                 integer(1, 1000),
-                "a step must improve on the worst of so many objectives, the paper's M",
+                "a step must improve on the worst of this many last objectives, the paper's M",
             ),
-            Parameter("lipschitz", None, number(above=0.0), "where L starts; default: a 64th of its bound"),
+            Parameter("lipschitz", None, number(above=0.0), "initial L; default: 1/64 of its bound"),
         ),
         solver="distls.solvers.coordinate_descent.proximal:Sparsa",
         targets=("class", "multilabel"),

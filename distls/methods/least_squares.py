@@ -25,19 +25,19 @@ __all__ = ["LEAST_SQUARES_METHODS"]
 
 _PAPER = "Agarwal, Kakade, Karampatziakis, Song, Valiant 2014, Least Squares Revisited"
 
-# Predictions may leave [0, 1] before they are calibrated; their higher powers say nothing but that.
+# Predictions may leave [0, 1] before they are calibrated; their higher powers show little else.
 _MOST_POWERS = 12
 
 
 def _powers(value: Any) -> str:
-    """Parse the number of powers, or a list of them such as 1+2+3; return the list in that form."""
+    """Parse the number of powers, or a list such as 1+2+3; return the list in that form."""
     try:
         if isinstance(value, (list, tuple)):
             listed = [int(power) for power in value]
         elif isinstance(value, str) and "+" in value:
             listed = [int(power) for power in value.split("+")]
         else:
-            # one more than allowed is refused as well as a billion, which would not fit into memory
+            # cut off just above the limit: a billion would fill the memory before it is refused
             listed = list(range(1, min(int(value), _MOST_POWERS + 1) + 1))
     except (TypeError, ValueError):
         raise ValueError("expected a number of powers, or powers such as 1+2+3") from None
@@ -51,33 +51,38 @@ _GLS = (
         "link",
         "softmax",
         one_of("identity", "logit", "softmax"),
-        "squared loss (solved in one read), one logistic loss an output, or multi-class logistic",
+        "squared loss (solved in one read), one logistic loss per output, or multinomial logistic",
     ),
     Parameter(
         "alpha",
         1e-5,
         number_or(number(0.0), "path"),
-        "L2 strength, 0 or more; path: of many, the best in cross-validation, all of them at each read",
+        "L2 strength, 0 or more; path: the best of many by cross-validation, all fitted in the same reads",
     ),
-    Parameter("folds", None, integer(2, 1000), "of alpha=path; default 5"),
+    Parameter("folds", None, integer(2, 1000), "cross-validation folds of alpha=path; default 5"),
     Parameter(
         "alphas",
         None,
         colon_list,
-        "of alpha=path, such as 1:0.1:0.01; default 20, from 10 to 1e-6 times the mean square of a feature",
+        "alphas of the path, such as 1:0.1:0.01; default 20, from 10 to 1e-6 times the mean square of a feature",
     ),
     Parameter(
         "lipschitz",
         None,
         number_or(number(above=0.0), "adaptive", "sharp", "paper"),
-        "L: sharp (1/2 softmax, 1/4 logit), paper (1), where to start, or adaptive (default): from sharp/8 "
-        "on; below sharp it is raised when needed",
+        "L: sharp (1/2 softmax, 1/4 logit), paper (1), an initial value, or adaptive (default): starts at "
+        "sharp/8; below sharp it is raised when needed",
     ),
-    Parameter("accelerate", None, one_of("none", "nesterov"), "steps; default nesterov but for identity"),
+    Parameter(
+        "accelerate",
+        None,
+        one_of("none", "nesterov"),
+        "acceleration of the steps; default nesterov, except with link=identity",
+    ),
     fit_intercept(True),
     CLASS_WEIGHT,
     LANES_READ,
-    dtype("float64", "of products and weights"),
+    dtype("float64", "type of products and weights"),
     init("a run or model to start from; not with link=identity"),
 )
 
@@ -86,15 +91,15 @@ _CLS = (
         "basis",
         "1+2+3",
         _powers,
-        "powers of the predictions that calibrate them: how many, or a list such as 1+2+3 (no commas)",
+        "powers of the predictions used to calibrate them: their number, or a list such as 1+2+3 (no commas)",
     ),
-    Parameter("rounds", 20, integer(1, 10_000), "of the algorithm, two reads of the data each"),
+    Parameter("rounds", 20, integer(1, 10_000), "rounds of the algorithm, two reads of the data each"),
     *ONE_BLOCK,
-    Parameter("alpha", 1e-4, number(0.0), "ridge on each round's weights, in mean form"),
-    fit_intercept(True, "an unpenalised intercept in each round's fit"),
+    Parameter("alpha", 1e-4, number(0.0), "ridge on each round's weights, relative to the mean loss"),
+    fit_intercept(True, "fit an unpenalised intercept in each round"),
     CLASS_WEIGHT,
     LANES_READ,
-    dtype("float64", "of features, products and weights"),
+    dtype("float64", "type of features, products and weights"),
     init("a linear run or model, whose weights are the first round's fit"),
 )
 
@@ -103,45 +108,52 @@ _STAGEWISE = (
         "inner",
         "linear",
         one_of("linear", "calibrated", "logistic"),
-        "how a block is fitted: least squares, with the predictions so far as features too, or softmax",
+        "fit of a block: least squares; the same with the predictions so far as extra features; or softmax",
     ),
-    Parameter("stages", None, integer(1), "default: one pass over original features, else 16 blocks"),
-    Parameter("block_size", BLOCK_SIZE, integer(1), "features of a block, the paper's p"),
+    Parameter(
+        "stages",
+        None,
+        integer(1),
+        "number of blocks; default: one pass over original features, 16 of generated ones",
+    ),
+    Parameter("block_size", BLOCK_SIZE, integer(1), "features per block, the paper's p"),
     Parameter(
         "features",
         "original",
         one_of("original", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"),
-        "of a block: original ones, random Fourier features, logits or low-degree polynomials, or images' "
-        "convolutions with masks",
+        "features of a block: original, random Fourier features, logits or low-degree polynomials, or "
+        "convolutions of images with random or k-means filters",
     ),
     Parameter(
         "order",
         None,
         one_of("random", "replacement", "frequency", "gradient"),
-        "of original features: random (default), drawn with replacement, by rows that have them, or by the "
-        "gradient's magnitude, anew in each pass over them",
+        "order of original features: random (default), drawn with replacement, by the number of rows that have "
+        "them, or by the magnitude of the gradient, recomputed in each pass over them",
     ),
     *FEATURE_PARAMETERS,
-    Parameter("alpha", 1e-3, number(0.0), "ridge on each block's weights, in mean form"),
-    Parameter("inner_rounds", None, integer(1), "reads of a logistic stage; default 50"),
+    Parameter("alpha", 1e-3, number(0.0), "ridge on each block's weights, relative to the mean loss"),
+    Parameter("inner_rounds", None, integer(1), "reads per logistic stage; default 50"),
     Parameter(
         "accelerate",
         None,
         one_of("none", "nesterov"),
-        "steps of a logistic stage: none (default) or nesterov",
+        "acceleration of a logistic stage: none (default) or nesterov",
     ),
-    Parameter("models", None, integer(1), "models averaged, of random features each; default 1"),
-    fit_intercept(True, "an unpenalised intercept in each block"),
+    Parameter(
+        "models", None, integer(1), "models with random features of their own that are averaged; default 1"
+    ),
+    fit_intercept(True, "fit an unpenalised intercept in each block"),
     CLASS_WEIGHT,
     LANES_READ,
-    dtype("float32", "of features, products and weights"),
-    init("a linear run or model; the stages fit what it has left"),
+    dtype("float32", "type of features, products and weights"),
+    init("a linear run or model; the stages fit its residuals"),
 )
 
 LEAST_SQUARES_METHODS = (
     Method(
         name="gls",
-        summary="generalized least squares: steps in the metric of the second moments; squared, logistic, softmax",
+        summary="generalized least squares: steps preconditioned by the second moments; squared, logistic, softmax",
         paper=f"{_PAPER}, Algorithm 1",
         aliases={},
         parameters=_GLS,
@@ -151,7 +163,7 @@ LEAST_SQUARES_METHODS = (
     ),
     Method(
         name="cls",
-        summary="calibrated least squares: residual fits and calibrations of the predictions in turns",
+        summary="calibrated least squares: alternates residual fits and calibrations of the predictions",
         paper=f"{_PAPER}, Algorithm 2",
         aliases={},
         parameters=_CLS,
@@ -162,7 +174,7 @@ LEAST_SQUARES_METHODS = (
     ),
     Method(
         name="stagewise",
-        summary="blocks of features fitted to residuals one after the other: linear, calibrated or logistic",
+        summary="blocks of features fitted to the residuals one after another: linear, calibrated or logistic",
         paper=f"{_PAPER}, Algorithm 3",
         aliases={},
         parameters=_STAGEWISE,

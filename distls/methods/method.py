@@ -19,75 +19,37 @@ __all__ = ["Method", "Parameter"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a method.
-
-    Attributes
-    ----------
-    name : str
-    default : object
-        JSON value; None where the method decides (the description says how).
-    parse : callable
-        Takes a JSON value or text, returns the typed value or raises ValueError with the rule.
-    description : str
-    """
+    """One parameter of a method."""
 
     name: str
-    default: Any
+    default: Any  # JSON value; None where the method decides (the description says how)
+    # Takes a JSON value or text, returns the typed value or raises ValueError with the rule
     parse: Callable[[Any], Any]
     description: str
 
 
 @dataclass(frozen=True)
 class Method:
-    """One training method.
-
-    Attributes
-    ----------
-    name, summary, paper : str
-    aliases : dict of loss alias -> full loss name
-    parameters : tuple of Parameter
-    solver : str
-        "module:class" of the solver, imported when used.
-    steps : str or None
-        Of a stochastic method, whose solver is `STOCHASTIC_SOLVER`: "module:function" of what chooses its steps,
-        a `distls.workers.stochastic.step_choice.ChooseSteps`.
-    targets : tuple of target kinds it accepts
-    passes : float or None
-        Limit where none is given; None: the method has an end of its own.
-    keeps_rows : bool
-        Whether it keeps predictions of every row in RUN/state.
-    path : bool
-        Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before.
-    """
+    """One training method."""
 
     name: str
     summary: str
     paper: str
-    aliases: Mapping[str, str]
+    aliases: Mapping[str, str]  # loss alias -> full loss name
     parameters: tuple[Parameter, ...]
-    solver: str
+    solver: str  # "module:class" of the solver, imported when used
     targets: tuple[str, ...]
-    passes: float | None = 10.0
-    keeps_rows: bool = False
+    passes: float | None = 10.0  # Limit where none is given; None: the method ends by itself
+    keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state
+    # Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before
     path: bool = False
+    # "module:function" of the `ChooseSteps` of a stochastic method, whose solver is `STOCHASTIC_SOLVER`
     steps: str | None = None
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and complete parameters.
+        """Return all parameters of the method, typed, from the given texts or values.
 
-        Parameters
-        ----------
-        given : mapping of name -> text or value
-
-        Returns
-        -------
-        params : dict
-            Every parameter of the method, typed.
-
-        Raises
-        ------
-        ParameterError
-            A name is unknown (the closest known one is named) or a value is out of range.
+        Raises ParameterError for an unknown name (naming the closest known one) or an invalid value.
         """
         known = {p.name: p for p in self.parameters}
         for name in given:
@@ -98,23 +60,18 @@ class Method:
         }
 
     def load_solver(self) -> Callable[..., Any]:
-        """Return what makes the solver: its class, of a stochastic method with the method's steps."""
+        """Return the solver factory: the class, of a stochastic method with the method's steps bound."""
         solver = _load(self.solver)
         return solver if self.steps is None else partial(solver, steps=self.load_steps())
 
     def load_steps(self) -> ChooseSteps:
-        """Return what chooses the steps of a stochastic method.
-
-        Raises
-        ------
-        ParameterError
-            The method is not stochastic.
-        """
+        """Return the function that chooses a stochastic method's steps; raise ParameterError for other methods."""
         if self.steps is None:
             raise ParameterError(f"{self.name} is not a stochastic method")
         return cast("ChooseSteps", _load(self.steps))
 
     def _parse(self, parameter: Parameter, value: Any) -> Any:
+        # a default need not satisfy the parser: None leaves the choice to the method
         if value is None or value == parameter.default:
             return parameter.default
         try:
@@ -123,6 +80,7 @@ class Method:
             raise ParameterError(f"{self.name}: {parameter.name}={value}: {error}") from None
 
 
+# Solvers are named, not imported, where methods are declared: importing one loads numba.
 def _load(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)

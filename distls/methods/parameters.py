@@ -9,25 +9,11 @@ from typing import Any
 from distls.methods.method import Parameter
 
 __all__ = [
-    "BLOCK_SIZE",
-    "CLASS_WEIGHT",
-    "FEATURE_PARAMETERS",
-    "INIT",
-    "LANES_READ",
-    "ONE_BLOCK",
-    "boolean",
-    "colon_list",
-    "dtype",
-    "fit_intercept",
-    "init",
-    "integer",
-    "lanes",
-    "number",
-    "number_or",
-    "one_of",
-]
+    "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "INIT", "LANES_READ", "ONE_BLOCK", "boolean",
+    "colon_list", "dtype", "fit_intercept", "init", "integer", "lanes", "number", "number_or", "one_of",
+]  # fmt: skip
 
-BLOCK_SIZE = 1024  # generated features, where no other number is asked for
+BLOCK_SIZE = 1024  # generated features by default
 
 Parser = Callable[[Any], Any]
 
@@ -40,6 +26,7 @@ def number(low: float = float("-inf"), high: float = float("inf"), *, above: flo
             result = float(value)
         except (TypeError, ValueError):
             raise ValueError("expected a number") from None
+        # NaN fails every comparison, so it is refused here too
         if not low <= result <= high or result in (float("inf"), float("-inf")):
             raise ValueError(f"expected a number from {low:g} to {high:g}")
         if above is not None and result <= above:
@@ -54,7 +41,7 @@ def integer(low: int, high: int = 2**63 - 1) -> Parser:
 
     def parse(value: Any) -> int:
         try:
-            result = int(str(value))
+            result = int(str(value))  # by its text: int(2.7) would drop the fraction
         except ValueError:
             raise ValueError("expected a whole number") from None
         if not low <= result <= high:
@@ -100,14 +87,12 @@ def boolean(value: Any) -> bool:
 
 
 def colon_list(value: Any) -> str:
-    """Check numbers above 0 with colons between them."""
+    """Check colon-separated numbers above 0."""
     try:
         for each in str(value).split(":"):
             number(above=0.0)(each)
     except ValueError:
-        raise ValueError(
-            "expected numbers greater than 0 with colons between them, such as 1:0.1:0.01"
-        ) from None
+        raise ValueError("expected numbers greater than 0 separated by colons, such as 1:0.1:0.01") from None
     return str(value)
 
 
@@ -120,17 +105,18 @@ def _class_weights(value: Any) -> Any:
         weights = {str(label): float(weight) for label, weight in table.items()}
     except (AttributeError, TypeError, ValueError):
         raise ValueError('expected balanced, or weights such as {"1": 2.5}') from None
+    # NaN is not below infinity, so it is refused too
     if not weights or min(weights.values()) < 0 or not all(w < float("inf") for w in weights.values()):
         raise ValueError("class weights must be finite and not negative")
     return weights
 
 
 CLASS_WEIGHT = Parameter(
-    "class_weight", None, _class_weights, 'balanced, or JSON such as {"spam": 5}; default all 1'
+    "class_weight", None, _class_weights, 'balanced, or weights as JSON such as {"spam": 5}; default all 1'
 )
 
 
-def fit_intercept(default: bool, description: str = "an unpenalised intercept") -> Parameter:
+def fit_intercept(default: bool, description: str = "fit an unpenalised intercept") -> Parameter:
     """Return the parameter that asks for an intercept."""
     return Parameter("fit_intercept", default, boolean, description)
 
@@ -150,29 +136,34 @@ def init(description: str) -> Parameter:
     return Parameter("init", None, str, description)
 
 
-LANES_READ = lanes("chains read in parallel; default min(8, partitions)")
+LANES_READ = lanes("groups of partitions read in parallel; default min(8, partitions)")
 INIT = init("a run or model to start from")
 
-# Generated features of a block, all but which ones there are.
+# Parameters of the feature maps; the kind of map is the method's own `features`.
 FEATURE_PARAMETERS = (
     Parameter(
-        "pca", None, integer(1), "project rows onto so many principal components before random features"
+        "pca", None, integer(1), "project rows onto this many principal components before random features"
     ),
     Parameter(
         "bandwidth",
         None,
         number_or(number(above=0.0), "median"),
-        "s of the kernel exp(-|x - x'|^2 / s); median: the median squared distance of rows (default, but for "
-        "polynomials, whose mean square is made 1)",
+        "s of the kernel exp(-|x - x'|^2 / s); median: the median squared distance of rows (default, except for "
+        "polynomials, whose mean square is scaled to 1)",
     ),
-    Parameter("degree", None, integer(1, 9), "of random polynomials; default 2"),
+    Parameter("degree", None, integer(1, 9), "degree of random polynomials; default 2"),
     Parameter(
-        "image", None, str, "of a row, HEIGHTxWIDTHxCHANNELS; default: square, 3 channels if that fits"
+        "image",
+        None,
+        str,
+        "shape of a row's image, HEIGHTxWIDTHxCHANNELS; default: square, 3 channels if that fits",
     ),
-    Parameter("mask_side", None, integer(1), "pixels of a mask's side; default 6"),
-    Parameter("pool", None, integer(1), "convolutions are averaged over pool x pool regions; default 2"),
-    Parameter("rectify", None, one_of("two-sided", "absolute"), "of convolutions; default two-sided"),
-    Parameter("threshold", None, number(0.0), "what a mask's response must exceed; default 0"),
+    Parameter("mask_side", None, integer(1), "side of a square filter in pixels; default 6"),
+    Parameter("pool", None, integer(1), "average convolutions over pool x pool regions; default 2"),
+    Parameter(
+        "rectify", None, one_of("two-sided", "absolute"), "rectification of convolutions; default two-sided"
+    ),
+    Parameter("threshold", None, number(0.0), "value that a filter's response must exceed; default 0"),
     Parameter(
         "contrast", None, boolean, "normalise the contrast of patches before convolutions; default false"
     ),
@@ -180,18 +171,18 @@ FEATURE_PARAMETERS = (
         "expand",
         None,
         integer(1),
-        "with masks: so many of a block's features are random polynomials of the others; default none",
+        "with filters: make this many of a block's features random polynomials of the others; default none",
     ),
 )
 
-# Of a method that has one block of features.
+# For methods with one block of features.
 ONE_BLOCK = (
     Parameter(
         "features",
         "none",
         one_of("none", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"),
-        "none: the row's own; else random Fourier features, logits or low-degree polynomials of it, or images' "
-        "convolutions with masks",
+        "none: the row itself; otherwise random Fourier features, logits or low-degree polynomials of it, or "
+        "convolutions of images with random or k-means filters",
     ),
     Parameter("block_size", None, integer(1), f"generated features; default {BLOCK_SIZE}"),
     *FEATURE_PARAMETERS,

@@ -1,4 +1,4 @@
-"""Parsers of the names of losses and penalties, those that are registered from outside among them."""
+"""Parsers of the names of losses and penalties, including those registered from outside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], s
     """Return a parser of the full or short name of a loss; capabilities as in `losses_with`."""
 
     def parse(value: Any) -> str:
-        # not before a loss is asked for: it loads numba
+        # imported here: the registry loads numba, which `distls --help` must not wait for
         from distls.workers.losses.registry import losses_with
 
         return _chosen(value, losses_with(**capabilities), aliases)

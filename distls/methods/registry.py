@@ -19,13 +19,7 @@ METHODS: dict[str, Method] = {}
 
 
 def register_method(method: Method) -> None:
-    """Add a method to those that `fit`, the command line and the estimators know.
-
-    Raises
-    ------
-    ValueError
-        Another method has the name.
-    """
+    """Add a method to those of `fit`, the command line and the estimators; raise ValueError if its name is taken."""
     if METHODS.setdefault(method.name, method) is not method:
         raise ValueError(f"a method {method.name!r} is registered already")
 
@@ -35,13 +29,7 @@ for _method in (*STOCHASTIC_METHODS, *COORDINATE_DESCENT_METHODS, FOBOS, *LEAST_
 
 
 def method_named(name: str) -> Method:
-    """Return the method `name`.
-
-    Raises
-    ------
-    ParameterError
-        There is none; the closest is named.
-    """
+    """Return the method `name`; raise ParameterError with the closest name if there is none."""
     if name not in METHODS:
         close = difflib.get_close_matches(name, METHODS, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(METHODS)}"
@@ -52,10 +40,7 @@ def method_named(name: str) -> Method:
 def parse_values(pairs: Sequence[str]) -> dict[str, Any]:
     """Parse command-line ``NAME=VALUE`` pairs; several values stay a list.
 
-    Raises
-    ------
-    ParameterError
-        A pair has no "=", or a name comes twice.
+    Raises ParameterError for a pair without "=", or a name given twice.
     """
     values: dict[str, Any] = {}
     for pair in pairs:
@@ -64,6 +49,7 @@ def parse_values(pairs: Sequence[str]) -> dict[str, Any]:
             raise ParameterError(f"-p {pair}: expected NAME=VALUE")
         if name in values:
             raise ParameterError(f"-p {name} is given twice; list several values as {name}=A,B")
+        # the commas of a JSON object do not separate values
         values[name] = value.split(",") if "," in value and not value.startswith("{") else value
     return values
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from distls.methods import coordinate_descent
@@ -28,6 +29,7 @@ __all__ = ["FOBOS", "STOCHASTIC_METHODS", "STOCHASTIC_SOLVER"]
 
 # The one solver of all stochastic methods, which differ in their steps.
 STOCHASTIC_SOLVER = "distls.solvers.stochastic.stochastic:Stochastic"
+_stochastic = partial(Method, solver=STOCHASTIC_SOLVER)
 
 _MCID_PAPER = "Chen, Chen, Yang 2011, Characterizing Inverse Time Dependency in Multi-class Learning"
 _QN_PAPER = "Bordes, Bottou, Gallinari 2009, SGD-QN: Careful Quasi-Newton Stochastic Gradient Descent"
@@ -45,32 +47,33 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
     """Return the parameters of MCID and its comparators."""
     return (
         loss,
-        DIVIDING_ALPHA,
-        Parameter("batch_size", 1, integer(1), "rows a step, the paper's r"),
+        DIVIDING_ALPHA,  # the step is 1/(alpha t)
+        Parameter("batch_size", 1, integer(1), "rows per step, the paper's r"),
         averaging("tail"),
         NO_PAPER_INTERCEPT,
-        Parameter("t0", None, number(0.0), "added to t in the step; default: see docs/notation.md"),
+        Parameter(
+            "t0", None, number(0.0), "offset added to t in the step size; default: see docs/notation.md"
+        ),
         *LANES_AND_ROWS,
     )
 
 
 def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
-    """Return a comparator of MCID: a binary model a class, all of them trained in one pass."""
+    """Return a comparator of MCID: one binary model per class, all trained in one pass."""
     parse = one_of(loss, **{alias: loss})
-    return Method(
+    return _stochastic(
         name=name,
         summary=summary,
         paper=f"{_MCID_PAPER}, section V.C",
         aliases={alias: loss},
-        parameters=_mcid(Parameter("loss", loss, parse, f"{loss} ({alias}), the only one")),
-        solver=STOCHASTIC_SOLVER,
+        parameters=_mcid(Parameter("loss", loss, parse, f"{loss} ({alias}), the only choice")),
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
     )
 
 
 def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
-    """Return the parameters of plain stochastic gradients."""
+    """Return the parameters of plain stochastic gradient descent."""
     adaptive = schedule == "adaptive"
     return (
         Parameter(
@@ -78,17 +81,17 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
             None if adaptive else "softmax",
             loss_with(_SGD_LOSSES, target="class", stochastic=True),
             "softmax (log), crammer_singer (hinge), perceptron, one-versus-rest losses, or squared"
-            + ("; default: hinge where features are more than rows, else log" if adaptive else ""),
+            + ("; default: hinge with more features than rows, else log" if adaptive else ""),
         ),
         *steps_by_schedule(schedule, adaptive=adaptive),
         Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more"),
-        Parameter("batch_size", 1, integer(1), "rows a step"),
+        Parameter("batch_size", 1, integer(1), "rows per step"),
         averaging(average),
         Parameter(
             "center",
             "none",
             one_of("none", "running", "global"),
-            "of loss=squared: subtract the mean of the rows so far, or of all rows (a read more)",
+            "with loss=squared: subtract the mean of the rows seen so far, or of all rows (one more read)",
         ),
         fit_intercept(False),
         *LANES_AND_ROWS,
@@ -105,15 +108,23 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
             loss_with(
                 _OVR_LOSSES, curvature=True, single_output=True, first=("ovr_squared_hinge", "ovr_hinge")
             ),
-            "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes are "
+            "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes make "
             "one binary problem",
         ),
         DIVIDING_ALPHA,
         *metric,
         Parameter(
-            "skip", None, integer(1), "rows between dense parts; default 16 over the share of non-zeros"
+            "skip",
+            None,
+            integer(1),
+            "rows between dense updates (L2, metric); default 16 over the density of the data",
         ),
-        Parameter("t0", None, number(above=0.0), "added to t in the step; default: tried on some rows"),
+        Parameter(
+            "t0",
+            None,
+            number(above=0.0),
+            "offset added to t in the step size; default: chosen by trial on a sample of rows",
+        ),
         NO_PAPER_INTERCEPT,
         *LANES_AND_ROWS,
     )
@@ -126,20 +137,20 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
             "center",
             center,
             one_of("running", "global"),
-            "the mean that the model passes through: of the rows so far (the paper), or of all rows (a read more)",
+            "mean that the model passes through: of the rows seen so far (the paper), or of all rows (one more read)",
         ),
     )
     return (
-        Parameter("loss", "squared", one_of("squared"), "squared, the only one"),
+        Parameter("loss", "squared", one_of("squared"), "squared, the only choice"),
         *steps_by_schedule(schedule),
-        Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more; the paper has none"),
+        Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more; not in the paper"),
         *(mean if center else ()),
-        fit_intercept(True, "an unpenalised intercept: the paper's constant feature"),
+        fit_intercept(True, "fit an unpenalised intercept: the paper's constant feature"),
         *LANES_AND_ROWS,
     )
 
 
-# Second-order methods need derivatives of the loss that change with the scores.
+# Second-order methods divide by the curvature: hinges, whose second derivative is zero, are out.
 _SMOOTH: dict[str, Any] = {"smooth": True, "curvature": True}
 _SMOOTH_LOSSES = {"log": "ovr_log", "squared_hinge": "ovr_squared_hinge"}
 
@@ -150,6 +161,7 @@ _RLS = (
         loss_with(_SMOOTH_LOSSES, **_SMOOTH, separable=True, first=("squared", "ovr_squared_hinge")),
         "squared, or one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_log (log)",
     ),
+    # above 0: P starts at its inverse
     Parameter("alpha", 1e-6, number(above=0.0), "L2 strength; P starts at 1/(alpha n_rows)"),
     fit_intercept(True),
     *ONE_LANE,
@@ -160,13 +172,13 @@ _OLBFGS = (
         "loss",
         "ovr_squared_hinge",
         loss_with(_SMOOTH_LOSSES, **_SMOOTH, first=("ovr_squared_hinge", "ovr_log", "softmax")),
-        "a smooth one: ovr_squared_hinge (squared_hinge), ovr_log (log), softmax or squared",
+        "a smooth loss: ovr_squared_hinge (squared_hinge), ovr_log (log), softmax or squared",
     ),
     Parameter("alpha", 1e-5, number(0.0), "L2 strength, 0 or more"),
-    Parameter("eta0", 0.1, number(above=0.0), "steps are eta0 tau/(tau + t)"),
-    Parameter("tau", 1e4, number(above=0.0), "rows until steps are half as large"),
-    Parameter("damping", 0.1, number(0.0), "times the step, added to the change of the gradient"),
-    Parameter("rank", 10, integer(1, 1000), "steps that the metric is made of"),
+    Parameter("eta0", 0.1, number(above=0.0), "step sizes are eta0 tau/(tau + t)"),
+    Parameter("tau", 1e4, number(above=0.0), "rows after which the step size has halved"),
+    Parameter("damping", 0.1, number(0.0), "multiple of the step that is added to the gradient difference"),
+    Parameter("rank", 10, integer(1, 1000), "steps kept for the L-BFGS metric"),
     NO_PAPER_INTERCEPT,
     *ONE_LANE,
     INIT,
@@ -174,10 +186,10 @@ _OLBFGS = (
 
 
 def _lazy_penalty(value: Any) -> str:
-    """Parse a penalty whose shrinkages add up over the rows that lack a feature."""
+    """Parse a penalty whose shrinkage adds up over the rows that lack a feature."""
     if value == "sparse-group":
         raise ValueError(
-            "its shrinkages do not add up over the rows that lack a feature; bcd, fista and sparsa have it"
+            "its shrinkage does not add up over the rows that lack a feature; use bcd, fista or sparsa"
         )
     return penalty_with(split=True)(value)
 
@@ -200,22 +212,22 @@ _FOBOS = (
         "penalty",
         "l1l2",
         _lazy_penalty,
-        "l1l2: rows of weights become zero as a whole; or l1, l2, elasticnet, l1linf",
+        "l1l2 (whole rows of weights become zero), l1, l2, elasticnet or l1linf",
     ),
-    Parameter("l1_ratio", None, number(0.0, 1.0), "of elasticnet; default 0.5"),
+    Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet; default 0.5"),
     coordinate_descent.ALPHA,
     Parameter(
         "eta0",
         None,
         number(above=0.0),
-        "steps are eta0/sqrt(t); default: tried on some rows, judged on others",
+        "step sizes are eta0/sqrt(t); default: chosen by trial on some rows, validated on others",
     ),
     coordinate_descent.FIT_INTERCEPT,
     *LANES_AND_ROWS,
 )
 
 STOCHASTIC_METHODS = (
-    Method(
+    _stochastic(
         name="mcid",
         summary="stochastic multi-class logistic regression, SVM and perceptron, step 1/(alpha t)",
         paper=f"{_MCID_PAPER}, Algorithms 1-4",
@@ -228,7 +240,6 @@ STOCHASTIC_METHODS = (
                 "softmax (log), crammer_singer (hinge) or perceptron: Equations 6, 9, 11",
             )
         ),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgd:mcid_steps",
         targets=("class",),
     ),
@@ -241,39 +252,36 @@ STOCHASTIC_METHODS = (
     _one_versus_rest(
         "ovr-logistic", "one-versus-rest logistic regression, step 1/(alpha t)", "log", "ovr_log"
     ),
-    Method(
+    _stochastic(
         name="sgd",
-        summary="stochastic gradients for any loss; steps that adapt to each feature, or follow a schedule",
+        summary="stochastic gradient descent for any loss, with per-feature adaptive steps (AdaGrad) or a schedule",
         paper="Duchi, Hazan, Singer 2011, Adaptive Subgradient Methods (adaptive); Robbins, Monro 1951",
         aliases=_SGD_LOSSES,
         parameters=_sgd("adaptive", "none"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="asgd",
-        summary="averaged stochastic gradients: the mean of all iterates (Polyak-Ruppert)",
+        summary="averaged stochastic gradient descent: the mean of all iterates (Polyak-Ruppert)",
         paper="Polyak, Juditsky 1992, Acceleration of Stochastic Approximation by Averaging",
         aliases=_SGD_LOSSES,
         parameters=_sgd("sqrt", "all"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="svmsgd2",
-        summary="stochastic gradients with step 1/(alpha (t + t0)), L2 every skip rows; binary or one-versus-rest",
+        summary="stochastic gradient descent, step 1/(alpha (t + t0)), L2 every skip rows; binary or one-versus-rest",
         paper=f"{_QN_PAPER}, Figure 1",
         aliases=_OVR_LOSSES,
         parameters=_scheduled(),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
         targets=("class",),
     ),
-    Method(
+    _stochastic(
         name="sgdqn",
-        summary="stochastic gradients in a diagonal metric of second order; binary or one-versus-rest",
+        summary="stochastic quasi-Newton steps in a diagonal metric; binary or one-versus-rest",
         paper=f"{_QN_PAPER}, Figure 2",
         aliases=_OVR_LOSSES,
         parameters=_scheduled(
@@ -281,83 +289,75 @@ STOCHASTIC_METHODS = (
                 "diagonal",
                 "gauss-newton",
                 one_of("gauss-newton", "secant", "paper"),
-                "of the metric: second derivatives, secants seen by new rows, or the paper's as printed",
+                "estimate of the metric: second derivatives, secants at new rows, or the paper's as printed",
             )
         ),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
         targets=("class",),
     ),
-    Method(
+    _stochastic(
         name="csgd",
-        summary="least squares by stochastic gradients that pass through the mean point; steps of two phases",
+        summary="least squares by SGD constrained to pass through the mean point; two-phase steps",
         paper=f"{_CSGD_PAPER}, Algorithm 1 and section 4.2",
         aliases={},
         parameters=_constrained("two-phase", "running"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="ncsgd",
-        summary="least squares by stochastic gradients that pass through the mean point; steps eta0/sqrt(t)",
+        summary="least squares by SGD constrained to pass through the mean point; steps eta0/sqrt(t)",
         paper=f"{_CSGD_PAPER}, section 5.1",
         aliases={},
         parameters=_constrained("sqrt", "running"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="adaline",
-        summary="least-squares classification by stochastic gradients with a constant step",
+        summary="least-squares classification by SGD with a constant step",
         paper=f"{_CSGD_PAPER}, section 5.2",
         aliases={},
         parameters=_constrained("constant", None),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.sgd:adaline_steps",
         targets=("class",),
     ),
-    Method(
+    _stochastic(
         name="c-adaline",
-        summary="least-squares classification by stochastic gradients that pass through the mean point",
+        summary="least-squares classification by SGD constrained to pass through the mean point",
         paper=f"{_CSGD_PAPER}, Algorithm 2",
         aliases={},
         parameters=_constrained("sqrt", "running"),
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.constrained_sgd:constrained_steps",
         targets=("class",),
     ),
-    Method(
+    _stochastic(
         name="rls",
-        summary="second-order stochastic gradients: recursive least squares, and other losses; one lane",
+        summary="recursive least squares, and second-order stochastic gradients for other losses; one lane",
         paper=f"{_CSGD_PAPER}, section 5.1 (2SGD); {_QN_PAPER}, Equation 4",
         aliases=_OVR_LOSSES,
         parameters=_RLS,
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.rls:rls_steps",
         targets=("class", "continuous"),
     ),
-    Method(
+    _stochastic(
         name="olbfgs",
-        summary="online L-BFGS: stochastic gradients in a metric of low rank; one lane",
+        summary="online L-BFGS: stochastic gradients in a low-rank metric; one lane",
         paper=f"{_QN_PAPER}, section 5.2; Schraudolph, Yu, Guenter 2007",
         aliases=_OVR_LOSSES,
         parameters=_OLBFGS,
-        solver=STOCHASTIC_SOLVER,
         steps="distls.workers.stochastic.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
     ),
 )
 
-# The list of methods has it among those of sparse models.
-FOBOS = Method(
+# Not in STOCHASTIC_METHODS: the registry lists it with the other sparse methods.
+FOBOS = _stochastic(
     name="fobos",
     summary="sparse direct multi-class models by stochastic forward-backward splitting",
     paper="Duchi, Singer 2009, Efficient Online and Batch Learning Using Forward Backward Splitting",
     aliases=_FOBOS_LOSSES,
     parameters=_FOBOS,
-    solver=STOCHASTIC_SOLVER,
     steps="distls.workers.stochastic.fobos:fobos_steps",
     targets=("class",),
 )

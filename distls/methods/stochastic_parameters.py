@@ -18,24 +18,21 @@ from distls.methods.parameters import (
 )
 
 __all__ = [
-    "DIVIDING_ALPHA",
-    "LANES_AND_ROWS",
-    "NO_PAPER_INTERCEPT",
-    "ONE_LANE",
-    "averaging",
-    "steps_by_schedule",
-]
+    "DIVIDING_ALPHA", "LANES_AND_ROWS", "NO_PAPER_INTERCEPT", "ONE_LANE", "averaging", "steps_by_schedule",
+]  # fmt: skip
 
-_SHUFFLE = Parameter("shuffle", True, boolean, "visit partitions and rows in random order, else as stored")
-_DTYPE = dtype("float32", "of the weights")
+_SHUFFLE = Parameter(
+    "shuffle", True, boolean, "visit partitions and rows in random order; otherwise as stored"
+)
+_DTYPE = dtype("float32", "type of the weights")
 _ROUND_BYTES = Parameter(
-    "round_bytes", 4 * 2**30, integer(1), "stored bytes a lane reads at most between averagings"
+    "round_bytes", 4 * 2**30, integer(1), "most stored bytes a lane reads between two averagings"
 )
 
-# The last parameters of all methods of several lanes.
+# The last parameters of every method with several lanes.
 LANES_AND_ROWS = (
     CLASS_WEIGHT,
-    lanes("chains worked in parallel; default min(8, partitions)"),
+    lanes("models trained in parallel and averaged; default min(8, partitions)"),
     _SHUFFLE,
     _DTYPE,
     _ROUND_BYTES,
@@ -43,23 +40,23 @@ LANES_AND_ROWS = (
         "sync_bytes",
         None,
         integer(1),
-        "stored bytes a lane reads between averagings while lanes differ; default 64 MiB, or 16 times the weights",
+        "stored bytes a lane reads between averagings while the lanes differ; default 64 MiB, or 16 times the weights",
     ),
     INIT,
 )
 
 
 def _one_lane(value: Any) -> int:
-    """Parse the number of lanes of a method that has but one."""
+    """Parse the number of lanes of a method that has only one."""
     if str(value) != "1":
-        raise ValueError("this method works in one lane: what it remembers of rows cannot be averaged")
+        raise ValueError("this method has one lane only: its second-order state cannot be averaged")
     return 1
 
 
-# Of methods of one lane; those that start from a model have `INIT` besides.
+# For methods of one lane; those that can start from a model add `INIT`.
 ONE_LANE = (
     CLASS_WEIGHT,
-    Parameter("lanes", 1, _one_lane, "1: what the method remembers of rows cannot be averaged"),
+    Parameter("lanes", 1, _one_lane, "1: second-order state cannot be averaged over lanes"),
     _SHUFFLE,
     _DTYPE,
     _ROUND_BYTES,
@@ -67,40 +64,41 @@ ONE_LANE = (
 
 
 def averaging(default: str) -> Parameter:
-    """Return which iterates are averaged."""
-    return Parameter(
-        "average", default, one_of("none", "all", "tail"), "which iterates the model is the mean of"
-    )
+    """Return the parameter that names the averaged iterates."""
+    return Parameter("average", default, one_of("none", "all", "tail"), "iterates whose mean is the model")
 
 
 def steps_by_schedule(schedule: str, *, adaptive: bool = False) -> tuple[Parameter, ...]:
-    """Return the parameters of the size of steps; the default of `sgd` adapts to each feature."""
-    plain = "eta0/t, eta0, eta0/sqrt(t), or eta0/sqrt(t) and from switch on eta0 sqrt(switch)/t"
+    """Return the parameters of the step size; `adaptive` is the default of `sgd`."""
+    plain = "eta0/t, eta0, eta0/sqrt(t), or eta0/sqrt(t) up to switch and eta0 sqrt(switch)/t after it"
     return (
         Parameter(
             "schedule",
             schedule,
             one_of(*(("adaptive",) if adaptive else ()), "inverse", "constant", "sqrt", "two-phase"),
-            f"of steps: {'adaptive to each feature (AdaGrad), ' if adaptive else ''}{plain}",
+            f"step sizes: {'per-feature adaptive (AdaGrad), ' if adaptive else ''}{plain}",
         ),
         Parameter(
             "eta0",
             None,
             number(above=0.0),
-            "size of steps; default: "
+            "initial step size; default: "
             + (
                 "adaptive: sqrt(outputs)/2 (hinge: max(1, rows/10000)^(1/4)/4) times the cube root of lanes, over the "
                 "root of mean |x|^2; else "
                 if adaptive
                 else ""
             )
-            + "tried on a tenth of the rows, at least 4096",
+            + "chosen by trial on a tenth of the rows, at least 4096",
         ),
-        Parameter("switch", None, number(1.0), "of two-phase, a lane's rows; default half of a pass"),
+        Parameter("switch", None, number(1.0), "rows of a lane before the second phase; default half a pass"),
     )
 
 
 DIVIDING_ALPHA = Parameter(
-    "alpha", 1e-5, number(above=0.0), "L2 strength, the paper's lambda; it divides the step"
+    "alpha",
+    1e-5,
+    number(above=0.0),
+    "L2 strength, the paper's lambda; greater than 0, as steps are divided by it",
 )
-NO_PAPER_INTERCEPT = fit_intercept(False, "an unpenalised intercept; the paper has none")
+NO_PAPER_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")

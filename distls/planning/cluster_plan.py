@@ -1,7 +1,7 @@
-"""What a fit would cost on a cluster that is not there, on data larger than there are: the model of docs/scale.md.
+"""Cost model of a fit on a hypothetical cluster, on data of any size (docs/scale.md).
 
-A round is so many reductions, each of which sends, returns, merges and schedules, one after the other, and between
-them every thread works through its lanes.
+A round is a number of reductions, each of which sends, returns, merges and schedules, one after the other; in between,
+every thread processes its lanes.
 """
 
 from __future__ import annotations
@@ -22,19 +22,15 @@ from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
 
 __all__ = [
-    "Cluster",
-    "ClusterPlan",
-    "parse_bandwidth",
-    "parse_seconds",
-    "parse_shape",
-    "plan_cluster",
-]
+    "Cluster", "ClusterPlan", "parse_bandwidth", "parse_seconds", "parse_shape", "plan_cluster",
+]  # fmt: skip
 
-# What the parameter `lanes` accepts.
+# Largest value of the parameter `lanes`.
 MOST_LANES = 4096
-# A worker serves a value to so many others at once; more ask again, and find more holders by then (Dask's own).
+# A worker serves a value to at most this many others at once (Dask's default); the rest ask again and find more
+# holders.
 _SERVED_AT_ONCE = 50
-# Messages that one task costs, one after the other: from driver to worker through the scheduler, and back.
+# Sequential messages of one task: from driver to worker through the scheduler, and back.
 _HOPS = 4
 
 # Measured: see docs/scale.md.
@@ -56,22 +52,12 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines with one worker each, all alike, the driver's among them.
-
-    Attributes
-    ----------
-    workers, threads : int
-        Threads are of each worker.
-    bandwidth : float
-        Bytes a second of each machine's link, each way.
-    latency : float
-        Seconds from one to another.
-    """
+    """Identical machines with one worker each, the driver's among them."""
 
     workers: int
-    threads: int
-    bandwidth: float
-    latency: float
+    threads: int  # Of each worker
+    bandwidth: float  # Bytes a second of each machine's link, each way
+    latency: float  # Seconds from one to another
 
     @property
     def slots(self) -> int:
@@ -81,43 +67,26 @@ class Cluster:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What a fit would cost there.
+    """Predicted cost of a fit on a cluster."""
 
-    Attributes
-    ----------
-    plan : Plan
-        Memory and bytes; `seconds_per_pass` is of this cluster.
-    cluster : Cluster
-    n_rows, partitions : int
-        Of the data, column shards where the method works on these.
-    round_bytes : dict of name -> bytes
-        "sent" by the driver, "fetched" among workers, "returned" to the driver, and "read" from the store.
-    round_parts : dict of name -> seconds
-        "work" (reading, or what the store's link takes where that is more, decoding, kernels), "send", "return",
-        "merge", "schedule"; "work" only where a rate is known.
-    round_seconds : float or None
-        Their sum.
-    scheduler_bytes : int
-        Peak of the scheduler.
-    limited_by : str or None
-        The largest of the parts; "lanes" where work is, and threads are idle; "store" where work is reading.
-    advice : str or None
-        What to do about it.
-    """
-
-    plan: Plan
+    plan: Plan  # Memory and bytes; `seconds_per_pass` is of this cluster
     cluster: Cluster
-    n_rows: int
+    n_rows: int  # Of the data, column shards where the method works on these
     partitions: int
+    # bytes by name: "sent" by the driver, "fetched" among workers, "returned" to the driver, and
+    # "read" from the store
     round_bytes: dict[str, int]
+    # seconds by name: "work" (reading, or what the store's link takes where that is more, decoding,
+    # kernels), "send", "return", "merge", "schedule"; "work" only where a rate is known
     round_parts: dict[str, float]
-    round_seconds: float | None
-    scheduler_bytes: int
+    round_seconds: float | None  # Their sum
+    scheduler_bytes: int  # Peak of the scheduler
+    # The largest of the parts; "lanes" where work is, and threads are idle; "store" where work is reading
     limited_by: str | None
-    advice: str | None
+    advice: str | None  # What to do about it
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan and what is said of the cluster as JSON values, side by side."""
+        """Return the fields of the plan and of the cluster as one JSON object."""
         values = asdict(self)
         return {**self.plan.to_json(), **{name: value for name, value in values.items() if name != "plan"}}
 
@@ -128,29 +97,17 @@ def plan_cluster(
     params: Mapping[str, Any] | None = None,
     *,
     cluster: Cluster,
-    memory_limit: int,
-    stored_bytes: int | None = None,
+    memory_limit: int,  # bytes a worker
+    stored_bytes: int | None = None,  # plan as if the data set were as large, with rows like its own
     rate: float | None = None,
     probe: bool = True,
     seed: int = 0,
     passes: float | None = None,
 ) -> ClusterPlan:
-    """Plan a fit on a cluster that need not be there.
+    """Plan a fit on a hypothetical cluster; raise MemoryPlanError, with numbers and remedies, if it cannot fit.
 
-    Parameters
-    ----------
-    memory_limit : int
-        Bytes a worker.
-    stored_bytes : int, optional
-        Plan as if the data set were as large, with rows like its own.
-    rate : float, optional
-        Stored bytes that one thread reads, decodes and learns from in a second; else the probe of one partition
-        in this process tells, if `probe`.
-
-    Raises
-    ------
-    MemoryPlanError
-        It cannot fit; the message has the numbers and the remedy.
+    `rate` is the stored bytes that one thread reads, decodes and learns from in a second; by default a probe of one
+    partition in this process measures it, if `probe`.
     """
     given, chosen = open_dataset(dataset), method_named(method)
     data = given if stored_bytes is None else resized(given, stored_bytes)
@@ -159,7 +116,7 @@ def plan_cluster(
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
     plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
     if rate is None and probe:
-        # lanes are of the large data
+        # lanes were chosen for the large data, the probe runs on the given ones
         own = Setting.of(chosen, {**setting.params, **_default_lanes(chosen)}, given, seed)
         small = own.solver(slots=1, memory=MemoryBudget(memory_limit))
         rate = small.plan.bytes_per_pass / one_thread_seconds(small, given, seed)
@@ -175,7 +132,7 @@ def _default_lanes(method: Method) -> dict[str, Any]:
 def _predict(
     plan: Plan, method: Method, cluster: Cluster, size: tuple[int, int], rate: float | None
 ) -> ClusterPlan:
-    """Return the plan with the seconds of a round on data of so many rows and blocks."""
+    """Return the plan with the seconds of a round on data of `size` (rows, blocks)."""
     traffic = traffic_of(
         plan.shared_bytes,
         plan.result_bytes,
@@ -218,13 +175,13 @@ def _read_bytes(plan: Plan) -> int:
 
 
 def _work(plan: Plan, cluster: Cluster, traffic: Traffic, rate: float) -> tuple[float, float]:
-    """Return how long the threads work in a round, and how long the busiest worker's link takes to read."""
+    """Return the seconds of work of a round's threads, and of reading over the busiest worker's link."""
     a_task = -(-plan.lanes // traffic.tasks) / plan.lanes * _read_bytes(plan)
     return a_task / rate, a_task * -(-traffic.tasks // cluster.workers) / cluster.bandwidth
 
 
 def _exchange(plan: Plan, cluster: Cluster, traffic: Traffic) -> dict[str, float]:
-    """Return the seconds of a round's reductions but for the work."""
+    """Return the seconds of a round's reductions without the work."""
     sent = traffic.sent / cluster.bandwidth + _fetch_seconds(plan.shared_bytes, traffic.fetches, cluster)
     one = {
         "send": sent,
@@ -236,7 +193,7 @@ def _exchange(plan: Plan, cluster: Cluster, traffic: Traffic) -> dict[str, float
 
 
 def _fetch_seconds(size: int, fetches: int, cluster: Cluster) -> float:
-    """Return how long a value takes from one worker to `fetches` others, who serve it too as soon as they hold it."""
+    """Return the seconds until `fetches` workers have a value, which each of them then serves too."""
     holders, left, seconds = 1, fetches, 0.0
     while left > 0:
         each = min(-(-left // holders), _SERVED_AT_ONCE)
@@ -247,7 +204,7 @@ def _fetch_seconds(size: int, fetches: int, cluster: Cluster) -> float:
 
 
 def _advice(limit: str | None, plan: Plan, method: Method, cluster: Cluster, n_blocks: int) -> str | None:
-    """Return what would make a round shorter; of idle threads, how they would get something to do."""
+    """Return advice on how to shorten a round, or how to give idle threads work."""
     if limit != "lanes":
         return _ADVICE.get(limit or "")
     idle = f"{cluster.slots - plan.lanes} of {cluster.slots} threads are idle"
@@ -262,13 +219,7 @@ def _advice(limit: str | None, plan: Plan, method: Method, cluster: Cluster, n_b
 
 
 def parse_shape(text: str) -> tuple[int, int]:
-    """Parse workers and their threads, written like ``100x8``.
-
-    Raises
-    ------
-    ValueError
-        It is not two whole numbers from 1 to a million.
-    """
+    """Parse workers and threads such as ``100x8``; raise ValueError unless both are from 1 to a million."""
     found = re.fullmatch(r"(\d{1,6})x(\d{1,4})", text.strip().lower())
     if not found or not (int(found[1]) and int(found[2])):
         raise ValueError(f"{text!r} is not a cluster; write workers and threads of each like 100x8")
@@ -276,24 +227,12 @@ def parse_shape(text: str) -> tuple[int, int]:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Parse bits a second, written like ``10Gbit``; return bytes a second.
-
-    Raises
-    ------
-    ValueError
-        It is not a positive rate.
-    """
+    """Parse a positive rate such as ``10Gbit``; return bytes a second; raise ValueError for anything else."""
     return _scaled(text, {"kbit": 125.0, "mbit": 125e3, "gbit": 125e6}, "bandwidth; write it like 10Gbit")
 
 
 def parse_seconds(text: str) -> float:
-    """Parse a time, written like ``1ms``.
-
-    Raises
-    ------
-    ValueError
-        It is not a positive time.
-    """
+    """Parse a positive time such as ``1ms``; raise ValueError for anything else."""
     return _scaled(text, {"us": 1e-6, "ms": 1e-3, "s": 1.0}, "time; write it like 1ms")
 
 

@@ -1,4 +1,4 @@
-"""The metadata of data larger than there are, to plan with."""
+"""Extrapolates a data set's metadata to another size, for planning."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _PARTITION = 16 * MIB
 
 @dataclass(frozen=True)
 class _Resized(Dataset):
-    """The metadata of a data set that is not there; no partition can be read."""
+    """Metadata of a hypothetical data set; no partition can be read."""
 
     shards: ColumnShards | None = None
 
     @cached_property
     def columns(self) -> ColumnShards | None:
-        """Return the column shards as they would be."""
+        """The hypothetical column shards."""
         return self.shards
 
 
 def resized(dataset: Dataset, stored_bytes: int) -> Dataset:
     """Return the metadata that a data set of `stored_bytes` would have, with rows like those of `dataset`.
 
-    Its partitions are all alike, of the size of the largest one there is or of the default size of an ingest.
+    All its partitions have the same size: that of the largest given one, or the default of an ingest if larger.
     """
     factor = stored_bytes / int(dataset.stored_bytes.sum())
     decoded, largest = int(dataset.decoded_bytes.sum()), int(dataset.decoded_bytes.max(initial=0))

@@ -29,20 +29,9 @@ def plan_fit(
     seed: int = 0,
     passes: float | None = None,
     cluster: ClusterOptions | None = None,
-    probe: bool = True,
+    probe: bool = True,  # read one partition and train on it in this process, to estimate the seconds of a pass
 ) -> Plan:
-    """Plan a fit without starting it.
-
-    Parameters
-    ----------
-    probe : bool
-        Read one partition and train on it in this process, to estimate the seconds of a pass.
-
-    Raises
-    ------
-    MemoryPlanError
-        It cannot fit; the message has the numbers and the remedy.
-    """
+    """Plan a fit without starting it; raise MemoryPlanError, with numbers and remedies, if it cannot fit."""
     data = open_dataset(dataset)
     chosen = method_named(method)
     budget = _budget(cluster or ClusterOptions())
@@ -56,7 +45,7 @@ def plan_fit(
 
 
 def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> float:
-    """Return how long a pass takes in one thread, from reading one partition and training on it in this process."""
+    """Return the seconds of a pass in one thread, from training on one partition in this process."""
     block = int(rng(seed, Purpose.PROBE).integers(len(data)))
     task = partial(solver.probe, block)
     task()  # compiles the kernels, warms the file cache
@@ -67,13 +56,13 @@ def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> float
 
 
 def fewest(asked: float | None, own: float | None) -> float | None:
-    """Return the passes that end a fit: those asked for, or where the method ends by itself."""
+    """Return the passes after which a fit ends: the limit, or the method's own end."""
     given = [passes for passes in (asked, own) if passes is not None]
     return min(given, default=None)
 
 
 def _budget(options: ClusterOptions) -> MemoryBudget:
-    """Return the memory of the workers: as asked, or what a running cluster says."""
+    """Return the memory of the workers, from the options or from the running cluster."""
     if options.scheduler is None:
         return options.budget()
     executor, budget = open_executor(options)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distls.evaluation.compatibility import check_scorable
+from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of, reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
@@ -50,23 +50,21 @@ def predict(
     ----------
     model : run path, model path or LinearModel
     dataset : path or Dataset, or paths of source files
-        Labels are not needed. Source files are ingested first like the data of the model, into a folder beside
-        `out` that is removed after.
+        Labels are not needed. Source files are first ingested like the model's data, into a folder next to
+        `out` that is removed afterwards.
     out : path
         ``.csv``: row, label, score, and label_2, score_2, ... with `top`. ``.zarr``: arrays ``label`` (codes into
         the attribute ``classes``) and ``score``, both of shape (n_rows, top). A model of sets of labels adds the
-        sets: a column ``labels``, separated by commas, or a group ``labels``. One of numbers gives ``prediction``
+        sets: a column ``labels``, separated by commas, or a group ``labels``. A regression model gives ``prediction``
         instead: columns prediction, prediction_2, ..., or an array of shape (n_rows, n_outputs).
     top : int
-        How many of the best classes, or labels, a row gets.
+        Number of best classes, or labels, per row.
     proba : bool
-        Probabilities instead of scores.
+        Write probabilities instead of scores.
     labelled : bool
         The source files have labels, which are read and not used.
     format : str
         Of the source files; see `distls.ingest`.
-    executor : Executor, optional
-    progress : callable, optional
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
 
@@ -88,14 +86,7 @@ def predict(
     check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
     options = {"unlabelled": not labelled, "format": format, "executor": executor, "progress": progress}
     with opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
-        check_scorable(
-            data,
-            n_features=fitted.n_features,
-            transforms_digest=fitted.transforms_digest,
-            transforms=fitted.transforms,
-            features=fitted.features,
-            model_name=name,
-        )
+        check_model_scores(data, fitted, name)
         pass_on(notices, notify)
         _write(fitted, data, target, top, proba, executor or SerialExecutor(), progress)
         return data.meta.n_rows
@@ -113,6 +104,7 @@ def _write(
     job = PredictJob(reference(data), scored_as(fitted.loss, fitted.recipe), top, proba, fitted.target)
     predictor = predictor_of(fitted)
     blocks = executor.map(partial(predict_block, job), range(len(data)), shared=predictor)
+    # results come in the order of the partitions, so rows are numbered as they are written
     counted = _counted(blocks, len(data), progress)
     try:
         if target.suffix == ".csv":
@@ -177,16 +169,16 @@ def _write_csv(target: Place, blocks: Iterator[Predicted], model: LinearModel, h
 
 
 def _number_columns(block: Predicted) -> list[Any]:
-    """Return the numbers of each output, as short as they can be read back."""
+    """Return the numbers of each output, in the shortest text that reads back the same."""
     return [map(str, column) for column in block.scores.T]
 
 
 class _LabelColumns:
-    """Makes the columns of a block: the sets of labels where there are any, then the best labels and their scores."""
+    """Makes the columns of a block: sets of labels if there are any, then the best labels and their scores."""
 
     def __init__(self, classes: list[Any]) -> None:
         self._names = np.array([str(label) for label in classes], dtype=object)
-        # a label with a comma is quoted, as in a file of one line
+        # a set is one CSV field in itself: labels with commas are quoted inside it
         self._quoted = [_csv_field(name) for name in self._names]
 
     def __call__(self, block: Predicted) -> list[Any]:

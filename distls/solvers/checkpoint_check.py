@@ -1,7 +1,7 @@
-"""Check a state that was read from disk against the fit that will go on from it.
+"""Validate a state that was read from disk for the fit that continues from it.
 
-Its arrays go to kernels, which trust their shapes; so they must be those that the solver itself would have made. What
-is wrong with the file is one line; an error of the solver's own methods is not caught here.
+Kernels trust the shapes of its arrays, so they must be those that the solver itself would have made. A bad file gives
+a message of one line; errors of the solver's own methods are not caught here.
 """
 
 from __future__ import annotations
@@ -33,17 +33,9 @@ _SCALARS: dict[str, Callable[[Any], bool]] = {
 
 
 def check_state(solver: Solver[S], state: S, where: str) -> S:
-    """Return a state that `solver` can go on from.
+    """Return a state from which `solver` can continue; `where` names the checkpoint in errors.
 
-    Parameters
-    ----------
-    where : str
-        Names the checkpoint in errors.
-
-    Raises
-    ------
-    FormatError
-        Its values are not of the types, or its arrays not of the shapes, that the solver would have made.
+    Raises FormatError if types or shapes of its values are not those that the solver would have made.
     """
     first, n_features = solver.init(), solver.problem.shape[0]
     tests = {field.name: _test_of(field, getattr(first, field.name)) for field in fields(first)}

@@ -12,16 +12,7 @@ __all__ = ["Callback", "FitStart", "RoundEvent", "SilentCallback"]
 
 @dataclass(frozen=True)
 class FitStart:
-    """A fit begins or resumes.
-
-    Attributes
-    ----------
-    method, loss, dataset : str
-    n_rows, n_lanes, n_slots : int
-    max_passes : float or None
-    passes : float
-        Already done, when resuming.
-    """
+    """A fit begins or resumes."""
 
     method: str
     loss: str
@@ -30,25 +21,16 @@ class FitStart:
     n_lanes: int
     n_slots: int
     max_passes: float | None
-    passes: float
+    passes: float  # Already done, when resuming
 
 
 @dataclass(frozen=True)
 class RoundEvent:
-    """A round ended.
+    """A round ended."""
 
-    Attributes
-    ----------
-    record : dict
-        Its line in ``events.jsonl``.
-    state : State
-    progress : dict
-        What the loop must remember over a resume.
-    """
-
-    record: dict[str, Any]
+    record: dict[str, Any]  # Its line in ``events.jsonl``
     state: State
-    progress: dict[str, Any]
+    progress: dict[str, Any]  # What the loop must remember over a resume
 
 
 class Callback(Protocol):
@@ -56,15 +38,12 @@ class Callback(Protocol):
 
     def on_start(self, start: FitStart) -> None:
         """Before the first round."""
-        ...
 
     def on_round(self, event: RoundEvent) -> None:
         """After each round."""
-        ...
 
     def on_end(self, status: Status, state: State) -> None:
         """After the last round, however the fit ended; RUNNING when an error ended it."""
-        ...
 
 
 class SilentCallback:

@@ -1,4 +1,4 @@
-"""The one loop that drives every solver: limits, non-finite checks, evaluation, callbacks, interruption."""
+"""The loop that drives every solver: limits, checks for non-finite values, evaluation, callbacks, interrupts."""
 
 from __future__ import annotations
 
@@ -15,68 +15,40 @@ from distls.storage.filesystem.safe_read import making_sense
 
 __all__ = ["Limits", "Progress", "Solution", "progress_of", "solve"]
 
-# How a solver can say that a method has come to its own end.
+# Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
-# Passes are sums of fractions.
+# Passes are sums of fractions, so a limit is compared with a tolerance.
 _ROUNDING = 1e-9
-# Kinds of certificates that F(W) - F* is at most.
+# Kinds of certificates that are upper bounds of F(W) - F*.
 _BOUNDS = ("duality_gap", "strong_convexity")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop and how often to evaluate.
+    """When to stop and how often to evaluate."""
 
-    Attributes
-    ----------
-    max_passes, max_seconds : float or None
-        Seconds count training, not evaluation.
-    tol : float or None
-        Stop when the certificate's value is at most this.
-    eval_every : float
-        Passes between evaluations; 0 never evaluates, infinity only at the end.
-    patience : int or None
-        Stop after this many evaluations without a lower error on the evaluation data, keeping the best.
-    """
-
-    max_passes: float | None = None
+    max_passes: float | None = None  # Seconds count training, not evaluation
     max_seconds: float | None = None
-    tol: float | None = None
-    eval_every: float = math.inf
+    tol: float | None = None  # Stop when the certificate's value is at most this
+    eval_every: float = math.inf  # Passes between evaluations; 0 never evaluates, infinity only at the end
+    # Stop after this many evaluations without a lower error on the evaluation data, keeping the best
     patience: int | None = None
 
 
 @dataclass
 class Progress:
-    """What the loop itself must remember over a resume.
+    """State of the loop itself, kept in checkpoints."""
 
-    Attributes
-    ----------
-    seconds, eval_seconds : float
-        Spent in rounds, and in evaluations.
-    evaluated_at : float
-        Passes at the last evaluation.
-    best : dict or None
-        With patience: {"error", "round", "misses"} of the best evaluation so far.
-    bound : float or None
-        The highest lower bound of the optimum that any certificate has given.
-    """
-
-    seconds: float = 0.0
+    seconds: float = 0.0  # Spent in rounds, and in evaluations
     eval_seconds: float = 0.0
-    evaluated_at: float = 0.0
+    evaluated_at: float = 0.0  # Passes at the last evaluation
+    # With patience: {"error", "round", "misses"} of the best evaluation so far
     best: dict[str, Any] | None = None
-    bound: float | None = None
+    bound: float | None = None  # The highest lower bound of the optimum that any certificate has given
 
 
 def progress_of(extra: dict[str, Any], where: str) -> Progress:
-    """Return what a checkpoint says of the loop.
-
-    Raises
-    ------
-    FormatError
-        It is not what `Progress` holds.
-    """
+    """Return the loop's part of a checkpoint; raise FormatError unless it is a valid `Progress`."""
     with making_sense(where):
         found = Progress(**extra["progress"])
         best = found.best if found.best is not None else {"error": 0.0, "round": 0, "misses": 0}
@@ -88,24 +60,13 @@ def progress_of(extra: dict[str, Any], where: str) -> Progress:
 
 @dataclass(frozen=True)
 class Solution:
-    """How a fit ended.
-
-    Attributes
-    ----------
-    status : Status
-    state : State
-    fitted : Fitted
-        To publish: the best under patience, else the last.
-    progress : Progress
-    record : dict
-        The last round's record, empty when no round was done.
-    """
+    """How a fit ended."""
 
     status: Status
     state: State
-    fitted: Fitted
+    fitted: Fitted  # To publish: the best under patience, else the last
     progress: Progress
-    record: dict[str, Any]
+    record: dict[str, Any]  # The last round's record, empty when no round was done
 
 
 Evaluate = Callable[[Fitted], dict[str, Any]]
@@ -120,28 +81,24 @@ def solve(
     evaluate: Evaluate,
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
-    best: Fitted | None = None,
+    best: Fitted | None = None,  # the best so far, when resuming under patience
     keep_best: Callable[[Fitted], None] = lambda fitted: None,
 ) -> Solution:
     """Run rounds until a limit is met.
 
-    Parameters
-    ----------
-    evaluate : callable
-        Returns the fields that an evaluation adds to a record: ``objective``, ``certificate``, ``eval_error``...
-    best : Fitted or None
-        The best so far, when resuming under patience.
-    keep_best : callable
-        Called with every new best, so that a resume finds it.
+    `evaluate` returns the fields that an evaluation adds to a record: ``objective``, ``certificate``,
+    ``eval_error``...; `keep_best` is called with every new best, so that a resume finds it.
     """
     progress = progress or Progress()
     record: dict[str, Any] = {}
+    # a resumed fit may have been interrupted after its last round
     status = _limit_met(limits, state, progress, record)
     if solver.status(state) in _OWN_ENDS:
         status = solver.status(state)
     done = state, progress, record
     try:
         while status == Status.RUNNING:
+            # a copy: an interrupt falls back on the progress of the last whole round
             progress = replace(progress)
             started = time.perf_counter()
             state, report = solver.step(state, executor)
@@ -167,13 +124,13 @@ def solve(
         state, progress, record = done
         published = solver.weights(state)
     except BaseException:
-        _tell_end(callbacks, Status.RUNNING, done[0])
+        _notify_end(callbacks, Status.RUNNING, done[0])
         raise
-    _tell_end(callbacks, status, state)
+    _notify_end(callbacks, status, state)
     return Solution(status, state, published, progress, record)
 
 
-def _tell_end(callbacks: Sequence[Callback], status: Status, state: State) -> None:
+def _notify_end(callbacks: Sequence[Callback], status: Status, state: State) -> None:
     for callback in callbacks:
         callback.on_end(status, state)
 
@@ -202,7 +159,7 @@ def _judged(
     limits: Limits,
     evaluate: Evaluate,
 ) -> tuple[Status, Fitted | None]:
-    """Evaluate where it is due; return the status after a round, and under patience a new best predictor."""
+    """Evaluate if it is due; return the status after a round, and a new best predictor under patience."""
     own = solver.status(state)
     ended = own in _OWN_ENDS
     last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
@@ -214,7 +171,7 @@ def _judged(
         _evaluate(evaluate, fitted, record, progress)
         if limits.patience is not None and _is_best(record, progress):
             best = fitted
-    # once more: an evaluation may have met the tolerance, or ended the patience
+    # checked again: the evaluation may have met the tolerance, or used up the patience
     return own if ended else _limit_met(limits, state, progress, record), best
 
 
@@ -225,7 +182,7 @@ def _record(state: State, report: RoundReport, progress: Progress) -> dict[str, 
 
 
 def _finite(value: Any) -> Any:
-    """Return a JSON value in which null stands for NaN and infinity: a diverged round has them."""
+    """Return a JSON value with null for NaN and infinity, which a diverged round has."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -234,14 +191,14 @@ def _finite(value: Any) -> Any:
 def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
     started = time.perf_counter()
     record.update(_finite(evaluate(fitted)))
-    if not record.get("preliminary"):  # else the problem is not the one that is solved in the end
+    if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
         _tighten(record, progress)
     progress.eval_seconds += time.perf_counter() - started
     record["eval_seconds"] = progress.eval_seconds
 
 
 def _tighten(record: dict[str, Any], progress: Progress) -> None:
-    """Have a certificate that bounds the optimum remember the best bound so far: dual points get worse now and then."""
+    """Tighten a certificate by the best bound of the optimum so far: dual points are not monotone."""
     objective, certificate = record.get("objective"), record.get("certificate", {})
     value = certificate.get("value")
     if objective is None or value is None or certificate["kind"] not in _BOUNDS:

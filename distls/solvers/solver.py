@@ -1,4 +1,4 @@
-"""The interface of solvers: a few methods over an explicit state; the loop in `loop.py` owns everything else."""
+"""The interface of solvers: a few methods over an explicit state; `loop.py` owns everything else."""
 
 from __future__ import annotations
 
@@ -36,51 +36,28 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Refit:
-    """What weights are fitted to once features are selected: the loss, l2, and weights of these features alone.
+    """The problem of a refit after feature selection: the same loss with l2, over the selected features alone."""
 
-    Attributes
-    ----------
-    alpha : float
-        Strength of l2.
-    used : bool array of shape (n_features,)
-    """
-
-    alpha: float
-    used: NDArray[np.bool_]
+    alpha: float  # Strength of l2
+    used: NDArray[np.bool_]  # shape (n_features,)
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """The predictor at a state, and the problem that it minimises where the method has chosen that itself.
-
-    Attributes
-    ----------
-    predictor : LinearPredictor
-    alpha : float or None
-        The strength it was fitted with, where the method has chosen it.
-    refit : Refit or None
-        The problem that it minimises, where that is no longer the one the method was given.
-    """
+    """The predictor at a state, and the problem that it minimises if the method has chosen that itself."""
 
     predictor: LinearPredictor
-    alpha: float | None = None
+    alpha: float | None = None  # The strength it was fitted with, where the method has chosen it
+    # The problem that it minimises, where that is no longer the one the method was given
     refit: Refit | None = None
 
 
 @dataclass
 class State:
-    """Base of solver states: arrays and JSON scalars only, so that checkpoints need no code of the solver.
+    """Base of solver states: arrays and JSON scalars only, so that checkpoints need no code of the solver."""
 
-    Attributes
-    ----------
-    round : int
-        Rounds done.
-    passes : float
-        Block bytes read for updates divided by stored bytes.
-    """
-
-    round: int = 0
-    passes: float = 0.0
+    round: int = 0  # Rounds done
+    passes: float = 0.0  # Block bytes read for updates divided by stored bytes
 
     def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return (scalars, arrays) by field name."""
@@ -90,7 +67,7 @@ class State:
 
     @classmethod
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Rebuild the state that `split` took apart."""
+        """Rebuild a state from the output of `split`."""
         fields: dict[str, Any] = {**scalars, **arrays}
         return cls(**fields)
 
@@ -101,68 +78,40 @@ class State:
 
 @dataclass
 class RoundReport:
-    """Statistics of one round, collected at no extra cost; one line of ``events.jsonl``.
+    """Statistics of one round, collected at no extra cost; one line of ``events.jsonl``."""
 
-    Attributes
-    ----------
-    running_loss : float
-        Mean loss over the rows just read, each scored before it was learned from.
-    running_error : float or None
-        Fraction of them that were predicted wrong; None for numbers, which are not right or wrong.
-    n_rows : int
-        Rows read.
-    bytes_read, cached_bytes : int
-        Stored bytes read from disk, and stored bytes found in worker caches.
-    kernel_seconds, wait_seconds : float
-        Sums over lanes: time in kernels, time waiting for data.
-    averaging : dict or None
-        Loss on the fixed sample before (mean over lanes) and after averaging, and the lanes' relative spread.
-    worker_seconds : dict of worker -> seconds
-        Each process's time in tasks; the driver's own merging is under its name.
-    worker_peaks : dict of worker -> bytes
-        Highest resident size of each worker process so far.
-    details : dict or None
-        What the method alone can tell of the round: JSON values.
-    notes : list of str or None
-        What whoever reads the report should know, a line each; every later round has them too.
-    preliminary : bool or None
-        True where the model is one of several that are not compared yet: no certificate ends such a fit.
-    """
-
-    running_loss: float
+    running_loss: float  # Mean loss over the rows just read, each scored before it was learned from
+    # Fraction of them that were predicted wrong; None for numbers, which are not right or wrong
     running_error: float | None
-    n_rows: int
-    bytes_read: int
+    n_rows: int  # Rows read
+    bytes_read: int  # Stored bytes read from disk, and stored bytes found in worker caches
     cached_bytes: int
-    kernel_seconds: float
+    kernel_seconds: float  # Sums over lanes: time in kernels, time waiting for data
     wait_seconds: float
+    # Loss on the fixed sample before (mean over lanes) and after averaging, and the lanes' relative spread
     averaging: dict[str, float] | None = None
+    # seconds by worker: Each process's time in tasks; the driver's own merging is under its name
     worker_seconds: dict[str, float] = field(default_factory=dict)
+    # bytes by worker: Highest resident size of each worker process so far
     worker_peaks: dict[str, int] = field(default_factory=dict)
-    details: dict[str, Any] | None = None
+    details: dict[str, Any] | None = None  # Method-specific statistics: JSON values
+    # Notes for the reader of the report, one line each; every later round repeats them
     notes: list[str] | None = None
+    # True where the model is one of several that are not compared yet: no certificate ends such a fit
     preliminary: bool | None = None
 
     @classmethod
     def of(
         cls,
         ledger: Ledger,
-        loss_sum: float,
-        errors: int | None,
+        loss_sum: float,  # over the ledger's rows
+        errors: int | None,  # rows predicted wrong
         *,
         averaging: dict[str, float] | None = None,
         details: dict[str, Any] | None = None,
         preliminary: bool | None = None,
     ) -> Self:
-        """Return the report of a round from its ledger.
-
-        Parameters
-        ----------
-        loss_sum : float
-            Over the ledger's rows.
-        errors : int or None
-            Rows predicted wrong.
-        """
+        """Return the report of a round from its ledger."""
         return cls(
             running_loss=loss_sum / ledger.n_rows,
             running_error=None if errors is None else errors / ledger.n_rows,
@@ -183,55 +132,37 @@ S = TypeVar("S", bound=State)
 
 
 class Solver(Protocol[S]):
-    """One method on one problem: everything that the driver asks of it. `SolverFactory` says how it is made.
-
-    Attributes
-    ----------
-    state_type : type of State
-    problem : Problem
-    plan : Plan
-        Memory, traffic and, where the method has an end of its own, passes.
-    data : DatasetRef
-        The training data with the plan's cache budget: what workers open.
-    lanes : list of tuples of int
-        The partitions or column shards of each lane.
-    """
+    """One method on one problem: everything that the driver asks of it. `SolverFactory` says how it is made."""
 
     state_type: type[S]
     problem: Problem
-    plan: Plan
-    data: DatasetRef
-    lanes: list[tuple[int, ...]]
+    plan: Plan  # Memory, traffic and, where the method has an end of its own, passes
+    data: DatasetRef  # The training data with the plan's cache budget: what workers open
+    lanes: list[tuple[int, ...]]  # The partitions or column shards of each lane
 
     @abstractmethod
     def prepare(self, executor: Executor) -> None:
         """Do what must precede the first round and is no part of training: compile, load."""
-        ...
 
     @abstractmethod
     def init(self) -> S:
         """Return the state before the first round."""
-        ...
 
     @abstractmethod
     def step(self, state: S, executor: Executor) -> tuple[S, RoundReport]:
         """Do one round; a pure function of the state, the data and the settings."""
-        ...
 
     @abstractmethod
     def status(self, state: S) -> Status:
         """Return RUNNING, DIVERGED, or CONVERGED or MAX_PASSES at the method's own end."""
-        ...
 
     @abstractmethod
     def weights(self, state: S) -> Fitted:
         """Return the predictor that a model made of the state now would hold."""
-        ...
 
     @abstractmethod
     def probe(self, block: int) -> None:
         """Do what a round does to one partition in this process, and keep nothing: `plan` times it."""
-        ...
 
     @abstractmethod
     def fits(self, state: S) -> bool:
@@ -240,40 +171,23 @@ class Solver(Protocol[S]):
         Types are checked already (see `distls.solvers.checkpoint_check`), and nothing else: every shape that kernels
         or the other methods rely on must be compared here, without an exception.
         """
-        ...
 
 
 class SolverFactory(Protocol):
-    """How the driver makes a solver; it refuses what cannot be fitted, from metadata alone.
+    """Makes a solver, and raises an error for what cannot be fitted, from metadata alone.
 
-    Parameters
-    ----------
-    problem : Problem
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
-    memory : MemoryBudget, optional
-    initial : LinearModel, optional
-        The model to start from.
-    state : str, optional
-        Folder of what is kept for each row; without one there is a plan, but no training. Only methods with
-        ``keeps_rows`` take it.
-
-    Raises
-    ------
-    ParameterError, MismatchError, MemoryPlanError
+    `state` is the folder of what is kept for each row, for methods with ``keeps_rows`` only; without it a fit can be
+    planned but not run. Raises ParameterError, MismatchError or MemoryPlanError.
     """
 
     def __call__(
         self,
         problem: Problem,
-        params: dict[str, Any],
+        params: dict[str, Any],  # all parameters of the method, resolved
         *,
-        slots: int = 1,
+        slots: int = 1,  # worker threads, for the plan only
         memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
+        initial: LinearModel | None = None,  # the model to start from
         state: str | None = None,
     ) -> Solver[State]:
         """Return the solver."""
-        ...

@@ -15,12 +15,7 @@ __all__ = ["check_initial", "initial_weights"]
 
 
 def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
-    """Refuse a model that cannot be started from.
-
-    Raises
-    ------
-    MismatchError
-    """
+    """Raise MismatchError unless a fit can start from the model."""
     meta = problem.dataset.meta
     if initial.recipe:
         raise MismatchError(
@@ -35,10 +30,10 @@ def check_initial(initial: LinearModel, problem: Problem, given: str) -> None:
 
 
 def initial_weights(initial: LinearModel, problem: Problem) -> NDArray[Any]:
-    """Return the weights to start from, shape (n_features, k); of a ranking without the threshold of the model.
+    """Return the weights to start from, shape (n_features, k); of a ranking without the model's threshold.
 
-    The loss of a ranking does not change when the same is added to a row of weights. That is chosen so that the
-    penalty of the row is least, or its l2 norm where the penalty is mixed.
+    Adding a constant to a row of weights does not change a ranking's loss. The constant is chosen to minimise the row's
+    penalty, or its l2 norm for a mixed penalty.
     """
     weights = initial.weights
     if not problem.ranks:

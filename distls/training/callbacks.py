@@ -36,19 +36,12 @@ class EventLog(SilentCallback):
         self._run.append_event(event.record)
 
     def on_end(self, status: Status, state: State) -> None:
-        """Keep what an object store does not have yet."""
+        """Write buffered events to an object store."""
         self._run.flush_events()
 
 
 class Checkpointer(SilentCallback):
-    """Saves the state every `seconds`, and when a fit is interrupted.
-
-    Parameters
-    ----------
-    run : Run
-    seconds : float
-        0 saves every round.
-    """
+    """Saves the state every `seconds` (0: after every round), and when a fit is interrupted."""
 
     def __init__(self, run: Run, seconds: float = 30.0) -> None:
         self._run, self._seconds = run, seconds
@@ -79,7 +72,7 @@ class LineProgress(SilentCallback):
         self._stream = stream or sys.stderr
 
     def on_start(self, start: FitStart) -> None:
-        """Say what is about to be done."""
+        """Print the setting of the fit."""
         limit = "" if start.max_passes is None else f", passes {start.max_passes:g} at most"
         idle = "; with fewer lanes than threads some idle" if start.n_lanes < start.n_slots else ""
         print(

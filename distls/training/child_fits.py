@@ -1,4 +1,4 @@
-"""Fits of several settings, each a child run: those of a selection, and the points of a path."""
+"""Fits of several settings in child runs: of a selection, or of the points of a regularization path."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def train_children(
     *,
     chained: bool = False,
 ) -> FitResult:
-    """One child run a setting, in order; the best on the selection data, or the last, is published in the parent.
+    """Train one child run per setting, in order, and publish the best on the selection data, or the last.
 
-    Where they are chained, each starts from the model of the one before.
+    Chained runs start from the model of the run before.
     """
     seconds, passes = 0.0, 0.0
     results: list[dict[str, Any]] = []
@@ -38,6 +38,7 @@ def train_children(
         path = run.path / "children" / f"{number:03d}"
         params = warm_started(planned, before) if chained else planned
         child_request = _child_request(request, params)
+        # a resumed parent continues its children where they were
         child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_request.config)
         with child.held():
             result = train_setting(child, child_request, options)

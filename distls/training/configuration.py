@@ -29,51 +29,29 @@ __all__ = ["FitRequest", "Setting", "solver_type"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One value for each parameter of a method, on data that they suit.
-
-    Attributes
-    ----------
-    method : Method
-    params : dict
-        Validated and complete.
-    problem : Problem
-    """
+    """One value for each parameter of a method, validated for its data."""
 
     method: Method
-    params: dict[str, Any]
+    params: dict[str, Any]  # Validated and complete
     problem: Problem
     _solvers: dict[Any, Solver[State]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, method: Method, given: Mapping[str, Any], data: Dataset, seed: int) -> Setting:
-        """Validate and complete parameters for a data set.
-
-        Raises
-        ------
-        ParameterError, MismatchError
-        """
+        """Validate and complete parameters for a data set; raise ParameterError or MismatchError."""
         params = method.resolve(given)
         if params.get("loss", "") is None:
             params["loss"] = _loss_for(method, params, data)
         return cls(method, params, Problem.of(data, params, seed, method.targets))
 
     def solver(self, *, slots: int, memory: MemoryBudget | None, run: Place | None = None) -> Solver[State]:
-        """Return the solver, which has planned its memory; made once for the same workers.
+        """Return the solver with its memory planned; made once for the same workers.
 
-        Parameters
-        ----------
-        slots : int
-            Threads of all workers.
-        memory : MemoryBudget or None
-        run : path or None
-            A method that keeps state for each row does so in its folder ``state``; without one it can be planned
-            but not run.
-
-        Raises
-        ------
-        ParameterError, MismatchError, FormatError, MemoryPlanError
-            It cannot be run so: lanes, memory, a model to start from that does not fit.
+        `slots` is the number of threads of all workers. A method that keeps state for every row does so in the folder
+        ``state`` of `run`; without a run it can be planned only. Raises ParameterError, MismatchError, FormatError or
+        MemoryPlanError: lanes, memory, or a model to start from that does not fit.
         """
+        # with the folder in the key: a solver that was made for the plan alone cannot train
         state = None if run is None else str(run.resolve() / "state")
         rows = {"state": state} if self.method.keeps_rows else {}
         key = slots, memory, *rows.values()
@@ -87,30 +65,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class FitRequest:
-    """What a run was asked to do; its data sets are open.
-
-    Attributes
-    ----------
-    method : Method
-    data : Dataset
-    settings : list of Setting
-        More than one where `select` is to choose.
-    seed : int
-    passes, tol, max_seconds, eval_every, patience
-        Limits as given, the method's own passes where there is no other limit.
-    eval_data, select, selected_on : Dataset or None
-        To score during the fit; to choose a setting by; to be scored for a parent run that chooses.
-    """
+    """The request of a run, validated, with its data sets open."""
 
     method: Method
     data: Dataset
-    settings: list[Setting]
+    settings: list[Setting]  # More than one where `select` is to choose
     seed: int = 0
-    passes: float | None = None
+    passes: float | None = None  # Limits as given, the method's own passes where there is no other limit
     tol: float | None = None
     max_seconds: float | None = None
     eval_every: float | None = None
     patience: int | None = None
+    # To score during the fit; to choose a setting by; to be scored for a parent run that chooses
     eval_data: Dataset | None = None
     select: Dataset | None = None
     selected_on: Dataset | None = None
@@ -131,12 +97,7 @@ class FitRequest:
         select: str | Place | Dataset | None = None,
         seed: int = 0,
     ) -> FitRequest:
-        """Check everything that metadata can tell of a fit; parameters as those of `distls.fit`.
-
-        Raises
-        ------
-        ParameterError, MismatchError, FormatError
-        """
+        """Validate a fit by metadata alone; parameters and errors as of `distls.fit`."""
         _check_numbers(passes=passes, max_seconds=max_seconds, tol=tol, patience=patience)
         if eval_every != 0:
             _check_numbers(eval_every=eval_every)
@@ -154,25 +115,21 @@ class FitRequest:
             for other in (request.eval_data, request.select):
                 if other is not None:
                     check_evaluable(setting.problem, other)
-        has_path(chosen, request.grid)  # refuses what contradicts a path
+        has_path(chosen, request.grid)  # raises for parameters that contradict a path
         return request
 
     @classmethod
     def of_run(cls, run: Run) -> FitRequest:
-        """Read what a run was asked to do, and open its data sets.
+        """Read the request of a run, and open its data sets.
 
-        Raises
-        ------
-        FormatError
-            It is not what a fit can have been started with.
-        MismatchError
-            The data set is another one by now.
+        Raises FormatError for a request that no fit can have written, MismatchError if the data set has changed.
         """
         config, where = run.config, str(run.path / "config.json")
         try:
             with making_sense(where):
                 chosen = method_named(config["method"])
                 for params in config["grid"]:
+                    # a stored setting is complete: resolving it again must change nothing
                     if chosen.resolve(params) != params or params.get("loss", "") is None:
                         raise ValueError("a setting that is not complete")
         except ParameterError as error:
@@ -220,12 +177,7 @@ class FitRequest:
         return Limits(self.passes, self.max_seconds, self.tol, every, self.patience)
 
     def check(self, *, slots: int, memory: MemoryBudget | None) -> None:
-        """Refuse what the solver of a setting would refuse.
-
-        Raises
-        ------
-        ParameterError, MismatchError, FormatError, MemoryPlanError
-        """
+        """Make the solver and first state of every setting, to raise the errors that they would raise."""
         for setting in self.settings:
             setting.solver(slots=slots, memory=memory).init()
 
@@ -251,21 +203,19 @@ class FitRequest:
 
 
 def solver_type(method: Method) -> SolverFactory:
-    """Return what makes a method's solver."""
+    """Return the factory of a method's solver."""
     factory: SolverFactory = method.load_solver()
     return factory
 
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
-    """Return the loss where none is given (docs/decisions/0018).
-
-    The initial model's if there is one, else the one with the lowest error on data of this shape in our measurements.
-    """
+    """Return the default loss (docs/decisions/0018)."""
     if data.meta.target == "continuous":
         raise ParameterError(
             f"{method.name}: {data.path} has continuous targets: give loss=squared, with an intercept and a schedule "
             "whose steps are tried (fit_intercept=true schedule=sqrt); csgd and gls are made for them"
         )
+    # the initial model's loss if there is one, else that of the lowest error on data of this shape, as measured
     if params["init"] is not None:
         initial = load_model(params["init"]).loss
         with suppress(ParameterError):  # a loss that the method does not have

@@ -68,15 +68,13 @@ def fit(
         Passes between evaluations of the objective, the certificate and `eval_data`; 0 for none at all. Default:
         only at the end, or every pass when `tol` or `patience` need it.
     patience : int, optional
-        Stop after so many evaluations without a lower error on `eval_data`, and publish the best.
+        Stop after this many evaluations without a lower error on `eval_data`, and publish the best.
     select : path or Dataset, optional
         Chooses among several settings by the error on this data.
-    seed : int
     executor : Executor, optional
         Default: this process.
     memory : MemoryBudget, optional
         A worker's memory, refused when the job cannot fit, and the share kept for decoded partitions.
-    callbacks : sequence of Callback
     checkpoint_seconds : float
         Seconds between checkpoints.
 
@@ -92,26 +90,12 @@ def fit(
         The run cannot be written any more; `resume` continues it.
     """
     request = FitRequest.of(
-        method,
-        dataset,
-        params=params,
-        passes=passes,
-        tol=tol,
-        max_seconds=max_seconds,
-        eval_data=eval_data,
-        eval_every=eval_every,
-        patience=patience,
-        select=select,
-        seed=seed,
-    )
+        method, dataset, params=params, passes=passes, tol=tol, max_seconds=max_seconds, eval_data=eval_data,
+        eval_every=eval_every, patience=patience, select=select, seed=seed,
+    )  # fmt: skip
     return train(
-        request,
-        run,
-        executor=executor,
-        memory=memory,
-        callbacks=callbacks,
-        checkpoint_seconds=checkpoint_seconds,
-    )
+        request, run, executor=executor, memory=memory, callbacks=callbacks, checkpoint_seconds=checkpoint_seconds
+    )  # fmt: skip
 
 
 def train(
@@ -148,21 +132,12 @@ def resume(
         The dataset is not the one the run was started with.
     """
     return proceed(
-        *resumable(run),
-        executor=executor,
-        memory=memory,
-        callbacks=callbacks,
-        checkpoint_seconds=checkpoint_seconds,
-    )
+        *resumable(run), executor=executor, memory=memory, callbacks=callbacks, checkpoint_seconds=checkpoint_seconds
+    )  # fmt: skip
 
 
 def resumable(run: str | Place) -> tuple[Run, FitRequest]:
-    """Open a run that `proceed` can go on with, and its data sets.
-
-    Raises
-    ------
-    FormatError, MismatchError, StorageError
-    """
+    """Open a run that can be continued by `proceed`, and its data sets."""
     folder = Run.open(place_of(run))
     refuse_links(folder.path)
     with folder.held():  # another process may be writing it
@@ -209,7 +184,7 @@ def _execute(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     except OSError as error:
         if isinstance(error, DistlsError):
             raise
-        remedy = f"when that is mended, `distls resume {run.path}` continues"
+        remedy = f"once that is fixed, `distls resume {run.path}` continues"
         raise describe_os_error(error, f"{run.path}: the fit stopped", remedy) from None
 
 

@@ -1,4 +1,4 @@
-"""Regularisation paths: fits from the largest alpha that matters down, each from the model of the one before."""
+"""Regularization paths: fits by decreasing alpha, each warm-started from the model of the one before."""
 
 from __future__ import annotations
 
@@ -21,17 +21,14 @@ from distls.workers.prediction.predictor import LinearPredictor
 __all__ = ["has_path", "settings_of_path", "warm_started"]
 
 _DEFAULT_ALPHAS = 10
-_SPAN = 1e-3  # the last alpha of a path, by the first
-_ROUNDING = 1e-6  # which no weight of the first may come from
+_SPAN = 1e-3  # ratio of the last alpha of a path to the first
+_ROUNDING = 1e-6  # margin, so that rounding leaves no nonzero weight at the first alpha
 
 
 def has_path(method: Method, grid: Sequence[dict[str, Any]]) -> bool:
-    """Tell whether the settings of a fit are one, of a path: a child run for each of its points.
+    """Return whether the settings of a fit are a single path: one child run per alpha.
 
-    Raises
-    ------
-    ParameterError
-        It is a path among other settings, or one with its parameters that is none.
+    Raises ParameterError for a path among other settings, or for parameters of a path without alpha=path.
     """
     if not method.path:
         return False
@@ -45,15 +42,10 @@ def has_path(method: Method, grid: Sequence[dict[str, Any]]) -> bool:
 
 
 def settings_of_path(params: dict[str, Any], problem: Problem, executor: Executor) -> list[dict[str, Any]]:
-    """Return the parameters of a path's points, by decreasing alpha, but for what each starts from.
+    """Return the parameters of the path's points, by decreasing alpha, without the model each starts from.
 
-    Where alphas are not given, the first is the smallest one at which zero weights are optimal, which takes a read of
-    the data, and the others follow evenly in their logarithm.
-
-    Raises
-    ------
-    ParameterError
-        Weights are zero at no alpha.
+    Without given alphas, the first is the smallest at which zero weights are optimal, which takes one read of the data,
+    and the others are log-spaced. Raises ParameterError if weights are zero at no alpha.
     """
     given = params["alphas"]
     if isinstance(given, str):

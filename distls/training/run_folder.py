@@ -3,8 +3,8 @@
 ::
 
     RUN/lock            while a fit or resume writes here
-    RUN/config.json     what was asked, written first
-    RUN/status.json     how it stands or ended
+    RUN/config.json     the request, written first
+    RUN/status.json     its status and last record
     RUN/events.jsonl    one line a round, append-only
     RUN/state/          predictions of every row, while it runs; see distls.storage.temporary.row_state
     RUN/checkpoints/    round-NNNNNN, whole or absent; the last two are kept
@@ -34,8 +34,8 @@ from distls.storage.model.bundle import read_bundle, write_bundle
 
 __all__ = ["Run", "RunConfig", "RunStatus", "is_run"]
 
-_KEPT_CHECKPOINTS = 2
-# A line a round: two million rounds, ten thousand times more than anything was fitted in.
+_KEPT_CHECKPOINTS = 2  # a fit can go on from the older one if the newest is damaged
+# Enough for two million rounds, one line each: a limit on what a forged file can make a reader allocate.
 _LARGEST_EVENTS = 2**30
 _CHECKPOINT = re.compile(r"round-\d{6,}")
 
@@ -49,7 +49,7 @@ def _is_half(path: Place) -> bool:
 
 
 def _is_left_over(path: Place) -> bool:
-    """Tell whether this is of a run that was killed before it had a configuration, and so had begun nothing."""
+    """Return whether the file is left over from a run that was killed before it had a configuration."""
     unused = path.name == "checkpoints" and not any(path.iterdir())
     return unused or path.name == "lock" or _is_half(path)
 
@@ -58,7 +58,7 @@ _Path = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]
 
 
 class RunConfig(msgspec.Struct, frozen=True):
-    """What a fit was asked for, ``config.json``; the settings of the grid are checked by the method."""
+    """The request of a fit, ``config.json``; the settings of the grid are checked by the method."""
 
     method: str
     dataset: _Path
@@ -76,7 +76,7 @@ class RunConfig(msgspec.Struct, frozen=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True):
-    """How a run stands or ended: what every ``status.json`` has."""
+    """The fields of every ``status.json``: the run's status and costs."""
 
     status: Status
     passes: Amount
@@ -84,17 +84,12 @@ class RunStatus(msgspec.Struct, frozen=True):
 
 
 def is_run(path: Place) -> bool:
-    """Tell whether `path` is a run folder."""
+    """Return whether `path` is a run folder."""
     return (path / "config.json").is_file()
 
 
 class Run:
-    """One run folder.
-
-    Parameters
-    ----------
-    path : Place
-    """
+    """One run folder."""
 
     def __init__(self, path: Place) -> None:
         self.path = path
@@ -102,15 +97,7 @@ class Run:
 
     @classmethod
     def create(cls, path: Place, config: dict[str, Any]) -> Run:
-        """Make a new run folder.
-
-        Raises
-        ------
-        MismatchError
-            Something is there already.
-        StorageError
-            It cannot be written.
-        """
+        """Make a new run folder; raise MismatchError if the path exists, StorageError if it cannot be written."""
         cls.check_new(path)
         made = cls(path)
         try:
@@ -129,12 +116,7 @@ class Run:
 
     @staticmethod
     def check_new(path: Place) -> None:
-        """Refuse a path at which something is already.
-
-        Raises
-        ------
-        MismatchError
-        """
+        """Raise MismatchError if something exists at the path."""
         if is_run(path):
             raise MismatchError(
                 f"{path} is a run already; `distls resume {path}` continues it, or choose another name"
@@ -144,13 +126,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Place) -> Run:
-        """Open an existing run folder.
-
-        Raises
-        ------
-        FormatError
-            It is not a run.
-        """
+        """Open an existing run folder; raise FormatError if it is not a run."""
         if not is_run(path):
             raise FormatError(
                 f"{path}: not a run (no config.json)" if path.exists() else f"{path}: no such run"
@@ -159,12 +135,9 @@ class Run:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Be the only process that writes this run; what a killed one left half-written is removed.
+        """Lock the run against other writers, and remove what a killed one left half-written.
 
-        Raises
-        ------
-        StorageError
-            Another process is writing; the message names it.
+        Raises StorageError, naming the other process, if it is locked.
         """
         with contextlib.ExitStack() as held:
             try:
@@ -173,7 +146,7 @@ class Run:
             except OSError as error:
                 if isinstance(error, DistlsError):
                     raise
-                remedy = f"when that is mended, `distls resume {self.path}` continues"
+                remedy = f"once that is fixed, `distls resume {self.path}` continues"
                 raise describe_os_error(error, f"cannot write the run {self.path}", remedy) from None
             yield
 
@@ -205,7 +178,7 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """How the run stands, a `RunStatus` and what its last record holds; RUNNING until it says otherwise."""
+        """The fields of `RunStatus` and of the last record; RUNNING before the file exists."""
         if not (self.path / "status.json").exists():
             return {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
         status = self._read("status.json")
@@ -236,7 +209,7 @@ class Run:
         self._events.append(json.dumps(event))
 
     def flush_events(self) -> None:
-        """Let an object store have all events."""
+        """Write buffered events to an object store."""
         self._events.flush()
 
     def events(self) -> list[dict[str, Any]]:
@@ -256,7 +229,7 @@ class Run:
     def save_checkpoint(self, state: State, extra: dict[str, Any]) -> None:
         """Write the state as a checkpoint, then remove all but the last two."""
         scalars, arrays = state.split()
-        # a checkpoint in an object store vouches for the rounds before it
+        # events must be stored before the checkpoint: a resume truncates them to its round
         self._events.flush()
         write_bundle(self._checkpoint(state.round), "checkpoint", {"state": scalars, **extra}, arrays)
         for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
@@ -270,7 +243,7 @@ class Run:
         folder = self.path / "checkpoints"
         found = subfolders(folder) if folder.is_dir() else []
         rounds = sorted(int(p.name[6:]) for p in found if _CHECKPOINT.fullmatch(p.name))
-        # in an object store, one that was being written has no description yet
+        # the description is written last: in an object store a checkpoint under way has none
         return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
     def load_checkpoint(self, state_type: type[S]) -> tuple[S, dict[str, Any]] | None:
@@ -284,6 +257,6 @@ class Run:
             return state_type.join(scalars, arrays), attributes
 
     def clear(self) -> None:
-        """Remove what a finished run needed to go on: the model says it all."""
+        """Remove what only a resume needs: the published model is complete."""
         for name in ("checkpoints", "state", "best"):
             remove_tree(self.path / name)

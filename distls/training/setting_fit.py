@@ -30,12 +30,10 @@ class FitResult:
 
     Attributes
     ----------
-    status : Status
     model : LinearModel or None
         None when the fit was interrupted or diverged.
     run : Place or None
         None when no run folder was asked for.
-    passes, seconds : float
     record : dict
         The last round's record.
     selected : dict or None
@@ -53,7 +51,7 @@ class FitResult:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How a fit is run, which its result does not depend on."""
+    """How a fit is run; the result does not depend on it."""
 
     executor: Executor
     memory: MemoryBudget | None
@@ -86,7 +84,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         callback.on_start(start)
     began = time.perf_counter()
     solver.prepare(options.executor)
-    startup = time.perf_counter() - began
+    startup = time.perf_counter() - began  # compiling and loading kernels is not training time
     solution = solve(
         solver,
         state,
@@ -155,7 +153,7 @@ def _conclude(
     clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
     run.write_status({**record, **clock, "status": solution.status})
     if model is not None:
-        run.clear()  # only now: killed before it has a status, the run goes on from its checkpoint
+        run.clear()  # last: a run killed before its status is written resumes from its checkpoint
     return FitResult(
         solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record
     )

@@ -1,7 +1,7 @@
-"""A client of a Dask scheduler that outlives lost connections, and waiting that never lasts for ever.
+"""A client of a Dask scheduler that survives lost connections, and waits with a time limit.
 
-Workers die with results that nobody has fetched yet, schedulers end and are started anew. Whatever is lost that way
-is a `Lost`, for the caller to do again; what will not come back within `RETURN_SECONDS` is a `WorkerError`.
+Workers die with results that nobody has fetched yet, schedulers end and are restarted. Whatever is lost that way
+raises `Lost`, for the caller to repeat; what does not return within `RETURN_SECONDS` raises `WorkerError`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ __all__ = ["CUT", "SHORT_LOGS", "Connection", "Lost", "PlainClient", "release"]
 
 Answer = TypeVar("Answer")
 
-# A nanny starts its worker anew within seconds; an operator, or who restarts a scheduler, needs longer.
+# A nanny restarts its worker within seconds; an operator, or whoever restarts a scheduler, needs longer.
 RETURN_SECONDS = 120.0
-# Of messages too, which may hold weights: a thousand of them, Dask's default, are some 50 MiB a connection.
+# The log keeps messages too, which may hold weights: a thousand, Dask's default, are some 50 MiB per connection.
 SHORT_LOGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
-# How often the scheduler is asked whether it still knows what is waited for.
+# Interval at which the scheduler is asked whether it still knows the tasks that are waited for.
 CHECK_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 
-# What a connection that is cut, or a worker that dies, raises here.
+# Exceptions of a lost connection, or of a worker that dies.
 CUT = (FutureCancelledError, ClosedClientError, asyncio.CancelledError, OSError)
-# States of a task that will end: what the scheduler does not know, or believes to have told, will not.
+# States of a task that will end. One that the scheduler does not know, or believes to have reported, never will.
 _UNDER_WAY = ("processing", "queued", "no-worker")
 
 
@@ -44,7 +44,7 @@ class Lost(Exception):
 
 
 class PlainClient(Client):  # type: ignore[misc]
-    """A client with short logs, which does not describe what it submits: the scheduler would keep that for ever."""
+    """A client with short logs and without span metadata, which the scheduler would keep for ever."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         with dask.config.set(SHORT_LOGS):
@@ -58,15 +58,10 @@ class PlainClient(Client):  # type: ignore[misc]
 
 
 class Connection:
-    """A client, opened anew when its scheduler comes back.
+    """A client that is reopened when its scheduler comes back.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    reopen : callable, optional
-        Returns a new client, or raises OSError; without it a closed client is the end.
-    check : callable, optional
-        Called with the client and the addresses of workers that are new; raises WorkerError.
+    `reopen` returns a new client or raises OSError; without it a closed client is the end. `check` gets the client and
+    the addresses of new workers, and raises WorkerError if one does not suit.
     """
 
     def __init__(
@@ -83,22 +78,19 @@ class Connection:
         self._kept: Future | None = None
 
     def threads(self) -> Mapping[str, int]:
-        """Return the threads of each worker, by address; wait for the scheduler and the first worker to come back.
+        """Return the threads of each worker by address, after waiting for the scheduler and a first worker.
 
-        Raises
-        ------
-        WorkerError
-            They do not, or a worker that has come does not suit.
+        Raises WorkerError if they do not come back, or a new worker does not suit.
         """
         deadline = time.monotonic() + RETURN_SECONDS
         while True:
             found, trouble = self._look()
             if found:
-                self._welcome(found)
+                self._check_new_workers(found)
                 return dict(sorted(found.items()))
             if time.monotonic() > deadline:
                 raise WorkerError(
-                    f"{trouble} within {RETURN_SECONDS:.0f} s; when that is mended, "
+                    f"{trouble} within {RETURN_SECONDS:.0f} s; once that is fixed, "
                     "`distls resume` continues the run"
                 )
             time.sleep(_POLL_SECONDS)
@@ -117,8 +109,8 @@ class Connection:
             raise WorkerError("the Dask client was closed; make a new one and `distls resume` the run")
         self.client = self._reopen()
 
-    def _welcome(self, workers: Collection[str]) -> None:
-        """Check workers that have come since the last look; those that leave meanwhile when they return."""
+    def _check_new_workers(self, workers: Collection[str]) -> None:
+        """Check workers that are new since the last call; those that leave meanwhile, when they return."""
         new = [address for address in workers if address not in self._known]
         if new:
             with contextlib.suppress(*CUT):
@@ -126,13 +118,7 @@ class Connection:
                 self._known = set(workers)
 
     def send(self, value: Any) -> Future:
-        """Put `value` on one worker, from where the others fetch it; without lineage, so nothing piles up.
-
-        Raises
-        ------
-        Lost
-            The worker was dying, or the scheduler.
-        """
+        """Put `value` on one worker, from which the others fetch it; raise Lost if it or the scheduler is dying."""
         key = _key()
         with _as_lost():
             try:
@@ -142,37 +128,26 @@ class Connection:
                 raise Lost("the worker died that took it") from None
 
     def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
-        """Start a task, on `worker` if that is there."""
+        """Start a task, on `worker` if it is alive."""
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         with _as_lost():
             self._keep_group()
             return self.client.submit(*call, key=_key(token), pure=False, retries=0, **where)
 
     def _keep_group(self) -> None:
-        """Hold one small result as long as this connection lives.
-
-        A task group without tasks is forgotten, but not what the scheduler's record of spans has of it; with each
-        group that is made anew the record would grow.
-        """
+        """Hold one small result for the life of this connection."""
         if self._kept is None or self._kept.status in ("lost", "cancelled", "error"):
+            # Dask forgets a task group without tasks, but its record of spans would grow with each new group
             self._kept = self.client.submit(_nothing, key=_key(), pure=False)
 
     def forget(self) -> None:
-        """Hold nothing on the scheduler any more."""
+        """Release the result that is held on the scheduler."""
         self._kept = None
 
     def result(self, future: Future) -> Any:
-        """Wait for a task and fetch its result.
-
-        Raises
-        ------
-        Lost
-            It must be done again.
-        WorkerError
-            Workers die of it.
-        """
+        """Wait for a task and fetch its result; raise Lost if it must be repeated, WorkerError if workers die of it."""
         if future.client is not self.client:
-            raise Lost("the scheduler was started anew")
+            raise Lost("the scheduler was restarted")
         with _as_lost(future):
             fetching = asyncio.run_coroutine_threadsafe(_fetch(future), self.client.loop.asyncio_loop)
             try:
@@ -189,19 +164,20 @@ class Connection:
                 if fetching.done():
                     raise
             stranded = self._not_under_way([future])
+            # messages cross: only a task that is found stranded twice is lost
             if stranded & doubted:
-                raise Lost("its result went with the workers that had it")
+                raise Lost("its result was lost with the workers that held it")
             doubted = stranded
 
     def ended(self, futures: Iterable[Future]) -> Iterator[Future]:
-        """Yield tasks as they end, also those that never will: `result` says which."""
+        """Yield tasks as they end, and those that never will, for which `result` raises `Lost`."""
         waiting, doubted = set(futures), set[str]()
-        told: SimpleQueue[Future] = SimpleQueue()
+        finished: SimpleQueue[Future] = SimpleQueue()
         for future in waiting:
-            future.add_done_callback(told.put)
+            future.add_done_callback(finished.put)
         while waiting:
             try:
-                found = [told.get(timeout=CHECK_SECONDS)]
+                found = [finished.get(timeout=CHECK_SECONDS)]
             except Empty:
                 stranded = self._not_under_way(waiting)
                 found = [future for future in waiting if future.done() or future.key in stranded & doubted]
@@ -210,10 +186,7 @@ class Connection:
             yield from found
 
     def _not_under_way(self, futures: Iterable[Future]) -> set[str]:
-        """Return the keys of tasks that have not ended here, and that the scheduler does not work on.
-
-        Messages cross: only who is found twice is lost.
-        """
+        """Return the keys of tasks that have not ended here and that the scheduler is not working on."""
         keys = [future.key for future in futures if not future.done()]
         self.threads()
         with contextlib.suppress(*CUT):
@@ -222,12 +195,9 @@ class Connection:
         return set(keys)
 
     def ask_each(self, function: Callable[[Any], Answer], item: Any) -> dict[str, Answer]:
-        """Run a short function once in every worker process; those that die meanwhile are left out.
+        """Run a short function once in every worker process, leaving out those that die meanwhile.
 
-        Raises
-        ------
-        Lost
-            The scheduler is gone, or every worker.
+        Raises Lost if the scheduler or every worker is gone.
         """
         self.threads()
         with _as_lost():
@@ -244,7 +214,7 @@ class Connection:
 
 
 def _key(token: str = "") -> str:
-    """Return a new key; Dask counts all of them to one group of tasks, which is named by what precedes the digits."""
+    """Return a new key; Dask puts all keys with the same prefix into one group of tasks."""
     return f"distls-{token or uuid.uuid4().hex[:8]}-{uuid.uuid4().hex[:8]}"
 
 
@@ -258,7 +228,7 @@ async def _fetch(future: Future) -> Any:
 
 @contextlib.contextmanager
 def _as_lost(future: Future | None = None) -> Iterator[None]:
-    """Raise `Lost` for what a dying worker or scheduler causes; what a task itself raised stays."""
+    """Raise `Lost` for errors of a dying worker or scheduler; errors of the task itself pass."""
     try:
         yield
     except DistlsError:
@@ -272,7 +242,7 @@ def _as_lost(future: Future | None = None) -> Iterator[None]:
 
 
 def _is_task_error(future: Future) -> bool:
-    """Tell an OSError that the task itself raised from a lost connection."""
+    """Return whether an OSError was raised by the task itself, not by a lost connection."""
     return future.status == "error" and not isinstance(future.exception(), FutureCancelledError)
 
 

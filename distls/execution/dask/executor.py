@@ -30,23 +30,14 @@ from distls.workers.runtime.process import single_threaded_blas
 
 __all__ = ["DaskExecutor"]
 
-# Lost data, closed connections and dead workers are redone this often before the job gives up.
+# Attempts after lost data, closed connections and dead workers before the job gives up.
 _ATTEMPTS = 5
-# Workers that do not end by then are killed as this process ends.
+# Workers that take longer to end are killed as this process ends.
 _CLOSE_SECONDS = 10
 
 
 class DaskExecutor:
-    """Runs tasks on the workers of a Dask client.
-
-    Parameters
-    ----------
-    connection : Connection
-    cluster : LocalCluster, optional
-        Closed with the executor.
-    owns_client : bool
-        Whether `close` closes the client too.
-    """
+    """Runs tasks on the workers of a Dask client; closes the cluster, if given, and the client if it owns it."""
 
     def __init__(
         self, connection: Connection, cluster: LocalCluster | None = None, *, owns_client: bool = True
@@ -57,7 +48,7 @@ class DaskExecutor:
 
     @property
     def client(self) -> Client:
-        """The client in use; another one after the scheduler was started anew."""
+        """The current client; it changes when the scheduler is restarted."""
         return self._connection.client
 
     @property
@@ -66,7 +57,7 @@ class DaskExecutor:
         return max(sum(self._connection.threads().values()), 1)
 
     def _places(self) -> list[str]:
-        """Return one worker address for each thread, workers with several threads in turns."""
+        """Return one worker address per thread, alternating between workers."""
         threads = self._connection.threads()
         turns = range(max(threads.values()))
         return [address for turn in turns for address, count in threads.items() if turn < count]
@@ -102,17 +93,17 @@ class DaskExecutor:
             release(future for _, future, _ in waiting)
 
     def _idlest(self, waiting: Iterable[tuple[Any, Future, str | None]]) -> str:
-        """Return the worker with the fewest tasks a thread: left alone, Dask keeps them where `shared` already is."""
+        """Return the worker with the fewest tasks per thread: Dask would keep all where `shared` already is."""
         busy = Counter(worker for _, future, worker in waiting if not future.done())
         threads = self._connection.threads()
         return min(threads, key=lambda worker: busy[worker] / threads[worker])
 
     def _sent(self, shared: Any) -> Any:
-        """Return `shared` as a task takes it: what is small goes with each task and waits for nobody."""
+        """Return `shared` as an argument of tasks: itself if small, else a future of it on a worker."""
         return shared if _pickled_bytes(shared) <= SMALL else self._connection.send(shared)
 
     def _persistently(self, action: Callable[[], Answer]) -> Answer:
-        """Do something until it is not lost with a worker or the scheduler."""
+        """Repeat an action until its result is not lost with a worker or the scheduler."""
         for attempt in range(_ATTEMPTS):
             try:
                 return action()
@@ -121,7 +112,7 @@ class DaskExecutor:
         raise AssertionError("unreachable")
 
     def _after(self, error: BaseException | None, attempt: int) -> None:
-        """Give the scheduler time to notice who is gone, wait for those who come back; or give up."""
+        """Give the scheduler time to notice lost workers, and wait for new ones; or give up."""
         if attempt == _ATTEMPTS - 1:
             raise WorkerError(f"workers were lost {_ATTEMPTS} times in a row ({error}); resume the run")
         time.sleep(0.25 * 2**attempt)
@@ -129,7 +120,7 @@ class DaskExecutor:
 
     def _result_of(self, future: Future | None, again: Callable[[], Future]) -> Any:
         def fetch() -> Any:
-            # after a loss the task is started anew
+            # after a loss the task is submitted again
             nonlocal future
             running, future = future or again(), None
             try:
@@ -170,7 +161,7 @@ class DaskExecutor:
         shared: Any,
         tree: ReductionTree[Result],
     ) -> tuple[list[Group], BaseException | None]:
-        """Run one task a group; return the groups whose workers or inputs were lost, to be redone."""
+        """Run one task per group; return the groups whose workers or inputs were lost, to be repeated."""
         token = uuid.uuid4().hex[:8]
         pending: dict[Future, Group] = {}
         missing = set(groups)
@@ -220,18 +211,18 @@ class DaskExecutor:
                     if each is not None:
                         each.close(timeout=_CLOSE_SECONDS)
         if self._cluster is not None:
-            # or Dask would wait once more when the process ends
+            # otherwise Dask would wait again when the process ends
             self._cluster.shutdown_on_close = False
 
     def _end_restarts(self) -> None:
-        """Start no worker anew: `close` would have to wait for it."""
+        """Prevent restarts of workers: `close` would have to wait for them."""
         workers = {} if self._cluster is None else self._cluster.workers
         for nanny in workers.values():
             nanny.restarts = False
 
 
 def _pickled_bytes(value: Any) -> int:
-    """Return the size of `value` as it would be sent; arrays are not copied for it."""
+    """Return the pickled size of `value`, without copying its arrays."""
     buffers: list[pickle.PickleBuffer] = []
     head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return len(head) + sum(buffer.raw().nbytes for buffer in buffers)

@@ -36,16 +36,16 @@ _HOLDING: list[Callable[[int, FrameType | None], None]] = []
 
 
 def start_fork_server() -> None:
-    """Have one process import what every worker needs, a second's work; workers are then forked from it.
+    """Start the process that imports the modules of every worker once, in a second; workers are forked from it.
 
-    It has one thread. This process imports the same meanwhile, since it will need most of it. A server that runs
-    already, or that cannot import these modules, serves as well: its workers import them themselves.
+    This process imports the same meanwhile, since it needs most of it. A server that runs already, or that cannot
+    import these modules, serves as well: its workers import them themselves.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["distributed", _PRELOAD])
-    # the server knows nothing of this process's sys.path, and would look into the current folder first
+    # the server does not inherit sys.path, and would search the current folder first
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    # this process says it
+    # this process gives the warning already
     warned = ",".join(
         filter(
             None,
@@ -58,25 +58,25 @@ def start_fork_server() -> None:
     if _PRELOAD not in sys.modules:
         thread = threading.Thread(target=_preload, daemon=True)
         thread.start()
-        # it must not be cut off in the midst of a library, nor wait for ever for an import that was interrupted
+        # do not end the process during an import, nor wait for ever for one that was interrupted
         atexit.register(thread.join, _JOIN_SECONDS)
 
 
 def _preload() -> None:
-    # what cannot be imported is reported by whoever needs it
+    # an import that fails here is reported where it is needed
     with contextlib.suppress(Exception):
         importlib.import_module(_PRELOAD)
 
 
 class Closable(Protocol):
-    """What is started and closed."""
+    """Something that is started and closed."""
 
     def close(self) -> None:
         """End it."""
 
 
 def started(start: Callable[[], Made]) -> Made:
-    """Return what `start` starts; an interrupt meanwhile is raised when it is started, and closed again."""
+    """Return the result of `start`; if interrupted meanwhile, close it again and raise the interrupt."""
     with contextlib.ExitStack() as undo:
         with interrupts_held():
             made = start()
@@ -87,14 +87,14 @@ def started(start: Callable[[], Made]) -> Made:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Start threads and processes that Ctrl-C and SIGHUP do not reach: they are the driver's to handle, when all run.
+    """Start threads and processes with Ctrl-C and SIGHUP blocked: only the driver handles them, once all run.
 
-    They inherit the mask of the thread that starts them, and so does a worker that is started anew later.
+    They inherit the signal mask of the thread that starts them, and so does a worker that is restarted later.
     """
     with _handlers_held():
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         try:
-            # it lifts the mask of Ctrl-C in the thread that starts it
+            # starting the tracker unblocks Ctrl-C in this thread, so it must come first
             resource_tracker.ensure_running()
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             yield
@@ -104,10 +104,7 @@ def interrupts_held() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handlers_held() -> Iterator[None]:
-    """Call this process's own handlers of signals at the end: other threads may have taken them.
-
-    Who asks again after a while is heard at once: what is started may hang.
-    """
+    """Delay signals to the end of the block: another thread may have received them meanwhile."""
     main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ()
     handlers = {number: signal.getsignal(number) for number in numbers}
@@ -116,6 +113,7 @@ def _handlers_held() -> Iterator[None]:
 
     def hold(number: int, frame: FrameType | None) -> None:
         came.append((number, time.monotonic()))
+        # a signal repeated after a while is handled at once: what is being started may hang
         if came[-1][1] - came[0][1] >= _PATIENCE_SECONDS:
             held[signal.Signals(number)](number, frame)
 

@@ -21,10 +21,8 @@ from distls.storage.filesystem.private_folder import NotPrivateError, private_fo
 
 __all__ = ["PatientNanny", "local_cluster", "start_local", "started_as_suits"]
 
-# Variables of the environment that stores are reached by.
+# Prefixes of environment variables that hold credentials and addresses of stores.
 _OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "DISTLS_")
-
-
 # Between the death of a worker and the start of its successor.
 _PAUSE_SECONDS = 0.5
 
@@ -47,7 +45,7 @@ _CONFIG: dict[str, Any] = {
 
 
 class _PatientCluster(LocalCluster):  # type: ignore[misc]
-    """Keeps the nanny of a worker that is away: Dask would close it for good if it is not back in 15 s."""
+    """Keeps the nanny of a lost worker, which Dask would close for good after 15 s."""
 
     # Private hook of distributed: SpecCluster's version closes the nanny, Cluster's only notes that the worker went.
     def _update_worker_status(self, op: str, message: Any) -> None:
@@ -55,7 +53,7 @@ class _PatientCluster(LocalCluster):  # type: ignore[misc]
 
 
 class PatientNanny(Nanny):  # type: ignore[misc]
-    """Pauses before it starts a worker anew: what ended the worker may just have been sent to the driver too."""
+    """Pauses before it restarts a worker: the signal that ended it may be on its way to the driver too."""
 
     restarts = True
 
@@ -69,19 +67,14 @@ class PatientNanny(Nanny):  # type: ignore[misc]
 def start_local(
     n_workers: int,
     threads_per_worker: int = 1,
-    memory_limit: int | None = None,
+    memory_limit: int | None = None,  # bytes a worker; None for no limit
     *,
     processes: bool = True,
     log_level: int = logging.CRITICAL,
 ) -> DaskExecutor:
     """Start a cluster on this machine, its dashboard on loopback, and connect to it.
 
-    Parameters
-    ----------
-    memory_limit : int or None
-        Bytes a worker; None for no limit.
-    log_level : int
-        Of the cluster's own messages: workers that die or restart are this module's to report.
+    `log_level` is that of the cluster's own messages: workers that die or restart are reported by this module.
     """
     set_log_level(log_level)
 
@@ -122,7 +115,7 @@ def local_cluster(
         "worker_class": PatientNanny,
         "host": "127.0.0.1",
         "preload": _preloads() if log_level > logging.WARNING else None,
-        # the process that workers are forked from may be older than the credentials of a store
+        # the fork server may have been started before the credentials of a store were set
         "env": {name: value for name, value in os.environ.items() if name.startswith(_OF_STORES)},
     }
     return _PatientCluster(
@@ -137,7 +130,7 @@ def local_cluster(
 
 
 def _scratch() -> str:
-    """Return where Dask keeps files: its processes import from there too, so it must be this user's own."""
+    """Return the folder of Dask's files; processes import from there too, so it must be this user's own."""
     configured = dask.config.get("temporary-directory")
     if configured:
         return str(configured)

@@ -1,4 +1,4 @@
-"""What Dask and its event loop say: which messages reach the user."""
+"""Which messages of Dask and its event loop reach the user."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["ignore_defects", "report_defects", "set_log_level", "watch_loop"]
 
 
 def watch_loop(client: Client, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]) -> None:
-    """Have `handler` told what goes wrong in the event loop of a client, and of a local cluster."""
+    """Set the handler of unhandled errors in the event loop of a client, and of a local cluster."""
     client.loop.asyncio_loop.set_exception_handler(handler)
 
 
 def report_defects(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report what went wrong in nobody's call, except connections that an interrupt or `close` cut."""
+    """Report errors outside of any call, except connections cut by an interrupt or `close`."""
     if not isinstance(context.get("exception"), CUT):
         loop.default_exception_handler(context)
 

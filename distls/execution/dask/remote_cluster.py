@@ -35,27 +35,13 @@ def connect(
     address: str,
     *,
     certificates: Certificates | None = None,
-    min_workers: int = 1,
-    log_level: int = logging.CRITICAL,
+    min_workers: int = 1,  # to wait for
+    log_level: int = logging.CRITICAL,  # see `distls.execution.dask.local_cluster.start_local`
 ) -> DaskExecutor:
-    """Connect to a running scheduler.
+    """Connect to a running scheduler, with `certificates` by TLS only, else as Dask's configuration says.
 
-    Parameters
-    ----------
-    address : str
-    certificates : Certificates, optional
-        Connect with TLS or not at all, to the workers too; default as Dask's own configuration says.
-    min_workers : int
-        So many must be there.
-    log_level : int
-        See `distls.execution.dask.local_cluster.start_local`.
-
-    Raises
-    ------
-    ParameterError
-        `address` is not one, or does not go with `certificates`.
-    WorkerError
-        It cannot be reached within 20 s, has no workers, or runs other versions of the libraries.
+    Raises ParameterError for an address that is none or contradicts `certificates`; WorkerError if it cannot be reached
+    within 20 s, has no workers, or runs other versions of the libraries.
     """
     if not _ADDRESS.fullmatch(address):
         raise ParameterError(f"--scheduler {address}: expected an address like tcp://host:8786")
@@ -72,7 +58,7 @@ def connect(
         ) from None
     try:
         client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
-        connection = Connection(client, reopen=lambda: _client(address, security), check=_welcome)
+        connection = Connection(client, reopen=lambda: _client(address, security), check=_check_new_workers)
         connection.threads()
     except TimeoutError:
         client.close()
@@ -92,7 +78,7 @@ def _client(address: str, security: Security | None) -> Client:
 
 
 def security_of(certificates: Certificates) -> Security:
-    """Return Dask's form of `certificates`, the same for every role, with nothing that is not encrypted."""
+    """Return Dask's form of `certificates`, the same for every role; encryption is required."""
     roles = ("client", "scheduler", "worker")
     return Security(
         require_encryption=True,
@@ -103,7 +89,7 @@ def security_of(certificates: Certificates) -> Security:
 
 
 def _encrypted(address: str, certificates: Certificates | None) -> str:
-    """Return `address` as it is connected to; refuse one that does not go with `certificates`."""
+    """Return the address to connect to; raise ParameterError if it contradicts `certificates`."""
     if certificates is None:
         if address.startswith("tls:"):
             _check_configuration(address)
@@ -119,7 +105,7 @@ def _encrypted(address: str, certificates: Certificates | None) -> str:
 
 
 def _check_configuration(address: str) -> None:
-    """Refuse to use TLS where Dask's own configuration has no certificates for it."""
+    """Raise ParameterError if Dask's own configuration has no certificates for TLS."""
     try:
         context = Security().get_connection_args("client").get("ssl_context")
     except OSError as error:
@@ -133,16 +119,16 @@ def _check_configuration(address: str) -> None:
         )
 
 
-def _welcome(client: Client, workers: list[str]) -> None:
-    """Check workers that have come, and find out at the first how weights and results travel."""
+def _check_new_workers(client: Client, workers: list[str]) -> None:
+    """Check the versions of new workers; at the first, find out whether it can be reached directly."""
     _check_versions(client, workers)
     if client.direct_to_workers is None:
-        # or Dask would have the scheduler relay them, all of them
+        # otherwise Dask would relay all weights and results through the scheduler
         client.direct_to_workers = client.sync(_reaches, client, workers[0])
 
 
 async def _reaches(client: Client, worker: str) -> bool:
-    """Tell whether a worker answers this process, which may stand outside the workers' network."""
+    """Return whether a worker answers this process, which may be outside the workers' network."""
     try:
         await asyncio.wait_for(client.rpc(worker).identity(), _REACH_SECONDS)
     except (OSError, TimeoutError):
@@ -151,7 +137,7 @@ async def _reaches(client: Client, worker: str) -> bool:
 
 
 def _check_versions(client: Client, workers: list[str]) -> None:
-    """Refuse workers whose Python, distributed, numpy or distls differ from the driver's: bits would too."""
+    """Raise WorkerError for workers with other versions of Python or libraries: results would differ in bits."""
     mine = _versions()
     for worker, theirs in client.run(_versions, workers=workers).items():
         differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}

@@ -1,4 +1,4 @@
-"""A cluster on this machine that outlives the commands which use it: `distls cluster`."""
+"""A cluster on this machine that outlives the commands that use it: `distls cluster`."""
 
 from __future__ import annotations
 
@@ -50,49 +50,31 @@ class StandingCluster:
             nanny.restarts = False
         with contextlib.suppress(KeyboardInterrupt, Exception):
             self._cluster.close(timeout=_CLOSE_SECONDS)
-        # or Dask would wait once more when the process ends
+        # otherwise Dask would wait again when the process ends
         self._cluster.shutdown_on_close = False
 
 
 class _InwardNanny(PatientNanny):
-    """Starts workers whose pages of figures, unlike their work, are on loopback only."""
+    """Starts workers whose dashboards, unlike their work, are on loopback only."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options | {"dashboard_address": "127.0.0.1:0", "dashboard": False})
 
 
 def start_standing(
-    budget: MemoryBudget,
+    budget: MemoryBudget,  # number, threads and memory of the workers
     *,
-    host: str,
-    port: int,
+    host: str,  # name or address of this machine at which they listen
+    port: int,  # of the scheduler; 0 for any
     certificates: Certificates | None = None,
-    anyone: bool = False,
-    log_level: int = logging.CRITICAL,
+    anyone: bool = False,  # listen for other machines without TLS
+    log_level: int = logging.CRITICAL,  # see `distls.execution.dask.local_cluster.start_local`
 ) -> StandingCluster:
     """Start a scheduler and workers on this machine, their dashboards on loopback.
 
-    Parameters
-    ----------
-    budget : MemoryBudget
-        Number, threads and memory of the workers.
-    host : str
-        Name or address of this machine at which they listen.
-    port : int
-        Of the scheduler; 0 for any.
-    certificates : Certificates, optional
-        Let only holders of a certificate of this authority connect; default as Dask's own configuration says.
-    anyone : bool
-        Listen for other machines without TLS.
-    log_level : int
-        See `distls.execution.dask.local_cluster.start_local`.
-
-    Raises
-    ------
-    ParameterError
-        `host` is not of this machine, or open to other machines and neither encrypted nor `anyone`.
-    WorkerError
-        The port is taken, or the cluster does not start for another reason.
+    With `certificates`, only holders of a certificate of their authority can connect; without, Dask's configuration
+    decides. Raises ParameterError if `host` is not of this machine, or open to others and neither encrypted nor
+    `anyone`; WorkerError if the port is taken or the cluster does not start.
     """
     security = Security() if certificates is None else security_of(certificates)
     _check_host(host, encrypted=security.require_encryption, anyone=anyone)
@@ -137,9 +119,9 @@ def _check_host(host: str, *, encrypted: bool, anyone: bool) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches what listens at `host`."""
+    """Return whether only this machine can reach `host`."""
     try:
-        # an empty name would be all addresses
+        # an empty name means all addresses
         found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ParameterError(f"--host {host}: not a name or address ({error.strerror})") from None
@@ -148,12 +130,9 @@ def _is_loopback(host: str) -> bool:
 
 @contextlib.contextmanager
 def temporary_certificates(folder: Path | None) -> Iterator[Certificates]:
-    """Yield a certificate that is its own authority, new and removed at the end; see `private_files`.
+    """Yield a new certificate that is its own authority, removed at the end; see `private_files`.
 
-    Raises
-    ------
-    ParameterError
-        The package that makes certificates is not installed, or the folder cannot be used.
+    Raises ParameterError if the package that makes certificates is missing, or the folder cannot be used.
     """
     try:
         made = Security.temporary()

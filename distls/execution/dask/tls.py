@@ -1,4 +1,4 @@
-"""Certificates of TLS: the three files, checked before anything is started or connected to."""
+"""TLS certificates: three files, validated before anything is started or connected to."""
 
 from __future__ import annotations
 
@@ -21,18 +21,10 @@ _ANSWER_SECONDS = 3
 
 @dataclass(frozen=True)
 class Certificates:
-    """Who is trusted, and who one is.
+    """The trusted authority, and the own certificate with its key."""
 
-    Attributes
-    ----------
-    ca : pathlib.Path
-        Certificate of the authority that signed those of both sides, in PEM form like all of them.
-    cert, key : pathlib.Path
-        The own certificate and its key, which has no passphrase.
-    """
-
-    ca: Path
-    cert: Path
+    ca: Path  # Certificate of the authority that signed those of both sides, in PEM form like all of them
+    cert: Path  # The own certificate and its key, which has no passphrase
     key: Path
 
     def __post_init__(self) -> None:
@@ -41,13 +33,7 @@ class Certificates:
             object.__setattr__(self, name, Path(getattr(self, name)).absolute())
 
     def check(self) -> None:
-        """Refuse files that cannot be used.
-
-        Raises
-        ------
-        ParameterError
-            One cannot be read or is not what it should be; the message names it.
-        """
+        """Raise ParameterError, naming the file, for one that cannot be read or is not what it should be."""
         for option, path in (("--tls-ca", self.ca), ("--tls-cert", self.cert), ("--tls-key", self.key)):
             _check_readable(option, path)
         for option, path in (("--tls-ca", self.ca), ("--tls-cert", self.cert)):
@@ -61,7 +47,7 @@ class Certificates:
             raise ParameterError(f"--tls-key {self.key}: {what}") from None
 
     def context(self) -> ssl.SSLContext:
-        """Return what connects as Dask does: both sides show certificates, names of hosts are not compared."""
+        """Return a context like Dask's: both sides show certificates, host names are not checked."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -70,7 +56,7 @@ class Certificates:
         return context
 
     def _refuse_passphrase(self) -> str:
-        # or OpenSSL would ask for it on the terminal, in every worker
+        # otherwise OpenSSL would ask for it on the terminal, in every worker
         raise ParameterError(
             f"--tls-key {self.key}: it is protected by a passphrase; write one without, readable by you only"
         )
@@ -79,10 +65,7 @@ class Certificates:
 def certificates_of(ca: Path | None, cert: Path | None, key: Path | None) -> Certificates | None:
     """Return the certificates that the options name, checked; None without any.
 
-    Raises
-    ------
-    ParameterError
-        Some are named and others not, or a file cannot be used.
+    Raises ParameterError if only some are named, or a file cannot be used.
     """
     given = {"--tls-ca": ca, "--tls-cert": cert, "--tls-key": key}
     missing = [option for option, path in given.items() if path is None]
@@ -115,19 +98,9 @@ def _holds_certificate(path: Path) -> bool:
 
 @contextlib.contextmanager
 def private_files(folder: Path | None, contents: Mapping[str, str]) -> Iterator[dict[str, Path]]:
-    """Write files that only this user can read, and yield their paths; they are removed at the end.
+    """Write files (name -> contents) that only this user can read; yield their paths and remove them at the end.
 
-    Parameters
-    ----------
-    folder : pathlib.Path or None
-        New or empty, and closed to other users; None for a temporary one.
-    contents : mapping of str to str
-        Name of each file -> what is in it.
-
-    Raises
-    ------
-    ParameterError
-        Something is in the folder, or others can open it.
+    `folder` is new or empty, and closed to other users; None for a temporary one. Raises ParameterError if it is not.
     """
     with contextlib.ExitStack() as undo:
         if folder is None:
@@ -144,7 +117,7 @@ def private_files(folder: Path | None, contents: Mapping[str, str]) -> Iterator[
 
 
 def _made_private(folder: Path) -> bool:
-    """Make a folder that only this user can open; False if it was there, and is as good."""
+    """Make a folder that only this user can open; return False if a suitable one exists."""
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError:
@@ -160,14 +133,9 @@ def _made_private(folder: Path) -> bool:
 
 
 def why_refused(address: str, certificates: Certificates | None) -> str | None:
-    """Say why nothing came of connecting to `address`, where TLS is the reason; else None.
+    """Return why a scheduler refused or did not answer, if TLS is the reason; else None.
 
-    Parameters
-    ----------
-    address : str
-        Of a scheduler, which refused or did not answer.
-    certificates : Certificates or None
-        None for a connection without TLS, or with certificates that only Dask knows.
+    `certificates` is None for a connection without TLS, or with certificates that only Dask knows.
     """
     if not address.startswith("tls:" if certificates else "tcp:"):
         return None
@@ -192,7 +160,7 @@ def _of_nobody() -> ssl.SSLContext:
 
 
 def _greeted(address: str, context: ssl.SSLContext) -> OSError | None:
-    """Shake hands with who listens at `address` and wait for a word: certificates may be refused after that."""
+    """Do a TLS handshake and read one byte: a server may refuse the certificate after the handshake."""
     where = urlsplit(address)
     try:
         with (

@@ -1,13 +1,12 @@
 """Block coordinate descent over column shards: Algorithm 1 of its paper in one lane, parallel rounds in several.
 
-A round makes the scores Z = XW of all rows from the weights, by partitions; then each lane sweeps its column shards
-on a private copy of Z. What the lanes have changed adds up, because Z is linear in W, and is taken at the best of
-1, 1/2, 1/4, ..., about 1/S, the last of which cannot fail where F is convex: every round descends. Where few columns
-have weights, these are swept some times more, in one lane, which also makes those zeros exact that a shorter step
-has only brought near.
+A round computes the scores Z = XW of all rows by partitions; then each lane makes a pass over its column shards on a
+private copy of Z. The lanes' changes add up, because Z is linear in W, and are taken with the best step size of 1,
+1/2, 1/4, ..., about 1/S; for convex F the last cannot fail, so every round descends. If few columns have weights,
+one lane makes extra passes over these, which also makes zeros exact that a shorter step has only approached.
 
-With `debias` the rounds go on when the violation is small, over the columns that have weights then, for the same loss
-with an l2 penalty in place of the sparse one, which shrinks the weights of the features that it selects.
+With `debias`, once the violation is small, the selected columns are refitted to the same loss with an l2 penalty
+instead of the sparse one, which shrinks the weights of the features that it selects.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
-from distls.memory_plan import OfRows, Plan, make_plan
+from distls.memory_plan import Footprint, PerRowCost, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd_round import BcdState, Round, RoundSetting
 from distls.solvers.solver import Fitted, Refit, RoundReport, Solver, Status
@@ -38,13 +37,13 @@ from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
 __all__ = ["BcdState", "BlockCoordinateDescent"]
 
-# Bytes of active columns that a refusal tells how to do without.
+# Bytes of active columns above which the message of a failed plan proposes a smaller active_mib.
 _WORTH_NAMING = 16 * MIB
-# Arrays of a lane's own columns in its result, in float64: new weights, a copy as they are put together, numbers.
+# float64 arrays of a lane's own columns in its result: new weights, a copy while they are joined, indices.
 _LANE_ARRAYS = 3
 # Weights in the driver: the state's, those sent, the common target, the shorter step, the polished ones.
 _DRIVER_WEIGHTS = 5
-# More lanes need more rounds (docs/decisions/0015), so that few are the best choice on few cores.
+# More lanes need more rounds (docs/decisions/0015), so few lanes are the best choice on few cores.
 _DEFAULT_LANES = 2
 
 
@@ -66,7 +65,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         self.problem, self.params, self._initial = problem, params, initial
         if params["debias"] is not None and params["tau"] == 0.0:
             raise ParameterError(
-                "debias: features are fitted anew once violations are below tau, which is 0; give a tau above 0"
+                "debias needs tau > 0: debiasing starts when the stopping criterion reaches tau"
             )
         if initial is not None:
             check_initial(initial, problem, params["init"])
@@ -94,7 +93,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         )
 
     def _planned(self, memory: MemoryBudget) -> Plan:
-        """Return the plan; where it does not fit, say what could be done without."""
+        """Return the plan; if it does not fit, name the parameter that would save memory."""
         try:
             return self._plan(memory)
         except MemoryPlanError as error:
@@ -119,23 +118,23 @@ class BlockCoordinateDescent(Solver[BcdState]):
         score_exchanges = 1 + len(self.lanes) + judging + 2 * polishing
         return make_plan(
             dataset,
-            weight_bytes=weight_bytes,
-            result_copies=_LANE_ARRAYS * 8 / size / len(self.lanes),
+            Footprint(
+                weight_bytes=weight_bytes,
+                result_copies=_LANE_ARRAYS * 8 / size / len(self.lanes),
+                driver_copies=_DRIVER_WEIGHTS + threshold / weight_bytes,
+                work_bytes=score_copies * partition_scores + self._most_active() + threshold,
+                per_row=PerRowCost(
+                    columns=self._shards,
+                    thread_bytes=score_bytes,
+                    worker_bytes=_target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
+                    reads=1 + judging + polishing,
+                    exchanged_bytes=score_exchanges * score_bytes,
+                ),
+            ),
             lanes=len(self.lanes),
-            rounds_per_pass=1,
-            sample_bytes=0,
-            driver_copies=_DRIVER_WEIGHTS + threshold / weight_bytes,
             budget=memory,
-            work_bytes=score_copies * partition_scores + self._most_active() + threshold,
             # scores and sweeps, then those of judging, and of polishing scores and sweeps again
             reductions=2 + judging + 2 * polishing,
-            of_rows=OfRows(
-                columns=self._shards,
-                thread_bytes=score_bytes,
-                worker_bytes=_target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
-                reads=1 + judging + polishing,
-                exchanged_bytes=score_exchanges * score_bytes,
-            ),
         )
 
     def _most_active(self) -> int:
@@ -161,7 +160,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         return BcdState(weights=weights, intercept=intercept)
 
     def step(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport]:
-        """Do one round; where what is kept in RUN/state was lost meanwhile, once more."""
+        """Do one round, and do it again if the scores kept in RUN/state were lost meanwhile."""
         if self._selected(state) and not state.refit:
             used = np.asarray(state.weights.any(axis=1))
             state = replace(state, refit=True, used=used, first=0.0, ratio=math.inf)
@@ -171,11 +170,11 @@ class BlockCoordinateDescent(Solver[BcdState]):
             return Round(self._setting, state, executor).run()
 
     def _selected(self, state: BcdState) -> bool:
-        """Tell whether the sparse problem is solved, where features are to be fitted anew then."""
+        """Return whether features are selected for a refit: the sparse problem is solved to `tau`."""
         return self.params["debias"] is not None and state.ratio <= self.params["tau"]
 
     def status(self, state: BcdState) -> Status:
-        """Tell whether the violation of a round is small beside that of the first (Eq. 10)."""
+        """Return CONVERGED once the violation is at most `tau` times that of the first round (Eq. 10)."""
         if not (np.isfinite(state.weights).all() and np.isfinite(state.intercept).all()):
             return Status.DIVERGED
         waits = self._selected(state) and not state.refit
@@ -205,20 +204,14 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
 
 def _target_bytes(meta: DatasetMeta) -> int:
-    """Return the bytes a row of what a worker keeps of targets: a class, or a set of labels with its place."""
+    """Return the bytes per row of the targets that a worker keeps: a class, or a set of labels and its offset."""
     if meta.target == "class":
         return 4
     return 16 + 4 * -(-sum(meta.label_counts) // max(meta.n_rows, 1))
 
 
 def _shards_of(problem: Problem) -> ColumnShards:
-    """Return the column shards of the data.
-
-    Raises
-    ------
-    MismatchError
-        There are none.
-    """
+    """Return the column shards of the data; raise MismatchError if there are none."""
     shards = problem.dataset.columns
     if shards is None:
         path = problem.dataset.path
@@ -229,7 +222,7 @@ def _shards_of(problem: Problem) -> ColumnShards:
 
 
 def _lane_count(asked: int, shards: ColumnShards) -> int:
-    """Return the number of lanes: as asked, or one a shard where there are fewer by default."""
+    """Return the number of lanes: as asked, by default at most one per shard."""
     if asked is None:
         return max(1, min(_DEFAULT_LANES, len(shards)))
     if asked > len(shards):

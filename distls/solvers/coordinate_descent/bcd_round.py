@@ -46,68 +46,39 @@ _ROUNDING = {"float64": 1e-10, "float32": 1e-5}
 
 @dataclass
 class BcdState(State):
-    """Everything a round starts from; scores follow from the weights.
+    """Everything a round starts from; scores follow from the weights."""
 
-    Attributes
-    ----------
-    weights : array of shape (n_features, k)
-    intercept : float64 array of shape (k,)
-    first : float
-        The violation of the first round.
-    ratio : float
-        That of the newest by it (Eq. 10); infinity before the first.
-    refit : bool
-        The columns `used` are fitted with l2. `first` and `ratio` are those of these rounds then.
-    used : bool array of shape (n_features,), or (0,) before
-    """
-
-    weights: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))
-    intercept: Array = field(default_factory=lambda: np.empty(0))
-    first: float = 0.0
-    ratio: float = math.inf
+    weights: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))  # shape (n_features, k)
+    intercept: Array = field(default_factory=lambda: np.empty(0))  # shape (k,)
+    first: float = 0.0  # The violation of the first round
+    ratio: float = math.inf  # That of the newest by it (Eq. 10); infinity before the first
+    # The columns `used` are fitted with l2. `first` and `ratio` are those of these rounds then
     refit: bool = False
+    # shape (n_features,), or (0,) before
     used: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
 
 
 @dataclass(frozen=True, eq=False)
 class RoundSetting:
-    """What all rounds of a fit share.
+    """The setting that all rounds of a fit share."""
 
-    Attributes
-    ----------
-    problem : Problem
-        The sparse one.
-    params : dict
-        All parameters of the method, resolved.
-    data : DatasetRef
-    shards : ColumnShards
-    lanes : list of tuples of int
-        Column shards of each lane.
-    row_lanes : list of Lane
-        In which partitions are read.
-    polishes : bool
-        Active columns are swept again at the end of a round, in one lane.
-    folder : str or None
-        Of the scores; without one nothing is trained.
-    """
-
-    problem: Problem
-    params: dict[str, Any]
+    problem: Problem  # The sparse one
+    params: dict[str, Any]  # All parameters of the method, resolved
     data: DatasetRef
     shards: ColumnShards
-    lanes: list[tuple[int, ...]]
-    row_lanes: list[Lane]
-    polishes: bool
-    folder: str | None
+    lanes: list[tuple[int, ...]]  # Column shards of each lane
+    row_lanes: list[Lane]  # In which partitions are read
+    polishes: bool  # One lane makes extra passes over the active columns at the end of a round
+    folder: str | None  # Of the scores; without one nothing is trained
 
     def problem_of(self, state: BcdState) -> Problem:
-        """Return what the round after `state` minimises."""
+        """Return the problem that the round after `state` minimises."""
         if not state.refit:
             return self.problem
         return replace(self.problem, alpha=self.params["debias"], penalty="l2")
 
     def margin_job(self, version: int) -> MarginJob:
-        """Return which scores a round makes, or reads."""
+        """Return the job that computes or reads the scores of a round."""
         assert self.folder is not None
         problem = self.problem
         return MarginJob(
@@ -115,7 +86,7 @@ class RoundSetting:
         )
 
     def sweep_job(self, margins: MarginJob, state: BcdState) -> SweepJob:
-        """Return what the lanes of the round after `state` do."""
+        """Return the job of the lanes in the round after `state`."""
         problem, constant = self.problem_of(state), self.params["step"] == "constant"
         return SweepJob(
             margins=margins,
@@ -152,20 +123,19 @@ class Round:
         else:
             following, after = self._combined(swept, before)
         self._check_descent(before, after)
+        # a single lane has made its extra passes over active columns already
         polished = self._polish(following, swept) if len(lanes) > 1 else swept
         if polished is not None and len(lanes) > 1:
             following = self._with(polished.weights, following)
             self._check_descent(after, after + polished.change)
-        extra = (
-            0.0
-            if polished is None
-            else polished.swept_bytes / max(int(self._setting.shards.decoded_bytes.sum()), 1)
-        )
+        extra = 0.0
+        if polished is not None:
+            extra = polished.swept_bytes / max(int(self._setting.shards.decoded_bytes.sum()), 1)
         following = self._judged(following, swept, extra)
         return following, self._report(scored, swept, following)
 
     def _score(self, state: BcdState, job: MarginJob) -> MarginSums:
-        """Make the scores of all rows anew."""
+        """Compute the scores of all rows from the weights."""
         task, weights = partial(margin_lane, job), self._sent(state)
         return self._checked(
             self._executor.reduce(task, self._setting.row_lanes, merge=merge_margins, shared=weights)
@@ -173,7 +143,7 @@ class Round:
 
     @staticmethod
     def _sent(state: BcdState) -> SparseWeights:
-        """Return the weights as they are sent: of all columns that a refit is of, else of those that have some."""
+        """Return the weights to send: of all columns of a refit, otherwise of the nonzero ones."""
         columns = np.flatnonzero(state.used if state.refit else state.weights.any(axis=1))
         return SparseWeights(columns, state.weights[columns], state.intercept)
 
@@ -204,7 +174,7 @@ class Round:
         return replace(state, weights=weights, intercept=intercept)
 
     def _combined(self, swept: LaneSweeps, before: float) -> tuple[BcdState, float]:
-        """Go along what all lanes have changed as far as is best; return the objective there too."""
+        """Take the joint step of all lanes with the best step size; return the objective there too."""
         state, problem = self._state, self._problem
         target = self._with(swept.weights)
         columns = np.unique(np.concatenate([part.columns for part in swept.weights]))
@@ -220,6 +190,7 @@ class Round:
                 shared=shared,
             )
         )
+        # the penalty is a sum over rows of W, so only that of the changed columns is computed for each step size
         rest = problem.alpha * (problem.penalty_of(state.weights) - problem.penalty_of(old))
         best, at = math.inf, 0
         for place, size in enumerate(sizes):  # F is convex: once it rises it goes on rising
@@ -229,7 +200,7 @@ class Round:
                 break
             best, at = value, place
         self._details["step_size"] = float(sizes[at])
-        if at == 0:
+        if at == 0:  # a whole step takes the lanes' own values, exact zeros among them
             return target, best
         weights = state.weights.copy()
         weights[columns] = old + sizes[at] * change
@@ -238,7 +209,7 @@ class Round:
         ), best
 
     def _polish(self, state: BcdState, swept: LaneSweeps) -> LaneSweeps | None:
-        """Sweep the columns with weights alone, in one lane, where they are few."""
+        """Make extra passes over the nonzero columns in one lane, if they are few."""
         if swept.active_bytes < 0 or not self._setting.sweep_job(self._margins, state).keep:
             return None
         margins = self._setting.margin_job(2 * self._state.round + 1)
@@ -249,7 +220,7 @@ class Round:
         return self._executor.reduce(partial(active_sweeps, job), lanes, merge=merge_sweeps, shared=weights)
 
     def _check_descent(self, before: float, after: float) -> None:
-        """Refuse to go on where the objective has risen, which convexity rules out."""
+        """Raise DistlsError if the objective has risen, which convexity rules out."""
         slack = _ROUNDING[self._problem.dtype.name] * max(abs(before), 1.0)
         if after > before + slack:
             raise DistlsError(
@@ -258,7 +229,7 @@ class Round:
             )
 
     def _judged(self, state: BcdState, swept: LaneSweeps, extra: float) -> BcdState:
-        """Return the state after the round, with its violation beside the first one's."""
+        """Return the state after the round, with its violation relative to that of the first."""
         largest = self._setting.params["violation"] == "max"
         violation = float(swept.totals[_T.largest if largest else _T.violation])
         first = state.first if math.isfinite(self._state.ratio) else violation

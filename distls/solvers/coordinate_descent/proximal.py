@@ -1,9 +1,9 @@
-"""FISTA and SpaRSA on row partitions: steps along the whole gradient, each followed by the penalty's prox.
+"""FISTA and SpaRSA on row partitions: steps along the full gradient, each followed by the penalty's prox.
 
 A round is a read of all rows. FISTA (Beck and Teboulle 2009) reads the loss where a step has led to, and the gradient
 at the point ahead of it, from which the next step will be taken if this one is accepted: both from one read. SpaRSA
 (Wright, Nowak, Figueiredo 2009) has loss and gradient at the same point. A step that is not accepted costs a read;
-its curvature, known from the loss, says how much shorter the next one must be.
+its curvature, known from the loss, determines how much shorter the next one must be.
 """
 
 from __future__ import annotations
@@ -32,22 +32,18 @@ from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial, initial_weights
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
-from distls.storage.rows import index_dtype
 from distls.workers.features.design import PIECE_ROWS
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
     SCORES,
-    PointJob,
     PointMoments,
     StackedWeights,
     point_lane,
     sigma_lane,
-    warm_up_products,
 )
 from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
-from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -64,7 +60,7 @@ _START_SHARE = 64.0
 
 
 class Proximal(Solver[ProximalState]):
-    """What FISTA and SpaRSA share; parameters as of `SolverFactory`."""
+    """Base of FISTA and SpaRSA; parameters as of `SolverFactory`."""
 
     state_type = ProximalState
     # points of a round, the last of which has a gradient
@@ -109,7 +105,7 @@ class Proximal(Solver[ProximalState]):
             lanes=self.params["lanes"],
             block_bytes=one,
             weight_bytes=self.points * one,
-            # scores and slopes of a piece, as they are made, for a point and for all
+            # scores and gradients of a chunk, and temporaries of both, for one point and for all
             work_bytes=4 * 8 * pieces + copied + ranking,
             # the state before and after, and what a step is made from
             driver_bytes=14 * one + ranking,
@@ -117,13 +113,9 @@ class Proximal(Solver[ProximalState]):
         )
 
     def prepare(self, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        meta = self.problem.dataset.meta
-        indices = index_dtype(meta.n_features).name
-        for dtype in sorted({self.problem.dtype.name, *(["float64"] if self._constant else [])}):
-            types = KernelTypes(meta.layout, meta.dtype, indices, dtype, self.problem.loss)
-            warm_up_products(types)
-            executor.each_worker(warm_up_products, types)
+        """See `BlockReader.compile_products`; the norm of Sigma is iterated in float64."""
+        own = {self.problem.dtype.name}
+        self._reader.compile_products(executor, *sorted(own | {"float64"} if self._constant else own))
 
     def init(self) -> ProximalState:
         """Return zero weights, or those of the initial model."""
@@ -152,7 +144,7 @@ class Proximal(Solver[ProximalState]):
         return self._sharp * max(largest * square, float(np.finfo(float).tiny))
 
     def step(self, state: ProximalState, executor: Executor) -> tuple[ProximalState, RoundReport]:
-        """Do one read, and what it allows."""
+        """Do one read, then the step that it allows."""
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
         read = self._read_sigma if state.stage == _NORM else self._read_points
         sums = read(state, executor)
@@ -171,15 +163,6 @@ class Proximal(Solver[ProximalState]):
 
     # -- reads
 
-    def _job(self) -> PointJob:
-        return PointJob(
-            data=self.data,
-            loss=self.problem.loss,
-            n_outputs=self.problem.shape[1],
-            dtype=self.problem.dtype.name,
-            class_weight=self._reader.class_weight,
-        )
-
     def _points(self, thetas: list[Array]) -> StackedWeights:
         flat = np.concatenate(thetas, axis=1) if len(thetas) > 1 else thetas[0]
         intercept = flat[0].copy() if self._first else np.zeros(flat.shape[1])
@@ -189,28 +172,33 @@ class Proximal(Solver[ProximalState]):
 
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
         thetas = [state.candidate, state.ahead] if state.ahead.size else [state.candidate]
-        return self._reader.reduce(executor, partial(point_lane, self._job()), self._points(thetas))
+        return self._reader.reduce(
+            executor, partial(point_lane, self._reader.point_job()), self._points(thetas)
+        )
 
     def _read_sigma(self, state: ProximalState, executor: Executor) -> BlockSums:
         return self._reader.reduce(
-            executor, partial(sigma_lane, self._job()), self._points([state.point, state.vectors])
+            executor,
+            partial(sigma_lane, self._reader.point_job()),
+            self._points([state.point, state.vectors]),
         )
 
     def _bound_norm(self, state: ProximalState, sums: BlockSums) -> tuple[ProximalState, str]:
-        """Take up Sigma times the vectors; once the norm of Sigma is known well enough it makes L."""
+        """Do a step of subspace iteration for the norm of Sigma; once accurate enough, it determines L."""
         product = self._products(sums.folds[0])
         if not np.isfinite(product.sum()):
             return diverged(state), "diverged"
         values, rotation = np.linalg.eigh(state.vectors.T @ product)
         leading = product @ rotation[:, -1] - values[-1] * (state.vectors @ rotation[:, -1])
         residual = float(np.sqrt(leading @ leading))
+        # an eigenvalue of Sigma lies within the residual of the estimate
         state = replace(state, lipschitz=self._sharp * (float(values[-1]) + residual))
         if residual > _RESIDUAL * values[-1] and state.round < _NORM_READS:
             return replace(state, vectors=np.linalg.qr(product)[0]), "norm"
         return replace(state, stage=_START, vectors=NONE.copy()), "norm"
 
     def _advance(self, state: ProximalState, sums: BlockSums) -> tuple[ProximalState, str]:
-        """Judge the candidate by what was read, then propose the next one."""
+        """Accept or reject the candidate by what was read, then propose the next one."""
         moments = sums.folds[0]
         assert isinstance(moments, PointMoments)
         values, gradient = moments.losses / moments.weight_sum, self._products(moments)
@@ -225,7 +213,7 @@ class Proximal(Solver[ProximalState]):
         )
 
     def status(self, state: ProximalState) -> Status:
-        """Tell whether the last step was small beside the first (as Eq. 10 of the paper of `bcd` has it)."""
+        """Return CONVERGED once steps are small relative to the first (as Eq. 10 of the paper of `bcd`)."""
         if not np.isfinite(state.candidate).all():
             return Status.DIVERGED
         ended = state.ratio is not None and state.ratio <= self.params["tau"]
@@ -255,17 +243,15 @@ class Proximal(Solver[ProximalState]):
         """Do to one partition in this process what most rounds do, and forget it: what `plan` times."""
         data, zero = replace(self.data, cache_bytes=0, prefetch=False), self.init().point
         with single_threaded_blas():
-            point_lane(replace(self._job(), data=data), self._points([zero] * self.points), Lane(0, (block,)))
+            point_lane(
+                replace(self._reader.point_job(), data=data),
+                self._points([zero] * self.points),
+                Lane(0, (block,)),
+            )
 
 
 class Fista(Proximal):
-    """The solver of `fista`.
-
-    Raises
-    ------
-    ParameterError
-        ``lipschitz`` names a bound, which is of ``step=constant``: a line search finds L itself.
-    """
+    """The solver of `fista`; raises ParameterError if ``lipschitz`` names a bound and a line search finds L itself."""
 
     points = 2
     steps_type = FistaSteps

@@ -19,9 +19,9 @@ Array = NDArray[np.float64]
 
 # An array that stands for none in a state.
 NONE = np.empty((0, 0))
-# L is what a step sees of the curvature times the slack; a step makes it at most so much less.
+# L is the curvature along a step times the slack; a step lowers it at most by the second factor.
 _SLACK, _DOWN = 1.5, 0.8
-# Differences of the objective below this many roundings of it tell nothing.
+# Differences of the objective below this many roundings of it are noise.
 _ROUNDINGS = 64.0
 # How far steps move weights that have diverged.
 _FAR = 1e100
@@ -31,7 +31,7 @@ _LEAST = 1e-8  # of its bound that SpaRSA's L may be
 
 
 class Read(NamedTuple):
-    """What a read tells: the mean loss at the candidate, and mean loss and gradient at the point ahead of it.
+    """Result of a read: mean loss at the candidate, mean loss and gradient at the point ahead of it.
 
     Without such a point these are the candidate's own.
     """
@@ -43,61 +43,34 @@ class Read(NamedTuple):
 
 @dataclass
 class ProximalState(State):
-    """Everything a round starts from. Weights are of shape (m, k), the intercept first where there is one.
+    """Everything a round starts from. Weights are of shape (m, k), the intercept first where there is one."""
 
-    Attributes
-    ----------
-    stage : {"norm", "start", "steps"}
-        What the next round reads.
-    point : float64 array of shape (m, k)
-        The last accepted weights.
-    base, gradient : float64 arrays of shape (m, k)
-        Where the step at hand is taken from, and the gradient of the mean loss there.
-    value : float
-        The mean loss at the base.
-    candidate : float64 array of shape (m, k)
-        Where the step leads.
-    ahead : float64 array of shape (m, k) or (0, 0)
-        Where the next step will be taken from, if not from the candidate.
-    lipschitz, momentum : float
-        L, and Nesterov's t.
-    objectives : float64 array of shape (n,)
-        Of the last accepted weights, the newest last.
-    moved, first, ratio : float
-        L times how far the step at hand moves rows of weights, summed; that of the first step; and the last accepted
-        one's by it, None before.
-    vectors : float64 array of shape (m, q)
-        An orthonormal basis in the iteration for the norm of Sigma.
-    """
-
-    stage: str = "start"
-    point: Array = field(default_factory=NONE.copy)
+    stage: str = "start"  # What the next round reads
+    point: Array = field(default_factory=NONE.copy)  # shape (m, k): The last accepted weights
+    # shape (m, k): Where the step at hand is taken from, and the gradient of the mean loss there
     base: Array = field(default_factory=NONE.copy)
     gradient: Array = field(default_factory=NONE.copy)
-    value: float = 0.0
-    candidate: Array = field(default_factory=NONE.copy)
+    value: float = 0.0  # The mean loss at the base
+    candidate: Array = field(default_factory=NONE.copy)  # shape (m, k): Where the step leads
+    # shape (m, k) or (0, 0): Where the next step will be taken from, if not from the candidate
     ahead: Array = field(default_factory=NONE.copy)
-    lipschitz: float = 1.0
+    lipschitz: float = 1.0  # L, and Nesterov's t
     momentum: float = 1.0
+    # shape (n,): Of the last accepted weights, the newest last
     objectives: Array = field(default_factory=lambda: np.empty(0))
+    # L times how far the step at hand moves rows of weights, summed; that of the first step; and the last
+    # accepted one's by it, None before
     moved: float = 0.0
     first: float = 0.0
     ratio: float | None = None
+    # shape (m, q): An orthonormal basis in the iteration for the norm of Sigma
     vectors: Array = field(default_factory=NONE.copy)
 
 
 class ProximalSteps:
-    """Judging a step by what a read tells, and taking the next one; FISTA and SpaRSA differ in three methods.
+    """Accepts or rejects a step after a read, and proposes the next; FISTA and SpaRSA differ in three methods.
 
-    Parameters
-    ----------
-    problem : Problem
-    safe : float
-        A bound of L, above which no step is rejected.
-    constant : bool
-        L is never changed.
-    history : int
-        Objectives that are kept.
+    No step is rejected at L = `safe`, a bound of it; with `constant`, L never changes; `history` objectives are kept.
     """
 
     def __init__(self, problem: Problem, *, safe: float, constant: bool, history: int) -> None:
@@ -190,7 +163,7 @@ class FistaSteps(ProximalSteps):
         if not self._constant:
             lipschitz = max(_DOWN * lipschitz, min(lipschitz, _SLACK * curvature))
         restarted = state.momentum > 1.0 and not state.ahead.size
-        momentum = _after(state.momentum if state.ahead.size else 1.0)
+        momentum = next_momentum(state.momentum if state.ahead.size else 1.0)
         return replace(
             state, lipschitz=lipschitz, momentum=momentum
         ), "restarted" if restarted else "accepted"
@@ -198,7 +171,7 @@ class FistaSteps(ProximalSteps):
     def _look_ahead(self, state: ProximalState) -> Array:
         """Return the point from which the next step is taken; the candidate where momentum would lead back."""
         change = state.candidate - state.point
-        weight = (state.momentum - 1.0) / _after(state.momentum)
+        weight = (state.momentum - 1.0) / next_momentum(state.momentum)
         if weight == 0.0 or float(np.vdot(state.base - state.candidate, change)) > 0.0:
             return NONE.copy()
         return state.candidate + weight * change
@@ -225,8 +198,3 @@ class SparsaSteps(ProximalSteps):
 def diverged(state: ProximalState) -> ProximalState:
     """Return what `status` looks for; numbers that are not finite have no place in a checkpoint."""
     return replace(state, candidate=np.full_like(state.candidate, np.nan))
-
-
-def _after(t: float) -> float:
-    """Return Nesterov's t after t."""
-    return next_momentum(t)

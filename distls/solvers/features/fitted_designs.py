@@ -25,15 +25,10 @@ _PREFIX = "design_"
 
 @dataclass
 class DesignState(State):
-    """Base of the states of methods that generate features.
+    """Base of the states of methods that generate features."""
 
-    Attributes
-    ----------
-    recipe, arrays : dicts
-        Of the features: `distls.workers.features.design.recipe_of`. Empty before they are known, and for
-        the rows themselves.
-    """
-
+    # Of the features: `distls.workers.features.design.recipe_of`. Empty before they are known, and for the
+    # rows themselves
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -52,7 +47,7 @@ class DesignState(State):
         return super().join(scalars | {"arrays": inside}, others)
 
     def describes(self, n_features: int) -> bool:
-        """See `State.describes`; raises what decoding them raises where they are none."""
+        """See `State.describes`; raises the decoder's errors for an invalid recipe."""
         if not self.recipe or self.recipe["kind"] == "columns":
             return True
         # one stage: the number in the file may be too large for memory
@@ -70,18 +65,9 @@ class DesignState(State):
 
 
 class OneBlock:
-    """The features of a method that has one block of them: the row itself (``features=none``), or generated ones.
+    """The features of a method with one block of them: the row itself (``features=none``), or generated ones.
 
-    Parameters
-    ----------
-    params : mapping
-        ``features``, ``block_size`` and the parameters of `distls.solvers.features.generator_parameters`.
-    problem : Problem
-
-    Raises
-    ------
-    ParameterError
-        A parameter is not used by the chosen features, or does not suit the data.
+    Raises ParameterError if a parameter is not used by the chosen features, or does not suit the data.
     """
 
     def __init__(self, params: Mapping[str, Any], problem: Problem) -> None:
@@ -110,20 +96,20 @@ class OneBlock:
 
     @property
     def preparation_bytes(self) -> int:
-        """Result of a lane before the first round."""
+        """Bytes of a lane's result before the first round."""
         return generator_parameters.preparation_bytes(self._params, self._n_features) if self.generated else 0
 
     @property
     def work_bytes(self) -> int:
-        """What a task needs for the features of pieces of rows."""
+        """Bytes of a task for the features of a chunk of rows."""
         return generator_parameters.work_bytes(self._params, self._problem) if self.generated else 0
 
     def fitted(self, reader: BlockReader, executor: Executor) -> Design:
-        """Fit what generated features need: principal components, bandwidth, masks."""
+        """Fit the feature map: principal components, bandwidth, filters."""
         return generators.design_for(self._params, reader, executor, self._problem.seed)
 
     def probe(self) -> Design:
-        """Return a design that costs what the fitted one does, without a look at the data."""
+        """Return a design of the same cost as the fitted one, without reading data."""
         if not self.generated:
             return Design()
         return generator_parameters.probe_design(self._params, self._n_features, self._problem.seed)

@@ -1,4 +1,4 @@
-"""The parameters of generated features: which are used, what they make of a block, and the memory that takes.
+"""The parameters of generated features: which kind uses them, the sizes of blocks, and the memory they take.
 
 The parameters, with None for what is not given:
 
@@ -16,8 +16,8 @@ pool           means over pool x pool regions (2: quadrants)
 rectify        two-sided (the default) or absolute
 threshold      what a response must exceed (0)
 contrast       whether the contrast of patches is normalised, as in Coates et al. 2011 (false, as in the paper)
-expand         so many of a block's features, where they are of masks, are random polynomials of the others (0)
-stages         masks are learned for all stages, times `models` where given
+expand         number of a block's features of filters that are random polynomials of the others (0)
+stages         filters are learned for all stages, times `models` where given
 =============  ==========================================================================================
 """
 
@@ -49,14 +49,14 @@ ORIGINAL = ("columns", _REPLACED, FREQUENCY, GRADIENT)
 MASKS = ("random-masks", "kmeans-masks")
 FEATURES = (*ORIGINAL, *RANDOM, *MASKS)
 
-# Which features use a parameter, and what it is where it is not given.
+# The features that use a parameter, and below its default.
 _USED_BY = {
     "pca": RANDOM,
     "bandwidth": RANDOM,
     "degree": ("polynomials",),
     **dict.fromkeys(("image", "mask_side", "pool", "rectify", "threshold", "contrast", "expand"), MASKS),
 }
-# Those that polynomials of masks' features use too.
+# Parameters that polynomials of filters' features (expand) use too.
 _USED_BY_EXPANSION = ("bandwidth", "degree")
 _DEFAULTS = {
     "degree": 2,
@@ -68,19 +68,14 @@ _DEFAULTS = {
     "contrast": False,
 }
 
-# Rows whose pairs have the median distance, and images whose patches are clustered.
+# Rows sampled for the median distance of their pairs, and images for the clustering of their patches.
 SAMPLE_ROWS = 2000
 # Images on which the means and the variances of convolutional features are measured.
 SCALE_ROWS = 512
 
 
 def check_features(params: Mapping[str, Any], n_features: int) -> None:
-    """Refuse parameters that the chosen kind of features does not use, and impossible ones.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for unused parameters of the chosen kind of features, and for impossible values."""
     kind = params["features"]
     if kind not in FEATURES:
         raise ParameterError(f"features={kind}: expected one of {', '.join(FEATURES)}")
@@ -92,12 +87,7 @@ def check_features(params: Mapping[str, Any], n_features: int) -> None:
 
 
 def check_used(params: Mapping[str, Any]) -> None:
-    """Refuse parameters that the chosen kind of features does not use.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for parameters that the chosen kind of features does not use."""
     kind = params["features"]
     for name, users in _USED_BY.items():
         expands = name in _USED_BY_EXPANSION and kind in MASKS
@@ -110,18 +100,13 @@ def check_used(params: Mapping[str, Any]) -> None:
 
 
 def given_or_default(params: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a parameter, or what it is where it is left open."""
+    """Return the value of a parameter, or its default."""
     value = params.get(name)
     return _DEFAULTS[name] if value is None else value
 
 
 def image_shape(params: Mapping[str, Any], n_features: int) -> tuple[int, int, int]:
-    """Return (channels, height, width).
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Return (channels, height, width); raise ParameterError if rows cannot be such images."""
     image = params.get("image")
     if image is None:
         for channels in (3, 1):
@@ -146,7 +131,7 @@ def image_shape(params: Mapping[str, Any], n_features: int) -> tuple[int, int, i
 def convolution_of(
     params: Mapping[str, Any], n_features: int, masks: NDArray[np.float64], offsets: NDArray[np.float64]
 ) -> Convolution:
-    """Return filters with what the parameters say of the images, and of the responses."""
+    """Return the convolution with these filters; the parameters give images, pooling and rectification."""
     return Convolution(
         image_shape(params, n_features),
         given_or_default(params, "mask_side"),
@@ -159,13 +144,7 @@ def convolution_of(
 
 
 def filters_per_stage(params: Mapping[str, Any], n_features: int) -> int:
-    """Return the masks of a stage.
-
-    Raises
-    ------
-    ParameterError
-        Masks or regions do not fit the image, or a block is no whole number of masks.
-    """
+    """Return the filters of a stage; raise ParameterError unless they fit the image and make up whole blocks."""
     shape, side, pool = (
         image_shape(params, n_features),
         given_or_default(params, "mask_side"),
@@ -175,15 +154,15 @@ def filters_per_stage(params: Mapping[str, Any], n_features: int) -> int:
     if side > smaller or pool > smaller - side + 1:
         raise ParameterError(
             f"mask_side={side}, pool={pool}: an image of {shape[1]} x {shape[2]} pixels has no {pool} x {pool} "
-            "regions of places for a mask; make them smaller"
+            "regions of positions of a filter; make them smaller"
         )
     per_filter = pool**2 * (2 if given_or_default(params, "rectify") == "two-sided" else 1)
     size, expand = params["block_size"], given_or_default(params, "expand")
     if size - expand < per_filter or (size - expand) % per_filter:
         fits = max(per_filter, (size - expand) // per_filter * per_filter)
-        beside, plus = (f", expand={expand}", f" + {expand}") if expand else ("", "")
+        also, plus = (f", expand={expand}", f" + {expand}") if expand else ("", "")
         raise ParameterError(
-            f"block_size={size}{beside}: a mask makes {per_filter} features; take a multiple{plus}, such as "
+            f"block_size={size}{also}: a filter makes {per_filter} features; take a multiple{plus}, such as "
             f"{fits + expand}"
         )
     return int((size - expand) // per_filter)
@@ -196,7 +175,7 @@ def block_width(params: Mapping[str, Any], n_features: int) -> int:
 
 
 def work_bytes(params: Mapping[str, Any], problem: Problem) -> int:
-    """Return what a task needs for the features of pieces of rows, and for fitting what they need."""
+    """Return the bytes of a task for computing the features of a chunk of rows, and for fitting their map."""
     n_features = problem.shape[0]
     making = probe_design(params, n_features, problem.seed).work_bytes(n_features, problem.dtype)
     fitting = 8 * SAMPLE_ROWS * n_features if params["features"] in (*RANDOM, *MASKS) else 0
@@ -227,7 +206,7 @@ def preparation_bytes(params: Mapping[str, Any], n_features: int) -> int:
 
 
 def probe_design(params: Mapping[str, Any], n_features: int, seed: int) -> Design:
-    """Return a design that costs what those of the stages cost, without a look at the data."""
+    """Return a design of the same cost as those of the stages, without reading data."""
     kind, size = params["features"], block_width(params, n_features)
     if kind in ORIGINAL:
         columns = np.arange(size, dtype=np.int64) * n_features // size

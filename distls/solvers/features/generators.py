@@ -1,6 +1,6 @@
-"""GEN of Algorithm 3 (least squares revisited): which features a stage has, and what must be known of the data first.
+"""GEN of Algorithm 3 (least squares revisited): the features of a stage, and the statistics that they need.
 
-`design_for` fits what the features need (principal components, a bandwidth, filters) by reduced statistics,
+`design_for` fits principal components, a bandwidth or filters by reduced statistics,
 `column_order` and `gradient_order` rank original features, and `design_at` returns the block of one stage.
 `distls.solvers.features.generator_parameters` has the parameters.
 """
@@ -62,14 +62,10 @@ Floats = NDArray[np.float64]
 
 
 def design_for(params: Mapping[str, Any], reader: BlockReader, executor: Executor, seed: int) -> Design:
-    """Fit what the features need and return the design of stage 0, without the columns of `design_at`.
+    """Fit the feature map and return the design of stage 0, without the columns of `design_at`.
 
-    Reads the data once for `pca`, and some partitions of it for the median trick and for filters.
-
-    Raises
-    ------
-    ParameterError
-        A parameter does not suit the data.
+    Reads the data once for `pca`, and some partitions for the median trick and for filters. Raises ParameterError if a
+    parameter does not suit the data.
     """
     n_features = reader.problem.shape[0]
     kind, size = params["features"], block_width(params, n_features)
@@ -96,14 +92,10 @@ def _lanes(reader: BlockReader) -> list[Lane]:
 
 
 def principal_components(reader: BlockReader, executor: Executor, n_components: int) -> Projection:
-    """Return the leading eigenvectors of the weighted covariance of rows, by one read of the data.
+    """Return the leading eigenvectors of the weighted covariance of rows, from one read of the data.
 
-    Of each, the value of largest magnitude (the first of several) is positive.
-
-    Raises
-    ------
-    ParameterError
-        Rows vary in fewer directions.
+    The value of largest magnitude (the first of several) of each is positive. Raises ParameterError if rows vary in
+    fewer directions.
     """
     n_features = reader.problem.shape[0]
     job = MomentsJob(reader.data, Design(n_features=n_features), reader.class_weight)
@@ -123,7 +115,7 @@ def principal_components(reader: BlockReader, executor: Executor, n_components: 
     )
     if n_varying < n_components:
         raise ParameterError(
-            f"pca={n_components}: rows vary in {n_varying} directions only; take at most so many"
+            f"pca={n_components}: rows vary in {n_varying} directions only; set pca to at most that"
         )
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)]
     return Projection(mean, np.ascontiguousarray(vectors * np.sign(largest)))
@@ -151,10 +143,7 @@ def _matrix(x: CsrRows, n_features: int) -> sp.csr_matrix:
 def median_distance(x: Rows, design: Design) -> float:
     """Return the median squared distance over all pairs of rows, projected as `design` says (appendix A.2.1).
 
-    Raises
-    ------
-    ParameterError
-        There is no pair of rows, or half of them and more are equal.
+    Raises ParameterError if there is no pair of rows, or if half of them or more are equal.
     """
     products = _inner_products(x, design)
     squares = np.diag(products)
@@ -169,19 +158,13 @@ def median_distance(x: Rows, design: Design) -> float:
 
 
 def unit_scale(x: Rows, design: Design) -> float:
-    """Return the s for which random polynomials of some rows have mean square one: mean (|x|^2 / s + 1/2)^degree is.
-
-    Raises
-    ------
-    ParameterError
-        All rows are zero.
-    """
+    """Return the s for which random polynomials of rows have mean square one; raise ParameterError if all are 0."""
     squares = np.diag(_inner_products(x, design))
     if not squares.any():
         raise ParameterError("bandwidth: all rows are zero; give a number, such as bandwidth=1")
-    # between these the mean falls from above one to below one
+    # the mean square, mean (|x|^2 / s + 1/2)^degree, falls from above one to below one in this interval
     low, high = 1e-9 * squares.max(), 1e9 * squares.max()
-    for _ in range(200):
+    for _ in range(200):  # bisection in the logarithm of s
         s = math.sqrt(low * high)
         above = bool(np.mean((squares / s + 0.5) ** design.degree) > 1.0)
         low, high = (s, high) if above else (low, s)
@@ -194,19 +177,19 @@ def _inner_products(x: Rows, design: Design) -> Floats:
         if isinstance(x, CsrRows) and design.projection is None:
             sparse = _matrix(x, design.n_features)
             return np.asarray((sparse @ sparse.T).toarray())
-        values = np.concatenate([piece.copy() for piece in _pieces(design, x)])
+        values = np.concatenate([chunk.copy() for chunk in _dense_chunks(design, x)])
         return np.asarray(values @ values.T)
 
 
-def _pieces(design: Design, x: Rows) -> Iterator[Floats]:
+def _dense_chunks(design: Design, x: Rows) -> Iterator[Floats]:
     """Yield dense features of rows."""
-    for _, piece in blocks(design, x, np.dtype(np.float64)):
-        assert isinstance(piece, DenseRows)
-        yield piece.values
+    for _, chunk in blocks(design, x, np.dtype(np.float64)):
+        assert isinstance(chunk, DenseRows)
+        yield chunk.values
 
 
 def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, seed: int) -> Convolution:
-    """Return masks for all stages; features have mean zero and variance one on some of the images."""
+    """Return the filters of all stages; features have mean zero and variance one on some of the images."""
     n_stages = params["stages"] * (params.get("models") or 1)
     n_filters = n_stages * filters_per_stage(params, n_features)
     shape, side = image_shape(params, n_features), given_or_default(params, "mask_side")
@@ -218,14 +201,15 @@ def _fitted_filters(params: Mapping[str, Any], images: Floats, n_features: int, 
         chosen = random_filters(n_filters, patches.shape[1], seed)
     masks = chosen @ white.matrix
     own = replace(convolution_of(params, n_features, masks, -(masks @ white.mean)), contrast=floor)
-    pieces = _pieces(Design(convolution=own), DenseRows(images[:SCALE_ROWS]))
-    features = np.concatenate([piece.copy() for piece in pieces]).reshape(-1, own.per_filter, n_filters)
+    chunks = _dense_chunks(Design(convolution=own), DenseRows(images[:SCALE_ROWS]))
+    features = np.concatenate([chunk.copy() for chunk in chunks]).reshape(-1, own.per_filter, n_filters)
     spreads = features.std(axis=0)
     if not spreads.any():
         raise ParameterError(
-            f"features={params['features']}: masks respond to no image; are all of them alike, or threshold too high?"
+            f"features={params['features']}: no filter activates on the sampled images: are the images constant, or is "
+            "threshold too high?"
         )
-    # a feature that is the same on all of them is left out: it is 0
+    # a constant feature becomes 0
     scales = 1.0 / np.where(spreads > 1e-9 * spreads.max(), spreads, np.inf)
     return replace(own, means=features.mean(axis=0), scales=scales)
 
@@ -244,11 +228,10 @@ def _expansion_bandwidth(params: Mapping[str, Any], images: Floats, design: Desi
 def column_order(
     params: Mapping[str, Any], reader: BlockReader, executor: Executor, seed: int, pass_index: int
 ) -> NDArray[np.int64]:
-    """Return the order in which a pass goes through the original features, shape (n_features,).
+    """Return the order of the original features in a pass, shape (n_features,).
 
-    For "columns" (new in each pass) and "frequency" (one read of the data). For "gradient" the caller has the
-    products X^T slopes of a round: `gradient_order`. "columns-replaced" and random features have no order: an
-    empty array.
+    "columns" has a new one in each pass, "frequency" takes one read of the data, and "gradient" needs the gradient of a
+    round: `gradient_order`. "columns-replaced" and random features have no order: an empty array.
     """
     if params["features"] == "columns":
         return rng(seed, Purpose.COLUMNS, pass_index).permutation(reader.problem.shape[0])
@@ -264,7 +247,7 @@ def frequency_order(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def gradient_order(cross: Floats) -> NDArray[np.int64]:
-    """Return columns by the norm of their row of X^T slopes (n_features, k), descending; ties by column."""
+    """Return columns by the norm of their row of the gradient (n_features, k), descending; ties by column."""
     return np.argsort(-np.square(cross).sum(axis=1), kind="stable")
 
 
@@ -275,16 +258,13 @@ def stage_columns(order: NDArray[np.int64], stage: int, block_size: int) -> NDAr
 
 
 def design_at(design: Design, stage: int, order: NDArray[np.int64]) -> Design:
-    """Return the design of a stage from that of stage 0; `order` as of `column_order` or `gradient_order`.
-
-    Columns with replacement are drawn anew for each stage: different ones within a block, where a second copy of a
-    feature would add nothing.
-    """
+    """Return the design of a stage from that of stage 0; `order` is from `column_order` or `gradient_order`."""
     if design.kind != "columns":
         return design.at(stage)
     if len(order):
         columns = stage_columns(order, stage, design.size)
     else:
+        # with replacement between stages, not within a block, where a second copy would add nothing
         generator = rng(design.seed, Purpose.COLUMNS, stage)
         columns = np.sort(generator.choice(design.n_features, design.size, replace=False))
     return replace(design, stage=stage, columns=columns, size=len(columns))

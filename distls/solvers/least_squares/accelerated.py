@@ -35,31 +35,18 @@ Array = NDArray[np.float64]
 
 # The Lipschitz constants of the links: L Sigma is above every Hessian from these on (footnote 3 for the softmax).
 _SHARP = {"ovr_log": 0.25, "softmax": 0.5}
-_START = 8.0  # L starts at the sharp bound divided by this, unless told otherwise
+_START = 8.0  # L starts at the sharp bound divided by this, by default
 
 
 def lipschitz_bounds(loss: str, given: str | float | None) -> tuple[float, float]:
-    """Return where L starts, and the bound from which on the objective cannot increase.
-
-    Parameters
-    ----------
-    given : None, "adaptive", "sharp", "paper" or float
-    """
+    """Return the initial L, and the bound from which on the objective cannot increase."""
     sharp = _SHARP[loss]
     named = {None: sharp / _START, "adaptive": sharp / _START, "sharp": sharp, "paper": 1.0}
     return float(given if isinstance(given, float | int) else named[given]), sharp
 
 
 class Accelerated(GlsPasses):
-    """The solver of `gls` with link=softmax or logit, at one alpha.
-
-    Parameters
-    ----------
-    problem, params, reader
-        See `GlsPasses`.
-    initial : LinearModel, optional
-        Starts from its weights instead of zero.
-    """
+    """The solver of `gls` with link=softmax or logit, at one alpha."""
 
     state_type = GlsState
 
@@ -68,7 +55,7 @@ class Accelerated(GlsPasses):
         problem: Problem,
         params: dict[str, Any],
         reader: BlockReader,
-        initial: LinearModel | None = None,
+        initial: LinearModel | None = None,  # starts from its weights instead of zero
     ) -> None:
         super().__init__(problem, params, reader)
         self._initial = initial
@@ -87,7 +74,7 @@ class Accelerated(GlsPasses):
         return GlsState(iterates=[Iterate.start(theta, self._start, self._safe)], alpha=alpha)
 
     def step(self, state: GlsState, executor: Executor) -> tuple[GlsState, RoundReport]:
-        """Do one read, and the step of Algorithm 1 that it allows."""
+        """Do one read, then the step of Algorithm 1 that it allows."""
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
         details: dict[str, Any] = {}
         if not len(state.basis):
@@ -113,21 +100,21 @@ class Accelerated(GlsPasses):
         return self._read_sigma(executor, start)
 
     def _define(self, state: GlsState, sums: Moments) -> GlsState:
-        """Take up Sigma, and the first step from the gradient at the start."""
+        """Set up the metric and take the first step from the gradient at the start."""
         sigma, (iterate,) = self._sigma(total_of([sums])), state.iterates
         start = self._evaluated(iterate.best.theta, sums, sums.weight_sum, state.alpha)
         iterate = iterate.accept(start, None, accelerated=self._accelerated)
         return self._enter(replace(state, iterates=[iterate]), sigma)
 
     def _enter(self, state: GlsState, sigma: Array) -> GlsState:
-        """Take up Sigma as the metric at the state's alpha, or find that it needs another basis."""
+        """Use Sigma as the metric at the state's alpha, or ask for it in another basis."""
         metric = self._scaled_metric(sigma, state.alpha)
         if self._needs_basis(metric, state.alpha):
             return replace(state, basis=metric.next_basis(), gram=np.empty((0, 0)))
         return self._begin(state, metric)
 
     def _define_in_basis(self, state: GlsState, sums: Moments) -> GlsState:
-        """Take up Sigma in the new basis."""
+        """Set up the metric in the new basis."""
         metric = self._metric_in_basis(state.basis, sums, state.alpha)
         return self._begin(replace(state, notes=[*state.notes, BASIS_NOTE]), metric)
 
@@ -150,12 +137,12 @@ class Accelerated(GlsPasses):
     def _step_from(self, state: GlsState, iterate: Iterate) -> list[Iterate]:
         """Return the iterate after the update of Eq. 14: W - (L Sigma + alpha P)^-1 gradient."""
         if not iterate.running or not np.isfinite(iterate.base.value):
-            return [iterate]  # ended, or the next read tells what it starts from
+            return [iterate]  # ended, or its base is read next
         step = self._metric(state).steps(iterate.base.gradient, iterate.lipschitz)
         return propose([iterate], [step])
 
     def _update(self, state: GlsState, sums: Moments) -> tuple[GlsState, dict[str, Any]]:
-        """Judge the candidate, then take the next step."""
+        """Accept or undo the candidate, then take the next step."""
         ((candidate, ahead),) = self._candidates(state.iterates, sums, [sums.weight_sum], [state.alpha])
         iterate, outcome = state.iterates[0].judge(candidate, ahead, accelerated=self._accelerated)
         details = {"outcome": outcome, "best_objective": iterate.best.value}
@@ -176,17 +163,17 @@ class Accelerated(GlsPasses):
         return found
 
     def status(self, state: GlsState) -> Status:
-        """Tell whether the optimum is reached as far as rounding lets see."""
+        """Return CONVERGED once the optimum is reached up to rounding."""
         if not all(np.isfinite(state.iterates[number].candidate).all() for number in state.running):
             return Status.DIVERGED
         return Status.RUNNING if state.running else Status.CONVERGED
 
     def weights(self, state: GlsState) -> Fitted:
-        """Return the last weights that are known to be better than all before."""
+        """Return the weights of the lowest objective that is known or certain."""
         return self._fitted(self._published(state), state.alpha)
 
     def _published(self, state: GlsState) -> Array:
-        """Return the candidate where the bound holds for certain; before any step is taken, a safe step."""
+        """Return the candidate if its bound is certain; before the first accepted step, a safe step."""
         iterate = state.iterates[0]
         if not len(state.gram) or not iterate.running or not np.isfinite(iterate.best.value):
             return iterate.best.theta
@@ -226,7 +213,7 @@ class Accelerated(GlsPasses):
         data, lane = replace(self.data, cache_bytes=0, prefetch=False), Lane(0, (block,))
         points = [np.zeros(self._shape)] * (self._fit_count * (1 + self._accelerated))
         with single_threaded_blas():
-            point_lane(replace(self._point_job(self._folds), data=data), self._stacked(points), lane)
+            point_lane(replace(self._reader.point_job(self._folds), data=data), self._stacked(points), lane)
 
     @property
     def _fit_count(self) -> int:

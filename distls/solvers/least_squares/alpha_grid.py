@@ -1,6 +1,6 @@
-"""The regularization path of generalized least squares: its alphas, its folds, and how the alphas are judged.
+"""The regularization path of generalized least squares: its alphas, its folds, and their validation errors.
 
-A path has a fit for each alpha and fold; a fold's rows are left out of its fits, and judge them.
+A path has a fit for each alpha and fold; a fold's rows are left out of its fits, and validate them.
 """
 
 from __future__ import annotations
@@ -16,21 +16,14 @@ from distls.workers.least_squares.block_task import Moments
 from distls.workers.linear_algebra.packed_triangle import diagonal
 
 __all__ = [
-    "Grid",
-    "Verdict",
-    "alpha_grid",
-    "check_folds",
-    "choice_note",
-    "fold_count",
-    "grid_size",
-    "total_of",
-]
+    "Grid", "Verdict", "alpha_grid", "check_folds", "choice_note", "fold_count", "grid_size", "total_of",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 
 _DEFAULT_FOLDS = 5
 _GRID_SIZE = 20
-_GRID_DECADES = (1.0, -6.0)
+_GRID_DECADES = (1.0, -6.0)  # of alpha relative to the mean diagonal of Sigma
 
 
 def fold_count(params: dict[str, Any]) -> int:
@@ -44,16 +37,10 @@ def grid_size(given: str | None) -> int:
 
 
 def alpha_grid(given: str | None, total: Moments) -> Array:
-    """Return the alphas of a path, decreasing.
-
-    Parameters
-    ----------
-    given : str or None
-        Values with colons between them; None: 20 values, evenly spaced in their logarithm from 10 to 1e-6 times the
-        mean diagonal of Sigma.
-    """
+    """Return the alphas of a path, decreasing, from colon-separated values."""
     if given is not None:
         return np.array(sorted({float(value) for value in given.split(":")}, reverse=True))
+    # log-spaced from 10 to 1e-6 times the mean diagonal of Sigma
     mean_square = float(diagonal(total.gram).mean()) / total.weight_sum
     return (mean_square or 1.0) * np.logspace(*_GRID_DECADES, _GRID_SIZE)
 
@@ -68,17 +55,7 @@ def total_of(folds: Sequence[Moments]) -> Moments:
 
 
 def check_folds(weights: Sequence[float]) -> None:
-    """Refuse folds that leave nothing to fit or nothing to judge by.
-
-    Parameters
-    ----------
-    weights : sequence of float
-        Of the rows of each fold.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for folds, given the weight of their rows, that leave nothing to fit or to validate on."""
     if any(not 0.0 < weight < sum(weights) for weight in weights):
         raise ParameterError(
             f"folds={len(weights)}: a fold has no rows of any weight; ask for fewer, or ingest with a larger "
@@ -87,7 +64,7 @@ def check_folds(weights: Sequence[float]) -> None:
 
 
 def choice_note(alpha: float, alphas: Array, folds: int, measure: str, least: float) -> str:
-    """Return the note of a fit that has compared its alphas."""
+    """Return the note about the alpha that cross-validation has chosen."""
     return (
         f"alpha={alpha:.6g} has the lowest mean {measure} of {len(alphas)} in {folds}-fold "
         f"cross-validation, {least:.6g}"
@@ -109,7 +86,7 @@ class Verdict(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Which fit is whose: fit ``fold * n_alphas + a`` leaves out a fold and has the a-th alpha."""
+    """The numbering of fits: fit ``fold * n_alphas + a`` leaves out a fold and has the a-th alpha."""
 
     alphas: Array
     folds: int

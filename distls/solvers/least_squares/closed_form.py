@@ -2,7 +2,7 @@
 
 With the squared loss L is 1 and the step of Eq. 14 from zero weights leads to the optimum: one read, one solve. Where
 Sigma's columns are nearly dependent another read sums it again in a basis that is nearly orthonormal. A path of
-alphas is judged from the sums of that first read too, which it keeps of each fold apart.
+alphas is judged from the sums of that first read too, which are kept for each fold separately.
 """
 
 from __future__ import annotations
@@ -33,30 +33,17 @@ _LIPSCHITZ = 1.0  # of the identity
 
 @dataclass
 class ClosedFormState(State):
-    """What a read has left to do.
+    """State between two reads."""
 
-    Attributes
-    ----------
-    theta : float64 array of shape (m, k)
-        Zero before the system is solved, then its solution.
-    gradient : float64 array of shape (m, k)
-        Of the objective at zero; (0, 0) before the first read.
-    basis : float64 array of shape (m, m) or (0, 0)
-        In which Sigma is to be read again.
-    solved : bool
-    alpha : float
-        With a path the chosen one.
-    path : list of dict
-        Each alpha's judgement.
-    notes : list of str
-    """
-
+    # shape (m, k): Zero before the system is solved, then its solution
     theta: Array = field(default_factory=lambda: np.empty((0, 0)))
+    # shape (m, k): Of the objective at zero; (0, 0) before the first read
     gradient: Array = field(default_factory=lambda: np.empty((0, 0)))
+    # shape (m, m) or (0, 0): In which Sigma is to be read again
     basis: Array = field(default_factory=lambda: np.empty((0, 0)))
     solved: bool = False
-    alpha: float = 0.0
-    path: list[dict[str, float]] = field(default_factory=list)
+    alpha: float = 0.0  # With a path the chosen one
+    path: list[dict[str, float]] = field(default_factory=list)  # Each alpha's judgement
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -81,7 +68,7 @@ class ClosedForm(GlsPasses):
         return ClosedFormState(theta=np.zeros(self._shape), alpha=alpha)
 
     def step(self, state: ClosedFormState, executor: Executor) -> tuple[ClosedFormState, RoundReport]:
-        """Do one read, and solve what it allows to solve."""
+        """Do one read, then solve or change the basis."""
         following = replace(state, round=state.round + 1, passes=float(state.round + 1))
         if not len(state.basis):
             # Algorithm 1, "Define": Sigma, and the gradient at W_0 = 0
@@ -100,7 +87,7 @@ class ClosedForm(GlsPasses):
     def _define(
         self, state: ClosedFormState, folds: Sequence[Moments], executor: Executor
     ) -> ClosedFormState:
-        """Choose alpha where a path is asked for, and solve at it, or ask for Sigma in another basis."""
+        """Choose alpha for a path; then solve, or ask for Sigma in another basis."""
         total = total_of(folds)
         sigma = self._sigma(total)
         if self._follows_path:
@@ -123,7 +110,7 @@ class ClosedForm(GlsPasses):
     def _choose(
         self, state: ClosedFormState, alphas: Array, folds: Sequence[Moments], executor: Executor
     ) -> ClosedFormState:
-        """Choose alpha by the sums of each fold: what the squared loss allows."""
+        """Choose alpha by cross-validation from the sums of each fold, which suffice for the squared loss."""
         errors = cross_validated(executor, folds, alphas, intercept=bool(self._first), eps=self._eps)
         alpha = float(alphas[np.argmin(errors)])
         note = choice_note(alpha, alphas, self._folds, "squared error", float(errors.min()))
@@ -131,7 +118,7 @@ class ClosedForm(GlsPasses):
         return replace(state, alpha=alpha, path=path, notes=[*state.notes, note])
 
     def status(self, state: ClosedFormState) -> Status:
-        """Tell whether the system is solved."""
+        """Return CONVERGED once the system is solved."""
         if not np.isfinite(state.theta).all():
             return Status.DIVERGED
         return Status.CONVERGED if state.solved else Status.RUNNING
@@ -160,28 +147,12 @@ class ClosedForm(GlsPasses):
 def cross_validated(
     executor: Executor, folds: Sequence[Moments], alphas: Array, *, intercept: bool, eps: float
 ) -> Array:
-    """Return the mean squared error of each alpha, every fold predicted by the fit to the other folds.
+    """Return each alpha's mean squared error, every fold predicted by the fit to the others, shape (n_alphas,).
 
-    Parameters
-    ----------
-    executor : Executor
-        Fits the folds at once.
-    folds : sequence of Moments
-        At zero weights, where the slopes of the squared loss are the negative targets.
-    alphas : array of shape (n_alphas,), all above 0
-    intercept : bool
-    eps : float
-        Relative rounding error of the Gram matrices.
-
-    Returns
-    -------
-    errors : array of shape (n_alphas,)
-        Weighted mean over rows, mean over outputs.
-
-    Raises
-    ------
-    ParameterError
-        A fold has no rows, or none of weight.
+    The sums of the folds are at zero weights, where the gradient of the squared loss in the scores is minus the
+    targets; `eps` is the relative rounding error of Gram matrices. The executor fits the folds in parallel. The error
+    is the weighted mean over rows and the mean over outputs. Raises ParameterError for a fold without rows of any
+    weight.
     """
     weights = [fold.weight_sum for fold in folds]
     check_folds(weights)

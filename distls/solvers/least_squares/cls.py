@@ -5,7 +5,7 @@ The first sums ``X^T (y - yhat)``, from which the
 residual fit W_t, b_t comes (Eq. 18); in a process's first round also the Gram matrix, which is factorised once. The
 second adds that fit to the predictions kept for every row and sums the products of their basis G, from which the
 calibration comes (Eq. 19). One read does not do: G needs all of W_t, which needs all rows. The features may be
-generated from the rows; they are made anew in each read.
+generated from the rows; they are recomputed in each read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from distls.solvers.solver import Fitted, RoundReport, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model.model import LinearModel
-from distls.storage.rows import index_dtype
 from distls.workers.features.design import PIECE_ROWS, Design
 from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments
 from distls.workers.least_squares.calibrated_task import (
@@ -40,18 +39,16 @@ from distls.workers.least_squares.calibrated_task import (
     rebuild_lane,
     residual_lane,
 )
-from distls.workers.least_squares.multi_point_task import warm_up_products
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 from distls.workers.prediction.predictor import PIECE_BYTES, LinearPredictor
-from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
 __all__ = ["Cls", "ClsState"]
 
-# Eigenvalues of the basis G below this part of the largest are left out of the calibration: rounding errors in their
-# directions, in which predictions of the training rows hardly differ, would be seen in those of other rows.
+# Eigenvalues of the basis G below this part of the largest are left out of the calibration: predictions of the
+# training rows hardly differ in their directions, and rounding errors there would distort those of other rows.
 _KNOWN_WELL = 1e-10
 # What rounding may do to the mean squared error, relative to that of predicting nothing: targets and predictions
 # lie between 0 and 1, so rounding enters as an absolute error, of the type that products are made in.
@@ -62,53 +59,27 @@ _METRIC_COPIES, _PREPARATION_COPIES = 4, 6
 
 @dataclass
 class ClsState(DesignState):
-    """Everything a round starts from, but for the predictions, which can be made anew from it.
+    """State between two rounds; the predictions can be recomputed from it."""
 
-    Attributes
-    ----------
-    fits : array of shape (n_rounds, m, n_outputs)
-        The residual fits W_t, on m features: the row's own, or generated ones.
-    intercepts : float64 array of shape (n_rounds, n_outputs)
-    calibrations : float64 array of shape (n_rounds, n_powers * n_outputs, n_outputs)
-    first, before, last : float or None
-        Half the mean squared error: of predicting nothing, before the last round, and after its residual fit (None
-        where that is not finite).
-    fixed : bool
-        Whether rounds do not change the error any more.
-    """
-
+    # shape (n_rounds, m, n_outputs): The residual fits W_t, on m features: the row's own, or generated ones
     fits: NDArray[Any] = field(default_factory=lambda: np.empty((0, 0, 0)))
+    # shape (n_rounds, n_outputs)
     intercepts: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    # shape (n_rounds, n_powers * n_outputs, n_outputs)
     calibrations: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0)))
+    # Half the mean squared error: of predicting nothing, before the last round, and after its residual fit
+    # (None where that is not finite)
     first: float | None = None
     before: float | None = None
     last: float | None = None
-    fixed: bool = False
+    fixed: bool = False  # Whether rounds do not change the error any more
 
 
 class Cls:
-    """The solver of calibrated least squares.
+    """The solver of `cls`; see `SolverFactory`.
 
-    Parameters
-    ----------
-    problem : Problem
-        Its `alpha` is the ridge on every residual fit: 1/2 mean ||r - W x - b||^2 + alpha/2 ||W||_F^2.
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
-    memory : MemoryBudget, optional
-    initial : LinearModel, optional
-        Its weights are the fit of the first round; what follows calibrates and mends them.
-    state : str or None
-        Folder of the predictions; None: for the plan only.
-
-    Raises
-    ------
-    ParameterError
-        A parameter is not used by the features, or does not suit the data.
-    MemoryPlanError
-        The job cannot fit.
+    The problem's `alpha` is the ridge on every residual fit: 1/2 mean ||r - W x - b||^2 + alpha/2 ||W||_F^2. The
+    weights of an initial model are the first round's fit; the rounds that follow calibrate and correct them.
     """
 
     state_type = ClsState
@@ -116,12 +87,12 @@ class Cls:
     def __init__(
         self,
         problem: Problem,
-        params: dict[str, Any],
+        params: dict[str, Any],  # all parameters of the method, resolved
         *,
-        slots: int = 1,
+        slots: int = 1,  # worker threads, for the plan only
         memory: MemoryBudget | None = None,
         initial: LinearModel | None = None,
-        state: str | None = None,
+        state: str | None = None,  # folder of the predictions; None: for the plan only
     ) -> None:
         self.problem, self.params = problem, params
         self._initial = initial
@@ -168,17 +139,13 @@ class Cls:
         dtype, most_rows = self.problem.dtype, int(self.problem.dataset.table.rows.max(initial=0))
         # the predictions of a partition, and its scores when it is evaluated
         rows = 2 * most_rows * k * 8
-        # of a piece of rows: a copy of them, basis and its powers, predictions, slopes and their squares
+        # of a chunk of rows: a copy of them, basis and its powers, predictions, gradients and their squares
         piece = PIECE_ROWS * (d * dtype.itemsize + (3 * len(self.powers) + 4) * k * 8)
         return rows + piece + PIECE_BYTES + gram_work_bytes(d + k + 1, dtype) + self._block.work_bytes
 
     def prepare(self, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        meta = self.problem.dataset.meta
-        indices = index_dtype(meta.n_features).name
-        types = KernelTypes(meta.layout, meta.dtype, indices, self.problem.dtype.name, self.problem.loss)
-        warm_up_products(types)
-        executor.each_worker(warm_up_products, types)
+        """See `BlockReader.compile_products`."""
+        self._reader.compile_products(executor)
 
     def init(self) -> ClsState:
         """Return the state without rounds: all predictions are zero."""
@@ -221,7 +188,7 @@ class Cls:
         return following, self._report(residuals, fitted)
 
     def _prepared(self, state: ClsState, executor: Executor) -> ClsState:
-        """Fit what the features need: principal components, bandwidth, masks."""
+        """Fit the feature map: principal components, bandwidth, filters."""
         design = self._block.fitted(self._reader, executor)
         return replace(state.with_design(design), passes=state.passes + self._block.reads)
 
@@ -280,11 +247,9 @@ class Cls:
         return Block(design, weights, constant)
 
     def _calibrate(self, sums: Moments) -> NDArray[np.float64]:
-        """Return the least-squares fit of the targets on the basis G (Eq. 19).
-
-        As the identity, which G contains, plus the fit of what it leaves: where G is nearly singular (the predictions
-        of a row sum to one) directions are left out of that, and the error still cannot rise.
-        """
+        """Return the least-squares fit of the targets on the basis G (Eq. 19)."""
+        # the identity, which G contains, plus the fit of its residuals: where G is nearly singular (a row's
+        # predictions sum to one) directions are left out of that fit alone, so the error still cannot rise
         gram = second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=False)
         with single_threaded_blas():
             correction = -_solve_in_span(gram, sums.cross / sums.weight_sum)
@@ -295,13 +260,7 @@ class Cls:
     def _check_fall(
         self, number: int, what: str, before: float | None, after: float, first: float | None
     ) -> None:
-        """Assert that a step has not raised the squared error of the training rows beyond rounding.
-
-        Raises
-        ------
-        DistlsError
-            It has.
-        """
+        """Raise DistlsError if a step has raised the squared error of the training rows beyond rounding."""
         if before is None or first is None or not after > before + self._rounding * first:
             return
         remedy = "try a larger alpha" + (" or dtype=float64" if self.problem.dtype == np.float32 else "")
@@ -311,7 +270,7 @@ class Cls:
         )
 
     def _rebuild(self, state: ClsState, executor: Executor) -> None:
-        """Make the predictions anew where they are lost."""
+        """Recompute predictions that are lost."""
         lanes = [Lane(i, blocks) for i, blocks in enumerate(self.lanes)]
         job = self._job(state.design, state.round, with_gram=False)
         executor.reduce(partial(rebuild_lane, job), lanes, merge=add, shared=_rounds(state))
@@ -323,7 +282,7 @@ class Cls:
         return replace(both, running_loss=report.running_loss, running_error=report.running_error)
 
     def status(self, state: ClsState) -> Status:
-        """Tell whether all rounds are done, or change nothing any more."""
+        """Return MAX_PASSES after all rounds, CONVERGED once they change nothing."""
         if state.round and state.last is None:
             return Status.DIVERGED
         if state.fixed:
@@ -331,7 +290,7 @@ class Cls:
         return Status.MAX_PASSES if state.round >= self.params["rounds"] else Status.RUNNING
 
     def weights(self, state: ClsState) -> Fitted:
-        """Return what replays all rounds: the residual fits side by side, and the calibrations."""
+        """Return the predictor of all rounds: their residual fits as columns, and the calibrations."""
         d, k = self.problem.shape
         recipe: dict[str, Any] = {
             "n_features": d,

@@ -1,4 +1,4 @@
-"""The method `gls`: which solver a setting has, what it refuses, and what it plans, before anything is read."""
+"""The method `gls`: the choice of a solver, its checks and its memory plan, before any data are read."""
 
 from __future__ import annotations
 
@@ -34,31 +34,16 @@ _STATE_COPIES = 14
 
 def generalized_least_squares(
     problem: Problem,
-    params: dict[str, Any],
+    params: dict[str, Any],  # all parameters of the method, resolved
     *,
-    slots: int = 1,
+    slots: int = 1,  # worker threads, for the plan only
     memory: MemoryBudget | None = None,
-    initial: LinearModel | None = None,
+    initial: LinearModel | None = None,  # starts from its weights instead of zero
 ) -> ClosedForm | Accelerated:
-    """Return the solver of a setting of `gls`.
+    """Return the solver of a setting of `gls`; see `SolverFactory`.
 
-    Parameters
-    ----------
-    problem : Problem
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
-    memory : MemoryBudget, optional
-    initial : LinearModel, optional
-        Starts from its weights instead of zero.
-
-    Raises
-    ------
-    ParameterError
-        A parameter has no meaning for the link, or needs another one.
-    MemoryPlanError
-        The Gram matrix does not fit; the message proposes `stagewise`.
+    Raises ParameterError for a parameter without a meaning for the link, and MemoryPlanError, which proposes
+    `stagewise`, if the Gram matrix does not fit.
     """
     _check_combination(problem, params)
     reader = _planned_reader(problem, params, memory or MemoryBudget(workers=slots))
@@ -69,12 +54,7 @@ def generalized_least_squares(
 
 
 def _check_combination(problem: Problem, params: dict[str, Any]) -> None:
-    """Refuse parameters that would have no effect.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for parameters that would have no effect."""
     if problem.loss == "squared":
         for name in ("lipschitz", "accelerate", "init"):
             if params[name] is not None:
@@ -94,7 +74,7 @@ _PROPOSED_SIZES = (8192, 4096, 2048, 1024, 512, 256)
 
 
 def _planned_reader(problem: Problem, params: dict[str, Any], memory: MemoryBudget) -> BlockReader:
-    """Return the reader; where it does not fit, say what would: less of a path, or a block size of `stagewise`."""
+    """Return the reader; if it does not fit, propose a smaller path, or a block size of `stagewise`."""
     n_features, lanes, folds = problem.shape[0], params["lanes"], fold_count(params)
     alphas = grid_size(params["alphas"]) if params["alpha"] == "path" else 0
     try:
@@ -113,7 +93,7 @@ def _planned_reader(problem: Problem, params: dict[str, Any], memory: MemoryBudg
 
 
 class _Sizes(NamedTuple):
-    """Of a fit: features, folds (1 without a path) and alphas (0 without)."""
+    """Sizes of a fit: features, folds (1 without a path) and alphas (0 without)."""
 
     width: int
     folds: int
@@ -147,7 +127,7 @@ def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBu
         block_bytes=max(grams * (half + 2 * sums), _POINTS * fits * sums),
         weight_bytes=_POINTS * fits * sums,
         # a basis is sent in one round only
-        work_bytes=work + rows + _piece_bytes(problem, fits),
+        work_bytes=work + rows + _chunk_bytes(problem, fits),
         driver_bytes=(_PATH_METRIC_COPIES * bool(sizes.alphas) + _METRIC_COPIES) * gram
         + closed * sizes.folds * half
         + _STATE_COPIES * fits * sums,
@@ -155,8 +135,8 @@ def _reader(problem: Problem, lanes: int | None, sizes: _Sizes, memory: MemoryBu
     )
 
 
-def _piece_bytes(problem: Problem, fits: int) -> int:
-    """Return what scores and slopes take, of a piece of dense rows or of a partition of sparse ones."""
+def _chunk_bytes(problem: Problem, fits: int) -> int:
+    """Return the bytes of scores and gradients, for a chunk of dense rows or a partition of sparse ones."""
     dataset, k = problem.dataset, problem.shape[1]
     n_rows = int(dataset.table.rows.max(initial=0))
     # values of another type than asked for are copied

@@ -16,20 +16,16 @@ from distls.solvers.least_squares.alpha_grid import fold_count
 from distls.solvers.least_squares.iterate import Evaluated
 from distls.solvers.least_squares.metric import Metric, second_moments
 from distls.solvers.solver import Fitted, RoundReport
-from distls.storage.rows import index_dtype
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
-    PointJob,
     PointMoments,
     StackedWeights,
     basis_lane,
     point_lane,
-    warm_up_products,
 )
 from distls.workers.linear_algebra.packed_triangle import unpacked
 from distls.workers.prediction.predictor import LinearPredictor
-from distls.workers.rounds.kernel_types import KernelTypes
 
 __all__ = ["BASIS_NOTE", "GlsPasses", "may_need_basis", "rank_notes"]
 
@@ -37,27 +33,16 @@ Array = NDArray[np.float64]
 
 # With alpha above this share of the mean square norm of the rows another basis is never needed.
 _WELL_CONDITIONED = 1e-6
-BASIS_NOTE = "Sigma is ill-conditioned: another read gave it in an orthonormal basis"
+BASIS_NOTE = "the second-moment matrix is ill-conditioned: it was read again in a nearly orthonormal basis"
 
 
 def may_need_basis(mean_square_norm: float, alpha: float) -> bool:
-    """Tell, from metadata alone, whether alpha is too small to keep the metric well-conditioned."""
+    """Return whether alpha may be too small to keep the metric well-conditioned, from metadata alone."""
     return alpha <= _WELL_CONDITIONED * mean_square_norm
 
 
 class GlsPasses:
-    """Base of the solvers of `gls`.
-
-    Weights theta are of shape (m, k), the constant column's first where there is an intercept.
-
-    Parameters
-    ----------
-    problem : Problem
-    params : dict
-        All parameters of the method, resolved.
-    reader : BlockReader
-        Planned for them.
-    """
+    """Base of the solvers of `gls`; weights theta are of shape (m, k), with the constant column's first, if any."""
 
     def __init__(self, problem: Problem, params: dict[str, Any], reader: BlockReader) -> None:
         self.problem, self.params = problem, params
@@ -70,12 +55,8 @@ class GlsPasses:
         self._eps = float(np.finfo(problem.dtype).eps)
 
     def prepare(self, executor: Executor) -> None:
-        """Have the kernels compiled here, then loaded by every worker."""
-        meta = self.problem.dataset.meta
-        indices = index_dtype(meta.n_features).name
-        types = KernelTypes(meta.layout, meta.dtype, indices, self.problem.dtype.name, self.problem.loss)
-        warm_up_products(types)
-        executor.each_worker(warm_up_products, types)
+        """See `BlockReader.compile_products`."""
+        self._reader.compile_products(executor)
 
     @property
     def _shape(self) -> tuple[int, int]:
@@ -105,7 +86,7 @@ class GlsPasses:
     # -- reads
 
     def _read_sigma(self, executor: Executor, start: Array | None, folds: int = 1) -> BlockSums:
-        """Sum Sigma, and loss and gradient at some weights (None: zero), of each fold apart."""
+        """Sum Sigma, and loss and gradient at some weights (None: zero), of each fold separately."""
         current = None if start is None else Block(Design(), *self._split(start))
         return self._reader.read(executor, self._sigma_job(folds), current=current)
 
@@ -123,41 +104,25 @@ class GlsPasses:
     def _read_in_basis(self, executor: Executor, theta: Array, basis: Array) -> BlockSums:
         """Sum Sigma of the rows times the inverse of a basis."""
         sent = StackedWeights(basis @ theta, np.zeros(theta.shape[1]), basis)
-        return self._reader.reduce(executor, partial(basis_lane, self._point_job(1)), sent)
+        return self._reader.reduce(executor, partial(basis_lane, self._reader.point_job(1)), sent)
 
     def _read_points(
         self, executor: Executor, thetas: Sequence[Array], held_out: Sequence[int] = ()
     ) -> BlockSums:
         """Sum loss and gradient at several weights, each without its fold where folds are held out."""
-        job = self._point_job(self._folds if held_out else 1)
+        job = self._reader.point_job(self._folds if held_out else 1)
         return self._reader.reduce(executor, partial(point_lane, job), self._stacked(thetas, held_out))
-
-    def _point_job(self, folds: int) -> PointJob:
-        return PointJob(
-            data=self.data,
-            loss=self.problem.loss,
-            n_outputs=self.problem.shape[1],
-            dtype=self.problem.dtype.name,
-            class_weight=self._reader.class_weight,
-            folds=folds,
-        )
 
     def _stacked(self, thetas: Sequence[Array], held_out: Sequence[int] = ()) -> StackedWeights:
         weights, intercept = self._split(np.concatenate(thetas, axis=1))
         return StackedWeights(weights, intercept, held_out=tuple(held_out))
 
-    # -- what reads tell
+    # -- what reads give
 
     def _evaluated(
         self, theta: Array, sums: Moments, weight: float, alpha: float, place: int = 0
     ) -> Evaluated:
-        """Return the objective and its gradient at weights, the `place`-th of those that were read.
-
-        Parameters
-        ----------
-        weight : float
-            Of all rows that the sums are over.
-        """
+        """Return objective and gradient at the `place`-th weights of a read, over rows of total weight `weight`."""
         k = theta.shape[1]
         own = slice(place * k, (place + 1) * k)
         loss, held_out = sums.loss_sum, np.zeros(2)
@@ -176,11 +141,11 @@ class GlsPasses:
         return second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=bool(self._first))
 
     def _scaled_metric(self, sigma: Array, alpha: float) -> Metric:
-        """Return the metric of Sigma, of which the memory is used again."""
+        """Return the metric of Sigma, whose memory it reuses."""
         return Metric.scaled(sigma, alpha, intercept=bool(self._first), eps=self._eps)
 
     def _needs_basis(self, metric: Metric, alpha: float) -> bool:
-        """Tell whether solves in the metric lose too many digits, so that Sigma is read again in another basis."""
+        """Return whether solves in the metric lose so many digits that Sigma must be read again in another basis."""
         return not metric.is_sound and may_need_basis(self.problem.dataset.meta.mean_square_norm, alpha)
 
     def _metric_in_basis(self, basis: Array, sums: Moments, alpha: float) -> Metric:
@@ -190,11 +155,11 @@ class GlsPasses:
 
 
 def rank_notes(metric: Metric) -> list[str]:
-    """Return what the report says of a metric: the null space that steps leave out."""
+    """Return the note on the null space that steps leave out, if any."""
     left_out = metric.size - metric.rank
     if not left_out:
         return []
     return [
-        f"Sigma has rank {metric.rank} of {metric.size}: {left_out} directions in which the rows do not "
-        "vary are left out; alpha greater than 0 would choose among their weights"
+        f"the second-moment matrix has rank {metric.rank} of {metric.size}; its {left_out} null directions were "
+        "dropped. Set alpha > 0 to regularise them instead"
     ]

@@ -1,8 +1,8 @@
-"""One descent of Algorithm 1 (least squares revisited), accelerated, and the state of a fit that has one or more.
+"""One accelerated iterate of Algorithm 1 (least squares revisited), and the state of a fit with one or more.
 
-Algorithm 1 repeats W <- W - (L Sigma + alpha P)^-1 gradient (Eq. 14). Here a step is taken from a base, which is ahead
-of the last accepted weights by Nesterov's momentum; it is judged when the next read tells the objective where it has
-led to. Nothing is changed in place: every function returns a new `Iterate`.
+Algorithm 1 repeats W <- W - (L Sigma + alpha P)^-1 gradient (Eq. 14). Here a step starts from a base, which is
+ahead of the last accepted weights by Nesterov's momentum; it is accepted or undone once the next read has the objective
+at its end. Nothing is changed in place: every function returns a new `Iterate`.
 """
 
 from __future__ import annotations
@@ -26,79 +26,50 @@ ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 class Evaluated(NamedTuple):
-    """Weights, and what a read has told of them.
+    """Weights with their objective and gradient, from a read."""
 
-    Attributes
-    ----------
-    theta, gradient : float64 arrays of shape (m, k)
-        The constant column's weights first where there is an intercept.
-    value : float
-        Of the objective.
-    held_out : float64 array of shape (2,)
-        Sum of losses, and rows predicted wrong, of the fold that the fit leaves out.
-    """
-
-    theta: Array
+    theta: Array  # shape (m, k): The constant column's weights first where there is an intercept
     gradient: Array
-    value: float
+    value: float  # Of the objective
+    # shape (2,): Sum of losses, and rows predicted wrong, of the fold that the fit leaves out
     held_out: Array
 
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """A descent between two reads.
+    """An iterate of Algorithm 1 between two reads."""
 
-    Attributes
-    ----------
-    best : Evaluated
-        The weights of lowest objective, W_t of Algorithm 1. The value is infinite before they are read.
-    base : Evaluated
-        The point from which the step at hand is taken.
-    candidate : float64 array of shape (m, k)
-        Where the step leads: W_{t+1}.
-    ahead : float64 array of shape (m, k) or None
-        Where the next step will be taken from, if not from the candidate.
-    bound : float
-        What the objective at the candidate is at most, if L is large enough.
-    lipschitz, safe, momentum : float
-        L, what it need not be raised above, and Nesterov's t; 0 before the first read.
-    accepted : int
-        Steps taken; -1 before the start itself is read.
-    running : bool
-    """
-
+    # The weights of lowest objective, W_t of Algorithm 1. The value is infinite before they are read
     best: Evaluated
-    base: Evaluated
-    candidate: Array
+    base: Evaluated  # The point from which the step at hand is taken
+    candidate: Array  # shape (m, k): Where the step leads: W_{t+1}
+    # shape (m, k) or None: Where the next step will be taken from, if not from the candidate
     ahead: Array | None
-    bound: float
-    lipschitz: float
+    bound: float  # What the objective at the candidate is at most, if L is large enough
+    lipschitz: float  # L, what it need not be raised above, and Nesterov's t; 0 before the first read
     safe: float
     momentum: float
-    accepted: int
+    accepted: int  # Steps taken; -1 before the start itself is read
     running: bool
 
     @classmethod
     def start(cls, theta: Array, lipschitz: float, safe: float) -> Self:
-        """Begin at weights of which nothing is known: the next read tells."""
+        """Start at weights whose objective is not known before the next read."""
         unknown = Evaluated(theta, np.zeros_like(theta), np.inf, np.zeros(2))
         return cls(unknown, unknown, theta, None, np.inf, lipschitz, safe, 0.0, -1, True)
 
     def accept(self, candidate: Evaluated, ahead: Evaluated | None, *, accelerated: bool) -> Self:
-        """Take the candidate; the next step is taken from `ahead`, or else from there."""
+        """Accept the candidate; the next step starts from `ahead` if given, else from the candidate."""
         momentum = next_momentum(self.momentum) if accelerated else 1.0
         return replace(
             self, best=candidate, base=ahead or candidate, accepted=self.accepted + 1, momentum=momentum
         )
 
     def judge(self, candidate: Evaluated, ahead: Evaluated | None, *, accelerated: bool) -> tuple[Self, str]:
-        """Take, or take back, the step that led to the candidate.
+        """Accept or undo the step that led to the candidate; return the iterate and the outcome.
 
-        Returns
-        -------
-        outcome : str
-            accepted; rejected: L was too low; restarted: the momentum led upwards and is dropped; rounding: there was
-            no momentum, so a step does not help any more.
+        accepted; rejected: L was too low; restarted: the momentum increased the objective and is dropped; rounding:
+        without momentum no step helps any more.
         """
         rounding = ROUNDING * abs(self.bound if np.isfinite(self.bound) else 0.0)
         # L Sigma + alpha P majorises the Hessian from `safe` on: below, an objective above the bound disproves L
@@ -111,7 +82,7 @@ class Iterate:
         return replace(self, base=self.best, momentum=1.0), "restarted"
 
     def descend(self, step: Array, settled: float) -> Self:
-        """Step from the base, or end there where the step is sure to gain next to nothing."""
+        """Step from the base, or end there if the step cannot lower the objective noticeably."""
         decrease = 0.5 * float(np.einsum("ik,ik->", self.base.gradient, step))
         if decrease > settled * abs(self.base.value):
             return replace(
@@ -127,17 +98,13 @@ class Iterate:
 
 
 def propose(iterates: Sequence[Iterate], steps: Sequence[Array], settled: float = ROUNDING) -> list[Iterate]:
-    """Return iterates after their next step, some of them ended.
+    """Return the iterates after their next step; those whose step cannot lower the objective any more have ended.
 
-    Parameters
-    ----------
-    steps : sequence of float64 arrays of shape (m, k)
-        (L Sigma + alpha P)^-1 times the gradient at each base.
-    settled : float
-        An iterate ends when its step is sure to lower the objective by no more than this share of it.
+    Each step, shape (m, k), is (L Sigma + alpha P)^-1 times the gradient at the base. An iterate ends when the decrease
+    is at most the share `settled` of the objective.
     """
     moved = [iterate.descend(step, settled) for iterate, step in zip(iterates, steps, strict=True)]
-    # all points are columns of the next read's products, so either every iterate looks ahead or none
+    # all points are columns of the products of the next read, so every iterate looks ahead or none does
     if not any(iterate.running and iterate.momentum > 1.0 for iterate in moved):
         return moved
     return [iterate.look_ahead() if iterate.running else iterate for iterate in moved]
@@ -145,32 +112,22 @@ def propose(iterates: Sequence[Iterate], steps: Sequence[Array], settled: float 
 
 @dataclass
 class GlsState(State):
-    """Everything a round of the iteration starts from.
+    """State of the iteration between two rounds.
 
-    What is known tells what is read next: without a basis Sigma, with a basis alone Sigma in that basis, with both
-    the points of the iterates.
-
-    Attributes
-    ----------
-    iterates : list of Iterate
-        One; in the search along a path one for each fold and alpha (`distls.solvers.least_squares.alpha_grid.Grid`).
-    alpha : float
-        With a path the best so far.
-    alphas : float64 array of shape (n_alphas,)
-        Of a path.
-    basis, gram : float64 arrays
-        Of the metric; see `distls.solvers.least_squares.metric.Metric`. In the search the latter is Sigma.
-    path : list of dict
-        Each alpha's judgement.
-    notes : list of str
+    Its arrays determine the next read: without a basis Sigma, with a basis but no Gram matrix Sigma in that basis, with
+    both the objective at the points of the iterates.
     """
 
+    # One; in the search along a path one for each fold and alpha
+    # (`distls.solvers.least_squares.alpha_grid.Grid`)
     iterates: list[Iterate] = field(default_factory=list)
-    alpha: float = 0.0
-    alphas: Array = field(default_factory=lambda: np.empty(0))
+    alpha: float = 0.0  # With a path the best so far
+    alphas: Array = field(default_factory=lambda: np.empty(0))  # shape (n_alphas,): Of a path
+    # Of the metric; see `distls.solvers.least_squares.metric.Metric`. In the search the
+    # latter is Sigma
     basis: Array = field(default_factory=lambda: np.empty((0, 0)))
     gram: Array = field(default_factory=lambda: np.empty((0, 0)))
-    path: list[dict[str, float]] = field(default_factory=list)
+    path: list[dict[str, float]] = field(default_factory=list)  # Each alpha's judgement
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -232,7 +189,7 @@ def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
     ahead = _columns(arrays["ahead"], len(moving)) if arrays["ahead"].size else [None] * len(moving)
     steps = zip(_columns(arrays["candidate"], len(moving)), ahead, arrays["bound"].tolist(), strict=True)
     step_of = dict(zip(moving, steps, strict=True))
-    best, base = _evaluated(arrays, "best", p), _evaluated(arrays, "base", p)
+    best, base = _evaluated_points(arrays, "best", p), _evaluated_points(arrays, "base", p)
     found = []
     for n in range(p):
         candidate, look_ahead, bound = step_of.get(n, (best[n].theta, None, np.inf))
@@ -247,7 +204,7 @@ def _unstacked(arrays: dict[str, NDArray[Any]]) -> list[Iterate]:
     return found
 
 
-def _evaluated(arrays: dict[str, NDArray[Any]], name: str, p: int) -> list[Evaluated]:
+def _evaluated_points(arrays: dict[str, NDArray[Any]], name: str, p: int) -> list[Evaluated]:
     thetas, gradients = _columns(arrays[name], p), _columns(arrays[f"{name}_gradient"], p)
     values, held_out = arrays[f"{name}_value"].tolist(), _columns(arrays[f"{name}_held"].T, p)
     return [Evaluated(thetas[n], gradients[n], float(values[n]), held_out[n]) for n in range(p)]

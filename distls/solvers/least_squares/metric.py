@@ -28,20 +28,10 @@ _NOISE = 10.0
 
 
 def second_moments(gram: Array, sums: Array, weight_sum: float, *, intercept: bool) -> Array:
-    """Return Sigma, both triangles, from sums over rows.
+    """Return Sigma, both triangles, shape (d + intercept,) * 2, with the constant column in front.
 
-    Parameters
-    ----------
-    gram : array of shape (d (d + 1) / 2,)
-        ``sum_i s_i x_i x_i^T``, packed (`distls.workers.linear_algebra.packed_triangle`).
-    sums : array of shape (d,)
-        ``sum_i s_i x_i``.
-    intercept : bool
-        With the constant column in front.
-
-    Returns
-    -------
-    sigma : array of shape (d + intercept, d + intercept)
+    `gram` is ``sum_i s_i x_i x_i^T``, packed (`distls.workers.linear_algebra.packed_triangle`), and `sums`, shape (d,),
+    ``sum_i s_i x_i``.
     """
     first = int(intercept)
     sigma = np.empty((len(sums) + first, len(sums) + first))
@@ -70,34 +60,12 @@ class _Factor:
 
 
 class Metric:
-    """L Sigma + alpha P for any L.
+    """L Sigma + alpha P for any L, which alpha does not penalise in the constant column.
 
-    Parameters
-    ----------
-    basis : float64 array of shape (m,) or (m, m)
-        B, the diagonal of a diagonal matrix or an upper triangular one: Sigma = B^T gram B.
-    gram : float64 array of shape (m, m)
-        Of the rows times B^-1; both triangles. Rows and columns of features that are zero everywhere are zero.
-    alpha : float
-    intercept : bool
-        The first coordinate is the constant column, which alpha does not penalise.
-    eps : float
-        Relative rounding error of the Gram matrix.
-
-    Attributes
-    ----------
-    size, rank : int
-        Coordinates, and those of them that are not left out. A feature that is zero everywhere is never stepped
-        along; other directions are left out only where Sigma is singular and alpha does not mend it.
-    condition : float
-        Reciprocal condition number of gram + alpha B^-T P B^-1, estimated in the 1-norm; 0 where it has no Cholesky
-        factor.
-
-    Notes
-    -----
-    The basis after another read is the factor of shifted Cholesky QR (Fukaya, Kannan, Nakatsukasa, Yamamoto, Yanagisawa
-    2020, SIAM J. Sci. Comput. 42): with cond(X) up to 1e11 the rows times its inverse have a Gram matrix whose
-    Cholesky factor is good to half of all digits, so that steps do not depend on the basis that features come in.
+    Sigma = B^T gram B, with the basis B upper triangular, or diagonal and given by its diagonal. Rows and columns of
+    the Gram matrix for features that are zero everywhere are zero. `eps` is its relative rounding error, and
+    `condition` the reciprocal condition number of gram + alpha B^-T P B^-1, estimated in the 1-norm; 0 without a
+    Cholesky factor.
     """
 
     def __init__(
@@ -107,7 +75,7 @@ class Metric:
         self._alpha, self._intercept = alpha, intercept
         self._zero = np.diag(gram) == 0.0
         self._factors: dict[float, _Factor] = {}
-        self._penalty = self._penalty_here() if alpha else None
+        self._penalty = self._penalty_in_basis() if alpha else None
         self._least = self._least_penalty()
         self.condition, factor = self._try_cholesky()
         if self._is_definite:
@@ -130,44 +98,48 @@ class Metric:
 
     @property
     def rank(self) -> int:
-        """Coordinates that are stepped along."""
+        """Coordinates in which steps are taken."""
         if self._alpha and self._is_definite:
             return self.size
+        # features that are zero everywhere, and null directions of Sigma that no alpha regularises
         zero = 0 if self._alpha else int(self._zero.sum())
         return self.size - zero - self._factor(1.0).left_out
 
     @property
     def is_sound(self) -> bool:
-        """Whether solves keep half of the digits that the Gram matrix has.
-
-        The ridge may vouch for that too, in the 2-norm: the 1-norm is up to m times as strict.
-        """
-        ridge = self._least / self._trace() if self.condition else 0.0
+        """Whether solves keep half of the digits that the Gram matrix has."""
+        # the ridge alone may bound the condition number in the 2-norm: the 1-norm is up to m times as strict
+        penalty = 0.0 if self._penalty is None else float(self._penalty.sum())
+        ridge = self._least / (float(np.trace(self.gram)) + penalty) if self.condition else 0.0
         return max(self.condition, ridge) >= np.sqrt(self.eps)
 
     @property
     def _is_definite(self) -> bool:
-        """Whether no direction is noise, so that the Cholesky factor serves and no eigenvectors are needed.
-
-        What the Gram matrix was rounded to may make directions of alpha = 0, but not those of a ridge above it.
-        """
+        """Whether no direction is noise, so that the Cholesky factor is accurate and no eigenvectors are needed."""
+        # rounding of the Gram matrix may create directions at alpha = 0, but not below a ridge larger than itself
         rounding = self.size * _EPS if self._least > _NOISE * self.eps else max(self.size * _EPS, self.eps)
         return self.condition > _NOISE * rounding
 
     def next_basis(self) -> Array:
-        """Return the shifted Cholesky factor of this metric, upper triangular, shape (m, m)."""
+        """Return the factor of shifted Cholesky QR of this metric, upper triangular, shape (m, m).
+
+        See Fukaya, Kannan, Nakatsukasa, Yamamoto, Yanagisawa 2020, SIAM J. Sci. Comput. 42: up to cond(X) = 1e11 the
+        rows times its inverse have a Gram matrix whose Cholesky factor is good to half of all digits, so that steps do
+        not depend on the basis in which the features are given.
+        """
         shift = _NOISE * self.size * self.eps
         matrix = self._matrix(1.0)
         while True:
             shifted = matrix + np.diag(np.full(self.size, shift))
             factor, info = _cholesky(shifted)
             if not info:
-                return _times(np.ascontiguousarray(factor.T), self.basis)
+                triangle = np.ascontiguousarray(factor.T)
+                return triangle * self.basis if self.basis.ndim == 1 else triangle @ self.basis
             shift *= 100.0
 
     def steps(self, gradients: Array, lipschitz: float) -> Array:
         """Return ``(L Sigma + alpha P)^-1 @ gradients`` for gradients of shape (m, any), constant column first."""
-        inner = self._factor(lipschitz).solve(_solve_transposed(self.basis, gradients))
+        inner = self._factor(lipschitz).solve(_solve(self.basis, gradients, transposed=True))
         if not self._alpha:
             inner /= lipschitz
             inner[self._zero] = 0.0
@@ -190,8 +162,8 @@ class Metric:
             matrix += self._penalty
         return matrix
 
-    def _penalty_here(self) -> Array:
-        """Return alpha B^-T P B^-1, or its diagonal where it has nothing else."""
+    def _penalty_in_basis(self) -> Array:
+        """Return alpha B^-T P B^-1, or only its diagonal if B is diagonal."""
         penalised = np.ones(self.size)
         penalised[: int(self._intercept)] = 0.0
         if self.basis.ndim == 1:
@@ -207,12 +179,8 @@ class Metric:
         estimate = 0.0 if info else linalg.lapack.dpocon(triangle, norm, uplo="L")[0]
         return float(estimate), _Factor(triangle, None, 0)
 
-    def _trace(self) -> float:
-        penalty = 0.0 if self._penalty is None else float(self._penalty.sum())
-        return float(np.trace(self.gram)) + penalty
-
     def _least_penalty(self) -> float:
-        """Return the smallest penalty of a penalised coordinate; 0 where they are not apart."""
+        """Return the smallest penalty of a penalised coordinate; 0 if P is not diagonal here."""
         if self._penalty is None or self._penalty.ndim > 1:
             return 0.0
         return float(self._penalty[int(self._intercept) :].min(initial=np.inf))
@@ -232,15 +200,8 @@ class Metric:
 class PathMetric:
     """L Sigma + alpha P for any L and alpha, of several fits at once.
 
-    Parameters
-    ----------
-    sigma : float64 array of shape (m, m)
-        From `second_moments`.
-    intercept : bool
-        The first column is the constant one, which alpha does not penalise.
-    eps : float
-        Relative rounding error of Sigma's elements. Where alpha is lost in it, a larger one takes its place, in the
-        metric alone: that makes steps shorter along what the rows hardly vary in.
+    `sigma` is from `second_moments`, `eps` the relative rounding error of its elements. An alpha below that is replaced
+    by a larger one, in the metric only, which shortens steps in directions in which the rows hardly vary.
     """
 
     def __init__(self, sigma: Array, *, intercept: bool, eps: float) -> None:
@@ -250,13 +211,7 @@ class PathMetric:
         self._shifted = Shifted(covariance, eps)
 
     def steps(self, gradients: Array, lipschitz: Array, alphas: Array) -> Array:
-        """Return ``(L Sigma + alpha P)^-1 @ gradient`` for r fits.
-
-        Parameters
-        ----------
-        gradients : float64 array of shape (m, r, k)
-        lipschitz, alphas : float64 arrays of shape (r,)
-        """
+        """Return ``(L Sigma + alpha P)^-1 @ gradient`` of r fits; gradients (m, r, k), L and alpha (r,)."""
         m, r, k = gradients.shape
         first = gradients[: self._first]
         # the constant column is eliminated: what remains is L times the covariances, and alpha
@@ -279,19 +234,9 @@ def _cholesky(matrix: Array) -> tuple[Array, int]:
     return factor, int(info)
 
 
-def _times(triangle: Array, basis: Array) -> Array:
-    return triangle * basis if basis.ndim == 1 else triangle @ basis
-
-
-def _solve(basis: Array, right: Array) -> Array:
-    """Return ``B^-1 @ right``."""
+def _solve(basis: Array, right: Array, *, transposed: bool = False) -> Array:
+    """Return ``B^-1 @ right``, or ``B^-T @ right``."""
     if basis.ndim == 1:
         return right / basis[:, None]
-    return np.asarray(linalg.solve_triangular(basis, right, check_finite=False))
-
-
-def _solve_transposed(basis: Array, right: Array) -> Array:
-    """Return ``B^-T @ right``."""
-    if basis.ndim == 1:
-        return right / basis[:, None]
-    return np.asarray(linalg.solve_triangular(basis, right, trans="T", check_finite=False))
+    trans = "T" if transposed else "N"
+    return np.asarray(linalg.solve_triangular(basis, right, trans=trans, check_finite=False))

@@ -1,8 +1,8 @@
 """Stagewise regression (Algorithm 3 of least squares revisited): residuals fitted by one block of features a stage.
 
 The predictions of every row are kept in RUN/state. A round reads the data once: it adds the block of the stage
-before to the predictions, making its features anew, and sums the statistics of the block at hand. What is kept can
-be lost at any time, because the state has the weights of all stages and replays them.
+before to the predictions, recomputing its features, and sums the statistics of the current block. The predictions can
+be lost at any time, because the state holds the weights of all stages and replays them.
 """
 
 from __future__ import annotations
@@ -60,12 +60,9 @@ _MODEL_COPIES, _METRIC_COPIES, _PREPARATION_COPIES = 4, 3, 6
 
 
 def with_defaults(params: dict[str, Any], n_features: int) -> dict[str, Any]:
-    """Return all parameters, with defaults, as `distls.solvers.features.generator_parameters` names them.
+    """Return all parameters with their defaults, named as in `distls.solvers.features.generator_parameters`.
 
-    Raises
-    ------
-    ParameterError
-        One was given that the setting does not use.
+    Raises ParameterError for a parameter that the setting does not use.
     """
     original = params["features"] == "original"
     logistic = params["inner"] == "logistic"
@@ -88,27 +85,9 @@ def _refuse(params: dict[str, Any], name: str, only: str, *, used: bool) -> None
 
 
 class Stagewise:
-    """The stagewise solver.
+    """The solver of `stagewise`; see `SolverFactory`.
 
-    Parameters
-    ----------
-    problem : Problem
-    params : dict
-        All parameters of the method, resolved.
-    slots : int
-        Worker threads, for the plan only.
-    memory : MemoryBudget, optional
-    initial : LinearModel, optional
-        The first stage fits what this model has left; its weights are part of the model.
-    state : str, optional
-        Folder of the predictions; without one there is a plan, but no training.
-
-    Raises
-    ------
-    ParameterError
-        A parameter is not used by the setting, or does not suit the data.
-    MemoryPlanError
-        The job cannot fit.
+    The first stage fits the residuals of the initial model, whose weights are part of the model.
     """
 
     state_type = StagewiseState
@@ -116,12 +95,12 @@ class Stagewise:
     def __init__(
         self,
         problem: Problem,
-        params: dict[str, Any],
+        params: dict[str, Any],  # all parameters of the method, resolved
         *,
-        slots: int = 1,
+        slots: int = 1,  # worker threads, for the plan only
         memory: MemoryBudget | None = None,
         initial: LinearModel | None = None,
-        state: str | None = None,
+        state: str | None = None,  # folder of the predictions; without one there is a plan, but no training
     ) -> None:
         n_features, self._k = problem.shape
         self.problem = problem
@@ -154,14 +133,14 @@ class Stagewise:
         return BlockReader(
             self.problem,
             lanes=self.params["lanes"],
-            # the Gram matrix and the products with the slopes, or those of all columns
+            # the Gram matrix and the block's gradient, or the gradient of all columns
             block_bytes=max(
                 8 * (packed_size(m) + m * (k + 1)),
                 8 * n_features * k * ranks,
                 generator_parameters.preparation_bytes(self.params, n_features),
             ),
             weight_bytes=8 * ((2 * m + 2) * k + base),
-            # a product of pieces before it is added, predictions before and after, slopes; blocks that are replayed
+            # products of a chunk before they are added, predictions before and after, gradients; replayed blocks
             work_bytes=generator_parameters.work_bytes(self.params, self.problem)
             + gram_work_bytes(m + k + 1, self.problem.dtype)
             + rows * k * (3 * size + 16)
@@ -201,7 +180,7 @@ class Stagewise:
         return replace(state, base=weights, base_intercept=intercept)
 
     def step(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
-        """Do one round: order the features anew, or fit a block, or take one step of a logistic block."""
+        """Do one round: reorder the features, or fit a block, or take one step of a logistic block."""
         if not state.recipe:
             state = self._prepared(state, executor)
         stage_starts = state.inner == 0
@@ -212,7 +191,7 @@ class Stagewise:
         return self._descend(state, executor) if self._logistic else self._fit(state, executor)
 
     def _prepared(self, state: StagewiseState, executor: Executor) -> StagewiseState:
-        """Fit what the features need: principal components, bandwidth, masks."""
+        """Fit the feature map: principal components, bandwidth, filters."""
         design = generators.design_for(self.params, self.reader, executor, self.problem.seed)
         reads = float(self.params["pca"] is not None)
         return replace(state.with_design(design), passes=state.passes + reads)
@@ -243,7 +222,7 @@ class Stagewise:
         return self._reported(self._appended(self._noted(state, own), design, -steps), result)
 
     def _descend(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:
-        """Take one step of Algorithm 1 on one block, the predictions so far being an offset of the margins."""
+        """Take one step of Algorithm 1 on one block, the predictions so far being an offset of the scores."""
         design = generators.design_at(state.design, state.stage, state.order)
         first = state.inner == 0
         current = None if first else self._block(design, state.point)
@@ -318,7 +297,7 @@ class Stagewise:
         )
 
     def _rebuild(self, state: StagewiseState, executor: Executor) -> None:
-        """Make the predictions of `state.version` anew where they are lost."""
+        """Recompute predictions of `state.version` that are lost."""
         assert self._kept is not None
         stages = state.version - state.has_base
         first = stages // self.params["stages"] * self.params["stages"]
@@ -334,7 +313,7 @@ class Stagewise:
         return second_moments(sums.gram, sums.sums, sums.weight_sum, intercept=self.problem.fit_intercept)
 
     def _gradient(self, sums: Moments) -> Array:
-        """Return the mean slopes times the features, shape (m, k), the intercept's in front."""
+        """Return the mean gradient, shape (m, k), the intercept's in front."""
         parts = [sums.slopes[None]] * self.problem.fit_intercept + [sums.cross]
         return np.concatenate(parts) / sums.weight_sum
 
@@ -381,7 +360,7 @@ class Stagewise:
             block_lane(job, (before, None), Lane(0, (block,)))
 
     def status(self, state: StagewiseState) -> Status:
-        """Tell whether all stages are done, and whether the newest weights are finite."""
+        """Return CONVERGED after all stages, DIVERGED if the newest weights are not finite."""
         newest = int(state.widths[-1]) if state.stage else 0
         values = state.coefficients[len(state.coefficients) - newest :], state.intercepts[-1:], state.point
         if not all(np.isfinite(array).all() for array in values):

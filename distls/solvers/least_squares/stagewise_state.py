@@ -1,4 +1,4 @@
-"""What stagewise regression has fitted so far: its state, its blocks one by one, and the model that they make."""
+"""The state of stagewise regression, its blocks, and the model that they make."""
 
 from __future__ import annotations
 
@@ -31,58 +31,33 @@ def _no_columns() -> NDArray[np.int64]:
 
 @dataclass
 class StagewiseState(DesignState):
-    """Everything a round starts from, but for the predictions in RUN/state, which follow from it.
+    """State between two rounds; the predictions in RUN/state follow from it."""
 
-    Attributes
-    ----------
-    stage : int
-        Blocks fitted.
-    version : int
-        Of the kept predictions: those after so many blocks, the initial model being one.
-    base : array of shape (n_features, k) or (0, 0)
-        Weights of the initial model, where there is one: every model's predictions start from its own.
-    base_intercept : float64 array of shape (k,)
-    orders : int
-        Orders made of the original features, one a pass over them.
-    order : int64 array of shape (n_features,)
-        The newest of them.
-    widths : int64 array of shape (stage,)
-        Features of each block.
-    columns : int64 array of shape (sum of widths,)
-        Original features of all blocks; empty for random ones.
-    coefficients : array of shape (sum of widths, k)
-        Weights of all blocks, in the order of their stages.
-    intercepts : float64 array of shape (stage, k)
-    calibrations : array of shape (stage, k, k)
-        Weights on the predictions before each block; (0, k, k) without calibration.
-    singular : int
-        Blocks whose Sigma was singular.
-    inner : int
-        Rounds done of the stage under way, where a stage takes several; the arrays that follow are its own.
-    sigma : float64 array of shape (m, m)
-        As `distls.solvers.least_squares.metric.second_moments` returns it: with an intercept, the
-        constant column is the first.
-    iterate : float64 array of shape (m, k)
-        Weights, the intercept in front where there is one.
-    point : float64 array of shape (m, k)
-        Where the next gradient is taken.
-    """
-
-    stage: int = 0
-    version: int = 0
+    stage: int = 0  # Blocks fitted
+    version: int = 0  # Blocks in the kept predictions, the initial model being one
+    # shape (n_features, k) or (0, 0): Weights of the initial model, where there is one: every model's
+    # predictions start from its own
     base: NDArray[Any] = field(default_factory=_nothing)
-    base_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    orders: int = 0
-    order: NDArray[np.int64] = field(default_factory=_no_columns)
-    widths: NDArray[np.int64] = field(default_factory=_no_columns)
+    base_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # shape (k,)
+    orders: int = 0  # Orders made of the original features, one a pass over them
+    order: NDArray[np.int64] = field(default_factory=_no_columns)  # shape (n_features,): The newest of them
+    widths: NDArray[np.int64] = field(default_factory=_no_columns)  # shape (stage,): Features of each block
+    # shape (sum of widths,): Original features of all blocks; empty for random ones
     columns: NDArray[np.int64] = field(default_factory=_no_columns)
+    # shape (sum of widths, k): Weights of all blocks, in the order of their stages
     coefficients: NDArray[Any] = field(default_factory=_nothing)
-    intercepts: NDArray[np.float64] = field(default_factory=_nothing)
+    intercepts: NDArray[np.float64] = field(default_factory=_nothing)  # shape (stage, k)
+    # shape (stage, k, k): Weights on the predictions before each block; (0, k, k) without calibration
     calibrations: NDArray[Any] = field(default_factory=_nothing)
-    singular: int = 0
+    singular: int = 0  # Blocks whose Sigma was singular
+    # Rounds done of the stage under way, where a stage takes several; the arrays that follow are its own
     inner: int = 0
+    # shape (m, m): As `distls.solvers.least_squares.metric.second_moments` returns it: with an intercept, the
+    # constant column is the first
     sigma: NDArray[np.float64] = field(default_factory=_nothing)
+    # shape (m, k): Weights, the intercept in front where there is one
     iterate: NDArray[np.float64] = field(default_factory=_nothing)
+    # shape (m, k): Where the next gradient is taken
     point: NDArray[np.float64] = field(default_factory=_nothing)
 
     @property
@@ -123,15 +98,9 @@ def block_of(state: StagewiseState, stage: int) -> Block:
 def append_block(
     state: StagewiseState, design: Design, width: int, weights: Array, intercept: Array
 ) -> StagewiseState:
-    """Return the state after one more stage.
+    """Return the state after one more stage, of a block of `width` features.
 
-    Parameters
-    ----------
-    width : int
-        Features of the block.
-    weights : float64 array of shape (width, k) or (width + k, k)
-        What is below the features are weights on the predictions before the block.
-    intercept : float64 array of shape (k,)
+    The weights, shape (width, k) or (width + k, k), end with those of the predictions before the block.
     """
     k = len(intercept)
     weights = weights.astype(state.coefficients.dtype)
@@ -156,20 +125,16 @@ def append_block(
 
 
 def assemble(state: StagewiseState, n_features: int, per_model: int) -> LinearPredictor:
-    """Return the model of all complete models' blocks, or of the only one's that is under way, and of the initial one.
+    """Return the predictor of all complete models, or of the only one under way, and of the initial model.
 
-    Calibrations are multiplied out: ``V_t = W_t (I + C_t+1) ... (I + C_T)`` makes scores linear in all features.
-
-    Parameters
-    ----------
-    per_model : int
-        Stages of a model; scores are the mean over models.
+    Scores are the mean over models of `per_model` stages each.
     """
     n_stages = max(state.stage // per_model * per_model, min(state.stage, per_model))
     n_models = max(1, n_stages // per_model)
     ends = np.cumsum(state.widths)[:n_stages]
     total = np.empty((int(ends[-1]) if n_stages else 0, state.coefficients.shape[1]))
     intercept, base = np.zeros(total.shape[1]), np.zeros(state.base.shape)
+    # calibrations are multiplied out, V_t = W_t (I + C_t+1) ... (I + C_T): scores are linear in all features
     for stage in reversed(range(n_stages)):
         if (stage + 1) % per_model == 0 or stage == n_stages - 1:
             later = np.eye(total.shape[1])

@@ -23,55 +23,31 @@ __all__ = ["Stream"]
 
 @dataclass
 class Stream:
-    """Everything the next row needs; plain arrays and numbers.
+    """A stream between two rows.
 
-    Cutting the stream into blocks changes no bit (with batches of r rows: cutting at multiples of r). The model is
-    that of a fit over the same rows as one partition or several: of ``average`` `none` and `all` always; of `tail`
-    when the number of updates is a power of two. Windows of `tail` end there, because where the last half starts
-    cannot be known before the end; in between the model is the mean of the last half of all updates at the
-    least, and of the last three quarters at the most. Row weights count as given: a fit scales them to mean one.
-    Where a fit tries steps on a tenth of its rows, a stream takes a safe one for its first block.
-
-    Attributes
-    ----------
-    params : dict
-        All parameters of the method, resolved.
-    update : Update
-    learner : Learner
-    class_weight : float64 array of shape (n_outputs,) or None
-    before, before_b : float64 arrays
-        Sum of the iterates of the last window that is closed.
-    before_steps : float
+    Cutting the stream into blocks changes no bit (with batches of r rows: at multiples of r). Row weights count as
+    given, while a fit scales them to mean one. Where a fit chooses steps by trial, a stream uses safe ones for its
+    first block.
     """
 
-    params: dict[str, Any]
+    params: dict[str, Any]  # All parameters of the method, resolved
     update: Update
     learner: Learner
-    class_weight: NDArray[np.float64] | None
-    before: NDArray[np.float64]
+    class_weight: NDArray[np.float64] | None  # shape (n_outputs,) or None
+    before: NDArray[np.float64]  # Sum of the iterates of the last window that is closed
     before_b: NDArray[np.float64]
     before_steps: float = 0.0
 
     @classmethod
     def begin(
         cls,
-        steps: StepChoice,
+        steps: StepChoice,  # of one lane, and of the first block, whose numbers decide steps that are not given
         params: dict[str, Any],
-        shape: tuple[int, int],
-        class_weight: NDArray[np.float64] | None = None,
+        shape: tuple[int, int],  # (n_features, n_outputs)
+        class_weight: NDArray[np.float64] | None = None,  # shape (n_outputs,), optional
         initial: tuple[NDArray[Any], NDArray[np.float64]] | None = None,
     ) -> Self:
-        """Return the stream before its first row.
-
-        Parameters
-        ----------
-        steps : StepChoice
-            Of one lane, and of the first block, whose numbers decide steps that are not given.
-        shape : (n_features, n_outputs)
-        class_weight : float64 array of shape (n_outputs,), optional
-        initial : (weights, intercept), optional
-            Trained ones to start from, instead of zeros.
-        """
+        """Return the stream before its first row; `initial` holds trained (weights, intercept) to start from."""
         update = steps.default
         arrays = update.zeros(shape, params["dtype"])
         if initial is not None:
@@ -102,6 +78,8 @@ class Stream:
         """Updates until the window closes: of `tail`, at 1, 2, 4, 8, ..."""
         if self.params.get("average") != "tail":
             return 2**62
+        # where the last half of a stream starts cannot be known before its end, so windows close at powers of two;
+        # the model is then that of a fit, and in between the mean of the last half to three quarters of all updates
         started = self.learner.time - self.learner.window_steps
         return int(max(2.0 * started, 1.0) - self.learner.time)
 

@@ -14,7 +14,7 @@ __all__ = ["stats_of_problem", "stats_of_rows"]
 
 
 def stats_of_problem(problem: Problem, generated: int | None = None) -> ProblemStats:
-    """Return those of a problem; generated features, so many, are dense and of mean square one."""
+    """Return the statistics of a problem; `generated` features are dense, of mean square one."""
     meta = problem.dataset.meta
     plain = generated is None
     return ProblemStats(
@@ -35,7 +35,7 @@ def stats_of_problem(problem: Problem, generated: int | None = None) -> ProblemS
 def stats_of_rows(
     first: Rows, loss: str, target: str, params: dict[str, Any], n_features: int, n_outputs: int
 ) -> ProblemStats:
-    """Return those of a stream, from its first block."""
+    """Return the statistics of a stream, from its first block."""
     values = first.data if isinstance(first, CsrRows) else first.values
     n_rows = n_rows_of(first)
     return ProblemStats(

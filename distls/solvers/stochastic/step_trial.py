@@ -21,18 +21,10 @@ __all__ = ["try_candidates"]
 def try_candidates(
     candidates: tuple[Candidate, ...], job: StochasticJob, start: Arrays, problem: Problem, executor: Executor
 ) -> tuple[int, dict[str, Any]]:
-    """Choose the candidate that, after a pass over some rows in one lane, has the lowest objective on others.
+    """Return the candidate with the lowest objective on some rows after a pass over others in one lane, and details.
 
-    Returns
-    -------
-    best : int
-    details : dict
-        The objectives, the setting that was chosen, the number of rows: JSON values.
-
-    Raises
-    ------
-    DistlsError
-        None of them stays finite.
+    The details, JSON values, are the objectives, the chosen setting and the number of rows. Raises DistlsError if no
+    candidate stays finite.
     """
     table, wanted = problem.dataset.table, trial_rows(problem.dataset.meta.n_rows)
     order = rng(problem.seed, Purpose.TRIAL).permutation(len(table))

@@ -1,6 +1,6 @@
 """The stochastic methods: one pass after another over rows, on averaged lanes.
 
-With one lane and without averaging of iterates this is each paper's own algorithm over rows shuffled anew every pass.
+With one lane and without averaging of iterates this is each paper's own algorithm over rows reshuffled in every pass.
 With P lanes each lane counts its own steps, starts every round from the averaged arrays of the method, and the averages
 are reported with what they cost. What a method does to a row is its `distls.workers.stochastic.update.Update`,
 which the method's `steps` choose: this solver knows no method by name.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
-from distls.memory_plan import Plan, make_plan
+from distls.memory_plan import Footprint, Plan, make_plan
 from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader, lane_count
 from distls.solvers.features.fitted_designs import OneBlock
@@ -52,47 +52,26 @@ from distls.workers.stochastic.update import Arrays, Update
 
 __all__ = ["Stochastic"]
 
-# A lane reads as much between averagings, at least: this, and so many times the weights. See docs/decisions/0013.
+# A lane reads at least this many bytes, and this multiple of the weights, between averagings (docs/decisions/0013).
 _LEAST_SYNC_BYTES, _SYNC_WEIGHTS = 64 * 2**20, 16
-# Relative spreads of lanes above which they meet sooner, and below which later.
+# Relative spreads of lanes above which they are averaged more often, and below which less often.
 _FAR, _NEAR = 0.3, 0.1
 
 
 class Stochastic(Solver[StochasticState]):
-    """The solver of all stochastic methods, which differ in `steps`.
-
-    Parameters
-    ----------
-    problem : Problem
-    params : dict
-        All parameters of the method, resolved.
-    steps : callable
-        Chooses what lanes do: the update of the method, or candidates that are tried first.
-    slots : int
-        Worker threads, for the plan only.
-    memory : MemoryBudget, optional
-    initial : LinearModel, optional
-        Starts from its weights instead of zero.
-
-    Raises
-    ------
-    MemoryPlanError
-        The job cannot fit.
-    ParameterError
-        Parameters contradict each other.
-    """
+    """The solver of all stochastic methods, which differ in `steps`; for the rest see `SolverFactory`."""
 
     state_type = StochasticState
 
     def __init__(
         self,
         problem: Problem,
-        params: dict[str, Any],
+        params: dict[str, Any],  # all parameters of the method, resolved
         *,
-        steps: ChooseSteps,
-        slots: int = 1,
+        steps: ChooseSteps,  # chooses what lanes do: the update of the method, or candidates that are tried first
+        slots: int = 1,  # worker threads, for the plan only
         memory: MemoryBudget | None = None,
-        initial: LinearModel | None = None,
+        initial: LinearModel | None = None,  # starts from its weights instead of zero
     ) -> None:
         self.problem = problem
         self.params = params
@@ -116,10 +95,9 @@ class Stochastic(Solver[StochasticState]):
         self._class_weight = problem.row_weights
 
     def _parts(self) -> tuple[int, int]:
-        """Return into how many parts a pass may be cut, and how many of them a round takes at most.
+        """Return the number of parts of a pass, and the most parts that a round takes.
 
-        Several lanes start with rounds of one part, in which a lane reads little enough to be averaged often and
-        enough for that to cost little beside.
+        Several lanes start with rounds of one part: small enough to average often, large enough to make that cheap.
         """
         stored, longest = self.problem.dataset.stored_bytes, self.params["round_bytes"]
         rounds = rounds_in_pass(self.lanes, stored, longest)
@@ -138,15 +116,18 @@ class Stochastic(Solver[StochasticState]):
         row_bytes = int(self.problem.dataset.decoded_bytes.sum()) // max(meta.n_rows, 1)
         return make_plan(
             self.problem.dataset,
-            weight_bytes=weight_bytes,
-            result_copies=2,  # a lane's arrays, and its window's mean or the certificate's gradient
+            Footprint(
+                weight_bytes=weight_bytes,
+                result_copies=2,  # a lane's arrays, and its window's mean or the certificate's gradient
+                # the state before and after a round; two windows in float64, of both
+                driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
+                sample_bytes=2 * sample_rows * row_bytes,
+                work_bytes=self._work_bytes(row_bytes),
+                exchanged=self._exchanged(windows),
+            ),
             lanes=len(self.lanes),
             rounds_per_pass=self.parts,
-            sample_bytes=2 * sample_rows * row_bytes,
-            driver_copies=2 + windows * 4 * 8 / self.problem.dtype.itemsize,
             budget=memory,
-            work_bytes=self._work_bytes(row_bytes),
-            exchanged=self._exchanged(windows),
         )
 
     def _exchanged(self, windows: bool) -> tuple[int, int]:
@@ -157,7 +138,7 @@ class Stochastic(Solver[StochasticState]):
         return sent, sent + windows * (self.shape[0] * weights.nbytes + intercept.nbytes)
 
     def _work_bytes(self, row_bytes: int) -> int:
-        """Return what a task needs to make features: its rows in their order, and a piece's features."""
+        """Return the bytes of a task for features: its rows in their order, and a chunk's features."""
         if self._block is None:
             return 0
         most_rows = int(self.problem.dataset.table.rows.max(initial=0))
@@ -223,7 +204,7 @@ class Stochastic(Solver[StochasticState]):
         return self.steps.default if state.chosen is None else self.steps.candidates[state.chosen].update
 
     def _with_features(self, state: StochasticState, executor: Executor) -> StochasticState:
-        """Fit what generated features need: principal components, bandwidth, masks."""
+        """Fit the feature map: principal components, bandwidth, filters."""
         assert self._block is not None
         reader = BlockReader(
             self.problem,
@@ -237,7 +218,7 @@ class Stochastic(Solver[StochasticState]):
         return state.with_design(fitted)
 
     def _job(self, state: StochasticState, update: Update) -> StochasticJob:
-        """Return what all lanes of a round share."""
+        """Return the job of all lanes of a round."""
         return StochasticJob(
             data=self.data,
             update=update,
@@ -306,7 +287,7 @@ class Stochastic(Solver[StochasticState]):
         return min(state.part + state.interval, self.parts)
 
     def _following_interval(self, state: StochasticState, spread: float) -> int:
-        """Return how much the next round takes: lanes that are far apart meet sooner, those that agree later."""
+        """Return the parts of the next round: fewer if the lanes differ much, more if they agree."""
         if spread > _FAR:
             return max(state.interval // 2, 1)
         return min(state.interval * 2, self.longest) if spread < _NEAR else state.interval
@@ -326,25 +307,17 @@ class Stochastic(Solver[StochasticState]):
         passes = state.passes + float(stored[result.ledger.blocks].sum() / stored.sum())
         if end == self.parts:
             passes, end = math.floor(state.passes) + 1.0, 0  # whole passes are whole numbers
-        following = StochasticState(
+        following = replace(
+            state,
             round=state.round + 1,
             passes=passes,
             part=end,
             interval=self._following_interval(state, _relative_spread(result)),
-            recipe=state.recipe,
-            arrays=state.arrays,
             lane=result.arrays,
-            chosen=state.chosen,
             times=np.array([result.times[lane] for lane in range(len(self.lanes))]),
-            tail=state.tail,
-            tail_intercept=state.tail_intercept,
-            before=state.before,
-            before_intercept=state.before_intercept,
-            tail_steps=state.tail_steps,
-            before_steps=state.before_steps,
         )
         if self._averages != "none":
-            # the memory is that of the state before the last one, which nobody can ask for any more
+            # reuse the memory of the state before the last one: an interrupt can only need the last
             out, self._retired = self._retired, state.tail
             following.extend_window(
                 state, result.tail, result.tail_steps, doubling=self._averages == "tail", out=out
@@ -366,7 +339,7 @@ class Stochastic(Solver[StochasticState]):
         return RoundReport.of(result.ledger, result.loss_sum, errors, averaging=averaging)
 
     def status(self, state: StochasticState) -> Status:
-        """Tell whether the weights are finite."""
+        """Return DIVERGED once weights are not finite."""
         finite = all(np.isfinite(array).all() for array in state.lane)
         return Status.RUNNING if finite else Status.DIVERGED
 

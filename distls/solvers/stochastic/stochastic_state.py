@@ -17,36 +17,24 @@ __all__ = ["StochasticState"]
 
 @dataclass
 class StochasticState(DesignState):
-    """Everything a round starts from.
+    """Everything a round starts from."""
 
-    Attributes
-    ----------
-    lane : Arrays
-        What lanes average: the weights of shape (n_features, n_columns), the intercept and the method's own.
-    times : float64 array of shape (n_lanes,)
-        Steps each lane has taken.
-    part, interval : int
-        Where the pass stands and how much of it the next round takes, in its shortest parts.
-    chosen : int or None
-        Which candidate was chosen by trial; None where there was nothing to choose, or not yet.
-    tail, tail_intercept : float64 arrays
-        Sum over the current averaging window of (mean iterate of a round) * (its steps); empty without averaging.
-    before, before_intercept : float64 arrays
-        The same of the window before it.
-    tail_steps, before_steps : float
-        Iterates in the two windows.
-    """
-
+    # What lanes average: the weights of shape (n_features, n_columns), the intercept and the method's own
     lane: Arrays = ()
+    # shape (n_lanes,): Steps each lane has taken
     times: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    part: int = 0
+    part: int = 0  # Where the pass stands and how much of it the next round takes, in its shortest parts
     interval: int = 1
+    # Which candidate was chosen by trial; None where there was nothing to choose, or not yet
     chosen: int | None = None
+    # Sum over the current averaging window of (mean iterate of a round) * (its steps); empty
+    # without averaging
     tail: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     tail_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    # The same of the window before it
     before: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     before_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    tail_steps: float = 0.0
+    tail_steps: float = 0.0  # Iterates in the two windows
     before_steps: float = 0.0
 
     def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -57,7 +45,7 @@ class StochasticState(DesignState):
 
     @classmethod
     def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Rebuild the state that `split` took apart."""
+        """Rebuild a state from the output of `split`."""
         rest = dict(arrays)
         lane = tuple(rest.pop(f"lane{i}") for i in range(sum(name.startswith("lane") for name in arrays)))
         return super().join({**scalars, "lane": lane}, rest)
@@ -65,21 +53,12 @@ class StochasticState(DesignState):
     def extend_window(
         self, before: Self, mean: Arrays, steps: float, *, doubling: bool, out: NDArray[np.float64] | None
     ) -> None:
-        """Add a round's mean iterate to the window that the state before the round had.
+        """Add a round's mean iterate over `steps` steps to the window of the state before the round.
 
         With `doubling`, windows double: rounds 1, 2, 3-4, 5-8, ...; the model is the mean over the current window and
-        the one before it, dropped when the current one is complete. So it covers the last half of all rounds at the
-        least, and three quarters at the most.
-
-        Parameters
-        ----------
-        before : StochasticState
-            Never changed: an interrupt must find the state of the last whole round.
-        mean : Arrays
-            Mean (weights, intercept) of the round's `steps` iterates; empty where there are none.
-        doubling : bool
-        out : float64 array of the window's shape, optional
-            Overwritten by the window.
+        the one before it, dropped when the current one is complete. So it covers at least the last half of all rounds,
+        and at most three quarters. `out` has the window's shape and is overwritten by it; `mean` is empty without
+        averaging. The state `before` is never changed: an interrupt must find the state of the last whole round.
         """
         if out is None:
             out = np.empty_like(before.tail)

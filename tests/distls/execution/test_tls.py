@@ -108,7 +108,7 @@ def test_certificates_that_nothing_would_use_are_refused(files: dict[str, Path])
             ["--host", "0.0.0.0", "--tls", "--allow-anyone"],
             "--allow-anyone: TLS lets holders of a certificate in only; drop one of the two",
         ),
-        (["--tls-directory", "new"], "--tls-directory is where --tls writes its certificate; add --tls"),
+        (["--tls-directory", "new"], "--tls-directory needs --tls"),
         (
             ["--tls", "--tls-directory", "{ca.parent}"],
             "--tls-directory {ca.parent}: name a new or an empty folder",
@@ -120,7 +120,7 @@ def test_certificates_that_nothing_would_use_are_refused(files: dict[str, Path])
         ),
         (
             ["--tls", "--tls-ca", "{ca}", "--tls-cert", "{cert}", "--tls-key", "{key}"],
-            "--tls makes a certificate; drop it, or --tls-ca, --tls-cert and --tls-key",
+            "--tls makes a certificate; drop it, or drop --tls-ca, --tls-cert and --tls-key",
         ),
     ],
 )

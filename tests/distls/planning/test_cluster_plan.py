@@ -367,20 +367,20 @@ def test_the_lines_of_a_plan(small: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--bandwidth", "1Gbit"), "--bandwidth is of --cluster; give that too, like --cluster 100x8"),
-        (("--bytes", "1TB"), "--bytes is of --cluster; give that too, like --cluster 100x8"),
-        (("--rate", "1MB"), "--rate is of --cluster; give that too, like --cluster 100x8"),
+        (("--bandwidth", "1Gbit"), "--bandwidth needs --cluster, such as --cluster 100x8"),
+        (("--bytes", "1TB"), "--bytes needs --cluster, such as --cluster 100x8"),
+        (("--rate", "1MB"), "--rate needs --cluster, such as --cluster 100x8"),
         (
             ("--cluster", "2x2", "--workers", "3"),
-            "--workers is not for --cluster, whose workers need not be there; leave one of them out",
+            "--workers describes actual workers and --cluster hypothetical ones; drop one of them",
         ),
         (
             ("--cluster", "2x2", "--executor", "serial"),
-            "--executor is not for --cluster, whose workers need not be there; leave one of them out",
+            "--executor describes actual workers and --cluster hypothetical ones; drop one of them",
         ),
         (
             ("--cluster", "2x2", "--scheduler", "tcp://h:1"),
-            "--scheduler is not for --cluster, whose workers need not be there; leave one of them out",
+            "--scheduler describes actual workers and --cluster hypothetical ones; drop one of them",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distls.execution.memory_budget import MIB, MemoryBudget, human, parse_bytes
-from distls.memory_plan import SAFE_FRACTION, Plan, check_workers, make_plan
+from distls.memory_plan import SAFE_FRACTION, Footprint, Plan, check_workers, make_plan
 from distls.storage.errors import MemoryPlanError, WorkerError
 
 GIB = 2**30
@@ -76,12 +76,12 @@ def _plan(budget: MemoryBudget, **changes: Any) -> Plan:
         "weight_bytes": 3 * MIB,
         "result_copies": 2,
         "lanes": 8,
-        "rounds_per_pass": 1,
         "sample_bytes": MIB,
         "driver_copies": 4.0,
-        "budget": budget,
+        **changes,
     }
-    return make_plan(**{**options, **changes})
+    dataset, lanes = options.pop("dataset"), options.pop("lanes")
+    return make_plan(dataset, Footprint(**options), lanes=lanes, budget=budget)
 
 
 sizes = st.integers(0, 2 * GIB)

@@ -243,7 +243,7 @@ def test_a_scheduler_that_stays_away_is_one_line(
     finally:
         executor.close()
     assert str(caught.value) == (
-        f"the scheduler at {there.address} is gone and did not come back within 1 s; when that is mended, "
+        f"the scheduler at {there.address} is gone and did not come back within 1 s; once that is fixed, "
         "`distls resume` continues the run"
     )
 

@@ -383,7 +383,7 @@ def test_debiasing_waits_for_the_sparse_problem(small):
 
 def test_debiasing_that_would_never_come_is_refused(small):
     dataset, *_ = small
-    with pytest.raises(ParameterError, match="give a tau above 0"):
+    with pytest.raises(ParameterError, match="debias needs tau > 0"):
         fit("bcd", dataset, params={"debias": 1e-3, "tau": 0.0})
     with pytest.raises(ParameterError, match="patience: not with debias"):
         fit("bcd", dataset, params={"debias": 1e-3}, patience=2, eval_data=dataset)

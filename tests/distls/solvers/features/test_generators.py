@@ -94,7 +94,7 @@ def test_more_components_than_rows_have_are_refused(tmp_path: Path) -> None:
     x[:, 4] = 1.0
     reader = _reader(tmp_path / "data", x)
     assert generators.principal_components(reader, EXECUTOR, 4).components.shape == (6, 4)
-    message = "^pca=5: rows vary in 4 directions only; take at most so many$"
+    message = "^pca=5: rows vary in 4 directions only; set pca to at most that$"
     with pytest.raises(ParameterError, match=message):
         generators.principal_components(reader, EXECUTOR, 5)
 
@@ -344,7 +344,10 @@ def test_masks_are_those_of_all_models(tmp_path: Path) -> None:
 
 def test_images_without_anything_on_them_are_refused(tmp_path: Path) -> None:
     reader = _reader(tmp_path / "data", np.ones((60, 192), np.float32))
-    with pytest.raises(ParameterError, match="masks respond to no image; are all of them alike"):
+    with pytest.raises(
+        ParameterError,
+        match="no filter activates on the sampled images: are",
+    ):
         generators.design_for(IMAGE, reader, EXECUTOR, 0)
 
 
@@ -415,9 +418,9 @@ REFUSED = [
     ({"features": "random-masks", "degree": 3},
      "degree=3: used with features=polynomials, or with expand, only; leave it out"),
     ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30, "expand": 12},
-     "block_size=30, expand=12: a mask makes 8 features; take a multiple + 12, such as 28"),
+     "block_size=30, expand=12: a filter makes 8 features; take a multiple + 12, such as 28"),
     ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30, "expand": 30},
-     "block_size=30, expand=30: a mask makes 8 features; take a multiple + 30, such as 38"),
+     "block_size=30, expand=30: a filter makes 8 features; take a multiple + 30, such as 38"),
     ({"features": "fourier", "degree": 3}, "degree=3: used with features=polynomials only; leave it out"),
     ({"features": "logits", "contrast": False},
      "contrast=False: used with features=random-masks|kmeans-masks only; leave it out"),
@@ -428,9 +431,9 @@ REFUSED = [
     ({"features": "random-masks", "image": "5x5x1"},
      "image=5x5x1: that is 25 values, but rows have 20 features"),
     ({"features": "random-masks", "image": "5x4x1"}, "mask_side=6, pool=2: an image of 5 x 4 pixels has no 2 x 2 "
-     "regions of places for a mask; make them smaller"),
+     "regions of positions of a filter; make them smaller"),
     ({"features": "random-masks", "image": "5x4x1", "mask_side": 2, "block_size": 30},
-     "block_size=30: a mask makes 8 features; take a multiple, such as 24"),
+     "block_size=30: a filter makes 8 features; take a multiple, such as 24"),
 ]  # fmt: skip
 
 

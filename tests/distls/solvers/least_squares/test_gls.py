@@ -335,8 +335,8 @@ def test_singular_sigma_is_fitted_and_said(tmp_path: Path, link: str) -> None:
     result = fit("gls", dataset, tmp_path / "run", params=params, passes=150)
     assert result.record["objective"] == pytest.approx(narrow.record["objective"], rel=1e-9)
     said = (
-        "Sigma has rank 6 of 9: 3 directions in which the rows do not vary are left out; alpha greater than 0 "
-        "would choose among their weights"
+        "the second-moment matrix has rank 6 of 9; its 3 null directions were dropped. Set alpha > 0 to regularise "
+        "them instead"
     )
     assert said in result.record["notes"]
     assert f"note: {said}" in result_lines(result)
@@ -538,7 +538,7 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         (
             {"link": "identity", "alpha": "path", "alphas": "1;2"},
             ParameterError,
-            "gls: alphas=1;2: expected numbers greater than 0 with colons between them, such as 1:0.1:0.01",
+            "gls: alphas=1;2: expected numbers greater than 0 separated by colons, such as 1:0.1:0.01",
         ),
         ({"loss": "softmax"}, ParameterError, "gls has no parameter 'loss'"),
     ]

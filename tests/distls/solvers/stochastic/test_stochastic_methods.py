@@ -268,7 +268,7 @@ REFUSED = [
     ),
     ("sgd", {"schedule": "sqrt", "eta0": 10, "alpha": 0.1}, "eta0=10.0: times alpha=0.1 it is 1 or more"),
     ("asgd", {"schedule": "adaptive"}, "expected one of inverse, constant, sqrt, two-phase"),
-    ("rls", {"lanes": 2}, "this method works in one lane: what it remembers of rows cannot be averaged"),
+    ("rls", {"lanes": 2}, "this method has one lane only: its second-order state cannot be averaged"),
     ("sgdqn", {"alpha": 0}, "must be greater than 0"),
     ("csgd", {"loss": "log"}, "expected one of squared"),
 ]
