@@ -48,22 +48,12 @@ _AHEAD = 12  # non-zeros: how far before their use scores are fetched
 
 
 class Step(NamedTuple):
-    """How far a block goes, and what it is charged for.
+    """How far a block goes, and what it is charged for."""
 
-    Attributes
-    ----------
-    alpha, rho : float
-        Strength of the penalty, and `l1_ratio`.
-    scale : float
-        1 / sum_i s_i.
-    constant : bool
-        L = K_j, without a line search (Richtarik and Takac), else L = max h_j (Tseng and Yun).
-    """
-
-    alpha: float
-    rho: float
-    scale: float
-    constant: bool
+    alpha: float  # strength of the penalty
+    rho: float  # `l1_ratio`
+    scale: float  # 1 / sum_i s_i
+    constant: bool  # L = K_j, without a line search (Richtarik and Takac), else L = max h_j (Tseng and Yun)
 
 
 class Totals(NamedTuple):

@@ -41,18 +41,11 @@ __all__ = [
 
 
 class SparseWeights(NamedTuple):
-    """The rows of weights that are not zero, and the intercept: what a round sends.
+    """The rows of weights that are not zero, and the intercept: what a round sends."""
 
-    Attributes
-    ----------
-    columns : int64 array of shape (c,)
-    values : array of shape (c, k)
-    intercept : float64 array of shape (k,)
-    """
-
-    columns: NDArray[np.int64]
-    values: NDArray[Any]
-    intercept: NDArray[np.float64]
+    columns: NDArray[np.int64]  # (c,)
+    values: NDArray[Any]  # (c, k)
+    intercept: NDArray[np.float64]  # (k,)
 
     @classmethod
     def of(cls, weights: NDArray[Any], intercept: NDArray[np.float64]) -> SparseWeights:
@@ -69,29 +62,14 @@ class SparseWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class MarginJob:
-    """Which scores to make or to read.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-        Full loss name.
-    dtype : str
-        Of weights and scores.
-    class_weight : float64 array of shape (n_classes,) or None
-        As in `StochasticJob`.
-    state : str
-        Folder in which they are kept.
-    version : int
-        What they are kept as.
-    """
+    """Which scores to make or to read."""
 
     data: DatasetRef
-    loss: str
-    dtype: str
-    class_weight: NDArray[np.float64] | None
-    state: str
-    version: int
+    loss: str  # full loss name
+    dtype: str  # of weights and scores
+    class_weight: NDArray[np.float64] | None  # (n_classes,), as in `StochasticJob`
+    state: str  # folder of the stored scores
+    version: int  # under which they are stored
 
     @property
     def scores(self) -> RowState:
@@ -124,19 +102,10 @@ class Margins(NamedTuple):
 
 @dataclass
 class MarginSums:
-    """Sums over the rows of one lane, or of several.
+    """Sums over the rows of one lane, or of several."""
 
-    Attributes
-    ----------
-    losses : float64 array of shape (n_sizes,)
-        ``sum_i s_i loss_i`` at each size of the step.
-    errors : int
-        Rows predicted wrong at the first size, as `distls.workers.losses.targets.slopes_of` counts them.
-    ledger : Ledger
-    """
-
-    losses: NDArray[np.float64]
-    errors: int = 0
+    losses: NDArray[np.float64]  # (n_sizes,): ``sum_i s_i loss_i`` at each size of the step
+    errors: int = 0  # rows predicted wrong at the first size, counted as by `slopes_of`
     ledger: Ledger = field(default_factory=Ledger)
 
 

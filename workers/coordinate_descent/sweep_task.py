@@ -54,67 +54,32 @@ _T = Totals()
 
 @dataclass(frozen=True)
 class SweepJob:
-    """What all lanes of a round share, but for weights.
-
-    Attributes
-    ----------
-    margins : MarginJob
-    penalty : str
-    step : Step
-    seed, round : int
-    with_replacement : bool
-        Columns are drawn, not permuted (the paper's randomised selection).
-    fit_intercept : bool
-        An unpenalised block of ones, which the first lane sweeps.
-    sweeps : int
-        Over the active columns, after the sweep over all.
-    keep : bool
-        The active columns are kept in RUN/state instead, for `active_sweeps`.
-    active_bytes : int
-        Active columns of a lane that are more than that are neither swept nor kept.
-    given_only : bool
-        Only the columns are swept whose weights are sent.
-    """
+    """What all lanes of a round share, but for weights."""
 
     margins: MarginJob
     penalty: str
     step: Step
     seed: int
     round: int
-    with_replacement: bool
-    fit_intercept: bool
-    sweeps: int
-    keep: bool
-    active_bytes: int
-    given_only: bool = False
+    with_replacement: bool  # columns are drawn, not permuted (the paper's randomised selection)
+    fit_intercept: bool  # an unpenalised block of ones, which the first lane sweeps
+    sweeps: int  # over the active columns, after the sweep over all
+    keep: bool  # store the active columns in RUN/state for `active_sweeps` instead
+    active_bytes: int  # a lane with more bytes of active columns neither sweeps nor keeps them
+    given_only: bool = False  # sweep only the columns whose weights are sent
 
 
 @dataclass
 class LaneSweeps:
-    """What one lane did, or several.
+    """What one lane did, or several."""
 
-    Attributes
-    ----------
-    weights : list of SparseWeights
-        New values of the rows that were or became non-zero; the intercept is empty but of the lane that swept it.
-    totals : float64 array of N_TOTALS
-        Of the sweeps over all columns.
-    change : float
-        Of the objective, in all sweeps.
-    active_bytes : int
-        Of the active columns; -1 where a lane has too many.
-    swept_bytes : int
-        Of active columns, times sweeps.
-    ledger : Ledger
-        Its blocks are column shards.
-    """
-
+    # new values of the rows that were or became non-zero; only the lane that swept the intercept has one
     weights: list[SparseWeights]
-    totals: NDArray[np.float64]
-    change: float = 0.0
-    active_bytes: int = 0
-    swept_bytes: int = 0
-    ledger: Ledger = field(default_factory=Ledger)
+    totals: NDArray[np.float64]  # (N_TOTALS,), of the sweeps over all columns
+    change: float = 0.0  # of the objective, in all sweeps
+    active_bytes: int = 0  # of the active columns; -1 where a lane has too many
+    swept_bytes: int = 0  # bytes of active columns times sweeps
+    ledger: Ledger = field(default_factory=Ledger)  # its blocks are column shards
 
 
 def merge_sweeps(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:

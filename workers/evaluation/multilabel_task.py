@@ -22,45 +22,23 @@ __all__ = ["LabelJob", "LabelSum", "label_lane", "merge_labels"]
 
 @dataclass(frozen=True)
 class LabelJob:
-    """Evaluate a model on rows with sets of labels, each row weighing one.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-    codes : int32 array of shape (n_classes of the data,)
-        Place of each label of the data among all labels: first the model's, then those it does not know.
-    n_labels : int
-        All labels.
-    """
+    """Evaluate a model on rows with sets of labels, each row weighing one."""
 
     data: DatasetRef
     loss: str
+    # place of each of the data's labels among all labels: first the model's, then those unknown to it
     codes: NDArray[np.int32]
-    n_labels: int
+    n_labels: int  # number of all labels
 
 
 @dataclass(frozen=True)
 class LabelSum:
-    """Sums over rows.
+    """Sums over rows."""
 
-    Attributes
-    ----------
-    errors : int
-        Rows whose predicted set is not their set of labels.
-    known : int
-        Rows whose labels are all known to the model.
-    loss_sum : float
-        Over those rows.
-    counts : int64 array of shape (n_labels, 3)
-        Rows that have a label, that are predicted to, and of both.
-    ledger : Ledger
-    """
-
-    errors: int
-    known: int
-    loss_sum: float
-    counts: NDArray[np.int64]
+    errors: int  # rows whose predicted set is not their set of labels
+    known: int  # rows whose labels are all known to the model
+    loss_sum: float  # over those rows
+    counts: NDArray[np.int64]  # (n_labels, 3): rows that have a label, are predicted to have it, and both
     ledger: Ledger
 
 

@@ -18,20 +18,11 @@ __all__ = ["ResidualSum", "merge_residuals", "residual_lane"]
 
 @dataclass(frozen=True)
 class ResidualSum:
-    """Sums over rows, each weighing one.
+    """Sums over rows, each weighing one."""
 
-    Attributes
-    ----------
-    squares : float64 array of shape (n_targets,)
-        ``sum_i (prediction_i - y_i)^2``.
-    mean, spread : float64 arrays of shape (n_targets,)
-        Mean of the targets, and ``sum_i (y_i - mean)^2``.
-    ledger : Ledger
-    """
-
-    squares: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    spread: NDArray[np.float64]
+    squares: NDArray[np.float64]  # (n_targets,): ``sum_i (prediction_i - y_i)^2``
+    mean: NDArray[np.float64]  # (n_targets,), of the targets
+    spread: NDArray[np.float64]  # (n_targets,): ``sum_i (y_i - mean)^2``
     ledger: Ledger
 
 

@@ -35,12 +35,7 @@ _SHARE_OF_PASS = 64
 
 @dataclass(frozen=True)
 class SampleRef:
-    """Which rows: `n_rows` at random from as few random partitions as hold them.
-
-    Attributes
-    ----------
-    n_rows, seed : int
-    """
+    """Which rows: `n_rows` at random from as few random partitions as hold them."""
 
     n_rows: int
     seed: int

@@ -39,42 +39,23 @@ class ScoreJob:
     """Evaluate a model on rows with classes, each weighing one.
 
     For other targets see `distls.workers.evaluation.multilabel_task` and `distls.workers.evaluation.regression_task`.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-    codes : int32 array of shape (n_classes of the data,)
-        The model's code of each class of the data, -1 for a label the model does not know.
     """
 
     data: DatasetRef
     loss: str
-    codes: NDArray[np.int32]
+    codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
 
 
 @dataclass
 class ScoreSum:
-    """Sums over rows.
+    """Sums over rows."""
 
-    Attributes
-    ----------
-    errors : int
-        Rows predicted wrong; those of unknown labels are.
-    known : float
-        Rows whose label the model knows.
-    loss_sum : float
-        Over those rows.
-    pairs, pair_counts : int64 arrays of shape (m,)
-        The confusion matrix: ``class of the data * n_outputs + predicted code``, increasing, and how often.
-    ledger : Ledger
-    """
-
-    errors: int
-    known: float
-    loss_sum: float
+    errors: int  # rows predicted wrong; those of unknown labels are
+    known: float  # rows whose label the model knows
+    loss_sum: float  # over those rows
+    # (m,): the confusion matrix, ``class of the data * n_outputs + predicted code``, increasing
     pairs: NDArray[np.int64]
-    pair_counts: NDArray[np.int64]
+    pair_counts: NDArray[np.int64]  # (m,), how often each pair occurs
     ledger: Ledger = field(default_factory=Ledger)
 
 
@@ -117,40 +98,22 @@ def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
 
 @dataclass(frozen=True)
 class GradientJob:
-    """The training objective's data term at given weights.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-    class_weight : float64 array or None
-        As in `StochasticJob`.
-    with_gradient : bool
-        False: the loss alone.
-    """
+    """The training objective's data term at given weights."""
 
     data: DatasetRef
     loss: str
-    class_weight: NDArray[np.float64] | None
-    with_gradient: bool
+    class_weight: NDArray[np.float64] | None  # as in `StochasticJob`
+    with_gradient: bool  # False: the loss alone
 
 
 @dataclass
 class GradientSum:
-    """Sums over rows of s_i * loss_i, s_i and s_i * gradient_i.
-
-    Attributes
-    ----------
-    loss_sum, weight_sum : float
-    gradient : float64 array of shape (n_features, n_outputs), or (0, n_outputs) without gradient
-    intercept_gradient : float64 array of shape (n_outputs,)
-    ledger : Ledger
-    """
+    """Sums over rows of s_i * loss_i, s_i and s_i * gradient_i."""
 
     loss_sum: float
     weight_sum: float
-    gradient: NDArray[np.float64]
-    intercept_gradient: NDArray[np.float64]
+    gradient: NDArray[np.float64]  # (n_features, n_outputs), or (0, n_outputs) without gradient
+    intercept_gradient: NDArray[np.float64]  # (n_outputs,)
     ledger: Ledger = field(default_factory=Ledger)
 
 

@@ -25,37 +25,22 @@ _PATCH_BYTES = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """Filters, and what is done with their responses.
+    """Filters, and what is done with their responses."""
 
-    Attributes
-    ----------
-    shape : (channels, height, width)
-        Of an image; a row holds channel after channel, each line by line.
-    side : int
-        Filters are side x side pixels of all channels.
-    filters : float64 array of shape (n_filters, channels * side * side)
-    offsets : float64 array of shape (n_filters,)
-        Added to the responses.
-    pool : int
-        Responses are averaged over pool x pool regions of the image.
-    rectify : {"two-sided", "absolute"}
-        ``max(r - threshold, 0)`` and ``max(-r - threshold, 0)`` as two features, or ``max(|r| - threshold, 0)``.
-    threshold : float
-    contrast : float
-        Patches are centred and divided by the root of their variance plus this; 0: they are left as they are.
-    means, scales : float64 arrays of shape (per_filter, n_filters), or None
-        Subtracted from features, and what they are multiplied by then; None: features are left as they are.
-    """
-
+    # (channels, height, width) of an image; a row holds channel after channel, each line by line
     shape: tuple[int, int, int]
-    side: int
-    filters: NDArray[np.float64]
-    offsets: NDArray[np.float64]
-    pool: int = 2
+    side: int  # filters are side x side pixels of all channels
+    filters: NDArray[np.float64]  # (n_filters, channels * side * side)
+    offsets: NDArray[np.float64]  # (n_filters,), added to the responses
+    pool: int = 2  # responses are averaged over pool x pool regions of the image
+    # two features max(r - threshold, 0) and max(-r - threshold, 0), or "absolute": max(|r| - threshold, 0)
     rectify: str = "two-sided"
     threshold: float = 0.0
+    # patches are centred and divided by the root of their variance plus this; 0: used as they are
     contrast: float = 0.0
+    # (per_filter, n_filters), subtracted from features; None: features are used as they are
     means: NDArray[np.float64] | None = None
+    # (per_filter, n_filters), by which the centred features are multiplied
     scales: NDArray[np.float64] | None = None
 
     @property

@@ -46,16 +46,10 @@ _EXPANSION_SCALE = math.sqrt(0.1)
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Principal components.
+    """Principal components."""
 
-    Attributes
-    ----------
-    mean : float64 array of shape (n_features,)
-    components : float64 array of shape (n_features, n_components)
-    """
-
-    mean: NDArray[np.float64]
-    components: NDArray[np.float64]
+    mean: NDArray[np.float64]  # (n_features,)
+    components: NDArray[np.float64]  # (n_features, n_components)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -68,42 +62,22 @@ class Design:
     """One block of features.
 
     Rows go through `convolution` and `projection`, where there are any, and then through what `kind` names.
-
-    Attributes
-    ----------
-    kind : {"all", "columns", "masks", "fourier", "logits", "polynomials"}
-        What came so far, some columns of it, the masks of a stage, or random features.
-    size : int
-        Features of the block; not used by "all".
-    seed, stage : int
-        Random features are drawn from (FEATURES, stage).
-    bandwidth : float
-        The s of the Gaussian kernel exp(-|x - x'|^2 / s) that "fourier" approximates; "logits" use the same scale,
-        and "polynomials" approximate (x . x' / s + 1/2)^degree.
-    columns : int64 array of shape (size,) or None
-        Of "columns", increasing.
-    projection : Projection or None
-    degree : int
-        Of "polynomials".
-    convolution : Convolution or None
-        For "masks" that of all stages, or of this one alone.
-    expand : int
-        Of "masks": so many of the block's features, the last ones, are random polynomials of the others, times
-        sqrt(1/10).
-    n_features : int
-        Width of rows; sparse ones do not know it themselves. 0: of dense rows only.
     """
 
+    # one of "all" (the rows as given), "columns", "masks" (filters of a stage), "fourier", "logits", "polynomials"
     kind: str = "all"
-    size: int = 0
-    seed: int = 0
+    size: int = 0  # features of the block; not used by "all"
+    seed: int = 0  # random features are drawn from (FEATURES, stage)
     stage: int = 0
+    # s of the Gaussian kernel exp(-|x - x'|^2 / s) that "fourier" approximates; "logits" use the same scale, and
+    # "polynomials" approximate (x . x' / s + 1/2)^degree
     bandwidth: float = 1.0
-    columns: NDArray[np.int64] | None = None
+    columns: NDArray[np.int64] | None = None  # (size,), increasing, of "columns"
     projection: Projection | None = None
-    degree: int = 2
-    convolution: Convolution | None = None
-    n_features: int = 0
+    degree: int = 2  # of "polynomials"
+    convolution: Convolution | None = None  # for "masks" that of all stages, or of this one alone
+    n_features: int = 0  # width of rows, which sparse ones do not know; 0: of dense rows only
+    # of "masks": this many of the block's features, the last, are random polynomials of the others times sqrt(1/10)
     expand: int = 0
 
     def width(self, n_features: int) -> int:

@@ -27,38 +27,21 @@ _Floats = NDArray[np.float64]
 
 @dataclass
 class RowMoments:
-    """Sums over rows, each times its weight.
+    """Sums over rows, each times its weight."""
 
-    Attributes
-    ----------
-    gram : float64 array of shape (m (m + 1) / 2,), packed
-    sums : float64 array of shape (m,)
-    weight_sum : float
-    ledger : Ledger
-    """
-
-    gram: _Floats
-    sums: _Floats
+    gram: _Floats  # (m (m + 1) / 2,), packed
+    sums: _Floats  # (m,)
     weight_sum: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
 
 
 @dataclass(frozen=True)
 class MomentsJob:
-    """Whose moments.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    design : Design
-        What is made of rows first.
-    class_weight : float64 array of shape (n_classes,) or None
-        As in `StochasticJob`.
-    """
+    """Whose moments."""
 
     data: DatasetRef
-    design: Design
-    class_weight: _Floats | None = None
+    design: Design  # the feature map that is applied first
+    class_weight: _Floats | None = None  # (n_classes,), as in `StochasticJob`
 
 
 def moments_lane(job: MomentsJob, _: None, lane: Lane) -> RowMoments:
@@ -107,13 +90,7 @@ def merge_counts(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[n
 
 @dataclass(frozen=True)
 class SampleJob:
-    """Which rows: `n_rows` at random from as few random partitions as hold them.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    n_rows, seed : int
-    """
+    """Which rows: `n_rows` at random from as few random partitions as hold them."""
 
     data: DatasetRef
     n_rows: int

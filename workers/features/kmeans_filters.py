@@ -25,19 +25,11 @@ _WHITENING_FLOOR = 0.1
 
 
 class Whitening(NamedTuple):
-    """``(patch - mean) @ matrix`` has nearly uncorrelated values of variance one.
+    """``(patch - mean) @ matrix`` has nearly uncorrelated values of variance one."""
 
-    Attributes
-    ----------
-    mean : float64 array of shape (p,)
-    matrix : float64 array of shape (p, p), symmetric
-    contrast : float
-        What was added to each patch's variance when it was normalised; 0 where it was not.
-    """
-
-    mean: _Floats
-    matrix: _Floats
-    contrast: float
+    mean: _Floats  # (p,)
+    matrix: _Floats  # (p, p), symmetric
+    contrast: float  # added to each patch's variance when it was normalised; 0: it was not
 
 
 def sample_patches(

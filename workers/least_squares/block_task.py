@@ -34,98 +34,49 @@ __all__ = [
 
 
 class Block(NamedTuple):
-    """Weights on one block of features.
-
-    Attributes
-    ----------
-    design : Design
-    weights : array of shape (m, k)
-        m is the design's width, plus k where earlier predictions are columns of the block too.
-    intercept : float64 array of shape (k,)
-    """
+    """Weights on one block of features."""
 
     design: Design
+    # (m, k): m is the feature map's width, plus k where earlier predictions are columns of the block too
     weights: NDArray[Any]
-    intercept: NDArray[np.float64]
+    intercept: NDArray[np.float64]  # (k,)
 
 
 @dataclass(frozen=True)
 class BlockJob:
-    """What all lanes of a round share, but for weights.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-        Full loss name; its slopes at the predictions are what is multiplied with the features.
-    design : Design
-        Of the block at hand.
-    n_outputs : int
-    dtype : str
-        Of features, products and predictions.
-    class_weight : float64 array of shape (n_classes,) or None
-        As in `StochasticJob`.
-    with_gram : bool
-        Sum the Gram matrix too.
-    joint : bool
-        Have what is summed beside the Gram matrix from one product with it, where features have room. Its last bits
-        are others: not for sums that a resumed fit may make with that matrix and another without.
-    with_predictions : bool
-        Earlier predictions are k more columns of the block (the stagewise calibration).
-    folds : int
-        Sums are kept apart for so many consecutive slices of each partition's rows.
-    state : str or None
-        Folder of the predictions; None: they are all zero.
-    version : int
-        Of the predictions to read; 0: they are all zero.
-    from_zero : bool
-        Do not read them but start from zero again, and keep that as version + 1.
-    """
+    """What all lanes of a round share, but for weights."""
 
     data: DatasetRef
-    loss: str
-    design: Design
+    loss: str  # full name; its gradient at the predictions is multiplied with the features
+    design: Design  # of the current block
     n_outputs: int
-    dtype: str
-    class_weight: NDArray[np.float64] | None = None
-    with_gram: bool = True
+    dtype: str  # of features, products and predictions
+    class_weight: NDArray[np.float64] | None = None  # (n_classes,), as in `StochasticJob`
+    with_gram: bool = True  # sum the Gram matrix too
+    # take the other sums from one product with the Gram matrix, where features have padding. The last bits differ:
+    # not for sums that a resumed fit may make with that matrix and another without
     joint: bool = False
+    # earlier predictions are k more columns of the block (stagewise calibration)
     with_predictions: bool = False
-    folds: int = 1
-    state: str | None = None
-    version: int = 0
+    folds: int = 1  # consecutive slices of each partition's rows, each with its own sums
+    state: str | None = None  # folder of the predictions; None: they are all zero
+    version: int = 0  # of the predictions to read; 0: they are all zero
+    # restart from zero predictions instead of reading them, and store the new ones as version + 1
     from_zero: bool = False
 
 
 @dataclass
 class Moments:
-    """Sums over the rows of one fold.
+    """Sums over the rows of one fold."""
 
-    Attributes
-    ----------
-    gram : float64 array of shape (m (m + 1) / 2,) or (0,)
-        ``sum_i s_i x_i x_i^T``, packed (`distls.workers.linear_algebra.packed_triangle`).
-    sums : float64 array of shape (m,)
-        ``sum_i s_i x_i``; zero without the Gram matrix.
-    cross : float64 array of shape (m, k)
-        ``sum_i s_i x_i g_i^T``, g the slopes.
-    slopes : float64 array of shape (k,)
-        ``sum_i s_i g_i``.
-    squares : float64 array of shape (k,)
-        ``sum_i s_i g_i^2``.
-    loss_sum, weight_sum : float
-    errors, n_rows : int
-        Rows predicted wrong (see `distls.workers.losses.targets.Slopes`), and rows.
-    """
-
-    gram: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    cross: NDArray[np.float64]
-    slopes: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    gram: NDArray[np.float64]  # (m (m + 1) / 2,) or (0,): ``sum_i s_i x_i x_i^T``, packed
+    sums: NDArray[np.float64]  # (m,): ``sum_i s_i x_i``; zero without the Gram matrix
+    cross: NDArray[np.float64]  # (m, k): ``sum_i s_i x_i g_i^T``, g the gradient with respect to the scores
+    slopes: NDArray[np.float64]  # (k,): ``sum_i s_i g_i``
+    squares: NDArray[np.float64]  # (k,): ``sum_i s_i g_i^2``
     loss_sum: float = 0.0
     weight_sum: float = 0.0
-    errors: int = 0
+    errors: int = 0  # rows predicted wrong, counted as in `Slopes`
     n_rows: int = 0
 
     @classmethod
@@ -146,13 +97,7 @@ class Moments:
 
 @dataclass
 class BlockSums:
-    """One lane's round, or the merged result of several.
-
-    Attributes
-    ----------
-    folds : list of Moments
-    ledger : Ledger
-    """
+    """One lane's round, or the merged result of several."""
 
     folds: list[Moments]
     ledger: Ledger

@@ -47,36 +47,18 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CalibratedJob:
-    """What all lanes of a read share, but for weights.
+    """What all lanes of a read share, but for weights."""
 
-    Attributes
-    ----------
-    block : BlockJob
-        The features, and where predictions are kept; its `version` counts the rounds that are in them.
-    powers : tuple of int
-        The basis G.
-    onto : {"simplex", "cube"}
-        Where the predictions of a row lie.
-    """
-
-    block: BlockJob
-    powers: tuple[int, ...]
-    onto: str
+    block: BlockJob  # the features, and the stored predictions; its `version` counts the rounds added to them
+    powers: tuple[int, ...]  # the basis G
+    onto: str  # "simplex" or "cube": the set that a row's predictions lie in
 
 
 class FittedRound(NamedTuple):
-    """What a round has fitted.
+    """What a round has fitted."""
 
-    Attributes
-    ----------
-    fit : Block
-        Of the residuals, Eq. 18.
-    calibration : float64 array of shape (len(powers) * k, k), or None
-        Eq. 19; None before it is known.
-    """
-
-    fit: Block
-    calibration: _Floats | None
+    fit: Block  # of the residuals, Eq. 18
+    calibration: _Floats | None  # (len(powers) * k, k), Eq. 19; None before it is known
 
 
 def residual_lane(job: CalibratedJob, calibration: _Floats | None, lane: Lane) -> BlockSums:

@@ -45,73 +45,40 @@ SCORES = 2**21
 
 @dataclass(frozen=True)
 class PointJob:
-    """What all lanes of a round share, but for weights.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-        Full loss name.
-    n_outputs : int
-    dtype : str
-        Of features, products and scores.
-    class_weight : float64 array of shape (n_classes,) or None
-        As in `StochasticJob`.
-    folds : int
-        Consecutive slices of each partition's rows, of which a point may leave out one.
-    """
+    """What all lanes of a round share, but for weights."""
 
     data: DatasetRef
-    loss: str
+    loss: str  # full loss name
     n_outputs: int
-    dtype: str
-    class_weight: NDArray[np.float64] | None = None
-    folds: int = 1
+    dtype: str  # of features, products and scores
+    class_weight: NDArray[np.float64] | None = None  # (n_classes,), as in `StochasticJob`
+    folds: int = 1  # consecutive slices of each partition's rows, of which a point may leave out one
 
 
 class StackedWeights(NamedTuple):
-    """Weight matrices, side by side.
+    """Weight matrices, side by side."""
 
-    Attributes
-    ----------
-    weights : float64 array of shape (n_features, p * k)
-        With a basis (m, k), the constant column's weights first where there is one.
-    intercept : float64 array of shape (p * k,)
-        Zero with a basis.
-    basis : float64 array of shape (m, m), upper triangular, or None
-        Rows, a one in front where m is n_features + 1, are taken times its inverse.
-    held_out : tuple of int, one for each of the p
-        The fold that is held out: it is no part of the loss and the gradient but judges the point. -1: none.
-    losses_only : int
-        So many of the first points are there for their losses alone: sums have no products of theirs.
-    """
-
+    # (n_features, p * k); with a basis (m, k), the constant column's weights first if there is one
     weights: NDArray[np.float64]
-    intercept: NDArray[np.float64]
+    intercept: NDArray[np.float64]  # (p * k,); zero with a basis
+    # (m, m), upper triangular: rows, with a leading one if m is n_features + 1, are multiplied by its inverse
     basis: NDArray[np.float64] | None = None
+    # for each point the fold that is left out of loss and gradient and scores the point; -1: none
     held_out: tuple[int, ...] = ()
-    losses_only: int = 0
+    losses_only: int = 0  # for the first `losses_only` points only losses are summed, no products
 
 
 @dataclass
 class PointMoments(Moments):
-    """Sums at p points: products and slopes of all of them side by side; rows, errors and loss of the first.
+    """Sums at p points: products and slopes of all of them side by side; rows, errors and loss of the first."""
 
-    Attributes
-    ----------
-    losses : float64 array of shape (p,)
-        ``sum_i s_i loss_i`` at each point, without its held-out fold.
-    held_losses : float64 array of shape (p,)
-        The same over the held-out fold.
-    wrong : int64 array of shape (p,)
-        Rows of the held-out fold that are predicted wrong.
-    fold_weights : float64 array of shape (folds,)
-        ``sum_i s_i`` of each fold.
-    """
-
+    # (p,): ``sum_i s_i loss_i`` at each point, without its held-out fold
     losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    # (p,): the same over the held-out fold
     held_losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    # (p,): rows of the held-out fold that are predicted wrong
     wrong: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    # (folds,): ``sum_i s_i`` of each fold
     fold_weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def add(self, other: Moments) -> None:

@@ -17,25 +17,13 @@ __all__ = ["ReplayJob", "replay_lane"]
 
 @dataclass(frozen=True)
 class ReplayJob:
-    """Which predictions to make.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    n_outputs : int
-    dtype : str
-        Of predictions.
-    state : str
-        Folder of the predictions.
-    version : int
-        What they are kept as.
-    """
+    """Which predictions to make."""
 
     data: DatasetRef
     n_outputs: int
-    dtype: str
-    state: str
-    version: int
+    dtype: str  # of the predictions
+    state: str  # folder of the predictions
+    version: int  # under which they are stored
 
 
 def replay_lane(job: ReplayJob, fitted: list[Block], lane: Lane) -> int:

@@ -18,17 +18,9 @@ Array = NDArray[np.float64]
 
 
 class FoldSums(NamedTuple):
-    """The `Moments` of a fold at zero weights, where the slopes of the squared loss are the negative targets.
+    """The `Moments` of a fold at zero weights, where the gradient of the squared loss is the negative targets."""
 
-    Attributes
-    ----------
-    gram : float64 array of shape (d (d + 1) / 2,)
-        Packed.
-    sums, cross, slopes, squares, weight_sum
-        As in `Moments`.
-    """
-
-    gram: Array
+    gram: Array  # (d (d + 1) / 2,), packed
     sums: Array
     cross: Array
     slopes: Array
@@ -62,21 +54,12 @@ def _summed(arrays: Sequence[Array]) -> Array:
 
 
 class PathJob(NamedTuple):
-    """What all folds share.
-
-    Attributes
-    ----------
-    folds : list of FoldSums
-    alphas : float64 array of shape (n_alphas,), all above 0
-    intercept : bool
-    eps : float
-        Relative rounding error of the Gram matrices.
-    """
+    """What all folds share."""
 
     folds: list[FoldSums]
-    alphas: Array
+    alphas: Array  # (n_alphas,), all > 0
     intercept: bool
-    eps: float
+    eps: float  # relative rounding error of the Gram matrices
 
 
 def held_out(job: PathJob, number: int) -> Array:

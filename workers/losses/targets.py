@@ -29,23 +29,13 @@ __all__ = [
 
 
 class Slopes(NamedTuple):
-    """What a block's scores lead to.
+    """Gradients of rows with respect to their scores, and sums over these rows."""
 
-    Attributes
-    ----------
-    values : float64 array of shape (n_rows, k)
-        ``s_i * d loss_i / d score``.
-    loss_sum, weight_sum : float
-        Sums of s_i * loss_i and of s_i.
-    errors : int
-        Rows whose highest score is not their class's, or whose scores above the threshold are not just those of
-        their labels (of a ranking: some label of which is not above all others); 0 for numbers, which are not right
-        or wrong.
-    """
-
-    values: NDArray[np.float64]
-    loss_sum: float
-    weight_sum: float
+    values: NDArray[np.float64]  # (n_rows, k): ``s_i * d loss_i / d score``
+    loss_sum: float  # sum of s_i * loss_i
+    weight_sum: float  # sum of s_i
+    # rows whose highest score is not their class's, or whose scores above the threshold are not just those of their
+    # labels (of a ranking: some label of which is not above all others); 0 for numbers
     errors: int
 
 

@@ -23,22 +23,13 @@ class _NoFields(NamedTuple):
 
 
 class Penalty(_NoFields):
-    """A penalty R. `rho` is the parameter `l1_ratio`, zero where `mixed` is False.
-
-    Attributes
-    ----------
-    name : str
-    mixed : bool
-        Whether `l1_ratio` mixes it of two.
-    number : int or None
-        What kernels know it by; None outside this package.
-    """
+    """A penalty R. `rho` is the parameter `l1_ratio`, zero where `mixed` is False."""
 
     __slots__ = ()
 
     name: ClassVar[str]
-    mixed: ClassVar[bool] = False
-    number: ClassVar[int | None] = None
+    mixed: ClassVar[bool] = False  # whether `l1_ratio` mixes it of two penalties
+    number: ClassVar[int | None] = None  # identifies it to kernels; None outside this package
 
     @property
     def argument(self) -> int | Self:

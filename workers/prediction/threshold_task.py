@@ -40,33 +40,18 @@ _RANK = 1e-10
 
 @dataclass(frozen=True)
 class ThresholdJob:
-    """What all lanes share, but for weights.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    row_weight : float64 array of shape (1,) or None
-        As `class_weight` in `distls.workers.stochastic.lane_task.StochasticJob`.
-    """
+    """What all lanes share, but for weights."""
 
     data: DatasetRef
-    row_weight: NDArray[np.float64] | None = None
+    row_weight: NDArray[np.float64] | None = None  # (1,), as `class_weight` in `StochasticJob`
 
 
 @dataclass
 class ThresholdSums:
-    """Second moments over rows, with the scores z of a row and a one as its features.
+    """Second moments over rows, with the scores z of a row and a one as its features."""
 
-    Attributes
-    ----------
-    gram : float64 array of shape (k + 1, k + 1)
-    cross : float64 array of shape (k + 1,)
-        Features times the row's best cut.
-    ledger : Ledger
-    """
-
-    gram: NDArray[np.float64]
-    cross: NDArray[np.float64]
+    gram: NDArray[np.float64]  # (k + 1, k + 1)
+    cross: NDArray[np.float64]  # (k + 1,): features times the row's best cut
     ledger: Ledger
 
 

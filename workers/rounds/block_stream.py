@@ -39,42 +39,20 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """A dataset by name, small enough to send with every task.
+    """A dataset by name, small enough to send with every task."""
 
-    Attributes
-    ----------
-    path : str
-        As every worker sees it.
-    fingerprint : str
-        Refused when the dataset found there has another one.
-    cache_bytes : int
-        Decoded bytes of it, partitions and column shards together, that a worker process may keep.
-    prefetch : bool
-        Read ahead in a background thread.
-    columns : str
-        Digest of the column shards, refused when those found there have another one; empty: they are not read.
-    """
-
-    path: str
-    fingerprint: str
-    cache_bytes: int = 0
-    prefetch: bool = True
-    columns: str = ""
+    path: str  # as every worker sees it
+    fingerprint: str  # a dataset with another one is refused
+    cache_bytes: int = 0  # decoded bytes of partitions and column shards that a worker process may keep
+    prefetch: bool = True  # read ahead in a background thread
+    columns: str = ""  # digest of the column shards, others are refused; empty: they are not read
 
 
 class Form(NamedTuple):
-    """Another form of partitions, such as fewer columns, made when one is read and kept instead of it.
+    """Another form of partitions, such as fewer columns, made when one is read and kept instead of it."""
 
-    Attributes
-    ----------
-    name : str
-        Tells forms of one dataset apart.
-    make : callable
-        Takes a partition and returns its form, which shares no memory with it.
-    """
-
-    name: str
-    make: Callable[[Partition], Partition]
+    name: str  # distinguishes forms of one dataset
+    make: Callable[[Partition], Partition]  # returns a partition's form, which shares no memory with it
 
 
 # The fingerprint (and the form, if any), and the number of a partition, or digest and number of a column shard.
@@ -89,16 +67,10 @@ def _makes_way(kept: Key, wanted: Key) -> bool:
 
 @dataclass
 class _Cache:
-    """Decoded blocks of this process.
+    """Decoded blocks of this process."""
 
-    Attributes
-    ----------
-    kept : dict of key -> Partition or ColumnShard
-    claimed : dict of key -> int
-        Bytes of the blocks that are kept or being read in order to be kept.
-    """
-
-    kept: dict[Key, Any] = field(default_factory=dict)
+    kept: dict[Key, Any] = field(default_factory=dict)  # partitions and column shards
+    # bytes of the blocks that are kept or being read in order to be kept
     claimed: dict[Key, int] = field(default_factory=dict)
     used: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -21,18 +21,10 @@ DEFAULT_LANES = 8
 
 @dataclass(frozen=True)
 class Lane:
-    """What one task does in one round.
+    """What one task does in one round."""
 
-    Attributes
-    ----------
-    index : int
-        Place of the lane in every reduction.
-    blocks : tuple of int
-        Partitions, in the order they are worked through.
-    """
-
-    index: int
-    blocks: tuple[int, ...]
+    index: int  # place of the lane in every reduction
+    blocks: tuple[int, ...]  # partitions, in the order they are read
 
 
 def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:

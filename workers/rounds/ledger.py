@@ -22,32 +22,16 @@ N = TypeVar("N", int, float)
 
 @dataclass
 class Ledger:
-    """Costs and coverage of one task, or of several that were merged.
+    """Costs and coverage of one task, or of several that were merged."""
 
-    Attributes
-    ----------
-    blocks : list of int
-        Partitions or column shards that were worked through.
-    n_rows : int
-        Rows that were worked through; 0 for column shards.
-    bytes_read : int
-        Stored bytes read from disk.
-    cached_bytes : int
-        Stored bytes of the blocks that were found in the cache instead.
-    wait_seconds, kernel_seconds : float
-        Time spent waiting for data, and time in kernels.
-    worker_seconds : dict of process -> seconds in its tasks
-    worker_peaks : dict of process -> peak resident bytes
-    """
-
-    blocks: list[int] = field(default_factory=list)
-    n_rows: int = 0
-    bytes_read: int = 0
-    cached_bytes: int = 0
+    blocks: list[int] = field(default_factory=list)  # partitions or column shards that were worked through
+    n_rows: int = 0  # 0 for column shards
+    bytes_read: int = 0  # stored bytes read from disk
+    cached_bytes: int = 0  # stored bytes of the blocks found in the cache
     wait_seconds: float = 0.0
     kernel_seconds: float = 0.0
-    worker_seconds: dict[str, float] = field(default_factory=dict)
-    worker_peaks: dict[str, int] = field(default_factory=dict)
+    worker_seconds: dict[str, float] = field(default_factory=dict)  # process -> seconds in its tasks
+    worker_peaks: dict[str, int] = field(default_factory=dict)  # process -> peak resident bytes
 
     @classmethod
     @contextlib.contextmanager

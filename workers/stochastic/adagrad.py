@@ -55,19 +55,11 @@ _SCORE_STEP, _SCORE_STEP_HINGE = 0.5, 0.25
 
 
 class AdagradSettings(NamedTuple):
-    """What `adagrad_block` is told; build it with `adagrad_settings`, as each set of field types is compiled anew.
+    """Settings of `adagrad_block`, made by `adagrad_settings`: any other set of field types is compiled again."""
 
-    Attributes
-    ----------
-    eta0, eta_b : float, > 0; of weights, and of the intercept
-    alpha : float, L2 strength >= 0
-    fit_intercept : bool
-    loss : Loss
-    """
-
-    eta0: float
-    eta_b: float
-    alpha: float
+    eta0: float  # > 0, of the weights
+    eta_b: float  # > 0, of the intercept
+    alpha: float  # L2 strength >= 0
     fit_intercept: bool
     loss: Loss
 
@@ -82,18 +74,10 @@ def adagrad_settings(
 
 
 class Decay(NamedTuple):
-    """What a lane remembers of each feature's decay; arrays of length 0 without L2.
+    """What a lane remembers of each feature's decay; arrays of length 0 without L2."""
 
-    Attributes
-    ----------
-    factors : array of the weights' type (n_features,)
-        ``r_j``, with which the stored weights of the feature are to be multiplied.
-    since : float64 (n_features,)
-        The time up to which it has decayed.
-    """
-
-    factors: NDArray[Any]
-    since: NDArray[np.float64]
+    factors: NDArray[Any]  # (n_features,): r_j, by which the stored weights of feature j are to be multiplied
+    since: NDArray[np.float64]  # (n_features,): the time up to which the feature has decayed
 
 
 def new_decay(n_features: int, alpha: float, time: float, dtype: Any) -> Decay:
@@ -229,16 +213,10 @@ def settle(w, squares, decay, time, settings):
 
 @dataclass(frozen=True)
 class AdagradUpdate(Update):
-    """Steps that adapt to each feature.
+    """Steps that adapt to each feature."""
 
-    Attributes
-    ----------
-    eta0, eta_b : float
-        Of weights, and of the intercept.
-    """
-
-    eta0: float = 1.0
-    eta_b: float = 1.0
+    eta0: float = 1.0  # of the weights
+    eta_b: float = 1.0  # of the intercept
 
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the accumulators of features and intercept."""

@@ -48,40 +48,23 @@ Floats = NDArray[np.floating[Any]]
 
 
 class MeanLane(NamedTuple):
-    """The arrays of a lane, in the order in which `constrained_block` takes them.
+    """The arrays of a lane, in the order in which `constrained_block` takes them."""
 
-    Attributes
-    ----------
-    v : float32 or float64 (d, k), C-ordered
-    outputs : float64 (k, 4), its columns a, b, Y, S.W
-    s : float64 (d,)
-    clock : float64 (4,), rows seen, N, |S|^2, sigma
-    """
-
-    v: Floats
-    outputs: NDArray[np.float64]
-    s: NDArray[np.float64]
-    clock: NDArray[np.float64]
+    v: Floats  # (d, k), float32 or float64, C-ordered
+    outputs: NDArray[np.float64]  # (k, 4): the columns a, b, Y, S.W
+    s: NDArray[np.float64]  # (d,)
+    clock: NDArray[np.float64]  # (4,): rows seen, N, |S|^2, sigma
 
 
 class MeanModel(NamedTuple):
-    """A model in plain form, what lanes start from and what is averaged over them.
+    """A model in plain form, what lanes start from and what is averaged over them."""
 
-    Attributes
-    ----------
-    w : (d, k) of the type that V has
-    b : float64 (k,)
-    mean_x, mean_y : float64 (d,) and (k,), the running mean or the fixed one
-    t : float, rows seen: the time of the schedule
-    mass : float, N: what the running mean weighs; 1 for a fixed mean
-    """
-
-    w: Floats
-    b: NDArray[np.float64]
-    mean_x: NDArray[np.float64]
-    mean_y: NDArray[np.float64]
-    t: float = 0.0
-    mass: float = 0.0
+    w: Floats  # (d, k), of V's type
+    b: NDArray[np.float64]  # (k,)
+    mean_x: NDArray[np.float64]  # (d,), the running mean or the fixed one
+    mean_y: NDArray[np.float64]  # (k,)
+    t: float = 0.0  # rows seen: the time of the schedule
+    mass: float = 0.0  # N, the weight of the running mean; 1 for a fixed mean
 
 
 def new_mean_lane(
@@ -137,18 +120,10 @@ class ConstrainedUpdate(ScheduleUpdate):
 
     Lanes average the mean of the rows and of the targets, and how many rows a lane's mean counts: their common mean
     counts as many times more as there are lanes.
-
-    Attributes
-    ----------
-    mode : str
-        "project" or "centre".
-    running : bool
-        The mean of the rows so far; else one over all rows, which the arrays bring.
-    lanes : int
     """
 
-    mode: str = "project"
-    running: bool = True
+    mode: str = "project"  # "project" or "centre"
+    running: bool = True  # use the mean of the rows so far; else that of all rows, given with the arrays
     lanes: int = 1
 
     @property

@@ -101,25 +101,14 @@ _FIRST_FOLD = 256  # that part of the period
 
 
 class ConstrainedSettings(NamedTuple):
-    """What `constrained_block` is told; build it with `constrained_settings`: each set of types is compiled by itself.
+    """Settings of `constrained_block`, made by `constrained_settings`: any other set of field types is compiled again."""
 
-    Attributes
-    ----------
-    mode : int, `PROJECT` or `CENTRE`
-    running : bool, whether the mean is that of the rows seen so far; else it is given and stays
-    schedule : int, of `SCHEDULES`
-    eta0 : float, > 0
-    m : float, > 0, of the schedule
-    alpha : float, >= 0
-    fit_intercept : bool
-    """
-
-    mode: int
-    running: bool
-    schedule: int
-    eta0: float
-    m: float
-    alpha: float
+    mode: int  # `PROJECT` or `CENTRE`
+    running: bool  # whether the mean is that of the rows seen so far; else it is given and fixed
+    schedule: int  # a value of `SCHEDULES`
+    eta0: float  # > 0
+    m: float  # > 0, a parameter of the schedule
+    alpha: float  # >= 0
     fit_intercept: bool
 
 

@@ -53,20 +53,11 @@ _TRIED_POWERS = range(-2, 5)  # of 4, over mean|x|^2
 
 
 class FobosSettings(NamedTuple):
-    """What `fobos_block` is told; build it with `fobos_settings`, as each set of types is compiled anew.
+    """What `fobos_block` is told; build it with `fobos_settings`, as each set of types is compiled anew."""
 
-    Attributes
-    ----------
-    eta0 : float, > 0
-    norm : int or Penalty, the `argument` of a penalty
-    pull, decay : float, alpha times those of the penalty
-    fit_intercept : bool
-    loss : Loss
-    """
-
-    eta0: float
-    norm: int | Penalty
-    pull: float
+    eta0: float  # > 0
+    norm: int | Penalty  # the `argument` of a penalty
+    pull: float  # alpha times that of the penalty, as is `decay`
     decay: float
     fit_intercept: bool
     loss: Loss
@@ -88,18 +79,10 @@ def fobos_settings(
 
 
 class Shrinkage(NamedTuple):
-    """What a lane remembers of the shrinkage of rows of W.
+    """What a lane remembers of the shrinkage of rows of W."""
 
-    Attributes
-    ----------
-    clock : float64 (3,)
-        Steps taken, P and C.
-    marks : float64 (n_features, 2)
-        The P and C up to which a row has shrunk.
-    """
-
-    clock: NDArray[np.float64]
-    marks: NDArray[np.float64]
+    clock: NDArray[np.float64]  # (3,): steps taken, P and C
+    marks: NDArray[np.float64]  # (n_features, 2): the P and C up to which a row has shrunk
 
 
 def new_shrinkage(n_features: int, time: float) -> Shrinkage:
@@ -202,18 +185,10 @@ def shrink_all(w: NDArray[Any], shrinkage: Shrinkage, settings: FobosSettings) -
 
 @dataclass(frozen=True)
 class FobosUpdate(Update):
-    """Forward-backward splitting with steps eta0/sqrt(t).
-
-    Attributes
-    ----------
-    eta0 : float
-    penalty : str
-        One of `SPLITS`.
-    l1_ratio : float
-    """
+    """Forward-backward splitting with steps eta0/sqrt(t)."""
 
     eta0: float = 1.0
-    penalty: str = "l1l2"
+    penalty: str = "l1l2"  # one of `SPLITS`
     l1_ratio: float = 0.0
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:

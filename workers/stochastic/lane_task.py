@@ -46,36 +46,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StochasticJob:
-    """What all lanes of a round share, but for the arrays.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    update : Update
-    class_weight : float64 array of shape (n_classes,) or None
-        Normalised weight of a row of each class; None when all rows weigh one.
-    shuffle : bool
-        Visit the rows of a partition in random order, else as stored.
-    seed, round : int
-    sample : SampleRef or None
-        Where the lanes' weights are judged before they are averaged.
-    recipe, arrays : dicts
-        Of generated features, as `distls.workers.prediction.predictor.LinearPredictor` has them; empty for the rows
-        themselves.
-    dtype : str
-        Of generated features.
-    """
+    """What all lanes of a round share, but for the arrays."""
 
     data: DatasetRef
     update: Update
-    class_weight: NDArray[np.float64] | None
-    shuffle: bool
+    class_weight: NDArray[np.float64] | None  # (n_classes,), normalised; None: all rows weigh one
+    shuffle: bool  # visit a partition's rows in random order, else as stored
     seed: int
     round: int
-    sample: SampleRef | None
+    sample: SampleRef | None  # where the lanes' weights are judged before they are averaged
+    # of generated features, with `arrays`, as in `LinearPredictor`; empty: rows themselves
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    dtype: str = "float32"
+    dtype: str = "float32"  # of generated features
 
     def predictor(self, update: Update, arrays: Arrays) -> LinearPredictor:
         """Return what scores rows with an update's arrays."""
@@ -84,55 +67,26 @@ class StochasticJob:
 
 @dataclass(frozen=True)
 class LaneStart:
-    """Where one lane starts in a round.
-
-    Attributes
-    ----------
-    lane : Lane
-    time : float
-        Steps the lane has taken in earlier rounds.
-    tail_from : float
-        Steps after which the averaging window starts.
-    """
+    """Where one lane starts in a round."""
 
     lane: Lane
-    time: float
-    tail_from: float = math.inf
+    time: float  # steps the lane has taken in earlier rounds
+    tail_from: float = math.inf  # steps after which the averaging window starts
 
 
 @dataclass
 class LaneResult:
-    """One lane's round, or the merged result of several.
+    """One lane's round, or the merged result of several."""
 
-    Attributes
-    ----------
-    arrays : Arrays
-        Of the update; mean over the lanes, weighted by their rows.
-    tail : Arrays
-        Mean (weights, intercept) over the iterates in the lanes' windows; empty without averaging.
-    tail_steps : float
-        Iterates in the windows.
-    spread : float
-        Sum over lanes of rows * ||lane - mean||^2.
-    loss_sum : float
-        Of s_i * loss, each row scored before it was learned from.
-    errors : int
-    sample_loss : float
-        Sum over lanes of rows * mean loss on the sample.
-    times : dict of lane -> steps taken
-    ledger : Ledger
-        Seconds of processes include reading and averaging.
-    """
-
-    arrays: Arrays
-    tail: Arrays
-    tail_steps: float
-    loss_sum: float
+    arrays: Arrays  # mean over the lanes, weighted by their rows
+    tail: Arrays  # mean (weights, intercept) of the iterates in the lanes' windows; empty without averaging
+    tail_steps: float  # iterates in the windows
+    loss_sum: float  # of s_i * loss, each row scored before its own step
     errors: int
-    sample_loss: float
-    times: dict[int, float]
-    ledger: Ledger
-    spread: float = 0.0
+    sample_loss: float  # sum over lanes of rows * mean loss on the sample
+    times: dict[int, float]  # lane -> steps taken
+    ledger: Ledger  # process seconds include reading and averaging
+    spread: float = 0.0  # sum over lanes of rows * ||lane - mean||^2
 
 
 def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult:
@@ -235,20 +189,11 @@ def merge_means(left: MeanSums, right: MeanSums) -> MeanSums:
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting to be tried on some rows.
-
-    Attributes
-    ----------
-    update : Update
-    blocks : tuple of int
-        Partitions.
-    n_rows : int
-        The first of their rows, in their order, are learned from, and as many after them judge.
-    """
+    """An update to be tried on some rows."""
 
     update: Update
-    blocks: tuple[int, ...]
-    n_rows: int
+    blocks: tuple[int, ...]  # partitions
+    n_rows: int  # so many rows are learned from, in their order, and as many after them score the result
 
 
 def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:

@@ -47,25 +47,15 @@ _LEAST = 1e-280  # s.y that a pair must exceed: 1 / s.y is to be a number
 
 
 class OlbfgsSettings(NamedTuple):
-    """What `olbfgs_block` is told; build it with `olbfgs_settings`.
+    """Settings of `olbfgs_block`, made by `olbfgs_settings`."""
 
-    Attributes
-    ----------
-    alpha : float, >= 0
-    eta0, tau : float, > 0; the gain of step t = 0, 1, ... is ``eta0 * tau / (tau + t)``
-    damping : float, >= 0; lambda of the paper
-    epsilon : float, > 0; the length of steps before the first pair, over the gradient's and the gain
-    fit_intercept : bool
-    loss : a loss that is smooth
-    """
-
-    alpha: float
-    eta0: float
-    tau: float
-    damping: float
-    epsilon: float
+    alpha: float  # >= 0
+    eta0: float  # > 0; the gain of step t = 0, 1, ... is ``eta0 * tau / (tau + t)``
+    tau: float  # > 0
+    damping: float  # >= 0; lambda of the paper
+    epsilon: float  # > 0; length of steps before the first pair, relative to the gradient times the gain
     fit_intercept: bool
-    loss: Loss
+    loss: Loss  # smooth
 
 
 def olbfgs_settings(
@@ -247,13 +237,7 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
 
 @dataclass(frozen=True)
 class OlbfgsUpdate(Update):
-    """Online L-BFGS, for one lane.
-
-    Attributes
-    ----------
-    eta0, tau, damping : float
-    rank : int
-    """
+    """Online L-BFGS, for one lane."""
 
     eta0: float = 0.1
     tau: float = 1e4

@@ -74,20 +74,12 @@ T, CURVATURE = 0, 1
 
 
 class RlsSettings(NamedTuple):
-    """What `rls_block` is told; build it with `rls_settings`.
+    """Settings of `rls_block`, made by `rls_settings`."""
 
-    Attributes
-    ----------
-    prior : float, > 0; alpha times the rows of a pass
-    pass_rows : int, the rows of a pass, after which the prior is due again; 0 for never
-    fit_intercept : bool
-    loss : squared, or log or squared hinge of one-versus-rest
-    """
-
-    prior: float
-    pass_rows: int
+    prior: float  # > 0; alpha times the rows of an epoch
+    pass_rows: int  # rows of an epoch, after which the prior is due again; 0: never
     fit_intercept: bool
-    loss: Loss
+    loss: Loss  # squared, or one-versus-rest log or squared hinge
 
 
 def _has_curvature(loss: Loss) -> bool:
@@ -273,15 +265,9 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
 
 @dataclass(frozen=True)
 class RlsUpdate(Update):
-    """Recursive least squares, for one lane.
+    """Recursive least squares, for one lane."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Rows of a pass, whose objective is minimised.
-    """
-
-    n_rows: int = 1
+    n_rows: int = 1  # rows of an epoch, whose objective is minimised
 
     def _settings(self) -> RlsSettings:
         prior = self.alpha * self.n_rows

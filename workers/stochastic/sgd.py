@@ -44,22 +44,12 @@ _SAFE_START = 0.3
 
 @dataclass(frozen=True)
 class SgdUpdate(ScheduleUpdate):
-    """Plain stochastic gradients on lazily scaled weights.
+    """Plain stochastic gradients on lazily scaled weights."""
 
-    Attributes
-    ----------
-    schedule : str
-        "pegasos" (MCID's 1/(alpha (t + t0))) or one of `SCHEDULES`.
-    t0 : float
-    batch_size : int
-    averaging : bool
-        Whether the mean of the iterates in a window is kept.
-    """
-
-    schedule: str = "pegasos"
+    schedule: str = "pegasos"  # "pegasos" (MCID's 1/(alpha (t + t0))) or one of `SCHEDULES`
     t0: float = 0.0
     batch_size: int = 1
-    averaging: bool = False
+    averaging: bool = False  # whether the mean of the iterates in a window is kept
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> SgdLearner:
         """Return the learner of a lane that has taken `time` steps."""
@@ -89,26 +79,15 @@ class SgdUpdate(ScheduleUpdate):
 
 @dataclass
 class SgdLearner(Learner):
-    """A lane of `SgdUpdate`.
-
-    Attributes
-    ----------
-    update : SgdUpdate
-    u, q : arrays of shape (n_features, n_columns)
-        As `sgd_block` has them; q without rows where nothing is averaged.
-    b, qb : float64 arrays of shape (n_columns,)
-    clock : float64 array
-    tail_from : float
-        The time at which the averaging window starts.
-    """
+    """A lane of `SgdUpdate`; its arrays are those of `sgd_block`."""
 
     update: SgdUpdate
-    u: NDArray[Any]
-    q: NDArray[Any]
-    b: NDArray[np.float64]
-    qb: NDArray[np.float64]
+    u: NDArray[Any]  # (n_features, n_columns)
+    q: NDArray[Any]  # as `u`; without rows if nothing is averaged
+    b: NDArray[np.float64]  # (n_columns,)
+    qb: NDArray[np.float64]  # (n_columns,)
     clock: NDArray[np.float64]
-    tail_from: float
+    tail_from: float  # time at which the averaging window starts
 
     @classmethod
     def of(cls, update: SgdUpdate, arrays: Arrays, time: float, tail_from: float) -> Self:

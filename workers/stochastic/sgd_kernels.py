@@ -78,28 +78,16 @@ _ROWS_AHEAD = 2  # how far before its use a row is fetched
 
 
 class SgdSettings(NamedTuple):
-    """What `sgd_block` is told; build it with `sgd_settings`, as each set of field types is compiled anew.
+    """Settings of `sgd_block`, made by `sgd_settings`: any other set of field types is compiled again."""
 
-    Attributes
-    ----------
-    alpha : float, > 0 for PEGASOS
-    schedule : int, PEGASOS or a value of `SCHEDULES`
-    t0 : float, start time >= 0 of PEGASOS
-    eta0, switch : float, of `SCHEDULES`
-    batch_size : int, the MCID paper's r >= 1
-    fit_intercept : bool
-    tail_from : float, the lane time m at which the averaging window starts; infinity for no averaging
-    loss : Loss
-    """
-
-    alpha: float
-    schedule: int
-    t0: float
-    eta0: float
-    switch: float
-    batch_size: int
+    alpha: float  # > 0 for PEGASOS
+    schedule: int  # PEGASOS or a value of `SCHEDULES`
+    t0: float  # start time >= 0 of PEGASOS
+    eta0: float  # of `SCHEDULES`
+    switch: float  # of `SCHEDULES`
+    batch_size: int  # the MCID paper's r >= 1
     fit_intercept: bool
-    tail_from: float
+    tail_from: float  # lane time m at which the averaging window starts; infinity for no averaging
     loss: Loss
 
 

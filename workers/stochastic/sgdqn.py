@@ -24,19 +24,11 @@ _SKIP = 16.0
 
 @dataclass(frozen=True)
 class SgdqnUpdate(Update):
-    """A diagonal metric, dense parts every `skip` rows.
-
-    Attributes
-    ----------
-    t0 : float
-    skip : int
-    metric : str
-        One of `METRICS`.
-    """
+    """A diagonal metric, dense parts every `skip` rows."""
 
     t0: float = 1.0
     skip: int = 16
-    metric: str = "none"
+    metric: str = "none"  # one of `METRICS`
 
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the diagonal; without rows where there is none."""

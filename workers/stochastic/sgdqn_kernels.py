@@ -64,24 +64,14 @@ _ROWS_AHEAD = 8
 
 
 class SgdqnSettings(NamedTuple):
-    """What `sgdqn_block` is told; build it with `sgdqn_settings`.
+    """Settings of `sgdqn_block`, made by `sgdqn_settings`."""
 
-    Attributes
-    ----------
-    alpha : float, > 0
-    t0 : float, > 0
-    skip : int, >= 1
-    metric : int, a value of `METRICS`
-    fit_intercept : bool
-    loss : Loss whose gradient is not a pair, with a `row_curvature`
-    """
-
-    alpha: float
-    t0: float
-    skip: int
-    metric: int
+    alpha: float  # > 0
+    t0: float  # > 0
+    skip: int  # >= 1
+    metric: int  # a value of `METRICS`
     fit_intercept: bool
-    loss: Loss
+    loss: Loss  # with a `row_curvature`, and a gradient that is not a pair
 
 
 def sgdqn_settings(

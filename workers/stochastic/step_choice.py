@@ -30,19 +30,7 @@ _LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 4096, 65_536
 
 @dataclass(frozen=True)
 class ProblemStats:
-    """What steps depend on: the objective, and the rows in numbers.
-
-    Attributes
-    ----------
-    loss, target : str
-    alpha : float
-    fit_intercept : bool
-    n_outputs, n_features, n_rows, nnz : int
-    mean_square_norm : float
-        mean_i |x_i|^2.
-    penalty : str
-    l1_ratio : float
-    """
+    """What steps depend on: the objective, and the rows in numbers."""
 
     loss: str
     target: str
@@ -52,7 +40,7 @@ class ProblemStats:
     n_features: int
     n_rows: int
     nnz: int
-    mean_square_norm: float
+    mean_square_norm: float  # mean_i |x_i|^2
     penalty: str = "l2"
     l1_ratio: float = 0.0
 
@@ -76,21 +64,11 @@ class ProblemStats:
 
 
 class Candidate(NamedTuple):
-    """Steps that are tried before the first round.
+    """Steps that are tried before the first round."""
 
-    Attributes
-    ----------
-    setting : dict
-        The parameters that are tried, as one may give them with one lane.
-    on_trial : Update
-        Of the trial: one lane over `trial_rows` rows.
-    update : Update
-        Of all lanes.
-    """
-
-    setting: dict[str, Any]
-    on_trial: Update
-    update: Update
+    setting: dict[str, Any]  # the parameters tried, as a user would give them with one lane
+    on_trial: Update  # of the trial: one lane over `trial_rows` rows
+    update: Update  # of all lanes
 
     def __str__(self) -> str:
         """Return the setting as NAME=VALUE, ..."""

@@ -30,14 +30,9 @@ U = TypeVar("U", bound="Update")
 
 
 class Learner(ABC):
-    """A lane's arrays on their way through its rows.
+    """A lane's arrays on their way through its rows."""
 
-    Attributes
-    ----------
-    clock : float64 array
-        The steps the lane has taken, in earlier rounds too, and what else its kernel counts.
-    """
-
+    # the steps the lane has taken, in earlier rounds too, and the kernel's other counters
     clock: NDArray[np.float64]
 
     @property
@@ -75,28 +70,15 @@ class Learner(ABC):
 
 @dataclass
 class KernelLearner(Learner):
-    """A lane whose kernel changes plain arrays in place.
+    """A lane whose kernel changes plain arrays in place."""
 
-    Attributes
-    ----------
-    kernel : callable
-        Called with (rows, y, weight, order, *state, settings), returns (loss_sum, errors). Of the class and not of
-        the object: a compiled function that is copied or pickled would be compiled once more.
-    settings : NamedTuple
-        Of the kernel.
-    state : tuple
-        What the kernel changes, first the arrays to be averaged.
-    clock : float64 array
-        One of the arrays of `state`.
-    averaged : int
-        How many of them are averaged.
-    """
-
+    # (rows, y, weight, order, *state, settings) -> (loss_sum, errors). An attribute of the class and not of the
+    # object: a compiled function that is copied or pickled would be compiled once more
     kernel: ClassVar[Callable[..., tuple[float, int]]]
-    settings: Any
-    state: tuple[Any, ...]
-    clock: NDArray[np.float64]
-    averaged: int
+    settings: Any  # a NamedTuple
+    state: tuple[Any, ...]  # the arrays that the kernel mutates, those to be averaged first
+    clock: NDArray[np.float64]  # one of the arrays of `state`
+    averaged: int  # number of arrays to be averaged
 
     def learn(
         self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
@@ -112,20 +94,10 @@ class KernelLearner(Learner):
 
 @dataclass(frozen=True)
 class Update(ABC):
-    """What all lanes share of a method; small, and sent with every task.
+    """The part of a method that all lanes share; small, and sent with every task."""
 
-    Attributes
-    ----------
-    loss : str
-        Full loss name.
-    one_column : bool
-        Whether two classes have one column.
-    alpha : float
-    fit_intercept : bool
-    """
-
-    loss: str
-    one_column: bool
+    loss: str  # full loss name
+    one_column: bool  # whether two classes have one column
     alpha: float
     fit_intercept: bool
 
@@ -197,15 +169,8 @@ class Update(ABC):
 
 @dataclass(frozen=True)
 class ScheduleUpdate(Update):
-    """An update whose steps follow a schedule of `distls.workers.stochastic.step_sizes`.
+    """An update whose steps follow a schedule of `distls.workers.stochastic.step_sizes`."""
 
-    Attributes
-    ----------
-    schedule : str
-        One of `SCHEDULES`.
-    eta0, switch : float
-    """
-
-    schedule: str = "sqrt"
+    schedule: str = "sqrt"  # one of `SCHEDULES`
     eta0: float = 1.0
     switch: float = math.inf
