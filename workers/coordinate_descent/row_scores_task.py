@@ -105,7 +105,7 @@ class MarginSums:
     """Sums over the rows of one lane, or of several."""
 
     losses: NDArray[np.float64]  # (n_sizes,): ``sum_i s_i loss_i`` at each size of the step
-    errors: int = 0  # rows predicted wrong at the first size, counted as by `slopes_of`
+    errors: int = 0  # rows predicted wrong at the first size, counted as by `score_gradients`
     ledger: Ledger = field(default_factory=Ledger)
 
 

@@ -19,7 +19,7 @@ from distls.workers.compilation.jit import kernel
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span, row_weight, scores
 from distls.workers.losses.class_losses import LossSums, class_losses
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import add_slopes, row_update
+from distls.workers.losses.row_functions import add_row_gradient, row_update
 
 __all__ = ["add_gradient", "evaluate_rows"]
 
@@ -85,16 +85,16 @@ def add_gradient(
     """
     _check_widths(grad, grad_b)
     sums, pieces = LossSums(), _Pieces(rows, w, b)
-    all_rivals, all_gradients = np.empty(pieces.step, np.int32), np.empty(pieces.scores.shape)
+    all_runner_ups, all_gradients = np.empty(pieces.step, np.int32), np.empty(pieces.scores.shape)
     gather = None if isinstance(rows, CsrRows) else _Gatherer(rows.values, pieces.step)
     for piece in pieces:
         n = piece.stop - piece.start
         # a dense row is read twice: its non-zeros are gathered once
         x, first = (rows, piece.start) if gather is None else (gather(piece), 0)
-        z, rivals, gradients = pieces.scores[:n], all_rivals[:n], all_gradients[:n]
+        z, runner_ups, gradients = pieces.scores[:n], all_runner_ups[:n], all_gradients[:n]
         scores(x, w, b, z, first)
-        class_losses(loss, z, y[piece], weight[piece], sums, rivals=rivals, gradients=gradients)
-        _add_products(x, first, y[piece], weight[piece], rivals, gradients, grad, grad_b)
+        class_losses(loss, z, y[piece], weight[piece], sums, runner_ups=runner_ups, gradients=gradients)
+        _add_products(x, first, y[piece], weight[piece], runner_ups, gradients, grad, grad_b)
     return sums.totals()
 
 
@@ -146,11 +146,11 @@ def _gather(values, indptr, indices, data):
 
 
 @kernel
-def _add_products(rows, first, y, weight, rivals, gradients, grad, grad_b):
+def _add_products(rows, first, y, weight, runner_ups, gradients, grad, grad_b):
     """Add the products of the rows from `first` on with their gradients, as `class_losses` leaves those."""
     indices, data = row_arrays(rows)
     for i in range(len(y)):
         start, stop = row_span(rows, first + i, indices, data)
         s, label = row_weight(weight, i), np.intp(y[i])
-        add_slopes(s, rivals[i], label, gradients[i], grad_b)
-        row_update(indices, data, start, stop, s, rivals[i], label, gradients[i], grad)
+        add_row_gradient(s, runner_ups[i], label, gradients[i], grad_b)
+        row_update(indices, data, start, stop, s, runner_ups[i], label, gradients[i], grad)

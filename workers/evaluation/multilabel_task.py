@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows
 from distls.workers.losses.registry import loss_named
-from distls.workers.losses.targets import indicators, slice_rows, slopes_of
+from distls.workers.losses.targets import indicators, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
@@ -70,7 +70,7 @@ def _compared(job: LabelJob, y: CsrRows, scores: NDArray[Any]) -> LabelSum:
     counts[:, 0] = np.bincount(codes, minlength=job.n_labels)
     counts[:k, 1] = chosen.sum(axis=0)
     counts[:k, 2] = (chosen & wanted).sum(axis=0)
-    loss_sum = slopes_of(job.loss, scores, _only(y, codes, ~strange), known.astype(np.float64)).loss_sum
+    loss_sum = score_gradients(job.loss, scores, _only(y, codes, ~strange), known.astype(np.float64)).loss_sum
     return LabelSum(int(wrong.sum()), int(known.sum()), loss_sum, counts, Ledger(n_rows=n_rows))
 
 

@@ -19,7 +19,7 @@ from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.registry import loss_named
-from distls.workers.losses.targets import is_codes, slopes_of
+from distls.workers.losses.targets import is_codes, score_gradients
 from distls.workers.prediction.predictor import LinearPredictor, linear_view
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.ledger import Ledger
@@ -77,7 +77,7 @@ def evaluate_targets(
         total, count, _ = evaluate_rows(x, y, weight, loss_named(loss), weights, intercept, NO_CLASSES)
         return total, count
     values = scores(x, weights, intercept, np.empty((n_rows_of(x), weights.shape[1]), weights.dtype))
-    found = slopes_of(loss, values, y, weight)
+    found = score_gradients(loss, values, y, weight)
     return found.loss_sum, found.weight_sum
 
 

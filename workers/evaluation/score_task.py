@@ -12,7 +12,7 @@ from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.registry import loss_named, scorer
-from distls.workers.losses.targets import is_codes, slice_rows, slopes_of
+from distls.workers.losses.targets import is_codes, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
@@ -161,7 +161,7 @@ def _add_others(
     """Do the same for rows with sets of labels or with numbers, piece by piece."""
     loss_sum, weight_sum = 0.0, 0.0
     for rows, values in score_pieces(predictor, part.x):
-        slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), weight[rows])
+        slopes = score_gradients(job.loss, values, slice_rows(part.y, rows), weight[rows])
         loss_sum += slopes.loss_sum
         weight_sum += slopes.weight_sum
         if job.with_gradient:

@@ -20,7 +20,7 @@ from distls.workers.features.design import Design, blocks, can_pad, project, sha
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.linear_algebra.gram_kernels import add_upper
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
-from distls.workers.losses.targets import slice_rows, slopes_of
+from distls.workers.losses.targets import score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, Form, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
@@ -76,7 +76,7 @@ class Moments:
     squares: NDArray[np.float64]  # (k,): ``sum_i s_i g_i^2``
     loss_sum: float = 0.0
     weight_sum: float = 0.0
-    errors: int = 0  # rows predicted wrong, counted as in `Slopes`
+    errors: int = 0  # rows predicted wrong, counted as in `ScoreGradients`
     n_rows: int = 0
 
     @classmethod
@@ -243,7 +243,7 @@ def add_rows(
             values = values + current.intercept.astype(dtype)
             add_scores(features, current.weights.astype(dtype, copy=False), values)
         s = weight[rows]
-        slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), s)
+        slopes = score_gradients(job.loss, values, slice_rows(part.y, rows), s)
         columns = predictions[rows].astype(np.float64) if job.with_predictions else None
         right = _right_hand(job, slopes.values, columns, s)
         if joint and isinstance(piece, DenseRows):

@@ -21,7 +21,7 @@ from distls.workers.least_squares.block_task import BlockSums, Moments, fold_of,
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.registry import LOSSES
-from distls.workers.losses.targets import Slopes, slice_rows, slopes_of
+from distls.workers.losses.targets import ScoreGradients, score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane
@@ -130,7 +130,7 @@ def basis_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
     def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
         for piece, rows in _transformed(part.x, basis, n_features_of(part.x, job.data)):
             s, (moments,) = weight[piece], total
-            slopes = slopes_of(job.loss, rows.values @ points.weights, slice_rows(part.y, piece), s)
+            slopes = score_gradients(job.loss, rows.values @ points.weights, slice_rows(part.y, piece), s)
             add_cross(rows, slopes.values, moments.cross)
             grams.add(rows, s if len(s) else None)
             _add_totals(slopes, n_rows_of(rows), moments)
@@ -159,7 +159,7 @@ def sigma_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
                 scores = np.tile(points.intercept, (n_rows_of(features), 1))
                 add_scores(features, points.weights, scores)
                 y, own = slice_rows(slice_rows(part.y, rows), piece), s[piece]
-                here = slopes_of(job.loss, np.ascontiguousarray(scores[:, :k]), y, own)
+                here = score_gradients(job.loss, np.ascontiguousarray(scores[:, :k]), y, own)
                 _add_totals(here, len(scores), moments)
                 products = scores[:, k:] * own[:, None] if len(own) else np.ascontiguousarray(scores[:, k:])
                 add_cross(features, products, moments.cross)
@@ -208,7 +208,7 @@ def _add_points(
     slopes = np.zeros((len(scores), len(moments.slopes)))
     for point in range(len(moments.losses)):
         own = slice(point * job.n_outputs, (point + 1) * job.n_outputs)
-        here = slopes_of(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
+        here = score_gradients(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
         if points.held_out and points.held_out[point] == fold:
             moments.held_losses[point] += here.loss_sum
             moments.wrong[point] += here.errors
@@ -229,7 +229,7 @@ def _write(values: NDArray[np.float64], slopes: NDArray[np.float64], place: int)
         slopes[:, place * k : (place + 1) * k] = values
 
 
-def _add_totals(slopes: Slopes, n_rows: int, moments: Moments) -> None:
+def _add_totals(slopes: ScoreGradients, n_rows: int, moments: Moments) -> None:
     moments.loss_sum += slopes.loss_sum
     moments.weight_sum += slopes.weight_sum
     moments.errors += slopes.errors
@@ -272,12 +272,12 @@ def warm_up_products(types: KernelTypes) -> None:
     for _, features in blocks(Design(), x, dtype):
         scores = np.zeros((1, 2), dtype)
         add_scores(features, weights, scores)
-        slopes = slopes_of(types.loss, scores, y, none).values
+        slopes = score_gradients(types.loss, scores, y, none).values
         add_cross(features, slopes, np.zeros((1, 2)))
         grams = GramSum(np.zeros(1))
         grams.add(features, np.ones(1))
         grams.flush()
-    slopes_of(types.loss, np.zeros((1, 2)), y, np.ones(1))
+    score_gradients(types.loss, np.zeros((1, 2)), y, np.ones(1))
     given = x, y, np.ones(1), LOSSES[types.loss], weights, np.zeros(2)
     add_gradient(*given, np.zeros((1, 2)), np.zeros(2))
     evaluate_rows(*given, NO_CLASSES)

@@ -77,7 +77,7 @@ class Loss(_NoFields):
     def lipschitz(self, k: int) -> float:
         """Return the smallest Lipschitz constant of a row's gradient in its k scores; infinite if it is not smooth.
 
-        Sets of labels have the constants of classes: pairs of a label and a rival are the edges of a complete
+        Sets of labels have the constants of classes: pairs of a label and a runner_up are the edges of a complete
         bipartite graph. Kernels compile this method.
         """
         return math.inf

@@ -57,10 +57,10 @@ class MultitaskSquaredHinge(Loss):
 
 @row_gradient_of(MultitaskSquaredHinge)
 def _row(z, scale, y, g):
-    value, rival, best = ovr_squared_hinge_row(z, scale, y, g)
+    value, runner_up, best = ovr_squared_hinge_row(z, scale, y, g)
     for c in range(len(g)):
         g[c] += g[c]
-    return 2.0 * value, rival, best
+    return 2.0 * value, runner_up, best
 
 
 # ---------------------------------------------------------------- one non-zero, in block coordinate descent

@@ -24,11 +24,11 @@ def negated_at_class(values: Floats, y: Codes) -> Floats:
     return out
 
 
-def pairs(rival: Codes, y: Codes, like: Floats) -> Floats:
-    """Return gradients +1 at `rival` and -1 at `y`; they cancel where both are the same class."""
+def pairs(runner_up: Codes, y: Codes, like: Floats) -> Floats:
+    """Return gradients +1 at `runner_up` and -1 at `y`; they cancel where both are the same class."""
     out = np.zeros_like(like)
     rows = np.arange(len(y))
-    out[rows, rival] += 1.0
+    out[rows, runner_up] += 1.0
     out[rows, y] -= 1.0
     return out
 

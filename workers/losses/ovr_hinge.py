@@ -7,7 +7,7 @@ import numpy as np
 
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.numpy_forms import both_outputs, negated_at_class
-from distls.workers.losses.row_functions import SLOPES_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of
 
 __all__ = ["BinaryHinge", "OvrHinge"]
@@ -71,7 +71,7 @@ def _row(z, scale, y, g):
     for c in range(len(g)):
         g[c] = one if g[c] > none else none
     g[y] = -g[y]
-    return np.float64(total), SLOPES_IN_G, best
+    return np.float64(total), GRADIENT_IN_G, best
 
 
 @row_gradient_of(BinaryHinge)
@@ -82,7 +82,7 @@ def _single_row(z, scale, y, g):
     if short <= 0.0:
         return 0.0, y, predicted
     g[0] = g.dtype.type(-sign)
-    return 2.0 * short, SLOPES_IN_G, predicted
+    return 2.0 * short, GRADIENT_IN_G, predicted
 
 
 @row_curvature_of(OvrHinge)

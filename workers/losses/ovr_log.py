@@ -12,7 +12,7 @@ from distls.workers.compilation.jit import elementwise_helper, helper
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
 from distls.workers.losses.numpy_forms import both_outputs, negated_at_class, softmax_in_place
 from distls.workers.losses.row_functions import (
-    SLOPES_IN_G,
+    GRADIENT_IN_G,
     row_curvature_of,
     row_gradient_of,
     step_curvature_of,
@@ -142,7 +142,7 @@ def _row(z, scale, y, g):
     for c in range(len(g)):
         g[c] = (g[c] if z[c] < 0 else one) / (one + g[c])
     g[y] -= one
-    return value, SLOPES_IN_G, best
+    return value, GRADIENT_IN_G, best
 
 
 @row_gradient_of(BinaryLog)
@@ -152,7 +152,7 @@ def _single_row(z, scale, y, g):
     small = math.exp(-abs(margin))
     g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
     value = math.log1p(small) + (0.0 if margin > 0.0 else -margin)
-    return 2.0 * value, SLOPES_IN_G, 1 if z[0] > 0 else 0
+    return 2.0 * value, GRADIENT_IN_G, 1 if z[0] > 0 else 0
 
 
 @row_gradient_of(NormalizedSigmoids)

@@ -7,7 +7,7 @@ import numpy as np
 
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.numpy_forms import both_outputs, negated_at_class
-from distls.workers.losses.row_functions import SLOPES_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = ["BinarySquaredHinge", "OvrSquaredHinge", "ovr_squared_hinge_row"]
@@ -69,7 +69,7 @@ def ovr_squared_hinge_row(z, scale, y, g):
     short = one - factor * z[y]
     g[y] = none if short <= none else -short
     value = 0.5 * sum_of_squares(g)
-    return value, y if value == 0.0 else SLOPES_IN_G, best
+    return value, y if value == 0.0 else GRADIENT_IN_G, best
 
 
 @row_gradient_of(BinarySquaredHinge)
@@ -80,7 +80,7 @@ def _single_row(z, scale, y, g):
     if short <= 0.0:
         return 0.0, y, predicted
     g[0] = g.dtype.type(-sign * short)
-    return short * short, SLOPES_IN_G, predicted
+    return short * short, GRADIENT_IN_G, predicted
 
 
 @row_curvature_of(OvrSquaredHinge)

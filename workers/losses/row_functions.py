@@ -25,12 +25,12 @@ from distls.workers.losses.loss import Floats, Loss
 from distls.workers.simd.class_sums import sum_of_squares
 
 __all__ = [
-    "SLOPES_IN_G",
+    "GRADIENT_IN_G",
+    "add_row_gradient",
     "add_score_curvature",
     "add_score_curvature_of",
     "add_score_gradient",
     "add_score_gradient_of",
-    "add_slopes",
     "code_of",
     "descent_factor",
     "has_row_function",
@@ -46,13 +46,13 @@ __all__ = [
     "score_change_of",
     "step_curvature",
     "step_curvature_of",
-    "target_slopes",
+    "target_gradient",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What a row function returns for `rival` when its gradient is not a pair +1, -1 but stands in `g`.
-SLOPES_IN_G = -1
+# What a row function returns for `runner_up` when its gradient is not a pair +1, -1 but stands in `g`.
+GRADIENT_IN_G = -1
 
 # Name of a row function -> (class of the loss, whether targets are sets of labels) -> its function.
 _FUNCTIONS: dict[str, dict[tuple[type, bool], Any]] = {}
@@ -111,8 +111,8 @@ def row_gradient(loss: Loss, z: Floats, scale: Any, y: Any, g: Floats) -> tuple[
     Returns
     -------
     value : the loss, float64
-    rival : where the gradient is. A class other than `y`: +1 there and -1 at `y`; `y` itself: all zero;
-        `SLOPES_IN_G`: the k derivatives are in `g`
+    runner_up : where the gradient is. A class other than `y`: +1 there and -1 at `y`; `y` itself: all zero;
+        `GRADIENT_IN_G`: the k derivatives are in `g`
     predicted : the class of the highest score
     """
     return _FUNCTIONS["row_gradient"][type(loss), False](z, scale, y, g)
@@ -128,7 +128,7 @@ def _row_gradient_overload(loss, z, scale, y, g):
     return row_gradient_of_loss
 
 
-def target_slopes(loss: Loss, z: Floats, scale: Any, y: Any, i: int, g: Floats) -> tuple[float, int, int]:
+def target_gradient(loss: Loss, z: Floats, scale: Any, y: Any, i: int, g: Floats) -> tuple[float, int, int]:
     """Value and gradient of row i, whose target is the class y[i] or the k numbers y[i] (squared loss).
 
     As `row_gradient`, and callable from kernels only; the predicted class of numbers is -1, and their loss is
@@ -137,15 +137,15 @@ def target_slopes(loss: Loss, z: Floats, scale: Any, y: Any, i: int, g: Floats) 
     raise NotImplementedError
 
 
-@overload(target_slopes)
-def _target_slopes_overload(loss, z, scale, y, i, g):
+@overload(target_gradient)
+def _target_gradient_overload(loss, z, scale, y, i, g):
     def of_class(loss, z, scale, y, i, g):
         return row_gradient(loss, z, scale, np.intp(y[i]), g)
 
     def of_numbers(loss, z, scale, y, i, g):
         for c in range(len(g)):
             g[c] = g.dtype.type(scale * z[c] - y[i, c])
-        return 0.5 * sum_of_squares(g), SLOPES_IN_G, -1
+        return 0.5 * sum_of_squares(g), GRADIENT_IN_G, -1
 
     return of_class if y.ndim == 1 else of_numbers
 
@@ -161,23 +161,23 @@ def _code_of_overload(y, i):
 
 
 @helper
-def add_slopes(factor, rival, y, g, out):
+def add_row_gradient(factor, runner_up, y, g, out):
     """Add ``factor * gradient`` to the k values `out` as `row_gradient` returns it (for the intercept)."""
-    if rival == SLOPES_IN_G:
+    if runner_up == GRADIENT_IN_G:
         for c in range(len(out)):
             out[c] += factor * g[c]
-    elif rival != y:
-        out[rival] += factor
+    elif runner_up != y:
+        out[runner_up] += factor
         out[y] -= factor
 
 
 @helper
-def row_update(indices, data, start, stop, factor, rival, y, g, w):
+def row_update(indices, data, start, stop, factor, runner_up, y, g, w):
     """Add ``factor * x (x) gradient`` to w for a gradient as `row_gradient` returns it."""
-    if rival == SLOPES_IN_G:
+    if runner_up == GRADIENT_IN_G:
         row_axpy(indices, data, start, stop, factor, g, w)
-    elif rival != y:
-        row_axpy_pair(indices, data, start, stop, factor, rival, y, w)
+    elif runner_up != y:
+        row_axpy_pair(indices, data, start, stop, factor, runner_up, y, w)
 
 
 # ---------------------------------------------------------------- curvature

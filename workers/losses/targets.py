@@ -18,17 +18,17 @@ from distls.workers.losses.registry import loss_named
 from distls.workers.losses.squared import squared_residuals
 
 __all__ = [
-    "Slopes",
+    "ScoreGradients",
     "indicators",
     "is_codes",
     "label_sets",
+    "score_gradients",
     "slice_rows",
-    "slopes_of",
     "wrong_sets",
 ]
 
 
-class Slopes(NamedTuple):
+class ScoreGradients(NamedTuple):
     """Gradients of rows with respect to their scores, and sums over these rows."""
 
     values: NDArray[np.float64]  # (n_rows, k): ``s_i * d loss_i / d score``
@@ -39,7 +39,7 @@ class Slopes(NamedTuple):
     errors: int
 
 
-def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float64]) -> Slopes:
+def score_gradients(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float64]) -> ScoreGradients:
     """Return slopes and sums at `scores` (n_rows, k).
 
     Parameters
@@ -55,10 +55,10 @@ def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float6
         The loss is for other targets.
     """
     if is_codes(y):
-        sums, rivals, out = LossSums(), np.empty(len(y), np.int32), np.zeros(scores.shape)
-        class_losses(loss_named(loss), scores, y, weight, sums, rivals=rivals, gradients=out)
-        weigh_gradients(rivals, y, weight, out)
-        return Slopes(out, *sums.totals())
+        sums, runner_ups, out = LossSums(), np.empty(len(y), np.int32), np.zeros(scores.shape)
+        class_losses(loss_named(loss), scores, y, weight, sums, runner_ups=runner_ups, gradients=out)
+        weigh_gradients(runner_ups, y, weight, out)
+        return ScoreGradients(out, *sums.totals())
     if isinstance(y, CsrRows):
         wanted = indicators(y, scores.shape[1])
         wrong = int(np.count_nonzero(wrong_sets(loss, scores, wanted)))
@@ -106,8 +106,8 @@ def slice_rows(block: Any, rows: slice) -> Any:
 
 def _weighted(
     slopes: NDArray[np.float64], values: NDArray[np.float64], weight: NDArray[np.float64], errors: int
-) -> Slopes:
+) -> ScoreGradients:
     if not len(weight):
-        return Slopes(slopes, float(values.sum()), float(len(values)), errors)
+        return ScoreGradients(slopes, float(values.sum()), float(len(values)), errors)
     slopes *= weight[:, None]
-    return Slopes(slopes, float((weight * values).sum()), float(weight.sum()), errors)
+    return ScoreGradients(slopes, float((weight * values).sum()), float(weight.sum()), errors)
