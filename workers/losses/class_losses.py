@@ -1,4 +1,4 @@
-"""Losses, errors and gradients of scores of rows with classes: all that depends on the loss in an evaluation."""
+"""Losses, errors and gradients of rows with classes, from their scores: the loss-dependent part of an evaluation."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -19,15 +19,10 @@ NO_CLASSES = np.empty(0, np.int32)
 
 
 class LossSums:
-    """Sums over rows with classes, of one block or several.
-
-    Attributes
-    ----------
-    values : float64 array
-        sum_i s_i * loss_i and sum_i s_i over the rows whose class is known, and the rows predicted wrong.
-    """
+    """Sums over rows with classes, of one block or several."""
 
     def __init__(self) -> None:
+        # sum_i s_i * loss_i and sum_i s_i over the rows whose class is known, and the rows predicted wrong
         self.values = np.zeros(3)
 
     def totals(self) -> tuple[float, float, int]:
@@ -57,7 +52,7 @@ def class_losses(
     predicted : int32 array of shape (n_rows,), filled with the class of the highest score; or (0,)
     runner_ups : int32 array of shape (n_rows,), filled with where each row's gradient is (see `row_gradient`); or (0,)
     gradients : float64 array of shape (n_rows, k), with `runner_ups`
-        Filled with the gradients, times no weight, where the runner_up is `GRADIENT_IN_G`; other rows are left alone.
+        Filled with the unweighted gradients where the runner-up is `GRADIENT_IN_G`; other rows are left alone.
     """
     out = np.empty((0, scores.shape[1])) if gradients is None else gradients
     _class_losses(scores, y, weight, loss, sums.values, predicted, runner_ups, out)

@@ -1,9 +1,9 @@
-"""What a loss is: its values and gradients on arrays, and the facts that solvers and reports ask it for.
+"""The interface of losses: values and gradients on arrays, and the facts that solvers and reports ask for.
 
-A loss is an empty tuple: immutable, picklable, and a numba type by itself, so that a kernel which is given one is
+A loss is an empty tuple: immutable, picklable, and a numba type by itself, so that a kernel with a loss argument is
 compiled for it and cached on disk (measured: 1 % slower than no loss argument at all, against a recompilation in every
-process for function arguments and closures). Its file has the class, with plain NumPy that tests compare with, and
-beside it the row functions that kernels run; see `distls.workers.losses.row_functions`.
+process for function arguments and closures). Its file has the class, in plain NumPy that tests compare with, and the
+row functions that kernels run; see `distls.workers.losses.row_functions`.
 
 Ties: every arg max takes the lowest class.
 """
@@ -77,16 +77,15 @@ class Loss(_NoFields):
     def lipschitz(self, k: int) -> float:
         """Return the smallest Lipschitz constant of a row's gradient in its k scores; infinite if it is not smooth.
 
-        Sets of labels have the constants of classes: pairs of a label and a runner_up are the edges of a complete
-        bipartite graph. Kernels compile this method.
+        Kernels compile this method.
         """
+        # sets of labels have the constants of classes: pairs of a label of the row and another one are the edges of a
+        # complete bipartite graph
         return math.inf
 
     def dual_shortfall(self, c: float) -> float:
-        """Return what the dual loses, over the mean loss, at c <= 1 times the gradients instead of these.
-
-        Of losses that are not negative convexity bounds it by 1 - c, which is exact at c = 1.
-        """
+        """Return the decrease of the dual, over the mean loss, at c <= 1 times the gradients instead of these."""
+        # the bound that convexity gives for non-negative losses, exact at c = 1
         return 1.0 - c
 
     @property

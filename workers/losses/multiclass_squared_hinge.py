@@ -27,7 +27,7 @@ __all__ = ["MulticlassSquaredHinge"]
 class MulticlassSquaredHinge(Loss):
     """Squared slacks of all other classes, ``sum_{j != y} max(0, 1 + z_j - z_y)^2`` (BCD paper Eq. 2, gradient Eq. 5).
 
-    Of a set of labels it is the sum over all pairs of a label of the row and another one: a ranking.
+    For a set of labels it is the sum over all pairs of a label of the row and any other: a ranking.
     """
 
     __slots__ = ()
@@ -77,7 +77,7 @@ def _row(z, scale, y, g):
     best, own = first_max(z), factor * z[y] - one
     for c in range(len(g)):
         short = factor * z[c] - own
-        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+        g[c] = none if short <= none else short  # unlike `max`, propagates a NaN
     g[y] = none
     value = sum_of_squares(g)
     for c in range(len(g)):
@@ -100,7 +100,7 @@ def _add_ranked_gradient(loss, z, i, y, factor, g, own, scratch):
     for a in labels:
         c = 1.0 - np.float64(z[i, a])
         total = slack_gradient(z, i, c, factor, g)
-        for b in labels:  # a label has no slack against another one of the row
+        for b in labels:  # labels of the same row are not ranked against each other
             slack = max(np.float64(z[i, b]) + c, 0.0)
             own[b] -= factor * slack
             total -= slack
@@ -154,7 +154,7 @@ def _ranked_change(loss, z, i, y, x, d, scratch):
 
 
 @row_loss_of(MulticlassSquaredHinge, sets=True)
-def _ranked_loss(loss, z, y, i, slopes):
+def _ranked_loss(loss, z, y, i, scratch):
     labels = y.indices[y.indptr[i] : y.indptr[i + 1]]
     total = 0.0
     for a in labels:

@@ -1,4 +1,4 @@
-"""One-versus-rest squared hinge of classes and of sets of labels, as the paper of block coordinate descent has it."""
+"""One-versus-rest squared hinge of classes and of sets of labels (the block coordinate descent paper's)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _label_change(loss, z, i, y, x, d, scratch):
 
 
 @row_loss_of(MultitaskSquaredHinge, sets=True)
-def _label_loss(loss, z, y, i, slopes):
+def _label_loss(loss, z, y, i, scratch):
     total = 0.0
     for r in range(len(z)):
         total += square_of_slack(1.0 + z[r])

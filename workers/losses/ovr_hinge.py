@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import both_outputs, negated_at_class
+from distls.workers.losses.numpy_forms import SingleOutput, negated_at_class
 from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of
 
@@ -33,25 +33,13 @@ class OvrHinge(Loss):
         return negated_at_class(within.astype(scores.dtype), y)
 
 
-class BinaryHinge(Loss):
-    """`OvrHinge` of two classes with a single output.
-
-    With two classes the outputs of one-versus-rest are each other's negative: one of them, of class 1, is enough.
-    Scores are (n, 1), the value is that of both outputs, the gradient that of the one. Class 0 is predicted at zero.
-    """
+class BinaryHinge(SingleOutput):
+    """`OvrHinge` of two classes with a single output."""
 
     __slots__ = ()
 
     name = "ovr_hinge"
-    separable = True
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of both outputs."""
-        return OvrHinge().values(both_outputs(scores), y)
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivatives of the single output's loss, shape (n, 1)."""
-        return OvrHinge().gradient(both_outputs(scores), y)[:, 1:]
+    both = OvrHinge()
 
 
 OvrHinge.single_output = BinaryHinge()
@@ -62,7 +50,7 @@ def _row(z, scale, y, g):
     best, factor, one, none = first_max(z), g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
     for c in range(len(g)):
         short = one + factor * z[c]
-        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+        g[c] = none if short <= none else short  # unlike `max`, propagates a NaN
     short = one - factor * z[y]
     g[y] = none if short <= none else short
     total = sum_of(g)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import both_outputs, negated_at_class
+from distls.workers.losses.numpy_forms import SingleOutput, negated_at_class
 from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
@@ -35,25 +35,13 @@ class OvrSquaredHinge(Loss):
         return 1.0
 
 
-class BinarySquaredHinge(Loss):
+class BinarySquaredHinge(SingleOutput):
     """`OvrSquaredHinge` of two classes with a single output."""
 
     __slots__ = ()
 
     name = "ovr_squared_hinge"
-    separable = True
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of both outputs."""
-        return OvrSquaredHinge().values(both_outputs(scores), y)
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivatives of the single output's loss, shape (n, 1)."""
-        return OvrSquaredHinge().gradient(both_outputs(scores), y)[:, 1:]
-
-    def lipschitz(self, k: int) -> float:
-        """Return 1."""
-        return 1.0
+    both = OvrSquaredHinge()
 
 
 OvrSquaredHinge.single_output = BinarySquaredHinge()
@@ -61,11 +49,11 @@ OvrSquaredHinge.single_output = BinarySquaredHinge()
 
 @row_gradient_of(OvrSquaredHinge)
 def ovr_squared_hinge_row(z, scale, y, g):
-    """Return what `row_gradient` does."""
+    """Return the `row_gradient` of the loss."""
     best, factor, one, none = first_max(z), g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
     for c in range(len(g)):
         short = one + factor * z[c]
-        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+        g[c] = none if short <= none else short  # unlike `max`, propagates a NaN
     short = one - factor * z[y]
     g[y] = none if short <= none else -short
     value = 0.5 * sum_of_squares(g)

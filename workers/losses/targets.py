@@ -40,7 +40,7 @@ class ScoreGradients(NamedTuple):
 
 
 def score_gradients(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float64]) -> ScoreGradients:
-    """Return slopes and sums at `scores` (n_rows, k).
+    """Return gradients and sums at `scores` (n_rows, k).
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def score_gradients(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.
 
 
 def is_codes(y: Any) -> bool:
-    """Tell whether targets are classes, one a row."""
+    """Return whether targets are classes, one a row."""
     return isinstance(y, np.ndarray) and y.ndim == 1
 
 
@@ -105,9 +105,9 @@ def slice_rows(block: Any, rows: slice) -> Any:
 
 
 def _weighted(
-    slopes: NDArray[np.float64], values: NDArray[np.float64], weight: NDArray[np.float64], errors: int
+    gradients: NDArray[np.float64], values: NDArray[np.float64], weight: NDArray[np.float64], errors: int
 ) -> ScoreGradients:
     if not len(weight):
-        return ScoreGradients(slopes, float(values.sum()), float(len(values)), errors)
-    slopes *= weight[:, None]
-    return ScoreGradients(slopes, float((weight * values).sum()), float(weight.sum()), errors)
+        return ScoreGradients(gradients, float(values.sum()), float(len(values)), errors)
+    gradients *= weight[:, None]
+    return ScoreGradients(gradients, float((weight * values).sum()), float(weight.sum()), errors)

@@ -33,15 +33,15 @@ _PROXES: dict[type[Penalty], Any] = {}
 
 def row_penalty_of(penalty: type[Penalty]) -> Callable[[F], F]:
     """Register ``function(w, rho)``, R of one row of W, float64 (m,)."""
-    return _registering(_VALUES, penalty)
+    return _registrar(_VALUES, penalty)
 
 
 def row_prox_of(penalty: type[Penalty]) -> Callable[[F], F]:
     """Register ``function(v, mu, rho, out)``: set `out` to ``argmin_w 1/2 |w - v|^2 + mu R(w)``, all float64 (m,)."""
-    return _registering(_PROXES, penalty)
+    return _registrar(_PROXES, penalty)
 
 
-def _registering(table: dict[type[Penalty], Any], penalty: type[Penalty]) -> Callable[[F], F]:
+def _registrar(table: dict[type[Penalty], Any], penalty: type[Penalty]) -> Callable[[F], F]:
     def register(function: F) -> F:
         table[penalty] = elementwise_helper(function)
         return table[penalty]

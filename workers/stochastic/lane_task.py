@@ -46,7 +46,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StochasticJob:
-    """What all lanes of a round share, but for the arrays."""
+    """The part of a round's input that all lanes share, except for the arrays."""
 
     data: DatasetRef
     update: Update
@@ -61,7 +61,7 @@ class StochasticJob:
     dtype: str = "float32"  # of generated features
 
     def predictor(self, update: Update, arrays: Arrays) -> LinearPredictor:
-        """Return what scores rows with an update's arrays."""
+        """Return the predictor made of an update's arrays."""
         return LinearPredictor(*update.model(arrays), self.recipe, self.arrays)
 
 
@@ -90,13 +90,7 @@ class LaneResult:
 
 
 def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult:
-    """Work through one lane's partitions from the averaged arrays, counting the lane's own steps.
-
-    Parameters
-    ----------
-    start : Arrays
-        Read only: other lanes of this process start from the same arrays.
-    """
+    """Train on one lane's partitions from the averaged arrays `start`, which other lanes of this process read too."""
     with Ledger.of_task() as ledger:
         return _train(job, start, item, ledger)
 
@@ -112,6 +106,7 @@ def _train(job: StochasticJob, start: Arrays, item: LaneStart, ledger: Ledger) -
             loss, wrong = _learn(job, learner, part, order)
         loss_sum, errors = loss_sum + loss, errors + wrong
         ledger.count(index, count)
+    # before `arrays`, which ends the learner
     reached, (tail, tail_steps) = learner.time, _window(learner)
     arrays = learner.arrays()
     sample_loss = 0.0
@@ -133,7 +128,7 @@ def _train(job: StochasticJob, start: Arrays, item: LaneStart, ledger: Ledger) -
 def _learn(
     job: StochasticJob, learner: Learner, part: Partition, order: NDArray[np.int64]
 ) -> tuple[float, int]:
-    """Learn from the rows `order` of a partition, or from their features, made in pieces."""
+    """Learn from the rows `order` of a partition, or from their features, made batch by batch."""
     weight = row_weights(part, job.class_weight)
     if not job.recipe:
         return learner.learn(part.x, part.y, weight, order)
@@ -141,14 +136,14 @@ def _learn(
     x, y, loss_sum, errors = take_rows(part.x, order), part.y[order], 0.0, 0
     weight = weight[order] if len(weight) else weight
     with single_threaded_blas():
-        for rows, piece in blocks(design, x, np.dtype(job.dtype)):
-            loss, wrong = learner.learn(piece, y[rows], weight[rows], np.arange(n_rows_of(piece)))
+        for rows, batch in blocks(design, x, np.dtype(job.dtype)):
+            loss, wrong = learner.learn(batch, y[rows], weight[rows], np.arange(n_rows_of(batch)))
             loss_sum, errors = loss_sum + loss, errors + wrong
     return loss_sum, errors
 
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
-    """Return the mean of the iterates in a learner's window, and how many they are."""
+    """Return the mean of the iterates in a learner's window, and their number."""
     if not learner.window_steps:
         return (), 0.0
     return learner.window(consume=True), learner.window_steps
@@ -173,7 +168,7 @@ def mean_lane(job: StochasticJob, shape: tuple[int, int], lane: Lane) -> MeanSum
             each = np.repeat(weight, np.diff(part.x.indptr)) * part.x.data
             sums.x += np.bincount(part.x.indices, each, minlength=shape[0])
         else:
-            for start in range(0, count, 1024):
+            for start in range(0, count, 1024):  # so that the copy in float64 stays small
                 rows = slice(start, start + 1024)
                 sums.x += weight[rows] @ part.x.values[rows].astype(np.float64)
         codes = is_codes(part.y)
@@ -197,10 +192,7 @@ class Trial:
 
 
 def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
-    """Return the objective on some rows after a pass over others, infinite where it is not finite.
-
-    Weights are those of the job; the objective is that of `distls.problem`.
-    """
+    """Return the objective on some rows after an epoch over others; infinity if it is not finite."""
     learner = trial.update.start_lane(start, 0.0)
     for index, part, rows in _between(job, trial.blocks, 0, trial.n_rows):
         order = rng(job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
@@ -220,7 +212,7 @@ def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
 def _between(
     job: StochasticJob, blocks: tuple[int, ...], first: int, last: int
 ) -> Iterator[tuple[int, Partition, slice]]:
-    """Yield the partitions that hold rows first to last of some, with where these are in them."""
+    """Yield the partitions that hold rows `first` to `last` of these blocks, each with the slice of such rows."""
     counts = open_ref(job.data).table.rows[list(blocks)]
     found, at = {}, 0
     for block, count in zip(blocks, counts.tolist(), strict=True):
@@ -237,11 +229,13 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
     entered = time.perf_counter()
     ledger = left.ledger.merge(right.ledger)
     share = right.ledger.n_rows / ledger.n_rows if ledger.n_rows else 0.0
+    # all arrays are averaged; the first distance, that of the weights, is the spread
     distance, *_ = [
-        merge_mean(a.reshape(-1), b.reshape(-1), share) for a, b in _pairs(left.arrays, right.arrays)
+        merge_mean(a.reshape(-1), b.reshape(-1), share)
+        for a, b in zip(left.arrays, right.arrays, strict=True)
     ]
     if left.tail_steps and right.tail_steps:
-        for a, b in _pairs(left.tail, right.tail):
+        for a, b in zip(left.tail, right.tail, strict=True):
             merge_mean(a.reshape(-1), b.reshape(-1), right.tail_steps / (left.tail_steps + right.tail_steps))
     ledger.charge(time.perf_counter() - entered)
     return replace(
@@ -257,16 +251,10 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
     )
 
 
-def _pairs(left: Arrays, right: Arrays) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    return zip(left, right, strict=True)
-
-
 def warm_up(types: KernelTypes, update: Update) -> None:
-    """Compile the kernels of a job, or load them from the disk cache, on one row of nothing.
-
-    Done by the driver first: workers on its machine then load them instead of compiling, which would cost
-    them seconds and memory they keep.
-    """
+    """Compile the kernels of a job, or load them from the disk cache, on a single row."""
+    # the driver calls this first: workers on its machine then load the kernels instead of compiling them, which would
+    # cost them seconds and memory they do not give back
     x = one_row(types.layout, types.data, types.indices)
     k = 1 if update.one_column else 2
     y: NDArray[Any] = np.zeros((1, k)) if types.target == "continuous" else np.zeros(1, np.int32)
