@@ -29,7 +29,7 @@ class FoldSums(NamedTuple):
 
     @classmethod
     def of(cls, moments: Moments) -> FoldSums:
-        """Return what counts of the sums of a fold."""
+        """Return the sums of a fold that the path depends on."""
         m = moments
         return cls(m.gram, m.sums, m.cross, m.slopes, m.squares, m.weight_sum)
 
@@ -54,7 +54,7 @@ def _summed(arrays: Sequence[Array]) -> Array:
 
 
 class PathJob(NamedTuple):
-    """What all folds share."""
+    """The input that all folds share."""
 
     folds: list[FoldSums]
     alphas: Array  # (n_alphas,), all > 0
@@ -66,7 +66,7 @@ def held_out(job: PathJob, number: int) -> Array:
     """Return the sum of squared residuals on one fold at each alpha, shape (n_alphas,), fitted to the others."""
     fold, n = job.folds[number], len(job.alphas)
     w, b = _fit_others(job, number)
-    # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the slopes at zero weights are -y
+    # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the gradients at zero weights are -y
     own = unpacked(fold.gram, np.empty((len(w), len(w)))) @ w
     targets, products = np.tile(fold.slopes, n), np.tile(fold.cross, n)
     sums = np.tile(fold.squares, n) + np.einsum("ij,ij->j", w, own + 2.0 * products)
@@ -95,5 +95,6 @@ def _fit_others(job: PathJob, number: int) -> tuple[Array, Array]:
 
 
 def held_out_bytes(d: int, n_columns: int) -> int:
-    """Return what a task holds besides the job: matrices of d columns, and weights of all alphas and outputs."""
+    """Return the bytes that a task holds in addition to the job."""
+    # matrices of d columns, and weights of all alphas and outputs
     return 8 * d * (5 * d + 5 * n_columns)
