@@ -19,13 +19,13 @@ from distls.workers.runtime.buffers import take
 
 __all__ = ["Convolution", "convolve", "patches_of"]
 
-# Patches of as many images as fill this many bytes are multiplied at a time: they stay in a core's cache.
+# bytes of patches that are multiplied at a time: they stay in a core's cache
 _PATCH_BYTES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """Filters, and what is done with their responses."""
+    """Filters, and the rectification, pooling and scaling of their responses."""
 
     # (channels, height, width) of an image; a row holds channel after channel, each line by line
     shape: tuple[int, int, int]
@@ -65,7 +65,7 @@ class Convolution:
         return (height - self.side + 1) * (width - self.side + 1), channels * self.side**2
 
     def part(self, number: int, n_filters: int) -> Convolution:
-        """Return the one with the filters ``number * n_filters`` to ``(number + 1) * n_filters - 1`` alone."""
+        """Return the convolution with the filters ``number * n_filters`` to ``(number + 1) * n_filters - 1``."""
         chosen = slice(number * n_filters, (number + 1) * n_filters)
         means, scales = (None if own is None else own[:, chosen] for own in (self.means, self.scales))
         return replace(
@@ -73,7 +73,7 @@ class Convolution:
         )
 
     def work_bytes(self, itemsize: int) -> int:
-        """Return what `convolve` needs besides rows and features."""
+        """Return the bytes that `convolve` needs in addition to rows and features."""
         n_patches, values = self.patches
         image = n_patches * (values + len(self.filters)) * itemsize
         return _images_at_once(self, itemsize) * image + self.filters.nbytes
@@ -130,7 +130,7 @@ def convolve(
 
 
 def _regions(convolution: Convolution) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the region of each position, and what its responses are multiplied by."""
+    """Return the region of each position (n_positions,), and one over the positions of each region."""
     pool = convolution.pool
     _, height, width = convolution.shape
     rows, columns = (np.arange(n - convolution.side + 1) for n in (height, width))
