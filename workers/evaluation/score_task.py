@@ -30,16 +30,12 @@ __all__ = [
     "score_lane",
 ]
 
-# Dense rows that are copied to float64 at a time.
-_PRODUCT_ROWS = 1024
+_PRODUCT_ROWS = 1024  # dense rows that are copied to float64 at a time
 
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """Evaluate a model on rows with classes, each weighing one.
-
-    For other targets see `distls.workers.evaluation.multilabel_task` and `distls.workers.evaluation.regression_task`.
-    """
+    """Evaluate a model on rows with classes, each with weight one."""
 
     data: DatasetRef
     loss: str
@@ -50,7 +46,7 @@ class ScoreJob:
 class ScoreSum:
     """Sums over rows."""
 
-    errors: int  # rows predicted wrong; those of unknown labels are
+    errors: int  # rows predicted wrong, all rows of unknown labels among them
     known: float  # rows whose label the model knows
     loss_sum: float  # over those rows
     # (m,): the confusion matrix, ``class of the data * n_outputs + predicted code``, increasing
@@ -60,7 +56,7 @@ class ScoreSum:
 
 
 def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSum:
-    """Score one lane's partitions: with the log loss where the model has probabilities."""
+    """Score one lane's partitions, with the log loss if the model has probabilities."""
     loss = scorer(job.loss)
     ledger, total = Ledger(), None
     for index, part in stream(job.data, lane.blocks, ledger):
@@ -118,7 +114,7 @@ class GradientSum:
 
 
 def gradient_lane(job: GradientJob, predictor: LinearPredictor, lane: Lane) -> GradientSum:
-    """Sum loss and gradient over one lane's partitions; the gradient that of a plain linear model only."""
+    """Sum loss and gradient over one lane's partitions; the gradient only for a plain linear model."""
     shape = predictor.coefficients.shape
     gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
     intercept_gradient = np.zeros(shape[1])
@@ -140,7 +136,7 @@ def _add_classes(
     weight: NDArray[np.float64],
     total: GradientSum,
 ) -> tuple[float, float]:
-    """Add the gradient of rows with classes, where asked for; return the sums of losses and of weights."""
+    """Add the gradient of rows with classes if asked for; return the sums of losses and of weights."""
     x, weights, intercept = linear_view(predictor, part.x)
     given = x, part.y, weight, loss_named(job.loss), weights, intercept
     sums = (
@@ -158,26 +154,26 @@ def _add_others(
     weight: NDArray[np.float64],
     total: GradientSum,
 ) -> tuple[float, float]:
-    """Do the same for rows with sets of labels or with numbers, piece by piece."""
+    """Do the same for rows with sets of labels or with numbers, batch by batch."""
     loss_sum, weight_sum = 0.0, 0.0
     for rows, values in score_pieces(predictor, part.x):
-        slopes = score_gradients(job.loss, values, slice_rows(part.y, rows), weight[rows])
-        loss_sum += slopes.loss_sum
-        weight_sum += slopes.weight_sum
+        found = score_gradients(job.loss, values, slice_rows(part.y, rows), weight[rows])
+        loss_sum += found.loss_sum
+        weight_sum += found.weight_sum
         if job.with_gradient:
-            _add_products(slice_rows(part.x, rows), slopes.values, total.gradient)
-            total.intercept_gradient += slopes.values.sum(axis=0)
+            _add_products(slice_rows(part.x, rows), found.values, total.gradient)
+            total.intercept_gradient += found.values.sum(axis=0)
     return loss_sum, weight_sum
 
 
-def _add_products(x: Rows, slopes: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
-    """Add ``sum_i x_i g_i^T`` in float64: near the optimum the products cancel."""
+def _add_products(x: Rows, residual: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
+    """Add ``sum_i x_i g_i^T`` to `gradient`, the rows g_i of `residual` times their weights."""
     if not isinstance(x, DenseRows):
-        add_cross(x, slopes, gradient)
+        add_cross(x, residual, gradient)
         return
-    for first in range(0, len(x.values), _PRODUCT_ROWS):
+    for first in range(0, len(x.values), _PRODUCT_ROWS):  # in float64: near the optimum the products cancel
         rows = slice(first, first + _PRODUCT_ROWS)
-        add_cross(DenseRows(x.values[rows].astype(np.float64, copy=False)), slopes[rows], gradient)
+        add_cross(DenseRows(x.values[rows].astype(np.float64, copy=False)), residual[rows], gradient)
 
 
 def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:

@@ -18,7 +18,7 @@ __all__ = ["PredictJob", "Predicted", "predict_block", "sigmoids", "top_classes"
 
 @dataclass(frozen=True)
 class PredictJob:
-    """What to predict."""
+    """Predict the partitions of a data set."""
 
     data: DatasetRef
     loss: str
@@ -28,7 +28,7 @@ class PredictJob:
 
 
 class Predicted(NamedTuple):
-    """What is predicted for a block of rows."""
+    """The predictions of a block of rows."""
 
     codes: NDArray[np.int32]  # (n_rows, top), best classes or labels first; of numbers (n_rows, 0)
     scores: NDArray[Any]  # of the codes; of numbers the predictions themselves, (n_rows, n_outputs)
@@ -62,7 +62,7 @@ def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Pr
 
 
 def _to_probabilities(job: PredictJob, scores: NDArray[Any]) -> None:
-    """Overwrite scores by probabilities: of classes they add up to one, those of labels are independent."""
+    """Overwrite scores by probabilities: those of classes sum to one, those of labels are independent."""
     if job.target == "multilabel":
         sigmoids(scores)
     else:
