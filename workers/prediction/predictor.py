@@ -162,7 +162,7 @@ def _designs(predictor: LinearPredictor) -> list[Design]:
     """
     features, rows = predictor.recipe.get("features"), predictor.recipe.get("rows", False)
     if rows not in (True, False) or (rows and (features is None or "calibration" in predictor.recipe)):
-        raise FormatError("this model's recipe was not written by distls: rows beside no blocks of features")
+        raise FormatError("this model's recipe was not written by distls: rows without blocks of features")
     if features is None:
         return [Design()]
     designs = [Design()] * rows + design_of(features, predictor.arrays)

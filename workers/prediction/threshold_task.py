@@ -102,7 +102,7 @@ def best_cuts(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray
     wrong = np.zeros((n_rows, k + 1), np.int64)
     wrong[:, 0] = own.sum(axis=1)
     wrong[:, 1:] = wrong[:, :1] + np.cumsum(1 - 2 * own, axis=1)
-    wrong[:, 1:k][ranked[:, 1:] == ranked[:, :-1]] = k + 1  # equal scores cannot be told apart
+    wrong[:, 1:k][ranked[:, 1:] == ranked[:, :-1]] = k + 1  # equal scores cannot be separated
     above = np.column_stack([ranked[:, 0] + 2 * _BEYOND, ranked])
     below = np.column_stack([ranked, ranked[:, -1] - 2 * _BEYOND])
     best, rows = wrong.argmin(axis=1), np.arange(n_rows)

@@ -188,7 +188,7 @@ class Trial:
 
     update: Update
     blocks: tuple[int, ...]  # partitions
-    n_rows: int  # so many rows are learned from, in their order, and as many after them score the result
+    n_rows: int  # rows to learn from, in their order; as many after them score the result
 
 
 def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:

@@ -36,10 +36,10 @@ from distls.workers.linear_algebra.score_kernels import (
     row_arrays,
     row_scores,
     row_span,
-    row_update,
     row_weight,
 )
-from distls.workers.losses.registry import Loss, add_row_gradient, code_of, target_gradient
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
