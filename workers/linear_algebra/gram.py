@@ -86,7 +86,8 @@ class GramSum:
         if isinstance(block, DenseRows):
             self._add_dense(block.values, weight)
         elif _few_pairs(block, self._width):
-            add_gram_csr(block.indptr, block.indices, block.data, _or_none(weight), self._order, self._gram)
+            s = np.empty(0) if weight is None else weight
+            add_gram_csr(block.indptr, block.indices, block.data, s, self._order, self._gram)
         else:
             self._add_filled(block, weight)
 
@@ -151,10 +152,6 @@ def gram_work_bytes(m: int, dtype: np.dtype[Any]) -> int:
     """Return the bytes that a `GramSum` of m columns holds in addition to the Gram matrix and a block."""
     # rows that are made dense, or weighted
     return dtype.itemsize * (m * m + 2 * _DENSE_ROWS * m)
-
-
-def _or_none(weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    return np.empty(0) if weight is None else weight
 
 
 def add_cross(block: Rows, residual: NDArray[Any], cross: NDArray[np.float64]) -> None:

@@ -17,7 +17,7 @@ __all__ = ["change_of_square", "label_gradient", "own_correction", "square_of_sl
 
 @register_jitable
 def square_of_slack(a):
-    """Return ``max(a, 0)^2``; a NaN stays one."""
+    """Return ``max(a, 0)^2``; NaN propagates."""
     return 0.0 if a <= 0.0 else a * a
 
 
