@@ -1,7 +1,7 @@
-"""The decorators of numba functions: what Python calls is kept on disk, what only kernels call is not.
+"""The decorators of numba functions: those called from Python are cached on disk, helpers of kernels are not.
 
-Every function is inlined wherever it is called. A function of its own is optimised once more with each caller that
-is kept on disk: the process that has compiled it would run another version, with other sums, than those that load it.
+Every function is inlined wherever it is called. A separate function would be optimised once more with each caller
+that is cached on disk: the process that compiles it would run another version, with other sums, than those loading it.
 """
 
 from __future__ import annotations
@@ -34,22 +34,20 @@ def elementwise(function: F) -> F:
 
 
 def helper(function: F) -> F:
-    """Compile as `kernel` does a function that only kernels call: it becomes part of them and has no cache entry."""
+    """Compile a function that only kernels call, as `kernel` does: it is inlined into them and has no cache entry."""
     return _compiled(function, FASTMATH)
 
 
 def elementwise_helper(function: F) -> F:
-    """Compile as `elementwise` does a function that only kernels call."""
+    """Compile a function that only kernels call, as `elementwise` does."""
     return _compiled(function, ELEMENTWISE)
 
 
 def inlined(function: F) -> F:
-    """Compile a helper with the floating-point flags of the kernel that calls it.
-
-    Numba passes arrays as seven arguments and returns tuples through memory, and LLVM's own judgement leaves such
-    calls in place: inlining the parsers' helpers by force doubled their speed.
-    """
-    # `fastmath` left out is inherited from the caller; given, even as False, it is not: other last bits
+    """Compile a helper with the floating-point flags of the kernel that calls it."""
+    # `fastmath` left out is inherited from the caller; given, even as False, it is not: other last bits.
+    # Numba passes arrays as seven arguments and returns tuples through memory, and LLVM's heuristics do not inline such
+    # calls: forced inlining doubled the speed of the parsers.
     return numba.njit(forceinline=True, nogil=True, error_model="numpy")(function)
 
 
@@ -60,6 +58,6 @@ def _compiled(function: F, fastmath: set[str]) -> F:
 def _cached(dispatcher: Any) -> Any:
     folder = kernel_folder()
     if folder is not None:
-        # what `njit(cache=True)` does, with a cache of ours
+        # as `njit(cache=True)` does, with a cache of our own
         dispatcher._cache = KernelCache(dispatcher.py_func, folder)
     return dispatcher

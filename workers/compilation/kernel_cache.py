@@ -1,8 +1,8 @@
-"""The cache of compiled kernels on disk: where it is, and which source each entry was compiled from.
+"""The cache of compiled kernels on disk, keyed by their sources.
 
 Numba's own cache looks at the file of a kernel alone, by path and time. Here an entry is named by a digest of the
 kernel's *import closure*: its file and every file of the package that it imports, directly or not. An edit anywhere in
-it makes a new entry, an edit elsewhere none, and two installations of the same sources share theirs.
+it makes a new entry, an edit elsewhere none, and two installations of the same sources share entries.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from distls.storage.filesystem.private_folder import NotPrivateError, private_fo
 
 __all__ = ["KernelCache", "cache_folder", "kernel_folder", "source_digest"]
 
-# What a kernel's file imports from this package: the two folders whose files are compiled into kernels.
+# imports of a kernel's file from this package: the two folders whose files are compiled into kernels
 _IMPORT = re.compile(rb"^\s*from (distls\.(?:workers|storage)[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-# The slowest kernel takes some ten seconds of a core of its own.
-_LONGEST_COMPILATION = 60.0
+_LONGEST_COMPILATION = 60.0  # seconds; the slowest kernel takes about ten on a core of its own
 _POLL_SECONDS = 0.05
 _WORD = re.compile(rb"\w+")
 _FOLDERS = {
@@ -40,20 +39,15 @@ _FOLDERS = {
 
 @functools.cache
 def kernel_folder() -> str | None:
-    """Return the folder of compiled kernels; None where none can be kept. Asked once a process."""
+    """Return the folder of compiled kernels; None if they cannot be cached."""
     return cache_folder("kernels")
 
 
 def cache_folder(name: str) -> str | None:
-    """Return the first home of compiled kernels that can be written; None if there is none, or others can too.
+    """Return folder `name` in the first writable cache folder; None if there is none, or others can write to it.
 
-    NUMBA_CACHE_DIR, the user's cache folder, a temporary one. Numba loads with pickle what it finds there: who
-    writes there runs programs as this user.
-
-    Parameters
-    ----------
-    name : str
-        Of the folder in it.
+    Candidates are NUMBA_CACHE_DIR, the user's cache folder and a temporary one. Numba unpickles the files there:
+    whoever can write to it runs programs as this user.
     """
     if os.environ.get("DISTLS_NUMBA_CACHE", "1") == "0":
         return None
@@ -61,7 +55,7 @@ def cache_folder(name: str) -> str | None:
         return next(filter(None, (_writable(home, name) for home in _homes())), None)
     except NotPrivateError as error:
         remedy = "compiled kernels are not kept; set NUMBA_CACHE_DIR to a folder of your own"
-        # without a line of the source, which would be a second one on the terminal
+        # `warn` would print a line of the source as well
         warnings.warn_explicit(f"{error}; {remedy}", UserWarning, "distls", 0, module=__name__)
         return None
 
@@ -98,7 +92,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         self.enable()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load a compiled variant; where another process is compiling this kernel, wait for what it makes of it."""
+        """Load a compiled variant; if another process is compiling this kernel, wait for its result."""
         found = super().load_overload(sig, target_context)
         if found is None and self._lock is None:
             self._lock = _lock(self._lock_path)
@@ -108,7 +102,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled variant, for those who wait too."""
+        """Store a compiled variant, and let the processes that wait for it go on."""
         try:
             super().save_overload(sig, data)
         finally:
@@ -120,45 +114,45 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             self._lock = None
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        """Add the sources of the losses and penalties that a variant is compiled for: no kernel's file imports them."""
+        """Add the sources of the losses and penalties that a variant is compiled for."""
+        # no kernel's file imports them: they are not in its closure
         sources = {source_digest(path) for path in map(_file_of, _class_modules(sig)) if path is not None}
         return (*super()._index_key(sig, codegen), *sorted(sources))
 
 
 class _Indexes:
-    """The index of a kernel's variants, and one apart for each set of classes from outside this package.
+    """The index of a kernel's variants, and a separate one for each set of classes from outside this package."""
 
-    Numba reads an index whole, and unpickles the classes in it: a loss that one program has registered must not be in
-    the way of others, which do not have its module.
-    """
+    # Numba unpickles an index as a whole, with the classes in it: a program without the module of a loss that another
+    # one has registered could not load it
 
     def __init__(self, folder: str, base: str, digest: str) -> None:
         self._folder, self._base, self._digest = folder, base, digest
 
     def _index_of(self, key: Any) -> Any:
         outside = sorted(name for name in set(_class_modules(key[0])) if name.split(".")[0] != "distls")
-        apart = f".{hashlib.sha256(repr(outside).encode()).hexdigest()[:16]}" if outside else ""
+        suffix = f".{hashlib.sha256(repr(outside).encode()).hexdigest()[:16]}" if outside else ""
         return IndexDataCacheFile(
-            cache_path=self._folder, filename_base=self._base + apart, source_stamp=self._digest
+            cache_path=self._folder, filename_base=self._base + suffix, source_stamp=self._digest
         )
 
     def load(self, key: Any) -> Any:
-        """Return what is kept of a variant, or None."""
+        """Return the stored variant, or None."""
         return self._index_of(key).load(key)
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep a variant."""
+        """Store a variant."""
         self._index_of(key).save(key, data)
 
     def flush(self) -> None:
-        """Forget all variants that no class from outside is part of."""
+        """Remove all variants without classes from outside this package."""
         IndexDataCacheFile(
             cache_path=self._folder, filename_base=self._base, source_stamp=self._digest
         ).flush()
 
 
 class _Located(CompileResultCacheImpl):  # type: ignore[misc]
-    """How numba writes an entry, and under which name: that of the function, with the digest of its sources."""
+    """Names the entries of a kernel by the function and the digest of its sources."""
 
     def __init__(self, function: Callable[..., Any], folder: str, digest: str) -> None:
         self._locator = _Locator(folder, digest)
@@ -169,7 +163,7 @@ class _Located(CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class _Locator:
-    """What numba asks for the place of an entry."""
+    """The interface through which numba locates an entry."""
 
     def __init__(self, folder: str, digest: str) -> None:
         self._folder, self._digest = folder, digest
@@ -188,10 +182,8 @@ class _Locator:
 
 
 def _lock(path: str) -> int | None:
-    """Return a descriptor that holds the lock on a kernel; None where it cannot be had, and all compile for themselves.
-
-    A process that ends lets it go. One whose compilation fails may keep it, so nobody waits for ever.
-    """
+    """Return a descriptor that holds the lock on a kernel; None without locks: each process then compiles itself."""
+    # the lock of a process that ends is released; one whose compilation fails may keep it, so the wait is bounded
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -214,13 +206,7 @@ def _lock(path: str) -> int | None:
 
 @functools.cache
 def source_digest(path: str) -> str:
-    """Return a digest of a file and of all files of this package that it imports, directly or not.
-
-    Parameters
-    ----------
-    path : str
-        Of a Python file, in this package or outside.
-    """
+    """Return a digest of a Python file and of all files of this package that it imports, directly or not."""
     digest = hashlib.sha256()
     for name, text in sorted(_closure(path).items()):
         digest.update(name.encode() + b"\0" + hashlib.sha256(text).digest())
@@ -228,7 +214,7 @@ def source_digest(path: str) -> str:
 
 
 def _closure(path: str) -> dict[str, bytes]:
-    """Return the sources that a file is compiled with, by module name, its own under an empty one."""
+    """Return module name -> source of a file's import closure; its own source has an empty name."""
     found = {"": Path(path).read_bytes()}
     waiting = list(_imported(path))
     while waiting:
@@ -273,5 +259,5 @@ def _class_modules(sig: Any) -> Iterator[str]:
 
 
 def _file_of(module: str) -> str | None:
-    """Return the file of a module that is loaded; None if it has none."""
+    """Return the file of a loaded module; None if it has none."""
     return getattr(sys.modules.get(module), "__file__", None)

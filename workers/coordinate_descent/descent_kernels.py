@@ -6,16 +6,12 @@ A shard is read as the rows of X^T: `CsrRows` or `DenseRows`, one row a column o
     W_j* = prox_{alpha/L}(W_j - G_j / L),    L = max_r h_jr or the constant K_j                       (Eq. 3 and 4)
     W_j <- W_j + eta (W_j* - W_j),           Z_i <- Z_i + eta x_ij (W_j* - W_j)                            (Eq. 7)
 
-with eta = 1, 1/2, 1/4, ... until F falls as Eq. 7 asks. The derivatives are made anew from the scores at each non-zero.
-A block that is zero and stays zero costs G_j alone; one without data nothing.
+with eta = 1, 1/2, 1/4, ... until F decreases as Eq. 7 asks. The derivatives are computed from the scores at each
+non-zero. A block that is zero and stays zero costs only G_j; one without data nothing.
 
 Shapes: w (n_columns, k); z (n_rows, k), float32 or float64; y int32 (n_rows,), or `LabelSets` for the squared hinges;
 weight float64 (n_rows,) or (0,) for all ones; all arithmetic float64. Vectors of classes are padded (see
 `distls.workers.simd.slack_kernels`).
-
-Sums keep the order they are written in. Were they reassociated, a function that is called and not inlined could have
-other last bits in the process that compiles it than in those that load the caller from the disk cache, which holds a
-copy that was optimised once more.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -41,39 +37,32 @@ from distls.workers.simd.slack_kernels import LANES, prefetch_row
 
 __all__ = ["N_TOTALS", "Step", "Totals", "column_sweep", "loss_of_scores"]
 
+# All functions are `elementwise`: were sums reassociated, a function that is not inlined could have other last bits in
+# the process that compiles it than in those that load its caller from the disk cache, which was optimised once more.
+
 _SIGMA, _BETA = 0.01, 0.5  # Eq. 7
 _TRIES = 40  # 2^-39 of a step is as good as none
-_EPSILON = 1e-12
-_AHEAD = 12  # non-zeros: how far before their use scores are fetched
+_EPSILON = 1e-12  # lower bound of L: a column may have no curvature at all
+_AHEAD = 12  # non-zeros between prefetch and use of scores
 
 
 class Step(NamedTuple):
-    """How far a block goes, and what it is charged for.
+    """Step rule of a block, and its penalty."""
 
-    Attributes
-    ----------
-    alpha, rho : float
-        Strength of the penalty, and `l1_ratio`.
-    scale : float
-        1 / sum_i s_i.
-    constant : bool
-        L = K_j, without a line search (Richtarik and Takac), else L = max h_j (Tseng and Yun).
-    """
-
-    alpha: float
-    rho: float
-    scale: float
-    constant: bool
+    alpha: float  # strength of the penalty
+    rho: float  # `l1_ratio`
+    scale: float  # 1 / sum_i s_i
+    constant: bool  # L = K_j, without a line search (Richtarik and Takac), else L = max h_j (Tseng and Yun)
 
 
 class Totals(NamedTuple):
-    """Places of a sweep's totals."""
+    """Places of a pass's totals."""
 
     violation: int = 0  # sum of L_j |W_j* - W_j|, Eq. 9 where W_j = 0
-    largest: int = 1  # of them
-    change: int = 2  # of F
-    moved: int = 3  # blocks
-    tries: int = 4  # of the line search
+    largest: int = 1  # the largest of these terms
+    change: int = 2  # change of F
+    moved: int = 3  # blocks whose weights changed
+    tries: int = 4  # tries of the line search
 
 
 N_TOTALS = len(Totals._fields)
@@ -177,12 +166,13 @@ def _along(w, size, d, out):
 
 @elementwise_helper
 def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g, d, part, scratch, totals):
-    """Go from w along d as far as Eq. 7 allows, and change w and Z so; count the change of F and the tries."""
+    """Backtrack along d until Eq. 7 holds, and update w and Z; count the change of F and the tries."""
     k = len(w)
     row = scratch[:k]
     before = row_penalty(penalty, w, step.rho)
     _along(w, 1.0, d, row)
-    slope = step.scale * _inner(g, d[:k]) + step.alpha * (row_penalty(penalty, row, step.rho) - before)
+    # Delta of Eq. 7: the decrease that the linear model of the loss predicts for a full step
+    predicted = step.scale * _inner(g, d[:k]) + step.alpha * (row_penalty(penalty, row, step.rho) - before)
     size, change = 1.0, 0.0
     part[:] = d
     for _ in range(_TRIES):
@@ -190,21 +180,23 @@ def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g,
         _along(w, size, d, row)
         total = change + step.alpha * (row_penalty(penalty, row, step.rho) - before)
         totals[_T.tries] += 1.0
-        if step.constant or total <= _SIGMA * size * slope:
+        if step.constant or total <= _SIGMA * size * predicted:
             w[:] = row
             totals[_T.change] += total
             totals[_T.moved] += 1.0
             return
         size *= _BETA
+        # Z was moved by part in all; the next part leaves it at size * d
         _along(part, -1.0, part, part)
         _along(part, -size, d, part)
+    # no size was good enough: Z goes back to where it was
     _along(part, -size, d, part)
     _moved(loss, indices, data, start, stop, z, y, weight, part, scratch)
 
 
 @elementwise
 def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
-    """Do one sweep over the columns `order` of a shard, in place of w and z.
+    """Do one coordinate pass over the columns `order` of a shard, updating w, z and `totals` in place.
 
     Parameters
     ----------
@@ -213,8 +205,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
         Places of columns in the shard.
     w : float64 array of shape (n_columns of the shard, k)
     step : Step
-    totals : float64 array of N_TOTALS
-        What was done is added.
+    totals : float64 array of N_TOTALS, added to
     """
     indices, data = row_arrays(x)
     k = w.shape[1]
@@ -226,7 +217,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
         if start == stop:
             continue
         _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
-        if _is_zero(w[j]):
+        if _is_zero(w[j]):  # whether it stays zero depends on G_j alone: no curvature, no line search
             for r in range(k):
                 v[r] = -step.scale * g[r]
             row_prox(penalty, v, step.alpha, step.rho, d[:k])
@@ -247,23 +238,8 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
         totals[_T.largest] = max(totals[_T.largest], violation)
         if violation > 0.0:
             _search(
-                loss,
-                penalty,
-                step,
-                indices,
-                data,
-                start,
-                stop,
-                z,
-                y,
-                weight,
-                w[j],
-                g,
-                d,
-                part,
-                scratch,
-                totals,
-            )
+                loss, penalty, step, indices, data, start, stop, z, y, weight, w[j], g, d, part, scratch, totals
+            )  # fmt: skip
 
 
 # ---------------------------------------------------------------- rows
@@ -272,10 +248,10 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
 @elementwise
 def loss_of_scores(z, change, size, y, weight, loss):
     """Return ``sum_i s_i loss(y_i, z_i + size * change_i)``."""
-    scratch, slopes = np.empty(z.shape[1]), np.empty(z.shape[1])
+    scores, scratch = np.empty(z.shape[1]), np.empty(z.shape[1])
     total = 0.0
     for i in range(len(z)):
         for r in range(z.shape[1]):
-            scratch[r] = np.float64(z[i, r]) + size * np.float64(change[i, r])
-        total += row_loss(loss, scratch, y, i, slopes) * (weight[i] if len(weight) else 1.0)
+            scores[r] = np.float64(z[i, r]) + size * np.float64(change[i, r])
+        total += row_loss(loss, scores, y, i, scratch) * (weight[i] if len(weight) else 1.0)
     return total

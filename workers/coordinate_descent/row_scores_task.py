@@ -1,8 +1,8 @@
-"""Scores of all rows, for block coordinate descent: made by partitions, kept in RUN/state, read whole by lanes.
+"""Scores of all rows, for block coordinate descent: computed by partition, stored in RUN/state, read whole by lanes.
 
-They are a pure function of the weights: every round makes them anew, so that nothing that a crash could lose is
-needed to go on with the same bits (docs/decisions/0014). Kept beside them, once, are the rows' classes or sets of
-labels, and weights, which column shards do not have.
+They are a pure function of the weights: every round recomputes them, so that nothing that a crash could lose is needed
+to continue with the same bits (docs/decisions/0014). The rows' targets and weights, which column shards do not have,
+are stored with them once.
 """
 
 from __future__ import annotations
@@ -41,18 +41,11 @@ __all__ = [
 
 
 class SparseWeights(NamedTuple):
-    """The rows of weights that are not zero, and the intercept: what a round sends.
+    """The rows of weights that are not zero, and the intercept, as a round sends them."""
 
-    Attributes
-    ----------
-    columns : int64 array of shape (c,)
-    values : array of shape (c, k)
-    intercept : float64 array of shape (k,)
-    """
-
-    columns: NDArray[np.int64]
-    values: NDArray[Any]
-    intercept: NDArray[np.float64]
+    columns: NDArray[np.int64]  # (c,)
+    values: NDArray[Any]  # (c, k)
+    intercept: NDArray[np.float64]  # (k,)
 
     @classmethod
     def of(cls, weights: NDArray[Any], intercept: NDArray[np.float64]) -> SparseWeights:
@@ -69,29 +62,14 @@ class SparseWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class MarginJob:
-    """Which scores to make or to read.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-        Full loss name.
-    dtype : str
-        Of weights and scores.
-    class_weight : float64 array of shape (n_classes,) or None
-        As in `StochasticJob`.
-    state : str
-        Folder in which they are kept.
-    version : int
-        What they are kept as.
-    """
+    """The scores to compute or to read."""
 
     data: DatasetRef
-    loss: str
-    dtype: str
-    class_weight: NDArray[np.float64] | None
-    state: str
-    version: int
+    loss: str  # full loss name
+    dtype: str  # of weights and scores
+    class_weight: NDArray[np.float64] | None  # (n_classes,), as in `StochasticJob`
+    state: str  # folder of the stored scores
+    version: int  # under which they are stored
 
     @property
     def scores(self) -> RowState:
@@ -105,7 +83,7 @@ class MarginJob:
 
     @property
     def counts(self) -> RowState:
-        """How many labels each row of a partition has, int64; only of sets of labels."""
+        """Number of labels of each row of a partition, int64; only of sets of labels."""
         return RowState(f"{self.state}/counts")
 
     @property
@@ -115,7 +93,7 @@ class MarginJob:
 
 
 class Margins(NamedTuple):
-    """What a lane works on: scores (n_rows, k), targets and weights (n_rows,) or (0,) of all rows."""
+    """The input of a lane: scores (n_rows, k), targets and weights (n_rows,) or (0,) of all rows."""
 
     z: NDArray[Any]
     y: NDArray[np.int32] | LabelSets
@@ -124,41 +102,27 @@ class Margins(NamedTuple):
 
 @dataclass
 class MarginSums:
-    """Sums over the rows of one lane, or of several.
+    """Sums over the rows of one lane, or of several."""
 
-    Attributes
-    ----------
-    losses : float64 array of shape (n_sizes,)
-        ``sum_i s_i loss_i`` at each size of the step.
-    errors : int
-        Rows predicted wrong at the first size, as `distls.workers.losses.targets.slopes_of` counts them.
-    ledger : Ledger
-    """
-
-    losses: NDArray[np.float64]
-    errors: int = 0
+    losses: NDArray[np.float64]  # (n_sizes,): ``sum_i s_i loss_i`` at each size of the step
+    errors: int = 0  # rows predicted wrong at the first size, counted as by `score_gradients`
     ledger: Ledger = field(default_factory=Ledger)
 
 
 def margin_lane(job: MarginJob, weights: SparseWeights, lane: Lane) -> MarginSums:
-    """Make and keep the scores of one lane's rows; return their loss."""
+    """Compute and store the scores of one lane's rows; return their loss."""
     with Ledger.of_task() as ledger:
         total, w = MarginSums(np.zeros(1), 0, ledger), weights.dense(open_ref(job.data).meta.n_features)
         for index, part in stream(job.data, lane.blocks, ledger):
             z = _scores(part, w, weights.intercept)
-            weight = _kept_rows(job, index, part)
+            weight = _store_rows(job, index, part)
             job.scores.write(index, job.version, z)
             _count(job, total, part, index, (z, z, weight), np.zeros(1))
         return total
 
 
 def change_lane(job: MarginJob, shared: tuple[SparseWeights, NDArray[np.float64]], lane: Lane) -> MarginSums:
-    """Return the losses of one lane's rows at several sizes of a change of the weights.
-
-    Parameters
-    ----------
-    shared : (change of the weights, sizes)
-    """
+    """Return the losses of one lane's rows at several sizes of a change of the weights; `shared`: (change, sizes)."""
     change, sizes = shared
     w = change.dense(open_ref(job.data).meta.n_features)
     with Ledger.of_task() as ledger:
@@ -174,8 +138,8 @@ def _scores(part: Partition, w: NDArray[Any], intercept: NDArray[np.float64]) ->
     return scores(part.x, w, intercept, np.empty((n_rows_of(part.x), w.shape[1]), w.dtype))
 
 
-def _kept_rows(job: MarginJob, index: int, part: Partition) -> NDArray[np.float64]:
-    """Keep targets and weights of a partition if they are not; return the weights."""
+def _store_rows(job: MarginJob, index: int, part: Partition) -> NDArray[np.float64]:
+    """Store targets and weights of a partition unless they are stored already; return the weights."""
     weight = row_weights(part, job.class_weight)
     targets: Any = part.y
     kept = [(job.classes, targets), (job.weights, weight)]
@@ -214,12 +178,12 @@ def merge_margins(left: MarginSums, right: MarginSums) -> MarginSums:
 
 
 def read_margins(job: MarginJob, k: int) -> Margins:
-    """Read what is kept of all rows; the scores are the caller's own to change.
+    """Read the stored state of all rows; the caller may overwrite the scores.
 
     Raises
     ------
     StateLostError
-        Something is not there, or not as it was written.
+        Some of it is missing, or not as it was written.
     """
     dataset = open_ref(job.data)
     z = np.empty((dataset.meta.n_rows, k), job.dtype)
@@ -227,7 +191,8 @@ def read_margins(job: MarginJob, k: int) -> Margins:
         z[start:stop] = job.scores.read(index, job.version, (int(stop - start), k))
     own = b"" if job.class_weight is None else job.class_weight.tobytes()
     sets = dataset.meta.target == "multilabel"
-    codes, counts, weight = _rows_kept(job.state, job.data.fingerprint, own, len(dataset), sets)
+    codes, counts, weight = _stored_rows(job.state, job.data.fingerprint, own, len(dataset), sets)
+    # kernels index by them without a check of bounds
     fits = len(counts) == len(z) and are_below(counts, k + 1) and int(counts.sum()) == len(codes)
     if not (fits if sets else codes.shape == (len(z),)) or weight.shape not in ((len(z),), (0,)):
         raise StateLostError(f"{job.state}: targets or weights of other rows")
@@ -238,7 +203,7 @@ def read_margins(job: MarginJob, k: int) -> Margins:
 
 
 @functools.lru_cache(maxsize=1)
-def _rows_kept(
+def _stored_rows(
     state: str, fingerprint: str, _class_weight: bytes, n_blocks: int, sets: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
     """Read codes, the number of each row's labels and the weights of all rows, once a process and fit."""

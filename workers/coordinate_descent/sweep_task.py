@@ -1,8 +1,8 @@
-"""The tasks of block coordinate descent: a lane's sweep over its column shards, and sweeps over non-zero rows of W.
+"""The tasks of block coordinate descent: a lane's pass over its column shards, and passes over non-zero rows of W.
 
-A lane has a private copy of the scores of all rows, and leaves behind nothing but its new weights: scores are made
-anew from those (`distls.workers.coordinate_descent.row_scores_task`). While a shard is at hand, the columns that
-have weights are set aside (the *active* ones), so that they can be swept many times without another read.
+A lane has a private copy of the scores of all rows, and returns only its new weights, from which scores are recomputed
+(`distls.workers.coordinate_descent.row_scores_task`). While a shard is in memory, its columns with non-zero weights
+(the *active* ones) are copied, so that many passes over them need no other read.
 """
 
 from __future__ import annotations
@@ -54,71 +54,36 @@ _T = Totals()
 
 @dataclass(frozen=True)
 class SweepJob:
-    """What all lanes of a round share, but for weights.
-
-    Attributes
-    ----------
-    margins : MarginJob
-    penalty : str
-    step : Step
-    seed, round : int
-    with_replacement : bool
-        Columns are drawn, not permuted (the paper's randomised selection).
-    fit_intercept : bool
-        An unpenalised block of ones, which the first lane sweeps.
-    sweeps : int
-        Over the active columns, after the sweep over all.
-    keep : bool
-        The active columns are kept in RUN/state instead, for `active_sweeps`.
-    active_bytes : int
-        Active columns of a lane that are more than that are neither swept nor kept.
-    given_only : bool
-        Only the columns are swept whose weights are sent.
-    """
+    """The part of a round's input that all lanes share, except for weights."""
 
     margins: MarginJob
     penalty: str
     step: Step
     seed: int
     round: int
-    with_replacement: bool
-    fit_intercept: bool
-    sweeps: int
-    keep: bool
-    active_bytes: int
-    given_only: bool = False
+    with_replacement: bool  # columns are drawn, not permuted (the paper's randomised selection)
+    fit_intercept: bool  # an unpenalised block of ones, which the first lane sweeps
+    sweeps: int  # over the active columns, after the sweep over all
+    keep: bool  # store the active columns in RUN/state for `active_sweeps` instead
+    active_bytes: int  # a lane with more bytes of active columns neither sweeps nor keeps them
+    given_only: bool = False  # sweep only the columns whose weights are sent
 
 
 @dataclass
 class LaneSweeps:
-    """What one lane did, or several.
+    """The result of one lane, or the merged one of several."""
 
-    Attributes
-    ----------
-    weights : list of SparseWeights
-        New values of the rows that were or became non-zero; the intercept is empty but of the lane that swept it.
-    totals : float64 array of N_TOTALS
-        Of the sweeps over all columns.
-    change : float
-        Of the objective, in all sweeps.
-    active_bytes : int
-        Of the active columns; -1 where a lane has too many.
-    swept_bytes : int
-        Of active columns, times sweeps.
-    ledger : Ledger
-        Its blocks are column shards.
-    """
-
+    # new values of the rows that were or became non-zero; only the lane that swept the intercept has one
     weights: list[SparseWeights]
-    totals: NDArray[np.float64]
-    change: float = 0.0
-    active_bytes: int = 0
-    swept_bytes: int = 0
-    ledger: Ledger = field(default_factory=Ledger)
+    totals: NDArray[np.float64]  # (N_TOTALS,), of the sweeps over all columns
+    change: float = 0.0  # of the objective, in all sweeps
+    active_bytes: int = 0  # of the active columns; -1 where a lane has too many
+    swept_bytes: int = 0  # bytes of active columns times sweeps
+    ledger: Ledger = field(default_factory=Ledger)  # its blocks are column shards
 
 
 def merge_sweeps(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
-    """Put two lanes' results together."""
+    """Merge the results of two lanes."""
     totals = left.totals + right.totals
     totals[_T.largest] = max(left.totals[_T.largest], right.totals[_T.largest])
     too_many = min(left.active_bytes, right.active_bytes) < 0
@@ -133,19 +98,14 @@ def merge_sweeps(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
 
 
 class _Active(NamedTuple):
-    """Columns that have weights: their numbers, and the columns as rows of X^T."""
+    """Columns with non-zero weights: their numbers, and the columns as rows of X^T."""
 
     columns: NDArray[np.int64]
     x: Rows
 
 
 def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
-    """Sweep one lane's shards from the weights that all lanes start from.
-
-    Parameters
-    ----------
-    weights : SparseWeights
-        Those of the scores that the job's margins name.
+    """Sweep one lane's shards from the weights that all lanes start from, those of the stored scores.
 
     Raises
     ------
@@ -158,7 +118,7 @@ def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
 
 
 def _sweep_shards(sweeper: _Sweeper, weights: SparseWeights, lane: Lane) -> list[SparseWeights]:
-    """Sweep all shards of a lane, then its active columns or keep these; return the new values."""
+    """Sweep all shards of a lane, then sweep its active columns or store them; return the new values."""
     job = sweeper.job
     found: list[_Active] = []
     values: list[SparseWeights] = []
@@ -176,17 +136,17 @@ def _sweep_shards(sweeper: _Sweeper, weights: SparseWeights, lane: Lane) -> list
             found.append(_Active(shard.first + used, take_rows(shard.x, used)))
             sweeper.count_active(found)
     if sweeper.active_bytes >= 0 and job.keep:
-        _keep(job, lane.index, found)
+        _store_active(job, lane.index, found)
     elif sweeper.active_bytes >= 0 and job.sweeps and found:
         values = [_swept(sweeper, found, values)]
     return values
 
 
 def active_sweeps(job: SweepJob, weights: SparseWeights, n_lanes: int) -> LaneSweeps:
-    """Sweep the active columns that all lanes have kept, in one lane, so that zeros become exact."""
+    """Sweep the active columns that all lanes have stored, in one lane, so that zeros become exact."""
     with Ledger.of_task() as ledger:
         sweeper = _Sweeper(job, read_margins(job.margins, len(weights.intercept)), n_lanes, ledger)
-        found = [_kept(job, lane) for lane in range(n_lanes)]
+        found = [_read_active(job, lane) for lane in range(n_lanes)]
         columns = np.concatenate([each.columns for each in found])
         w = weights.dense(open_ref(job.margins.data).meta.n_features)[columns].astype(np.float64)
         own = sweeper.intercept(weights.intercept) if job.fit_intercept else np.empty(0)
@@ -194,7 +154,7 @@ def active_sweeps(job: SweepJob, weights: SparseWeights, n_lanes: int) -> LaneSw
 
 
 def _swept(sweeper: _Sweeper, found: list[_Active], values: list[SparseWeights]) -> SparseWeights:
-    """Sweep active columns as often as the job says, while there are any with weights."""
+    """Sweep active columns as often as the job says."""
     x = concatenate_rows([each.x for each in found])
     w = np.concatenate([each.values for each in values])
     for number in range(1, sweeper.job.sweeps + 1):
@@ -215,7 +175,7 @@ def _transposed(shard: ColumnShard) -> _Shard:
 
 
 def _given(weights: SparseWeights, shard: _Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return which of a shard's columns weights are sent of, and the weights of all its columns, as float64."""
+    """Return the columns of a shard that have weights in `weights`, and the weights of all its columns, float64."""
     n_columns = n_rows_of(shard.x)
     first, stop = np.searchsorted(weights.columns, [shard.first, shard.first + n_columns])
     given = weights.columns[first:stop] - shard.first
@@ -225,11 +185,12 @@ def _given(weights: SparseWeights, shard: _Shard) -> tuple[NDArray[np.int64], ND
 
 
 class _Sweeper:
-    """A lane at work: its scores, its orders, what it has done so far."""
+    """A lane at work: its scores, its random orders, its totals."""
 
     def __init__(self, job: SweepJob, margins: Margins, lane: int, ledger: Ledger) -> None:
         self.job, self.margins, self._lane, self._ledger = job, margins, lane, ledger
         self.active_bytes = self._swept_bytes = 0
+        # active passes and the intercept count towards the change of F alone, not towards the violations
         self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
         self._penalty = penalty_named(job.penalty).argument
 
@@ -251,7 +212,7 @@ class _Sweeper:
         self._run(x, columns[order], w, self.job.step, self._totals)
 
     def sweep_active(self, x: Rows, w: NDArray[np.float64], number: int) -> None:
-        """Sweep those columns that have weights."""
+        """Sweep the columns with non-zero weights."""
         order = self._rng(number).permutation(np.flatnonzero(w.any(axis=1)))
         self._run(x, order, w, self.job.step, self._others)
         self._swept_bytes += _bytes_of(x) * len(order) // max(len(w), 1)
@@ -277,14 +238,14 @@ class _Sweeper:
             column_sweep(x, order, w, z, y, weight, loss, self._penalty, step, totals)
 
     def count_active(self, found: list[_Active]) -> None:
-        """Count what the newest of `found` weighs; drop all where it is too much."""
+        """Count the bytes of the newest of `found`; drop all if they exceed the job's limit."""
         self.active_bytes += _bytes_of(found[-1].x)
         if self.active_bytes > self.job.active_bytes:
             self.active_bytes = -1
             found.clear()
 
     def result(self, values: list[SparseWeights]) -> LaneSweeps:
-        """Return what was done."""
+        """Return the result of the lane."""
         return LaneSweeps(
             values,
             self._totals,
@@ -299,22 +260,22 @@ def _bytes_of(x: Rows) -> int:
     return sum(array.nbytes for array in x)
 
 
-# ---------------------------------------------------------------- active columns of all lanes, kept for one
+# ---------------------------------------------------------------- active columns of all lanes, stored for one
 
 
 def _folder(job: SweepJob) -> RowState:
     return RowState(f"{job.margins.state}/active")
 
 
-def _keep(job: SweepJob, lane: int, found: Sequence[_Active]) -> None:
-    """Keep a lane's active columns, each array under a number of its own."""
+def _store_active(job: SweepJob, lane: int, found: Sequence[_Active]) -> None:
+    """Store a lane's active columns, each array under a number of its own."""
     columns = np.concatenate([each.columns for each in found])
     x = concatenate_rows([each.x for each in found])
     for place, array in enumerate((columns, *x)):
         _folder(job).write(4 * lane + place, job.round, array)
 
 
-def _kept(job: SweepJob, lane: int) -> _Active:
+def _read_active(job: SweepJob, lane: int) -> _Active:
     folder, round_ = _folder(job), job.round
     columns, *arrays = [folder.read(4 * lane + place, round_) for place in range(2)]
     x: Rows = DenseRows(arrays[0])
@@ -326,7 +287,8 @@ def _kept(job: SweepJob, lane: int) -> _Active:
 
 
 def _is_sound(columns: NDArray[Any], x: Rows, job: SweepJob) -> bool:
-    """Tell whether kernels find all they are told of: columns of the data, their values in rows of the data."""
+    """Return whether columns and rows are within the data."""
+    # kernels index by them without a check of bounds
     meta = open_ref(job.margins.data).meta
     if columns.dtype != np.int64 or not are_below(columns, meta.n_features):
         return False
@@ -341,11 +303,12 @@ def _is_sound(columns: NDArray[Any], x: Rows, job: SweepJob) -> bool:
 
 
 def warm_up(data: DatasetRef, loss: str, dtype: str) -> None:
-    """Compile the kernels of a job, or load them from the disk cache, on one row of nothing."""
+    """Compile the kernels of a job, or load them from the disk cache, on a single row."""
     meta = open_ref(data).meta
     x = one_row(meta.layout, meta.dtype, index_dtype(meta.n_rows).name)
     z, weight, y = np.zeros((1, 2), dtype), np.empty(0), _no_targets(meta, 1)
     step, totals = Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
+    # the intercept's column of ones is a dense shard
     for shard in {type(x): x, DenseRows: DenseRows(np.zeros((1, 1), np.float32))}.values():
         order = np.zeros(1, np.int64)
         column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, loss_named(loss), 0, step, totals)
@@ -355,7 +318,7 @@ def warm_up(data: DatasetRef, loss: str, dtype: str) -> None:
 
 
 def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
-    """Score one partition and sweep one shard from zero weights, and keep nothing."""
+    """Score one partition and sweep one shard from zero weights, and store nothing."""
     meta = open_ref(job.margins.data).meta
     for _, part in stream(job.margins.data, [block]):
         scores(part.x, np.zeros((meta.n_features, k), job.margins.dtype), np.zeros(k),
@@ -368,6 +331,6 @@ def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
 
 
 def _no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[np.int32] | LabelSets:
-    """Return what stands for the targets of rows: the first class, or its label."""
+    """Return placeholder targets of rows: the first class, or its label."""
     codes = np.zeros(n_rows, np.int32)
     return LabelSets(np.arange(n_rows + 1), codes) if meta.target == "multilabel" else codes

@@ -1,8 +1,8 @@
-"""Loss, errors and gradient of linear scores over a block of rows with classes, piece by piece.
+"""Loss, errors and gradient of linear scores over a block of rows with classes, batch by batch.
 
-A piece's scores and the products with its gradients are made by kernels that know no loss; what depends on the loss is
-`class_losses`, on scores alone. So the number of compiled variants is that of losses plus that of kinds of rows, not
-their product. Sums go on from piece to piece in the order of the rows: no result depends on where pieces end.
+Scores and products with gradients are computed by kernels that are independent of the loss; only `class_losses`, on
+scores, depends on it. So the number of compiled variants is that of losses plus that of kinds of rows, not their
+product. Sums continue from batch to batch in the order of the rows: no result depends on where batches end.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -19,13 +19,13 @@ from distls.workers.compilation.jit import kernel
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span, row_weight, scores
 from distls.workers.losses.class_losses import LossSums, class_losses
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import add_slopes, row_update
+from distls.workers.losses.row_functions import add_row_gradient, row_update
 
 __all__ = ["add_gradient", "evaluate_rows"]
 
-# Rows, scores and gradients of a piece: small enough to be still in a cache when they are read again.
-_PIECE_BYTES = 2**22
-_LEAST_ROWS = 16  # below that calling kernels would cost more than it saves
+# rows, scores and gradients of a batch: small enough to be still in a cache when they are read again
+_BATCH_BYTES = 2**22
+_LEAST_ROWS = 16  # with fewer, calls of kernels would cost more than the cache saves
 
 Floats = NDArray[Any]
 
@@ -56,10 +56,10 @@ def evaluate_rows(
     errors : rows whose predicted class is not y
     """
     sums = LossSums()
-    pieces = _Pieces(rows, w, b)
-    for piece in pieces:
-        z = scores(rows, w, b, pieces.scores[: piece.stop - piece.start], piece.start)
-        class_losses(loss, z, y[piece], weight[piece], sums, predicted=predicted[piece])
+    batches = _Batches(rows, w, b)
+    for batch in batches:
+        z = scores(rows, w, b, batches.scores[: batch.stop - batch.start], batch.start)
+        class_losses(loss, z, y[batch], weight[batch], sums, predicted=predicted[batch])
     return sums.totals()
 
 
@@ -84,17 +84,17 @@ def add_gradient(
     loss_sum, weight_sum, errors : as in `evaluate_rows`; every y must be a class
     """
     _check_widths(grad, grad_b)
-    sums, pieces = LossSums(), _Pieces(rows, w, b)
-    all_rivals, all_gradients = np.empty(pieces.step, np.int32), np.empty(pieces.scores.shape)
-    gather = None if isinstance(rows, CsrRows) else _Gatherer(rows.values, pieces.step)
-    for piece in pieces:
-        n = piece.stop - piece.start
+    sums, batches = LossSums(), _Batches(rows, w, b)
+    all_runner_ups, all_gradients = np.empty(batches.step, np.int32), np.empty(batches.scores.shape)
+    gather = None if isinstance(rows, CsrRows) else _Gatherer(rows.values, batches.step)
+    for batch in batches:
+        n = batch.stop - batch.start
         # a dense row is read twice: its non-zeros are gathered once
-        x, first = (rows, piece.start) if gather is None else (gather(piece), 0)
-        z, rivals, gradients = pieces.scores[:n], all_rivals[:n], all_gradients[:n]
+        x, first = (rows, batch.start) if gather is None else (gather(batch), 0)
+        z, runner_ups, gradients = batches.scores[:n], all_runner_ups[:n], all_gradients[:n]
         scores(x, w, b, z, first)
-        class_losses(loss, z, y[piece], weight[piece], sums, rivals=rivals, gradients=gradients)
-        _add_products(x, first, y[piece], weight[piece], rivals, gradients, grad, grad_b)
+        class_losses(loss, z, y[batch], weight[batch], sums, runner_ups=runner_ups, gradients=gradients)
+        _add_products(x, first, y[batch], weight[batch], runner_ups, gradients, grad, grad_b)
     return sums.totals()
 
 
@@ -103,15 +103,15 @@ def _check_widths(w: Floats, b: Floats) -> None:
         raise ValueError("the weights and the intercept have different numbers of classes")
 
 
-class _Pieces:
-    """Consecutive rows of a block, as many at a time as fill a piece, and room for their scores."""
+class _Batches:
+    """Slices of consecutive rows of a block, and a buffer for their scores."""
 
     def __init__(self, rows: Rows, w: Floats, b: Floats) -> None:
         _check_widths(w, b)
         self._n_rows, k = n_rows_of(rows), len(b)
         arrays = (rows.indices, rows.data) if isinstance(rows, CsrRows) else (rows.values,)
         row_bytes = sum(array.nbytes for array in arrays) // max(self._n_rows, 1) + k * (w.itemsize + 8)
-        self.step = min(max(_LEAST_ROWS, _PIECE_BYTES // row_bytes), self._n_rows)
+        self.step = min(max(_LEAST_ROWS, _BATCH_BYTES // row_bytes), self._n_rows)
         self.scores = np.empty((self.step, k), w.dtype)
 
     def __iter__(self) -> Iterator[slice]:
@@ -120,16 +120,16 @@ class _Pieces:
 
 
 class _Gatherer:
-    """Makes sparse rows of pieces of dense ones, in arrays that are used again, as `row_span` gathers a row."""
+    """Converts batches of dense rows to sparse ones, in reused arrays, as `row_span` gathers a row."""
 
     def __init__(self, values: Floats, step: int) -> None:
         self._values, size = values, step * values.shape[1]
         self._indptr = np.zeros(step + 1, np.int64)
         self._indices, self._data = np.empty(size, np.uint32), np.empty(size, values.dtype)
 
-    def __call__(self, piece: slice) -> CsrRows:
-        indptr = self._indptr[: piece.stop - piece.start + 1]
-        _gather(self._values[piece], indptr, self._indices, self._data)
+    def __call__(self, batch: slice) -> CsrRows:
+        indptr = self._indptr[: batch.stop - batch.start + 1]
+        _gather(self._values[batch], indptr, self._indices, self._data)
         return CsrRows(indptr, self._indices, self._data)
 
 
@@ -146,11 +146,11 @@ def _gather(values, indptr, indices, data):
 
 
 @kernel
-def _add_products(rows, first, y, weight, rivals, gradients, grad, grad_b):
-    """Add the products of the rows from `first` on with their gradients, as `class_losses` leaves those."""
+def _add_products(rows, first, y, weight, runner_ups, gradients, grad, grad_b):
+    """Add the products of the rows from `first` on with their gradients, as `class_losses` returns them."""
     indices, data = row_arrays(rows)
     for i in range(len(y)):
         start, stop = row_span(rows, first + i, indices, data)
         s, label = row_weight(weight, i), np.intp(y[i])
-        add_slopes(s, rivals[i], label, gradients[i], grad_b)
-        row_update(indices, data, start, stop, s, rivals[i], label, gradients[i], grad)
+        add_row_gradient(s, runner_ups[i], label, gradients[i], grad_b)
+        row_update(indices, data, start, stop, s, runner_ups[i], label, gradients[i], grad)

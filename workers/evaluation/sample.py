@@ -1,7 +1,7 @@
-"""The fixed sample on which averaging is judged: the same rows every round, on every worker.
+"""The fixed sample on which averaging is assessed: the same rows every round, on every worker.
 
-It is a pure function of the dataset and the seed, read once a process and kept for the fit: too small to
-plan for elaborately, too dear to send every round.
+It is a pure function of the dataset and the seed, read once a process and kept for the fit: too small to need a place
+in the memory plan, too expensive to send every round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.registry import loss_named
-from distls.workers.losses.targets import is_codes, slopes_of
+from distls.workers.losses.targets import is_codes, score_gradients
 from distls.workers.prediction.predictor import LinearPredictor, linear_view
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.ledger import Ledger
@@ -29,18 +29,13 @@ __all__ = ["SampleRef", "evaluate_targets", "mean_loss", "sample_size"]
 
 _MOST_ROWS = 65_536
 _LEAST_ROWS = 256
-# Each lane judges its weights on the sample: together they do at most 1/64 of a pass.
+# Each lane scores the sample with its weights: all lanes together cost at most 1/64 of a pass.
 _SHARE_OF_PASS = 64
 
 
 @dataclass(frozen=True)
 class SampleRef:
-    """Which rows: `n_rows` at random from as few random partitions as hold them.
-
-    Attributes
-    ----------
-    n_rows, seed : int
-    """
+    """A sample of `n_rows` random rows from as few random partitions as hold them."""
 
     n_rows: int
     seed: int
@@ -51,17 +46,13 @@ _kept: dict[tuple[str, SampleRef], tuple[Rows, NDArray[np.int32]]] = {}
 
 
 def sample_size(dataset: Dataset, n_lanes: int) -> int:
-    """Return how many rows the sample should have."""
+    """Return the number of rows of the sample."""
     n_rows = dataset.meta.n_rows
     return min(n_rows, _MOST_ROWS, max(_LEAST_ROWS, n_rows // (_SHARE_OF_PASS * n_lanes)))
 
 
 def mean_loss(
-    data: DatasetRef,
-    sample: SampleRef,
-    loss: str,
-    predictor: LinearPredictor,
-    ledger: Ledger,
+    data: DatasetRef, sample: SampleRef, loss: str, predictor: LinearPredictor, ledger: Ledger
 ) -> float:
     """Return the mean loss of a model over the sample; the first call in a process reads it."""
     x, y = _rows_of(data, sample, ledger)
@@ -82,7 +73,7 @@ def evaluate_targets(
         total, count, _ = evaluate_rows(x, y, weight, loss_named(loss), weights, intercept, NO_CLASSES)
         return total, count
     values = scores(x, weights, intercept, np.empty((n_rows_of(x), weights.shape[1]), weights.dtype))
-    found = slopes_of(loss, values, y, weight)
+    found = score_gradients(loss, values, y, weight)
     return found.loss_sum, found.weight_sum
 
 
@@ -99,10 +90,10 @@ def _read(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, ND
     table = open_ref(data).table
     generator = rng(sample.seed, Purpose.SAMPLE)
     order = generator.permutation(len(table))
-    # partitions are exchangeable, so as few as hold enough rows: reading them is all that the sample costs
+    # partitions are exchangeable, so as few as hold enough rows: reading them is the only cost of the sample
     enough = int(np.searchsorted(np.cumsum(table.rows[order]), sample.n_rows)) + 1
     rows, codes, wanted = [], [], sample.n_rows
-    # cached if a lane of this process has kept it; never kept for the sample's sake
+    # taken from the cache if a lane of this process has filled it; never cached for the sample alone
     source = replace(data, cache_bytes=0)
     for _, part in stream(source, [int(block) for block in order[:enough]], ledger):
         share = min(wanted, n_rows_of(part.x))

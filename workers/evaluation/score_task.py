@@ -12,7 +12,7 @@ from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.registry import loss_named, scorer
-from distls.workers.losses.targets import is_codes, slice_rows, slopes_of
+from distls.workers.losses.targets import is_codes, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
@@ -30,56 +30,33 @@ __all__ = [
     "score_lane",
 ]
 
-# Dense rows that are copied to float64 at a time.
-_PRODUCT_ROWS = 1024
+_PRODUCT_ROWS = 1024  # dense rows that are copied to float64 at a time
 
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """Evaluate a model on rows with classes, each weighing one.
-
-    For other targets see `distls.workers.evaluation.multilabel_task` and `distls.workers.evaluation.regression_task`.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-    codes : int32 array of shape (n_classes of the data,)
-        The model's code of each class of the data, -1 for a label the model does not know.
-    """
+    """Evaluate a model on rows with classes, each with weight one."""
 
     data: DatasetRef
     loss: str
-    codes: NDArray[np.int32]
+    codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
 
 
 @dataclass
 class ScoreSum:
-    """Sums over rows.
+    """Sums over rows."""
 
-    Attributes
-    ----------
-    errors : int
-        Rows predicted wrong; those of unknown labels are.
-    known : float
-        Rows whose label the model knows.
-    loss_sum : float
-        Over those rows.
-    pairs, pair_counts : int64 arrays of shape (m,)
-        The confusion matrix: ``class of the data * n_outputs + predicted code``, increasing, and how often.
-    ledger : Ledger
-    """
-
-    errors: int
-    known: float
-    loss_sum: float
+    errors: int  # rows predicted wrong, all rows of unknown labels among them
+    known: float  # rows whose label the model knows
+    loss_sum: float  # over those rows
+    # (m,): the confusion matrix, ``class of the data * n_outputs + predicted code``, increasing
     pairs: NDArray[np.int64]
-    pair_counts: NDArray[np.int64]
+    pair_counts: NDArray[np.int64]  # (m,), how often each pair occurs
     ledger: Ledger = field(default_factory=Ledger)
 
 
 def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSum:
-    """Score one lane's partitions: with the log loss where the model has probabilities."""
+    """Score one lane's partitions, with the log loss if the model has probabilities."""
     loss = scorer(job.loss)
     ledger, total = Ledger(), None
     for index, part in stream(job.data, lane.blocks, ledger):
@@ -117,45 +94,27 @@ def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:
 
 @dataclass(frozen=True)
 class GradientJob:
-    """The training objective's data term at given weights.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-    class_weight : float64 array or None
-        As in `StochasticJob`.
-    with_gradient : bool
-        False: the loss alone.
-    """
+    """The training objective's data term at given weights."""
 
     data: DatasetRef
     loss: str
-    class_weight: NDArray[np.float64] | None
-    with_gradient: bool
+    class_weight: NDArray[np.float64] | None  # as in `StochasticJob`
+    with_gradient: bool  # False: the loss alone
 
 
 @dataclass
 class GradientSum:
-    """Sums over rows of s_i * loss_i, s_i and s_i * gradient_i.
-
-    Attributes
-    ----------
-    loss_sum, weight_sum : float
-    gradient : float64 array of shape (n_features, n_outputs), or (0, n_outputs) without gradient
-    intercept_gradient : float64 array of shape (n_outputs,)
-    ledger : Ledger
-    """
+    """Sums over rows of s_i * loss_i, s_i and s_i * gradient_i."""
 
     loss_sum: float
     weight_sum: float
-    gradient: NDArray[np.float64]
-    intercept_gradient: NDArray[np.float64]
+    gradient: NDArray[np.float64]  # (n_features, n_outputs), or (0, n_outputs) without gradient
+    intercept_gradient: NDArray[np.float64]  # (n_outputs,)
     ledger: Ledger = field(default_factory=Ledger)
 
 
 def gradient_lane(job: GradientJob, predictor: LinearPredictor, lane: Lane) -> GradientSum:
-    """Sum loss and gradient over one lane's partitions; the gradient that of a plain linear model only."""
+    """Sum loss and gradient over one lane's partitions; the gradient only for a plain linear model."""
     shape = predictor.coefficients.shape
     gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
     intercept_gradient = np.zeros(shape[1])
@@ -177,7 +136,7 @@ def _add_classes(
     weight: NDArray[np.float64],
     total: GradientSum,
 ) -> tuple[float, float]:
-    """Add the gradient of rows with classes, where asked for; return the sums of losses and of weights."""
+    """Add the gradient of rows with classes if asked for; return the sums of losses and of weights."""
     x, weights, intercept = linear_view(predictor, part.x)
     given = x, part.y, weight, loss_named(job.loss), weights, intercept
     sums = (
@@ -195,26 +154,26 @@ def _add_others(
     weight: NDArray[np.float64],
     total: GradientSum,
 ) -> tuple[float, float]:
-    """Do the same for rows with sets of labels or with numbers, piece by piece."""
+    """Do the same for rows with sets of labels or with numbers, batch by batch."""
     loss_sum, weight_sum = 0.0, 0.0
     for rows, values in score_pieces(predictor, part.x):
-        slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), weight[rows])
-        loss_sum += slopes.loss_sum
-        weight_sum += slopes.weight_sum
+        found = score_gradients(job.loss, values, slice_rows(part.y, rows), weight[rows])
+        loss_sum += found.loss_sum
+        weight_sum += found.weight_sum
         if job.with_gradient:
-            _add_products(slice_rows(part.x, rows), slopes.values, total.gradient)
-            total.intercept_gradient += slopes.values.sum(axis=0)
+            _add_products(slice_rows(part.x, rows), found.values, total.gradient)
+            total.intercept_gradient += found.values.sum(axis=0)
     return loss_sum, weight_sum
 
 
-def _add_products(x: Rows, slopes: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
-    """Add ``sum_i x_i g_i^T`` in float64: near the optimum the products cancel."""
+def _add_products(x: Rows, residual: NDArray[np.float64], gradient: NDArray[np.float64]) -> None:
+    """Add ``sum_i x_i g_i^T`` to `gradient`, the rows g_i of `residual` times their weights."""
     if not isinstance(x, DenseRows):
-        add_cross(x, slopes, gradient)
+        add_cross(x, residual, gradient)
         return
-    for first in range(0, len(x.values), _PRODUCT_ROWS):
+    for first in range(0, len(x.values), _PRODUCT_ROWS):  # in float64: near the optimum the products cancel
         rows = slice(first, first + _PRODUCT_ROWS)
-        add_cross(DenseRows(x.values[rows].astype(np.float64, copy=False)), slopes[rows], gradient)
+        add_cross(DenseRows(x.values[rows].astype(np.float64, copy=False)), residual[rows], gradient)
 
 
 def merge_gradients(left: GradientSum, right: GradientSum) -> GradientSum:

@@ -19,43 +19,28 @@ from distls.workers.runtime.buffers import take
 
 __all__ = ["Convolution", "convolve", "patches_of"]
 
-# Patches of as many images as fill this many bytes are multiplied at a time: they stay in a core's cache.
+# bytes of patches that are multiplied at a time: they stay in a core's cache
 _PATCH_BYTES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """Filters, and what is done with their responses.
+    """Filters, and the rectification, pooling and scaling of their responses."""
 
-    Attributes
-    ----------
-    shape : (channels, height, width)
-        Of an image; a row holds channel after channel, each line by line.
-    side : int
-        Filters are side x side pixels of all channels.
-    filters : float64 array of shape (n_filters, channels * side * side)
-    offsets : float64 array of shape (n_filters,)
-        Added to the responses.
-    pool : int
-        Responses are averaged over pool x pool regions of the image.
-    rectify : {"two-sided", "absolute"}
-        ``max(r - threshold, 0)`` and ``max(-r - threshold, 0)`` as two features, or ``max(|r| - threshold, 0)``.
-    threshold : float
-    contrast : float
-        Patches are centred and divided by the root of their variance plus this; 0: they are left as they are.
-    means, scales : float64 arrays of shape (per_filter, n_filters), or None
-        Subtracted from features, and what they are multiplied by then; None: features are left as they are.
-    """
-
+    # (channels, height, width) of an image; a row holds channel after channel, each line by line
     shape: tuple[int, int, int]
-    side: int
-    filters: NDArray[np.float64]
-    offsets: NDArray[np.float64]
-    pool: int = 2
+    side: int  # filters are side x side pixels of all channels
+    filters: NDArray[np.float64]  # (n_filters, channels * side * side)
+    offsets: NDArray[np.float64]  # (n_filters,), added to the responses
+    pool: int = 2  # responses are averaged over pool x pool regions of the image
+    # two features max(r - threshold, 0) and max(-r - threshold, 0), or "absolute": max(|r| - threshold, 0)
     rectify: str = "two-sided"
     threshold: float = 0.0
+    # patches are centred and divided by the root of their variance plus this; 0: used as they are
     contrast: float = 0.0
+    # (per_filter, n_filters), subtracted from features; None: features are used as they are
     means: NDArray[np.float64] | None = None
+    # (per_filter, n_filters), by which the centred features are multiplied
     scales: NDArray[np.float64] | None = None
 
     @property
@@ -80,7 +65,7 @@ class Convolution:
         return (height - self.side + 1) * (width - self.side + 1), channels * self.side**2
 
     def part(self, number: int, n_filters: int) -> Convolution:
-        """Return the one with the filters ``number * n_filters`` to ``(number + 1) * n_filters - 1`` alone."""
+        """Return the convolution with the filters ``number * n_filters`` to ``(number + 1) * n_filters - 1``."""
         chosen = slice(number * n_filters, (number + 1) * n_filters)
         means, scales = (None if own is None else own[:, chosen] for own in (self.means, self.scales))
         return replace(
@@ -88,7 +73,7 @@ class Convolution:
         )
 
     def work_bytes(self, itemsize: int) -> int:
-        """Return what `convolve` needs besides rows and features."""
+        """Return the bytes that `convolve` needs in addition to rows and features."""
         n_patches, values = self.patches
         image = n_patches * (values + len(self.filters)) * itemsize
         return _images_at_once(self, itemsize) * image + self.filters.nbytes
@@ -145,7 +130,7 @@ def convolve(
 
 
 def _regions(convolution: Convolution) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the region of each position, and what its responses are multiplied by."""
+    """Return the region of each position (n_positions,), and one over the positions of each region."""
     pool = convolution.pool
     _, height, width = convolution.shape
     rows, columns = (np.arange(n - convolution.side + 1) for n in (height, width))

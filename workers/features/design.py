@@ -1,7 +1,7 @@
 """GEN of Algorithm 3 (least squares revisited): blocks of features, pure functions of a row and of (seed, stage).
 
-Random features are drawn anew wherever they are needed, never stored and never sent. A block is handed out in
-pieces of a fixed number of rows, so that products over it are the same everywhere and fit in the processor's cache.
+Random features are regenerated wherever they are needed, never stored and never sent. A block comes in batches of a
+fixed number of rows, so that products over it are the same everywhere and fit in the processor's cache.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = [
     "PIECE_ROWS", "RANDOM", "Design", "Projection", "blocks", "can_pad", "project", "shared_projection",
 ]  # fmt: skip
 
-# Rows of a piece: part of the promise of equal bits, because sums in another order have other last bits.
-# So few that a thousand features of them stay in a core's own cache until they are multiplied.
+# Rows of a batch: part of the promise of equal bits, because sums in another order have other last bits. So few that
+# a thousand features of them stay in a core's own cache until they are multiplied.
 PIECE_ROWS = 512
 
 RANDOM = ("fourier", "logits", "polynomials")
@@ -39,71 +39,42 @@ RANDOM = ("fourier", "logits", "polynomials")
 # Variance of the offsets within the logistic function, and of those of a polynomial's factors.
 _LOGIT_OFFSET = 1.0
 _POLYNOMIAL_OFFSET = 0.5
-# Of polynomials beside the features of masks: a ridge on all weights is ten times as strong on theirs
-# (on CIFAR-10 0.003 is best for the masks', 0.03 for what polynomials add).
+# Scale of polynomials next to the features of filters: a ridge on all weights is ten times as strong on theirs (on
+# CIFAR-10 0.003 is best for the filters' weights, 0.03 for those of the polynomials).
 _EXPANSION_SCALE = math.sqrt(0.1)
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Principal components.
+    """Principal components."""
 
-    Attributes
-    ----------
-    mean : float64 array of shape (n_features,)
-    components : float64 array of shape (n_features, n_components)
-    """
-
-    mean: NDArray[np.float64]
-    components: NDArray[np.float64]
+    mean: NDArray[np.float64]  # (n_features,)
+    components: NDArray[np.float64]  # (n_features, n_components)
 
     @functools.cached_property
     def digest(self) -> str:
-        """Name of this projection among others."""
+        """Digest that identifies the projection."""
         return hashlib.sha256(self.mean.tobytes() + self.components.tobytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """One block of features.
+    """A feature map for one block: `convolution` and `projection`, if any, then the map named by `kind`."""
 
-    Rows go through `convolution` and `projection`, where there are any, and then through what `kind` names.
-
-    Attributes
-    ----------
-    kind : {"all", "columns", "masks", "fourier", "logits", "polynomials"}
-        What came so far, some columns of it, the masks of a stage, or random features.
-    size : int
-        Features of the block; not used by "all".
-    seed, stage : int
-        Random features are drawn from (FEATURES, stage).
-    bandwidth : float
-        The s of the Gaussian kernel exp(-|x - x'|^2 / s) that "fourier" approximates; "logits" use the same scale,
-        and "polynomials" approximate (x . x' / s + 1/2)^degree.
-    columns : int64 array of shape (size,) or None
-        Of "columns", increasing.
-    projection : Projection or None
-    degree : int
-        Of "polynomials".
-    convolution : Convolution or None
-        For "masks" that of all stages, or of this one alone.
-    expand : int
-        Of "masks": so many of the block's features, the last ones, are random polynomials of the others, times
-        sqrt(1/10).
-    n_features : int
-        Width of rows; sparse ones do not know it themselves. 0: of dense rows only.
-    """
-
+    # one of "all" (the rows as given), "columns", "masks" (filters of a stage), "fourier", "logits", "polynomials"
     kind: str = "all"
-    size: int = 0
-    seed: int = 0
+    size: int = 0  # features of the block; not used by "all"
+    seed: int = 0  # random features are drawn from (FEATURES, stage)
     stage: int = 0
+    # s of the Gaussian kernel exp(-|x - x'|^2 / s) that "fourier" approximates; "logits" use the same scale, and
+    # "polynomials" approximate (x . x' / s + 1/2)^degree
     bandwidth: float = 1.0
-    columns: NDArray[np.int64] | None = None
+    columns: NDArray[np.int64] | None = None  # (size,), increasing, of "columns"
     projection: Projection | None = None
-    degree: int = 2
-    convolution: Convolution | None = None
-    n_features: int = 0
+    degree: int = 2  # of "polynomials"
+    convolution: Convolution | None = None  # for "masks" that of all stages, or of this one alone
+    n_features: int = 0  # width of rows, which sparse ones do not know; 0: of dense rows only
+    # of "masks": this many of the block's features, the last, are random polynomials of the others times sqrt(1/10)
     expand: int = 0
 
     def width(self, n_features: int) -> int:
@@ -111,13 +82,13 @@ class Design:
         return self.inputs(n_features) if self.kind == "all" else self.size
 
     def inputs(self, n_features: int) -> int:
-        """Return the width of what `kind` is applied to."""
+        """Return the width of the input of the map named by `kind`."""
         if self.projection is not None:
             return self.projection.components.shape[1]
         return n_features if self.convolution is None else self.convolution.width
 
     def takes(self, n_features: int) -> bool:
-        """Tell whether the design is one of rows of `n_features`."""
+        """Return whether the map applies to rows of `n_features`."""
         width = n_features
         if self.n_features not in (0, n_features):
             return False
@@ -132,7 +103,7 @@ class Design:
         return self.columns is None or int(self.columns.max(initial=-1)) < width
 
     def at(self, stage: int) -> Design:
-        """Return the design of another stage; with "masks" it has those of the stage alone."""
+        """Return the feature map of another stage; with "masks" it has only the filters of that stage."""
         return replace(self, stage=stage, convolution=replace(self, stage=stage)._own_convolution())
 
     def _own_convolution(self) -> Convolution | None:
@@ -142,7 +113,7 @@ class Design:
         return self.convolution.part(self.stage, width // self.convolution.per_filter)
 
     def work_bytes(self, n_features: int, dtype: np.dtype[Any]) -> int:
-        """Return what `blocks` holds besides the rows themselves."""
+        """Return the bytes that `blocks` holds in addition to the rows themselves."""
         size, inputs, width = dtype.itemsize, self.inputs(n_features), self.width(n_features)
         values = PIECE_ROWS * (n_features + inputs + 2 * width)
         own = self._own_convolution()
@@ -157,12 +128,14 @@ class Design:
 
 
 def _drawn_bytes(factors: int, inputs: int, width: int, itemsize: int) -> int:
-    """Return the bytes of two stages' directions: of the one that is added to the predictions and the one at hand."""
+    """Return the bytes of two stages' directions."""
+    # the stage added to the predictions and the current one, as `_draw` caches them
     return 2 * factors * (inputs + 1) * width * itemsize + _DRAWN_AT_ONCE * 8
 
 
 def can_pad(design: Design, x: Rows) -> bool:
-    """Tell whether `blocks` can leave columns free behind the features: those of random ones are its own memory."""
+    """Return whether `blocks` can append padding columns to the features."""
+    # random features are in memory of `blocks`; others may be views of the rows
     mapped = design.convolution is not None or design.projection is not None
     return design.kind in RANDOM and (mapped or isinstance(x, DenseRows))
 
@@ -170,12 +143,8 @@ def can_pad(design: Design, x: Rows) -> bool:
 def blocks(design: Design, x: Rows, dtype: np.dtype[Any], padding: int = 0) -> Iterator[tuple[slice, Rows]]:
     """Yield (rows, their features): `DenseRows` of `dtype` and at most PIECE_ROWS rows, or all sparse rows at once.
 
-    A piece's memory is used again for the next one.
-
-    Parameters
-    ----------
-    padding : int
-        So many columns more, to be filled by the caller; only where `can_pad` says so.
+    The memory of a batch is reused for the next one. `padding` is a number of further columns, to be filled by the
+    caller; only if `can_pad`.
     """
     mapped = design.convolution is not None or design.projection is not None
     if isinstance(x, CsrRows) and design.kind in ("all", "columns") and not mapped:
@@ -183,16 +152,16 @@ def blocks(design: Design, x: Rows, dtype: np.dtype[Any], padding: int = 0) -> I
         yield slice(0, n_rows_of(x)), own._replace(data=own.data.astype(dtype, copy=False))
         return
     with borrowed_buffers() as buffers:
-        maker = _Maker(design, x, np.dtype(dtype), buffers, padding)
+        maker = _FeatureMaker(design, x, np.dtype(dtype), buffers, padding)
         for first in range(0, n_rows_of(x), PIECE_ROWS):
             rows = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
             yield rows, DenseRows(maker.features(rows))
 
 
 def shared_projection(designs: Sequence[Design]) -> tuple[Design | None, list[Design]]:
-    """Return the projection that all designs share, as a design, and designs of projected rows.
+    """Return the projection that all designs share, as a design, and designs of projected rows: the same features.
 
-    None and the designs as they are, where there is no such projection; the bits of the features are the same.
+    Without such a projection, None and the designs unchanged.
     """
     projections = [design.projection for design in designs if design.convolution is None]
     first = projections[0] if len(projections) == len(designs) else None
@@ -206,8 +175,8 @@ def shared_projection(designs: Sequence[Design]) -> tuple[Design | None, list[De
 def project(design: Design, x: Rows, dtype: np.dtype[Any]) -> DenseRows:
     """Return all rows after the projection of `shared_projection`, in memory of their own."""
     out = np.empty((n_rows_of(x), design.width(design.n_features)), dtype)
-    for rows, piece in blocks(design, x, dtype):
-        out[rows] = piece[0]
+    for rows, batch in blocks(design, x, dtype):
+        out[rows] = batch[0]
     return DenseRows(out)
 
 
@@ -217,8 +186,8 @@ def _same(one: Projection, other: Projection | None) -> bool:
     return np.array_equal(one.mean, other.mean) and np.array_equal(one.components, other.components)
 
 
-class _Maker:
-    """Makes the features of pieces of one block of rows, each in the memory of the one before."""
+class _FeatureMaker:
+    """Computes the features of batches of one block of rows, each in the memory of the one before."""
 
     def __init__(
         self, design: Design, x: Rows, dtype: np.dtype[Any], buffers: BufferPool, padding: int = 0
@@ -228,7 +197,7 @@ class _Maker:
         self._convolution = design._own_convolution()
         if design.projection is not None:
             self._components = design.projection.components.astype(dtype, copy=False)
-            # taken from products, so that sparse rows stay sparse
+            # subtracted from the products, so that sparse rows stay sparse
             self._shift = (design.projection.mean @ design.projection.components).astype(dtype)
 
     def features(self, rows: slice) -> NDArray[Any]:
@@ -256,7 +225,7 @@ class _Maker:
         return out
 
     def _expanded(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return features of masks, and random polynomials of them beside."""
+        """Return the features of filters, followed by random polynomials of them."""
         design, n, width = self._design, len(values), values.shape[1]
         own = Design(
             "polynomials", design.expand, design.seed, design.stage, design.bandwidth, degree=design.degree
@@ -268,7 +237,7 @@ class _Maker:
         return out
 
     def _mapped(self, rows: slice) -> NDArray[Any] | None:
-        """Return what convolution and projection make of rows; None where there is neither."""
+        """Return rows after convolution and projection; None if there is neither."""
         values, n = None, rows.stop - rows.start
         if self._convolution is not None:
             values = self._take("convolved", n, self._convolution.width)
@@ -281,7 +250,7 @@ class _Maker:
     def _times(
         self, values: NDArray[Any] | None, rows: slice, matrix: NDArray[Any], name: str, padding: int = 0
     ) -> NDArray[Any]:
-        """Return `values`, or else the rows themselves, times a matrix, and free columns behind."""
+        """Return `values`, or else the rows themselves, times a matrix, followed by padding columns."""
         out = self._take(name, rows.stop - rows.start, matrix.shape[1] + padding)
         if values is None and isinstance(self._x, CsrRows):
             return scores(self._x, matrix, np.zeros(matrix.shape[1]), out, rows.start)
@@ -289,7 +258,7 @@ class _Maker:
         return out
 
     def _dense(self, rows: slice) -> NDArray[Any]:
-        """Return rows as they are, in the type asked for."""
+        """Return dense rows of the requested type."""
         if isinstance(self._x, DenseRows):
             return self._x.values[rows].astype(self._dtype, copy=False)
         out = self._take("rows", rows.stop - rows.start, self._n_features)
@@ -322,8 +291,7 @@ _ACTIVATIONS: dict[tuple[str, str], Any] = {
     ("logits", "float64"): _logits_in_float64,
 }
 
-# Numbers that are drawn in float64 before they are rounded.
-_DRAWN_AT_ONCE = 2**20
+_DRAWN_AT_ONCE = 2**20  # numbers that are drawn in float64 before they are rounded
 
 Factor = tuple[NDArray[Any], NDArray[Any]]
 
@@ -336,13 +304,13 @@ def _drawn(design: Design, n_inputs: int, dtype: np.dtype[Any]) -> list[Factor]:
     )
 
 
-# two stages are at work at a time: one is added to the predictions while the next is fitted
+# two stages are in use at a time: one is added to the predictions while the next is fitted
 @functools.lru_cache(maxsize=2)
 def _draw(
     kind: str, seed: int, stage: int, n_inputs: int, size: int, bandwidth: float, degree: int, dtype: str
 ) -> list[Factor]:
     generator = rng(seed, Purpose.FEATURES, stage)
-    # cosines take turns, not radians
+    # the cosine kernel takes turns, not radians
     variance, unit = {
         "fourier": (2.0, 2.0 * math.pi), "logits": (2.0, 1.0), "polynomials": (1.0, 1.0)
     }[kind]  # fmt: skip

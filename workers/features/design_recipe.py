@@ -1,4 +1,4 @@
-"""The recipe of generated features: what a model or a checkpoint keeps of a `Design`, and its check when it is read."""
+"""The recipe of generated features, as models and checkpoints store it, and its validation when it is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from distls.workers.features.design import Design, Projection
 __all__ = ["design_of", "recipe_of"]
 
 _Size = Annotated[int, msgspec.Meta(gt=0)]
-# Stages, factors: far more than anybody has asked for, and few enough to be made one by one.
+# Stages, factors: far more than in any real model, and few enough to be created one by one.
 _Few = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
 
 
@@ -48,17 +48,14 @@ class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
 
 _SCALARS = ("kind", "size", "seed", "bandwidth", "degree", "n_features", "expand")
 _CONVOLUTION_SCALARS = ("shape", "side", "pool", "rectify", "threshold", "contrast")
-# Arrays of a convolution, and their names in a model, which are those of its first version.
+# field of a convolution -> name of its array in a model, unchanged since the first version of the format
 _CONVOLUTION_ARRAYS = {
     "filters": "masks", "offsets": "mask_offsets", "means": "mask_means", "scales": "mask_scales"
 }  # fmt: skip
 
 
 def recipe_of(design: Design, n_stages: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return JSON values and arrays from which `design_of` makes the designs of n_stages consecutive stages.
-
-    The first of them is the design's own; columns can be those of one stage only.
-    """
+    """Return JSON values and arrays from which `design_of` makes n_stages designs, of `design`'s stage and the next."""
     if design.columns is not None and n_stages != 1:
         raise ValueError("columns are those of one stage")
     recipe = {name: getattr(design, name) for name in _SCALARS}
@@ -153,7 +150,7 @@ def _read_convolution(
 
 
 def _chained(design: Design, n_stages: int) -> bool:
-    """Tell whether the rows, convolution, projection, columns and filters fit together."""
+    """Return whether the widths of rows, convolution, projection, columns and filters fit together."""
     own, projection = design.convolution, design.projection
     width = design.n_features
     if own is not None and width not in (0, own.n_inputs):

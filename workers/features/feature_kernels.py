@@ -1,6 +1,6 @@
-"""Features made of products, in place: cosines, logistic functions, products, and patches of images.
+"""Features computed in place from products: cosines, logistic functions, products, and patches of images.
 
-Every value is a function of its arguments alone, wherever it lies in an array: sums are not reordered.
+All kernels are `elementwise`: a value does not depend on its place in an array, because sums are not reordered.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -41,11 +41,9 @@ _BIAS, _SHIFT = np.int32(127), np.int32(23)
 
 @elementwise
 def cosines(turns, offsets):
-    """Set ``turns = sqrt(2) cos(2 pi (turns + offsets))``, float32, the first m columns of (n, any) and (m,).
-
-    A turn's fraction r in [-1/2, 1/2] is exact, and so is s = 1/4 - |r| but for its last bit; cos(2 pi r) is
-    sin(2 pi s), an odd polynomial.
-    """
+    """Set ``turns = sqrt(2) cos(2 pi (turns + offsets))``, float32, the first m columns of (n, any) and (m,)."""
+    # a turn's fraction r in [-1/2, 1/2] is exact, and s = 1/4 - |r| up to its last bit; cos(2 pi r) is sin(2 pi s),
+    # an odd polynomial
     for i in range(turns.shape[0]):
         for j in range(offsets.shape[0]):
             t = turns[i, j] + offsets[j]
@@ -60,7 +58,7 @@ def logits(z, offsets):
     for i in range(z.shape[0]):
         for j in range(offsets.shape[0]):
             t = _MINUS_LOG2_E * (z[i, j] + offsets[j])
-            t = _MOST if t > _MOST else t  # unlike `min` and `max`, lets a NaN through
+            t = _MOST if t > _MOST else t  # unlike `min` and `max`, propagates a NaN
             t = -_MOST if t < -_MOST else t
             whole = (t + _ROUND) - _ROUND
             f = t - whole

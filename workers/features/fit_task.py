@@ -1,4 +1,4 @@
-"""Tasks that fit features to the data: moments of rows, counts of columns, and a fixed sample of rows."""
+"""Tasks that fit features to the data: second moments of rows, counts of columns, and a fixed sample of rows."""
 
 from __future__ import annotations
 
@@ -27,42 +27,26 @@ _Floats = NDArray[np.float64]
 
 @dataclass
 class RowMoments:
-    """Sums over rows, each times its weight.
+    """Sums over rows, each times its weight."""
 
-    Attributes
-    ----------
-    gram : float64 array of shape (m (m + 1) / 2,), packed
-    sums : float64 array of shape (m,)
-    weight_sum : float
-    ledger : Ledger
-    """
-
-    gram: _Floats
-    sums: _Floats
+    gram: _Floats  # (m (m + 1) / 2,), packed
+    sums: _Floats  # (m,)
     weight_sum: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
 
 
 @dataclass(frozen=True)
 class MomentsJob:
-    """Whose moments.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    design : Design
-        What is made of rows first.
-    class_weight : float64 array of shape (n_classes,) or None
-        As in `StochasticJob`.
-    """
+    """The rows to sum, and the feature map that is applied to them."""
 
     data: DatasetRef
     design: Design
-    class_weight: _Floats | None = None
+    class_weight: _Floats | None = None  # (n_classes,), as in `StochasticJob`
 
 
 def moments_lane(job: MomentsJob, _: None, lane: Lane) -> RowMoments:
-    """Sum one lane's rows, in float64: the mean is subtracted from the Gram matrix afterwards."""
+    """Sum one lane's rows and their products."""
+    # in float64: subtracting the mean from the Gram matrix afterwards cancels digits
     m = job.design.width(open_ref(job.data).meta.n_features)
     total = RowMoments(np.zeros(packed_size(m)), np.zeros(m))
     pending = GramSum(total.gram, dtype=np.dtype(np.float64))
@@ -87,7 +71,7 @@ def merge_moments(left: RowMoments, right: RowMoments) -> RowMoments:
 
 
 def count_lane(data: DatasetRef, _: None, lane: Lane) -> NDArray[np.int64]:
-    """Return how many of one lane's rows are not zero in each column, shape (n_features,)."""
+    """Return the number of one lane's rows that are not zero in each column, shape (n_features,)."""
     total = np.zeros(open_ref(data).meta.n_features, np.int64)
     for _index, part in stream(data, lane.blocks):
         total += _counts(part.x, len(total))
@@ -107,13 +91,7 @@ def merge_counts(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[n
 
 @dataclass(frozen=True)
 class SampleJob:
-    """Which rows: `n_rows` at random from as few random partitions as hold them.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    n_rows, seed : int
-    """
+    """A sample of `n_rows` random rows from as few random partitions as hold them."""
 
     data: DatasetRef
     n_rows: int
@@ -121,7 +99,7 @@ class SampleJob:
 
 
 def shares(job: SampleJob, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return (partition, rows of it to take), for partitions of so many `rows`."""
+    """Return the sampled partitions with the number of rows to take from each; `rows` are those of all partitions."""
     shares, wanted = [], job.n_rows
     for index in rng(job.seed, Purpose.PREPARE, 0).permutation(len(rows)):
         share = min(wanted, int(rows[index]))

@@ -18,26 +18,18 @@ _Floats = NDArray[np.float64]
 _PATCHES = 50_000
 _ROUNDS = 10
 _CHUNK = 4096
-# In units of the patches' mean variance: what is added to a patch's variance, and to that of a principal component
-# (Coates et al. 2011 have 10 on pixels of 0 to 255, whose patches vary by some 2500; and 0.1 after that).
+# Added to a patch's variance, and to that of a principal component, in units of the patches' mean variance (Coates et
+# al. 2011 use 10 on pixels of 0 to 255, whose patches have a variance of about 2500; and 0.1 after that).
 _CONTRAST_FLOOR = 0.004
 _WHITENING_FLOOR = 0.1
 
 
 class Whitening(NamedTuple):
-    """``(patch - mean) @ matrix`` has nearly uncorrelated values of variance one.
+    """``(patch - mean) @ matrix`` has nearly uncorrelated values of variance one."""
 
-    Attributes
-    ----------
-    mean : float64 array of shape (p,)
-    matrix : float64 array of shape (p, p), symmetric
-    contrast : float
-        What was added to each patch's variance when it was normalised; 0 where it was not.
-    """
-
-    mean: _Floats
-    matrix: _Floats
-    contrast: float
+    mean: _Floats  # (p,)
+    matrix: _Floats  # (p, p), symmetric
+    contrast: float  # added to each patch's variance when it was normalised; 0: it was not
 
 
 def sample_patches(
@@ -65,7 +57,7 @@ def sample_patches(
 
 
 def whitening_of(patches: _Floats, contrast: float) -> Whitening:
-    """Return what makes patches (n, p) uncorrelated, rotated back to pixels (ZCA)."""
+    """Return the whitening of patches (n, p), rotated back to pixels (ZCA)."""
     mean = patches.mean(axis=0)
     centred = patches - mean
     values, vectors = np.linalg.eigh(centred.T @ centred / len(patches))
@@ -81,10 +73,7 @@ def random_filters(n_filters: int, size: int, seed: int) -> _Floats:
 
 
 def kmeans(patches: _Floats, n_filters: int, seed: int) -> _Floats:
-    """Return the directions of k-means centres of whitened patches (n, p), shape (n_filters, p): Lloyd's algorithm.
-
-    Centres start at random patches; one that no patch is nearest to moves to the patch that is farthest from its own.
-    """
+    """Return the directions of k-means centres of whitened patches (n, p), shape (n_filters, p): Lloyd's algorithm."""
     start = rng(seed, Purpose.PREPARE, 4).choice(len(patches), n_filters, replace=n_filters > len(patches))
     centres = patches[start]
     for _ in range(_ROUNDS):
@@ -94,6 +83,7 @@ def kmeans(patches: _Floats, n_filters: int, seed: int) -> _Floats:
         )
         counts = np.bincount(nearest, minlength=n_filters)
         centres = np.asarray(members @ patches) / np.maximum(counts, 1)[:, None]
+        # a centre without patches moves to the patch that is farthest from its own centre
         empty = np.flatnonzero(counts == 0)[: len(patches)]
         centres[empty] = patches[np.argsort(-distance, kind="stable")[: len(empty)]]
     return _unit(centres)

@@ -1,7 +1,7 @@
 """The task of the least-squares methods: one read of a lane's partitions, reduced to sufficient statistics.
 
-A round may first add the block fitted in the round before to the predictions that are kept per row, and then sums,
-for the block at hand: its Gram matrix, its products with the slopes of the loss, and sums.
+A round may first add the block fitted in the round before to the stored predictions of each row, and then sums, for
+the current block, its Gram matrix, its products with the gradient of the loss, and the features themselves.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from distls.workers.features.design import Design, blocks, can_pad, project, sha
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.linear_algebra.gram_kernels import add_upper
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
-from distls.workers.losses.targets import slice_rows, slopes_of
-from distls.workers.rounds.block_stream import DatasetRef, Form, stream
+from distls.workers.losses.targets import score_gradients, slice_rows
+from distls.workers.rounds.block_stream import DatasetRef, Form, open_ref, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
@@ -34,98 +34,49 @@ __all__ = [
 
 
 class Block(NamedTuple):
-    """Weights on one block of features.
-
-    Attributes
-    ----------
-    design : Design
-    weights : array of shape (m, k)
-        m is the design's width, plus k where earlier predictions are columns of the block too.
-    intercept : float64 array of shape (k,)
-    """
+    """Weights on one block of features."""
 
     design: Design
+    # (m, k): m is the feature map's width, plus k where earlier predictions are columns of the block too
     weights: NDArray[Any]
-    intercept: NDArray[np.float64]
+    intercept: NDArray[np.float64]  # (k,)
 
 
 @dataclass(frozen=True)
 class BlockJob:
-    """What all lanes of a round share, but for weights.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-        Full loss name; its slopes at the predictions are what is multiplied with the features.
-    design : Design
-        Of the block at hand.
-    n_outputs : int
-    dtype : str
-        Of features, products and predictions.
-    class_weight : float64 array of shape (n_classes,) or None
-        As in `StochasticJob`.
-    with_gram : bool
-        Sum the Gram matrix too.
-    joint : bool
-        Have what is summed beside the Gram matrix from one product with it, where features have room. Its last bits
-        are others: not for sums that a resumed fit may make with that matrix and another without.
-    with_predictions : bool
-        Earlier predictions are k more columns of the block (the stagewise calibration).
-    folds : int
-        Sums are kept apart for so many consecutive slices of each partition's rows.
-    state : str or None
-        Folder of the predictions; None: they are all zero.
-    version : int
-        Of the predictions to read; 0: they are all zero.
-    from_zero : bool
-        Do not read them but start from zero again, and keep that as version + 1.
-    """
+    """The part of a round's input that all lanes share, except for weights."""
 
     data: DatasetRef
-    loss: str
-    design: Design
+    loss: str  # full name; its gradient at the predictions is multiplied with the features
+    design: Design  # of the current block
     n_outputs: int
-    dtype: str
-    class_weight: NDArray[np.float64] | None = None
-    with_gram: bool = True
+    dtype: str  # of features, products and predictions
+    class_weight: NDArray[np.float64] | None = None  # (n_classes,), as in `StochasticJob`
+    with_gram: bool = True  # sum the Gram matrix too
+    # take the other sums from one product with the Gram matrix, where features have padding. The last bits differ:
+    # not for sums that a resumed fit may make with that matrix and another without
     joint: bool = False
+    # earlier predictions are k more columns of the block (stagewise calibration)
     with_predictions: bool = False
-    folds: int = 1
-    state: str | None = None
-    version: int = 0
+    folds: int = 1  # consecutive slices of each partition's rows, each with its own sums
+    state: str | None = None  # folder of the predictions; None: they are all zero
+    version: int = 0  # of the predictions to read; 0: they are all zero
+    # restart from zero predictions instead of reading them, and store the new ones as version + 1
     from_zero: bool = False
 
 
 @dataclass
 class Moments:
-    """Sums over the rows of one fold.
+    """Sums over the rows of one fold."""
 
-    Attributes
-    ----------
-    gram : float64 array of shape (m (m + 1) / 2,) or (0,)
-        ``sum_i s_i x_i x_i^T``, packed (`distls.workers.linear_algebra.packed_triangle`).
-    sums : float64 array of shape (m,)
-        ``sum_i s_i x_i``; zero without the Gram matrix.
-    cross : float64 array of shape (m, k)
-        ``sum_i s_i x_i g_i^T``, g the slopes.
-    slopes : float64 array of shape (k,)
-        ``sum_i s_i g_i``.
-    squares : float64 array of shape (k,)
-        ``sum_i s_i g_i^2``.
-    loss_sum, weight_sum : float
-    errors, n_rows : int
-        Rows predicted wrong (see `distls.workers.losses.targets.Slopes`), and rows.
-    """
-
-    gram: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    cross: NDArray[np.float64]
-    slopes: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    gram: NDArray[np.float64]  # (m (m + 1) / 2,) or (0,): ``sum_i s_i x_i x_i^T``, packed
+    sums: NDArray[np.float64]  # (m,): ``sum_i s_i x_i``; zero without the Gram matrix
+    cross: NDArray[np.float64]  # (m, k): ``sum_i s_i x_i g_i^T``, g the gradient with respect to the scores
+    slopes: NDArray[np.float64]  # (k,): ``sum_i s_i g_i``
+    squares: NDArray[np.float64]  # (k,): ``sum_i s_i g_i^2``
     loss_sum: float = 0.0
     weight_sum: float = 0.0
-    errors: int = 0
+    errors: int = 0  # rows predicted wrong, counted as in `ScoreGradients`
     n_rows: int = 0
 
     @classmethod
@@ -146,20 +97,15 @@ class Moments:
 
 @dataclass
 class BlockSums:
-    """One lane's round, or the merged result of several.
-
-    Attributes
-    ----------
-    folds : list of Moments
-    ledger : Ledger
-    """
+    """One lane's round, or the merged result of several."""
 
     folds: list[Moments]
     ledger: Ledger
 
     @classmethod
     def of(cls, folds: list[Moments], lane: Lane, ledger: Ledger) -> BlockSums:
-        """Return the result of a lane; rows are counted where they are summed, in the folds."""
+        """Return the result of a lane, and enter its blocks and rows into the ledger."""
+        # rows are counted where they are summed: a row that no fold has taken would be missed by the check of cover
         ledger.blocks.extend(lane.blocks)
         ledger.n_rows = sum(fold.n_rows for fold in folds)
         return cls(folds, ledger)
@@ -174,10 +120,10 @@ def block_lane(job: BlockJob, start: Start, lane: Lane) -> BlockSums:
     Parameters
     ----------
     start : (Block or None, Block or None)
-        A fitted block to be added to the predictions, which are then kept as version + 1; and the weights of the
-        block at hand, at which the slopes are taken (None: zero).
+        A fitted block to be added to the predictions, which are then stored as version + 1; and the weights of the
+        current block at which the gradient is taken (None: zero).
     """
-    # the squares of one lane serve the next
+    # the dense squares of one lane are reused by the next
     with Ledger.of_task() as ledger, borrowed_buffers("squares") as buffers:
         return BlockSums.of(_summed(job, start, lane, ledger, buffers), lane, ledger)
 
@@ -207,10 +153,8 @@ def _summed(job: BlockJob, start: Start, lane: Lane, ledger: Ledger, buffers: Bu
 
 
 def _on_projected_rows(job: BlockJob, added: Block | None) -> tuple[BlockJob, Block | None, Form | None]:
-    """Return job and added block for rows whose projection is done already, and the form of such partitions.
-
-    They are made once and kept instead of the partitions, which they are far smaller than.
-    """
+    """Return job and added block for rows that are already projected, and the form of such partitions."""
+    # the projected rows are far smaller than the partitions, and cached instead of them
     designs = [job.design] if added is None else [job.design, added.design]
     projection, rest = shared_projection(designs)
     if projection is None or projection.projection is None:
@@ -230,14 +174,13 @@ def _projected(projection: Design, dtype: np.dtype[Any], part: Partition) -> Par
 
 
 def fold_of(n_rows: int, fold: int, folds: int) -> slice:
-    """Return the rows of a partition that are in a fold; rows were shuffled, so consecutive ones will do."""
+    """Return the rows of a partition that are in a fold."""
+    # consecutive rows are a random sample: ingestion has shuffled them
     return slice(n_rows * fold // folds, n_rows * (fold + 1) // folds)
 
 
 def n_features_of(x: Rows, data: DatasetRef) -> int:
-    """Return the width of rows; sparse ones do not know it themselves."""
-    from distls.workers.rounds.block_stream import open_ref
-
+    """Return the width of rows, which sparse ones do not store."""
     return x.values.shape[1] if isinstance(x, DenseRows) else open_ref(data).meta.n_features
 
 
@@ -246,29 +189,26 @@ def _slice(part: Partition, rows: slice) -> Partition:
 
 
 def _predictions(job: BlockJob, added: Block | None, index: int, part: Partition) -> NDArray[Any]:
-    """Return the predictions of a partition's rows, after the fitted block was added and they were kept anew."""
-    kept = RowState(job.state) if job.state is not None else None
+    """Return the predictions of a partition's rows, after adding the fitted block and storing the sum."""
+    stored = RowState(job.state) if job.state is not None else None
     values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
-    if kept is not None and job.version and not job.from_zero:
-        values = kept.read(index, job.version, values.shape, values.dtype)
+    if stored is not None and job.version and not job.from_zero:
+        values = stored.read(index, job.version, values.shape, values.dtype)
     if added is not None:
         values = predict_block(added, part.x, values, n_features_of(part.x, job.data))
-    if kept is not None and (added is not None or job.from_zero):
-        kept.write(index, job.version + 1, values)
+    if stored is not None and (added is not None or job.from_zero):
+        stored.write(index, job.version + 1, values)
     return values
 
 
 def predict_block(block: Block, x: Rows, before: NDArray[Any], n_features: int) -> NDArray[Any]:
-    """Return the predictions after a block was added to those before it.
-
-    Weights beyond the width of the block's design are those on the predictions before it.
-    """
+    """Return the predictions `before` plus those of a block."""
     values = before + block.intercept.astype(before.dtype)
     width = block.design.width(n_features)
     weights = block.weights.astype(before.dtype, copy=False)
     for rows, features in blocks(block.design, x, before.dtype):
         add_scores(features, weights[:width], values[rows])
-    if width < len(weights):
+    if width < len(weights):  # stagewise calibration: the last weights are those of the earlier predictions
         values += before @ weights[width:]
     return values
 
@@ -282,51 +222,48 @@ def add_rows(
     moments: Moments,
     grams: GramSum,
 ) -> None:
-    """Add what rows contribute to a fold: the slopes at `current` on top of `predictions`, and their products.
+    """Add the sums of some rows to a fold, with the gradient at `predictions` plus those of `current`.
 
-    Parameters
-    ----------
-    grams : GramSum
-        From `gram_sum`; `finish_rows` ends it.
+    `grams` is from `gram_sum` and pending until `finish_rows`.
     """
     dtype, (width, n_extra) = np.dtype(job.dtype), grams.extra.shape
     joint = job.joint and job.with_gram and can_pad(job.design, part.x)
-    for rows, piece in blocks(job.design, part.x, dtype, n_extra * joint):
-        features = DenseRows(piece.values[:, :width]) if joint and isinstance(piece, DenseRows) else piece
+    for rows, batch in blocks(job.design, part.x, dtype, n_extra * joint):
+        features = DenseRows(batch.values[:, :width]) if joint and isinstance(batch, DenseRows) else batch
         values = predictions[rows]
         if current is not None:
             values = values + current.intercept.astype(dtype)
             add_scores(features, current.weights.astype(dtype, copy=False), values)
         s = weight[rows]
-        slopes = slopes_of(job.loss, values, slice_rows(part.y, rows), s)
+        found = score_gradients(job.loss, values, slice_rows(part.y, rows), s)
         columns = predictions[rows].astype(np.float64) if job.with_predictions else None
-        right = _right_hand(job, slopes.values, columns, s)
-        if joint and isinstance(piece, DenseRows):
-            grams.add_padded(piece.values, right, s)
+        right = _right_hand_sides(job, found.values, columns, s)
+        if joint and isinstance(batch, DenseRows):
+            grams.add_padded(batch.values, right, s)
         else:
             add_cross(features, right, grams.extra)
             if job.with_gram:
                 grams.add(features, s if len(s) else None)
         if columns is not None:
-            _add_columns(job, columns, slopes.values, s, moments)
-        moments.slopes += slopes.values.sum(axis=0)
-        moments.squares += _squares(slopes.values, s)
-        moments.loss_sum += slopes.loss_sum
-        moments.weight_sum += slopes.weight_sum
-        moments.errors += slopes.errors
+            _add_columns(job, columns, found.values, s, moments)
+        moments.slopes += found.values.sum(axis=0)
+        moments.squares += _weighted_squares(found.values, s)
+        moments.loss_sum += found.loss_sum
+        moments.weight_sum += found.weight_sum
+        moments.errors += found.errors
         moments.n_rows += len(values)
 
 
 def gram_sum(
     job: BlockJob, moments: Moments, width: int, space: tuple[BufferPool, str] | None = None
 ) -> GramSum:
-    """Return what `add_rows` sums products in: those of `width` features, and of what is in `_right_hand`."""
+    """Return the accumulator of products of `width` features with each other and with `_right_hand_sides`."""
     n_extra = job.n_outputs + job.with_gram * (1 + job.with_predictions * job.n_outputs)
     return GramSum(moments.gram, width, n_extra, np.dtype(job.dtype), space)
 
 
 def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:
-    """Add the products of all rows, summed apart so far, to a fold's moments."""
+    """Add the pending products of all rows to a fold's moments."""
     grams.flush()
     k, (width, _) = job.n_outputs, grams.extra.shape
     moments.cross[:width] += grams.extra[:, :k]
@@ -335,42 +272,42 @@ def finish_rows(job: BlockJob, moments: Moments, grams: GramSum) -> None:
         add_upper(grams.extra[:, k + 1 :], width, len(moments.cross), moments.gram)
 
 
-def _right_hand(
+def _right_hand_sides(
     job: BlockJob,
-    slopes: NDArray[np.float64],
+    gradients: NDArray[np.float64],
     columns: NDArray[np.float64] | None,
     weight: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return all that features are multiplied with, side by side so that they are read once."""
+    """Return all columns that features are multiplied with, side by side so that features are read once."""
     if not job.with_gram:
-        return slopes
-    s = weight[:, None] if len(weight) else np.ones((len(slopes), 1))
-    return np.concatenate([slopes, s] if columns is None else [slopes, s, columns * s], axis=1)
+        return gradients
+    s = weight[:, None] if len(weight) else np.ones((len(gradients), 1))
+    return np.concatenate([gradients, s] if columns is None else [gradients, s, columns * s], axis=1)
 
 
 def _add_columns(
     job: BlockJob,
     columns: NDArray[np.float64],
-    slopes: NDArray[np.float64],
+    gradients: NDArray[np.float64],
     weight: NDArray[np.float64],
     moments: Moments,
 ) -> None:
-    """Add the products of predictions, which are the last columns of the block, with themselves and the slopes."""
+    """Add the products of predictions, the last columns of the block, with themselves and with the gradients."""
     width = len(moments.cross) - columns.shape[1]
-    moments.cross[width:] += columns.T @ slopes
+    moments.cross[width:] += columns.T @ gradients
     if job.with_gram:
         weighted = columns * weight[:, None] if len(weight) else columns
-        # the last rows of a packed triangle are one themselves
+        # the last rows of a packed triangle are themselves a packed triangle
         moments.gram[-packed_size(columns.shape[1]) :] += packed(columns.T @ weighted)
         moments.sums[width:] += weighted.sum(axis=0)
 
 
-def _squares(slopes: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+def _weighted_squares(gradients: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``sum_i s_i g_i^2`` from the values ``s_i g_i``."""
     if not len(weight):
-        return np.square(slopes).sum(axis=0)
+        return np.square(gradients).sum(axis=0)
     positive = np.where(weight > 0.0, weight, 1.0)
-    return (np.square(slopes) / positive[:, None]).sum(axis=0)
+    return (np.square(gradients) / positive[:, None]).sum(axis=0)
 
 
 def merge_blocks(left: BlockSums, right: BlockSums) -> BlockSums:

@@ -1,13 +1,13 @@
 """The tasks of calibrated least squares (Algorithm 2 of least squares revisited): two reads of the data a round.
 
-What is kept for each row is ``ytilde`` of Eq. 18, the fit before its calibration: the calibration needs sums over
-all rows, so that it is known only after the read that made them, and is applied by the next read. A round is
+The state of each row is ``ytilde`` of Eq. 18, the fit before its calibration: the calibration needs sums over all rows,
+so it is known only after the read that computed them, and applied by the next read. A round is
 
-1. `residual_lane`: calibrate what is kept, and sum the products of the features with the residuals;
-2. `calibration_lane`: calibrate what is kept, add the residual fit to it, keep that, and sum the products of its
-   basis G with itself and with what is then left of the residuals.
+1. `residual_lane`: calibrate the state, and sum the products of the features with the residuals;
+2. `calibration_lane`: calibrate the state, add the residual fit to it, store the sum, and sum the products of its
+   basis G with itself and with the remaining residuals.
 
-The driver fits in between and after. `rebuild_lane` makes what is kept anew, with the same bits.
+The driver fits in between and after. `rebuild_lane` recomputes lost state, with the same bits.
 """
 
 from __future__ import annotations
@@ -47,52 +47,31 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CalibratedJob:
-    """What all lanes of a read share, but for weights.
+    """The part of a read's input that all lanes share, except for weights."""
 
-    Attributes
-    ----------
-    block : BlockJob
-        The features, and where predictions are kept; its `version` counts the rounds that are in them.
-    powers : tuple of int
-        The basis G.
-    onto : {"simplex", "cube"}
-        Where the predictions of a row lie.
-    """
-
-    block: BlockJob
-    powers: tuple[int, ...]
-    onto: str
+    block: BlockJob  # the features, and the stored predictions; its `version` counts the rounds added to them
+    powers: tuple[int, ...]  # the basis G
+    onto: str  # "simplex" or "cube": the set that a row's predictions lie in
 
 
 class FittedRound(NamedTuple):
-    """What a round has fitted.
+    """The fit of a round."""
 
-    Attributes
-    ----------
-    fit : Block
-        Of the residuals, Eq. 18.
-    calibration : float64 array of shape (len(powers) * k, k), or None
-        Eq. 19; None before it is known.
-    """
-
-    fit: Block
-    calibration: _Floats | None
+    fit: Block  # of the residuals, Eq. 18
+    calibration: _Floats | None  # (len(powers) * k, k), Eq. 19; None before it is known
 
 
 def residual_lane(job: CalibratedJob, calibration: _Floats | None, lane: Lane) -> BlockSums:
-    """Sum the features' products, with each other if asked and with the slopes ``yhat - y``, over a lane.
+    """Sum the products of the features with the residuals ``yhat - y``, and with each other if asked, over a lane.
 
-    Parameters
-    ----------
-    calibration : float64 array or None
-        Of the round before; None in the first one, whose predictions are zero.
+    `calibration` is that of the round before; None in the first one, whose predictions are zero.
     """
 
     def add(index: int, part: Partition, weight: _Floats, total: Moments, grams: GramSum) -> None:
-        kept = _kept(job, index, part)
-        for rows, piece in _pieces(part):
-            values = _calibrated(job, kept[rows], calibration)
-            add_rows(job.block, None, piece, weight[rows], values, total, grams)
+        fits = _stored_fits(job, index, part)
+        for rows, batch in _batches(part):
+            values = _calibrated(job, fits[rows], calibration)
+            add_rows(job.block, None, batch, weight[rows], values, total, grams)
 
     def zero(part: Partition) -> Moments:
         width = job.block.design.width(n_features_of(part.x, job.block.data))
@@ -102,23 +81,20 @@ def residual_lane(job: CalibratedJob, calibration: _Floats | None, lane: Lane) -
 
 
 def calibration_lane(job: CalibratedJob, start: FittedRound, lane: Lane) -> BlockSums:
-    """Add a residual fit to the predictions of a lane, keep them, and sum the products of their basis.
+    """Add a residual fit to the predictions of a lane, store them, and sum the products of their basis.
 
-    Parameters
-    ----------
-    start : FittedRound
-        This round's fit, and the calibration of the round before.
+    `start` has this round's fit, and the calibration of the round before.
     """
     # the basis takes the place of the features
     of_basis = replace(job.block, design=Design(), dtype="float64", with_gram=True)
 
     def add(index: int, part: Partition, weight: _Floats, total: Moments, grams: GramSum) -> None:
-        kept = _kept(job, index, part)
-        _advance(job, start, part, kept)
-        RowState(str(job.block.state)).write(index, job.block.version + 1, kept)
-        for rows, piece in _pieces(part):
-            columns = Partition(DenseRows(basis(kept[rows], job.powers)), piece.y)
-            add_rows(of_basis, None, columns, weight[rows], kept[rows], total, grams)
+        fits = _stored_fits(job, index, part)
+        _advance(job, start, part, fits)
+        RowState(str(job.block.state)).write(index, job.block.version + 1, fits)
+        for rows, batch in _batches(part):
+            columns = Partition(DenseRows(basis(fits[rows], job.powers)), batch.y)
+            add_rows(of_basis, None, columns, weight[rows], fits[rows], total, grams)
 
     def zero(part: Partition) -> Moments:
         return Moments.zero(len(job.powers) * job.block.n_outputs, job.block.n_outputs, with_gram=True)
@@ -127,25 +103,22 @@ def calibration_lane(job: CalibratedJob, start: FittedRound, lane: Lane) -> Bloc
 
 
 def rebuild_lane(job: CalibratedJob, rounds: list[FittedRound], lane: Lane) -> int:
-    """Make what is kept for a lane anew where it is lost, as `calibration_lane` did; return how many were lost.
+    """Recompute the lost state of a lane as `calibration_lane` did; return the number of lost partitions.
 
-    Parameters
-    ----------
-    rounds : list of FittedRound
-        All whose fits are in the predictions, each with the calibration of the round before it.
+    `rounds` are all whose fits are in the predictions, each with the calibration of the round before it.
     """
-    kept = RowState(str(job.block.state))
-    lost = [index for index in lane.blocks if not kept.holds(index, job.block.version)]
+    stored = RowState(str(job.block.state))
+    lost = [index for index in lane.blocks if not stored.holds(index, job.block.version)]
     for index, part in stream(job.block.data, lost):
         values = _zeros(job, part)
         for fitted in rounds:
             _advance(job, fitted, part, values)
-        kept.write(index, job.block.version, values)
+        stored.write(index, job.block.version, values)
     return len(lost)
 
 
-def _kept(job: CalibratedJob, index: int, part: Partition) -> _Floats:
-    """Return what is kept for a partition's rows, float64 of shape (n_rows, k): zeros before the first round."""
+def _stored_fits(job: CalibratedJob, index: int, part: Partition) -> _Floats:
+    """Return the stored fits of a partition's rows, float64 of shape (n_rows, k): zeros before the first round."""
     if not job.block.version:
         return _zeros(job, part)
     shape = n_rows_of(part.x), job.block.n_outputs
@@ -162,16 +135,16 @@ def _calibrated(job: CalibratedJob, values: _Floats, calibration: _Floats | None
 
 def _advance(job: CalibratedJob, start: FittedRound, part: Partition, values: _Floats) -> None:
     """Overwrite the fit of a round by that of the next one: calibrated, plus the fit of its residuals (Eq. 18)."""
-    for rows, piece in _pieces(part):
+    for rows, batch in _batches(part):
         before = _calibrated(job, values[rows], start.calibration)
         np.add(before, start.fit.intercept, out=values[rows])
-        for some, features in blocks(start.fit.design, piece.x, start.fit.weights.dtype):
+        for some, features in blocks(start.fit.design, batch.x, start.fit.weights.dtype):
             product = np.zeros((n_rows_of(features), job.block.n_outputs), start.fit.weights.dtype)
             add_scores(features, start.fit.weights, product)
             values[rows][some] += product
 
 
-def _pieces(part: Partition) -> Iterator[tuple[slice, Partition]]:
+def _batches(part: Partition) -> Iterator[tuple[slice, Partition]]:
     """Yield (rows, their part of a partition), a fixed number of rows at a time."""
     n_rows = n_rows_of(part.x)
     for first in range(0, n_rows, PIECE_ROWS):
@@ -186,13 +159,7 @@ def _sum_lane(
     zero: Callable[[Partition], Moments],
     add: Callable[[int, Partition, _Floats, Moments, GramSum], None],
 ) -> BlockSums:
-    """Go through a lane's partitions; `add` adds one, with its row weights, to moments that start as `zero`.
-
-    Parameters
-    ----------
-    summed : BlockJob
-        Of what `add` adds.
-    """
+    """Sum a lane's partitions: `add`, whose job is `summed`, adds one to moments that start as `zero`."""
     total: list[Moments] = []
     grams: list[GramSum] = []
     with Ledger.of_task() as ledger:

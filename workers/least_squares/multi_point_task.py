@@ -1,7 +1,7 @@
 """Tasks of generalized least squares: several weight matrices at one read, and the Gram matrix in another basis.
 
-Reading and decoding cost more than products with a few more columns, so a round that wants to know the loss at one
-point and the gradient at the next has both from one read, and so have all the points of a path.
+Reading and decoding cost more than products with a few more columns, so a round that needs the loss at one point and
+the gradient at the next gets both from one read, and so do all points of a regularization path.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
+from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.features.design import PIECE_ROWS, Design, blocks
 from distls.workers.least_squares.block_task import BlockSums, Moments, fold_of, n_features_of
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.registry import LOSSES
-from distls.workers.losses.targets import Slopes, slice_rows, slopes_of
+from distls.workers.losses.targets import ScoreGradients, score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, stream
-from distls.workers.rounds.kernel_types import KernelTypes
+from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
@@ -39,79 +39,46 @@ __all__ = [
     "warm_up_products",
 ]
 
-# Scores of rows at all points that are made at a time, in pieces of at least PIECE_ROWS rows.
+# scores of rows at all points that are computed at a time, in batches of at least PIECE_ROWS rows
 SCORES = 2**21
 
 
 @dataclass(frozen=True)
 class PointJob:
-    """What all lanes of a round share, but for weights.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-        Full loss name.
-    n_outputs : int
-    dtype : str
-        Of features, products and scores.
-    class_weight : float64 array of shape (n_classes,) or None
-        As in `StochasticJob`.
-    folds : int
-        Consecutive slices of each partition's rows, of which a point may leave out one.
-    """
+    """The part of a round's input that all lanes share, except for weights."""
 
     data: DatasetRef
-    loss: str
+    loss: str  # full loss name
     n_outputs: int
-    dtype: str
-    class_weight: NDArray[np.float64] | None = None
-    folds: int = 1
+    dtype: str  # of features, products and scores
+    class_weight: NDArray[np.float64] | None = None  # (n_classes,), as in `StochasticJob`
+    folds: int = 1  # consecutive slices of each partition's rows, of which a point may leave out one
 
 
 class StackedWeights(NamedTuple):
-    """Weight matrices, side by side.
+    """Weight matrices, side by side."""
 
-    Attributes
-    ----------
-    weights : float64 array of shape (n_features, p * k)
-        With a basis (m, k), the constant column's weights first where there is one.
-    intercept : float64 array of shape (p * k,)
-        Zero with a basis.
-    basis : float64 array of shape (m, m), upper triangular, or None
-        Rows, a one in front where m is n_features + 1, are taken times its inverse.
-    held_out : tuple of int, one for each of the p
-        The fold that is held out: it is no part of the loss and the gradient but judges the point. -1: none.
-    losses_only : int
-        So many of the first points are there for their losses alone: sums have no products of theirs.
-    """
-
+    # (n_features, p * k); with a basis (m, k), the constant column's weights first if there is one
     weights: NDArray[np.float64]
-    intercept: NDArray[np.float64]
+    intercept: NDArray[np.float64]  # (p * k,); zero with a basis
+    # (m, m), upper triangular: rows, with a leading one if m is n_features + 1, are multiplied by its inverse
     basis: NDArray[np.float64] | None = None
+    # for each point the fold that is left out of loss and gradient and scores the point; -1: none
     held_out: tuple[int, ...] = ()
-    losses_only: int = 0
+    losses_only: int = 0  # for the first `losses_only` points only losses are summed, no products
 
 
 @dataclass
 class PointMoments(Moments):
-    """Sums at p points: products and slopes of all of them side by side; rows, errors and loss of the first.
+    """Sums at p points: products and gradients of all of them side by side; rows, errors and loss of the first."""
 
-    Attributes
-    ----------
-    losses : float64 array of shape (p,)
-        ``sum_i s_i loss_i`` at each point, without its held-out fold.
-    held_losses : float64 array of shape (p,)
-        The same over the held-out fold.
-    wrong : int64 array of shape (p,)
-        Rows of the held-out fold that are predicted wrong.
-    fold_weights : float64 array of shape (folds,)
-        ``sum_i s_i`` of each fold.
-    """
-
+    # (p,): ``sum_i s_i loss_i`` at each point, without its held-out fold
     losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    # (p,): the same over the held-out fold
     held_losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    # (p,): rows of the held-out fold that are predicted wrong
     wrong: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    # (folds,): ``sum_i s_i`` of each fold
     fold_weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def add(self, other: Moments) -> None:
@@ -134,16 +101,16 @@ def point_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
     )
 
     def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
-        for fold, rows in _pieces(n_rows_of(part.x), job.folds, points.weights.shape[1]):
+        for fold, rows in _batches(n_rows_of(part.x), job.folds, points.weights.shape[1]):
             x, y, s = slice_rows(part.x, rows), slice_rows(part.y, rows), weight[rows]
-            for piece, features in blocks(Design(), x, dtype):
-                _add_points(job, sent, fold, features, slice_rows(y, piece), s[piece], total[0])
+            for batch, features in blocks(Design(), x, dtype):
+                _add_points(job, sent, fold, features, slice_rows(y, batch), s[batch], total[0])
 
     return _reduced(job, lane, start, add)
 
 
-def _pieces(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slice]]:
-    """Yield (fold, rows) so that the scores of a piece are not too many."""
+def _batches(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slice]]:
+    """Yield (fold, rows) with about `SCORES` scores each."""
     step = max(SCORES // (n_columns * PIECE_ROWS), 1) * PIECE_ROWS
     for fold in range(folds):
         rows = fold_of(n_rows, fold, folds)
@@ -152,7 +119,7 @@ def _pieces(n_rows: int, folds: int, n_columns: int) -> Iterator[tuple[int, slic
 
 
 def basis_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
-    """Sum the Gram matrix and the gradient in the points' basis, whatever `dtype` says in float64."""
+    """Sum the Gram matrix and the gradient in the points' basis, in float64 whatever `dtype` is."""
     assert points.basis is not None
     basis, zero = points.basis, Moments.zero(len(points.basis), job.n_outputs, with_gram=True)
     grams = GramSum(zero.gram)
@@ -161,12 +128,12 @@ def basis_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
         return [zero]
 
     def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
-        for piece, rows in _transformed(part.x, basis, n_features_of(part.x, job.data)):
-            s, (moments,) = weight[piece], total
-            slopes = slopes_of(job.loss, rows.values @ points.weights, slice_rows(part.y, piece), s)
-            add_cross(rows, slopes.values, moments.cross)
+        for batch, rows in _transformed(part.x, basis, n_features_of(part.x, job.data)):
+            s, (moments,) = weight[batch], total
+            found = score_gradients(job.loss, rows.values @ points.weights, slice_rows(part.y, batch), s)
+            add_cross(rows, found.values, moments.cross)
             grams.add(rows, s if len(s) else None)
-            _add_totals(slopes, n_rows_of(rows), moments)
+            _add_totals(found, n_rows_of(rows), moments)
 
     sums = _reduced(job, lane, start, add)
     grams.flush()
@@ -186,13 +153,13 @@ def sigma_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
 
     def add(part: Partition, weight: NDArray[np.float64], total: list[Moments]) -> None:
         (moments,) = total
-        for _, rows in _pieces(n_rows_of(part.x), 1, points.weights.shape[1]):
+        for _, rows in _batches(n_rows_of(part.x), 1, points.weights.shape[1]):
             x, s = slice_rows(part.x, rows), weight[rows]
-            for piece, features in blocks(Design(), x, np.dtype(np.float64)):
+            for batch, features in blocks(Design(), x, np.dtype(np.float64)):
                 scores = np.tile(points.intercept, (n_rows_of(features), 1))
                 add_scores(features, points.weights, scores)
-                y, own = slice_rows(slice_rows(part.y, rows), piece), s[piece]
-                here = slopes_of(job.loss, np.ascontiguousarray(scores[:, :k]), y, own)
+                y, own = slice_rows(slice_rows(part.y, rows), batch), s[batch]
+                here = score_gradients(job.loss, np.ascontiguousarray(scores[:, :k]), y, own)
                 _add_totals(here, len(scores), moments)
                 products = scores[:, k:] * own[:, None] if len(own) else np.ascontiguousarray(scores[:, k:])
                 add_cross(features, products, moments.cross)
@@ -234,51 +201,46 @@ def _add_points(
     weight: NDArray[np.float64],
     moments: Moments,
 ) -> None:
-    """Add a piece's sums: one product with all weights, slopes point by point, one product with all slopes."""
+    """Add the sums of a batch: one product with all weights, gradients by point, one product with all gradients."""
     assert isinstance(moments, PointMoments)
     scores = np.tile(points.intercept, (n_rows_of(features), 1))
     add_scores(features, points.weights, scores)
-    slopes = np.zeros((len(scores), len(moments.slopes)))
+    gradients = np.zeros((len(scores), len(moments.slopes)))
     for point in range(len(moments.losses)):
         own = slice(point * job.n_outputs, (point + 1) * job.n_outputs)
-        here = slopes_of(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
+        here = score_gradients(job.loss, np.ascontiguousarray(scores[:, own]), y, weight)
         if points.held_out and points.held_out[point] == fold:
             moments.held_losses[point] += here.loss_sum
             moments.wrong[point] += here.errors
         else:
-            _write(here.values, slopes, point - points.losses_only)
+            place = (point - points.losses_only) * job.n_outputs
+            if place >= 0:  # points before the first have losses alone
+                gradients[:, place : place + job.n_outputs] = here.values
             moments.losses[point] += here.loss_sum
         if point == 0:
             _add_totals(here, len(scores), moments)
             moments.fold_weights[fold] += here.weight_sum
-    add_cross(features, slopes, moments.cross)
-    moments.slopes += slopes.sum(axis=0)
+    add_cross(features, gradients, moments.cross)
+    moments.slopes += gradients.sum(axis=0)
 
 
-def _write(values: NDArray[np.float64], slopes: NDArray[np.float64], place: int) -> None:
-    """Write the slopes of one of the points side by side; of those before the first there are none."""
-    if place >= 0:
-        k = values.shape[1]
-        slopes[:, place * k : (place + 1) * k] = values
-
-
-def _add_totals(slopes: Slopes, n_rows: int, moments: Moments) -> None:
-    moments.loss_sum += slopes.loss_sum
-    moments.weight_sum += slopes.weight_sum
-    moments.errors += slopes.errors
+def _add_totals(found: ScoreGradients, n_rows: int, moments: Moments) -> None:
+    moments.loss_sum += found.loss_sum
+    moments.weight_sum += found.weight_sum
+    moments.errors += found.errors
     moments.n_rows += n_rows
 
 
 def _transformed(x: Rows, basis: NDArray[np.float64], n_features: int) -> Iterator[tuple[slice, DenseRows]]:
-    """Yield pieces of rows, a one in front where the basis is wider than they are, times the basis's inverse."""
+    """Yield batches of rows times the basis's inverse, with a leading one if the basis is wider than they are."""
     for first in range(0, n_rows_of(x), PIECE_ROWS):
-        piece = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
-        rows = np.zeros((piece.stop - piece.start, len(basis)))
+        batch = slice(first, min(first + PIECE_ROWS, n_rows_of(x)))
+        rows = np.zeros((batch.stop - batch.start, len(basis)))
         rows[:, : len(basis) - n_features] = 1.0
-        _copy(slice_rows(x, piece), rows[:, len(basis) - n_features :])
-        # q = B^-T z for each row z; the transpose is how BLAS sees rows, so that it solves in place
+        _copy(slice_rows(x, batch), rows[:, len(basis) - n_features :])
+        # q = B^-T z for each row z; LAPACK sees C-ordered rows as the transpose, so that it solves in place
         solved = solve_triangular(basis, rows.T, trans="T", overwrite_b=True, check_finite=False)
-        yield piece, DenseRows(np.ascontiguousarray(solved.T))
+        yield batch, DenseRows(np.ascontiguousarray(solved.T))
 
 
 def _copy(x: Rows, out: NDArray[np.float64]) -> None:
@@ -290,27 +252,18 @@ def _copy(x: Rows, out: NDArray[np.float64]) -> None:
 
 
 def warm_up_products(types: KernelTypes) -> None:
-    """Compile the kernels of a job, or load them from the disk cache, on one row of nothing.
-
-    Parameters
-    ----------
-    types : KernelTypes
-        Its weights' type is that of the features too.
-    """
+    """Compile the kernels of a job, or load them from the disk cache, on a single row; `weights` types features too."""
     dtype = np.dtype(types.weights)
-    stored = np.ones(1, types.data)
-    csr = CsrRows(np.array([0, 1], np.int64), np.zeros(1, types.indices), stored)
-    x: Rows = csr if types.layout == "csr" else DenseRows(stored[None])
+    x = one_row(types.layout, types.data, types.indices)
     y, weights, none = np.zeros(1, np.int32), np.zeros((1, 2), dtype), np.empty(0)
     for _, features in blocks(Design(), x, dtype):
         scores = np.zeros((1, 2), dtype)
         add_scores(features, weights, scores)
-        slopes = slopes_of(types.loss, scores, y, none).values
-        add_cross(features, slopes, np.zeros((1, 2)))
+        add_cross(features, score_gradients(types.loss, scores, y, none).values, np.zeros((1, 2)))
         grams = GramSum(np.zeros(1))
         grams.add(features, np.ones(1))
         grams.flush()
-    slopes_of(types.loss, np.zeros((1, 2)), y, np.ones(1))
+    score_gradients(types.loss, np.zeros((1, 2)), y, np.ones(1))
     given = x, y, np.ones(1), LOSSES[types.loss], weights, np.zeros(2)
     add_gradient(*given, np.zeros((1, 2)), np.zeros(2))
     evaluate_rows(*given, NO_CLASSES)

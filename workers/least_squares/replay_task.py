@@ -1,4 +1,4 @@
-"""Predictions made anew: the blocks of all stages added again, where what was kept for each row is lost."""
+"""Recomputes lost predictions by adding the blocks of all stages again."""
 
 from __future__ import annotations
 
@@ -17,40 +17,22 @@ __all__ = ["ReplayJob", "replay_lane"]
 
 @dataclass(frozen=True)
 class ReplayJob:
-    """Which predictions to make.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    n_outputs : int
-    dtype : str
-        Of predictions.
-    state : str
-        Folder of the predictions.
-    version : int
-        What they are kept as.
-    """
+    """The predictions to recompute."""
 
     data: DatasetRef
     n_outputs: int
-    dtype: str
-    state: str
-    version: int
+    dtype: str  # of the predictions
+    state: str  # folder of the predictions
+    version: int  # under which they are stored
 
 
 def replay_lane(job: ReplayJob, fitted: list[Block], lane: Lane) -> int:
-    """Make the predictions that are not there, by what the rounds did in the same order; return how many were not.
-
-    Parameters
-    ----------
-    fitted : list of Block
-        All blocks that are in the predictions, in the order of their stages.
-    """
-    kept = RowState(job.state)
-    lost = [index for index in lane.blocks if not kept.holds(index, job.version)]
+    """Recompute a lane's lost predictions from all fitted blocks; return the number of lost partitions."""
+    stored = RowState(job.state)
+    lost = [index for index in lane.blocks if not stored.holds(index, job.version)]
     for index, part in stream(job.data, lost):
         values = np.zeros((n_rows_of(part.x), job.n_outputs), job.dtype)
-        for block in fitted:
+        for block in fitted:  # in the order of the rounds: the same additions, the same bits
             values = predict_block(block, part.x, values, n_features_of(part.x, job.data))
-        kept.write(index, job.version, values)
+        stored.write(index, job.version, values)
     return len(lost)

@@ -18,17 +18,9 @@ Array = NDArray[np.float64]
 
 
 class FoldSums(NamedTuple):
-    """The `Moments` of a fold at zero weights, where the slopes of the squared loss are the negative targets.
+    """The `Moments` of a fold at zero weights, where the gradient of the squared loss is the negative targets."""
 
-    Attributes
-    ----------
-    gram : float64 array of shape (d (d + 1) / 2,)
-        Packed.
-    sums, cross, slopes, squares, weight_sum
-        As in `Moments`.
-    """
-
-    gram: Array
+    gram: Array  # (d (d + 1) / 2,), packed
     sums: Array
     cross: Array
     slopes: Array
@@ -37,7 +29,7 @@ class FoldSums(NamedTuple):
 
     @classmethod
     def of(cls, moments: Moments) -> FoldSums:
-        """Return what counts of the sums of a fold."""
+        """Return the sums of a fold that the path depends on."""
         m = moments
         return cls(m.gram, m.sums, m.cross, m.slopes, m.squares, m.weight_sum)
 
@@ -62,28 +54,19 @@ def _summed(arrays: Sequence[Array]) -> Array:
 
 
 class PathJob(NamedTuple):
-    """What all folds share.
-
-    Attributes
-    ----------
-    folds : list of FoldSums
-    alphas : float64 array of shape (n_alphas,), all above 0
-    intercept : bool
-    eps : float
-        Relative rounding error of the Gram matrices.
-    """
+    """The input that all folds share."""
 
     folds: list[FoldSums]
-    alphas: Array
+    alphas: Array  # (n_alphas,), all > 0
     intercept: bool
-    eps: float
+    eps: float  # relative rounding error of the Gram matrices
 
 
 def held_out(job: PathJob, number: int) -> Array:
     """Return the sum of squared residuals on one fold at each alpha, shape (n_alphas,), fitted to the others."""
     fold, n = job.folds[number], len(job.alphas)
     w, b = _fit_others(job, number)
-    # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the slopes at zero weights are -y
+    # sum_i s_i (y_i - W^T x_i - b)^2, expanded; the gradients at zero weights are -y
     own = unpacked(fold.gram, np.empty((len(w), len(w)))) @ w
     targets, products = np.tile(fold.slopes, n), np.tile(fold.cross, n)
     sums = np.tile(fold.squares, n) + np.einsum("ij,ij->j", w, own + 2.0 * products)
@@ -112,5 +95,6 @@ def _fit_others(job: PathJob, number: int) -> tuple[Array, Array]:
 
 
 def held_out_bytes(d: int, n_columns: int) -> int:
-    """Return what a task holds besides the job: matrices of d columns, and weights of all alphas and outputs."""
+    """Return the bytes that a task holds in addition to the job."""
+    # matrices of d columns, and weights of all alphas and outputs
     return 8 * d * (5 * d + 5 * n_columns)

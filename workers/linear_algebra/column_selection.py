@@ -13,12 +13,7 @@ __all__ = ["columns_of_csr"]
 
 
 def columns_of_csr(x: CsrRows, columns: NDArray[np.int64]) -> CsrRows:
-    """Return rows that hold the given columns only, numbered by their place in `columns`.
-
-    Parameters
-    ----------
-    columns : int64 array of shape (m,), increasing
-    """
+    """Return rows with the given columns only (increasing), numbered by their place in `columns`."""
     place = np.full(int(columns.max(initial=-1)) + 1, -1, np.int64)
     place[columns] = np.arange(len(columns))
     indptr = np.zeros(len(x.indptr), np.int64)

@@ -30,8 +30,8 @@ __all__ = ["GramSum", "add_cross", "add_scores", "column_sums", "gram_work_bytes
 
 # Rows whose float32 products are summed in float32, and then in float64: part of the promise of equal bits.
 _FLUSH_ROWS = 4096
-# What a product of two non-zeros of a sparse row costs, in products of a dense one, where the Gram matrix fits in a
-# core's own cache and where it does not (benchmarks/gram.py). The choice is by counts, the same everywhere.
+# Cost of a product of two non-zeros of a sparse row, relative to one of a dense row, where the Gram matrix fits in a
+# core's own cache and where it does not (benchmarks/gram.py). The choice is by counts: the same on every machine.
 _PAIR_COST = (160, 350)
 _CACHE_BYTES = 2**21
 # Rows that are made dense at a time.
@@ -39,23 +39,20 @@ _DENSE_ROWS = 512
 
 
 class GramSum:
-    """A Gram matrix under way: dense products are summed in a square of their own, until `flush` packs them.
-
-    Adding up a product of few rows costs as much as making it, so many are added up first; in float32 not too many.
-    Products with a few other columns, such as residuals, come with it.
+    """Accumulates a Gram matrix, and products with a few other columns such as residuals, until `flush` packs them.
 
     Parameters
     ----------
     gram : float64 array of shape (m * (m + 1) / 2,)
-        What is added to; complete only after `flush`.
+        Packed, added to; complete only after `flush`.
     width : int, optional
         Columns of the blocks, the first ones of the matrix; m by default.
     n_extra : int
         Other columns.
     dtype : dtype, optional
-        Of products of sparse rows that are made dense; the rows' own by default.
+        Type of products of sparse rows that are made dense; the rows' own by default.
     space : (BufferPool, str), optional
-        Where the square is taken from, and its name there.
+        Pool of the dense square, and its name there.
 
     Attributes
     ----------
@@ -75,6 +72,7 @@ class GramSum:
         self._space = space or (BufferPool(), "")
         self._width = self._order if width is None else width
         self.extra = np.zeros((self._width, n_extra))
+        # packing a product of few rows costs as much as computing it: dense products are summed here first
         self._product: NDArray[Any] = np.empty((0, 0), np.float32)
         self._rows = 0
 
@@ -88,31 +86,34 @@ class GramSum:
         if isinstance(block, DenseRows):
             self._add_dense(block.values, weight)
         elif _few_pairs(block, self._width):
-            add_gram_csr(block.indptr, block.indices, block.data, _or_none(weight), self._order, self._gram)
+            s = np.empty(0) if weight is None else weight
+            add_gram_csr(block.indptr, block.indices, block.data, s, self._order, self._gram)
         else:
             self._add_filled(block, weight)
 
     def add_padded(self, values: NDArray[Any], right: NDArray[np.float64], s: NDArray[np.float64]) -> None:
-        """Add the products of a dense block with itself and with other columns: one product is faster than two.
+        """Add the products of a dense block with itself and with other columns in one call of BLAS.
 
         Parameters
         ----------
         values : array of shape (n_rows, width + n_extra)
-            The block's columns, and room, which is overwritten as well as they are where there are weights.
+            The block's columns, and padding; both are overwritten.
         right : float64 array of shape (n_rows, n_extra)
-            Times the weights already.
+            The other columns, times the weights.
         s : float64 array of shape (n_rows,) or (0,)
             Weights.
         """
         values[:, self._width :] = right
-        if len(s):
+        if len(
+            s
+        ):  # each factor of the products gets the root of the weight, which `right` already has in full
             roots = np.sqrt(s)[:, None].astype(values.dtype)
             values[:, : self._width] *= roots
             values[:, self._width :] /= np.where(roots > 0.0, roots, 1.0)
         self._add_dense(values, None)
 
     def flush(self) -> None:
-        """Add what is summed apart to the matrices it is meant for."""
+        """Add the pending products to the packed matrix and to `extra`."""
         if self._rows:
             product = self._product[: self._width]
             add_upper(product[:, : self._width], 0, self._order, self._gram)
@@ -125,7 +126,7 @@ class GramSum:
             values = values * np.sqrt(weight)[:, None].astype(values.dtype)
         if not self._product.size:
             self._product = take(*self._space, (values.shape[1],) * 2, values.dtype)
-        # in Fortran's eyes C-ordered rows are columns; its lower triangle is C's upper one
+        # C-ordered rows are columns for Fortran, and its lower triangle is C's upper one
         syrk = blas.ssyrk if values.dtype == np.float32 else blas.dsyrk
         syrk(1.0, values.T, beta=float(self._rows > 0), c=self._product.T, overwrite_c=1, lower=1)
         self._rows += len(values)
@@ -136,25 +137,21 @@ class GramSum:
         n_rows = n_rows_of(block)
         values = np.empty((min(n_rows, _DENSE_ROWS), self._width), self._dtype or block.data.dtype)
         for first in range(0, n_rows, _DENSE_ROWS):
-            piece = values[: n_rows - first]
-            fill_dense(block.indptr, block.indices, block.data, first, piece)
-            self._add_dense(piece, None if weight is None else weight[first : first + _DENSE_ROWS])
+            batch = values[: n_rows - first]
+            fill_dense(block.indptr, block.indices, block.data, first, batch)
+            self._add_dense(batch, None if weight is None else weight[first : first + _DENSE_ROWS])
 
 
 def _few_pairs(block: CsrRows, m: int) -> bool:
-    """Tell whether the products of a block's non-zeros cost less than those of its rows made dense."""
+    """Return whether the products of a block's non-zeros cost less than those of its rows made dense."""
     cost = _PAIR_COST[8 * packed_size(m) > _CACHE_BYTES]
     return bool(count_pairs(block.indptr) * cost < n_rows_of(block) * m * m)
 
 
 def gram_work_bytes(m: int, dtype: np.dtype[Any]) -> int:
-    """Return what a `GramSum` of m columns holds besides the Gram matrix and a block."""
+    """Return the bytes that a `GramSum` of m columns holds in addition to the Gram matrix and a block."""
     # rows that are made dense, or weighted
     return dtype.itemsize * (m * m + 2 * _DENSE_ROWS * m)
-
-
-def _or_none(weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    return np.empty(0) if weight is None else weight
 
 
 def add_cross(block: Rows, residual: NDArray[Any], cross: NDArray[np.float64]) -> None:

@@ -15,23 +15,20 @@ __all__ = ["add_cross_csr", "add_gram_csr", "add_upper", "count_pairs", "fill_de
 
 @kernel
 def add_gram_csr(indptr, indices, data, weight, m, gram):
-    """Add ``sum_i s_i x_i x_i^T`` to `gram`, packed, of order m; `weight` (n_rows,) or (0,) for ones.
-
-    Columns increase within a row, so a value meets those after it only.
-    """
+    """Add ``sum_i s_i x_i x_i^T`` to `gram`, packed, of order m; `weight` (n_rows,) or (0,) for ones."""
     for i in range(len(indptr) - 1):
         s = weight[i] if len(weight) else 1.0
         end = indptr[i + 1]
         for p in range(indptr[i], end):
             a = np.int64(indices[p])
             row, value = gram[a * m - a * (a + 1) // 2 + a :], s * data[p]
-            for q in range(p, end):
+            for q in range(p, end):  # columns increase within a row: these are the upper triangle
                 row[indices[q] - a] += value * data[q]
 
 
 @kernel
 def count_pairs(indptr):
-    """Return the products that `add_gram_csr` makes."""
+    """Return the number of products in `add_gram_csr`."""
     total = 0
     for i in range(len(indptr) - 1):
         n = indptr[i + 1] - indptr[i]
@@ -51,13 +48,9 @@ def add_cross_csr(indptr, indices, data, residual, cross):
 
 @kernel
 def add_upper(block, first, m, gram):
-    """Add what is above the diagonal of a block of columns from `first` on, and of rows from 0 on, to `gram`.
+    """Add the upper triangle of a block of columns from `first` on, and rows from 0 on, to `gram`, packed, of order m.
 
-    Parameters
-    ----------
-    block : array of shape (rows, columns), rows <= first + columns
-    m : int
-        Order of `gram`, which is packed.
+    The block has shape (rows, columns), rows <= first + columns.
     """
     for i in range(block.shape[0]):
         skipped = max(i - first, 0)

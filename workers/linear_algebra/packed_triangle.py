@@ -1,4 +1,4 @@
-"""Symmetric matrices by their upper triangles, row by row: half the memory, and half the way to the driver."""
+"""Symmetric matrices as packed upper triangles, row by row: half the memory, and half the traffic to the driver."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def packed_size(d: int) -> int:
 
 
 def order_of(triangle: Array) -> int:
-    """Return the d of a packed triangle."""
+    """Return the order d of a packed triangle."""
     return (math.isqrt(8 * len(triangle) + 1) - 1) // 2
 
 
 def _starts(d: int) -> NDArray[np.int64]:
-    """Return where each row of a packed triangle starts, which is its diagonal; and where the last one ends."""
+    """Return the offsets (d + 1,) of the rows of a packed triangle; each row starts at its diagonal."""
     rows = np.arange(d + 1)
     return rows * d - rows * (rows - 1) // 2
 
@@ -35,13 +35,7 @@ def packed(matrix: Array) -> Array:
 
 
 def unpacked(triangle: Array, out: NDArray[Any]) -> NDArray[Any]:
-    """Write a packed triangle, mirrored, to a square matrix, and return that.
-
-    Parameters
-    ----------
-    out : float64 array of shape (d, d)
-        Whose rows may lie apart.
-    """
+    """Write a packed triangle, mirrored, to the square matrix `out`, of any strides, and return that."""
     starts = _starts(len(out))
     for row in range(len(out)):
         out[row, row:] = triangle[starts[row] : starts[row + 1]]
@@ -51,7 +45,7 @@ def unpacked(triangle: Array, out: NDArray[Any]) -> NDArray[Any]:
 def mirrored(matrix: NDArray[Any]) -> NDArray[Any]:
     """Copy the upper triangle of a square matrix to its lower one, in place."""
     d = len(matrix)
-    for first in range(0, d, _TILE):
+    for first in range(0, d, _TILE):  # tile by tile: columns of a whole matrix would miss the cache
         rows = slice(first, first + _TILE)
         own = matrix[rows, rows]
         own[:] = np.triu(own) + np.triu(own, 1).T
@@ -60,8 +54,7 @@ def mirrored(matrix: NDArray[Any]) -> NDArray[Any]:
     return matrix
 
 
-# Rows and columns that stay in a core's cache while they are turned.
-_TILE = 128
+_TILE = 128  # rows and columns that stay in a core's cache while they are transposed
 
 
 def diagonal(triangle: Array) -> Array:

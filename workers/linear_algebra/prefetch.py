@@ -24,13 +24,13 @@ def _prefetch(_context, array, position):
 
 
 def prefetch_row(rows, i):
-    """Fetch row i, to be read soon: in a random order the processor cannot guess it (1.7 times at k = 4)."""
+    """Prefetch row i: in a random order the processor cannot predict it (1.7 times as fast at k = 4)."""
 
 
 @overload(prefetch_row)
 def _prefetch_row(rows, i):
     def csr(rows, i):
-        # the processor's own prefetcher has caught on after some lines
+        # after some lines the processor's own prefetcher takes over
         start, stop = rows.indptr[i], min(rows.indptr[i + 1], rows.indptr[i] + 256)
         for p in range(start, stop, 32):
             _prefetch(rows.indices, p)

@@ -1,7 +1,7 @@
-"""Kernels of linear models on blocks of rows: scores, and the row helpers of everything that is done to rows.
+"""Kernels of linear models on blocks of rows: scores, and the row helpers of all other kernels.
 
-One path serves CSR and dense rows: `row_arrays` and `row_span` give a row as (index, value) pairs, for dense
-rows by gathering the non-zeros into a scratch row. One path serves any number of classes: a row of weights is
+The same code serves CSR and dense rows: `row_arrays` and `row_span` give a row as (index, value) pairs, for dense
+rows by gathering the non-zeros into a scratch row. The same code serves any number of classes: a row of weights is
 read in vectors, the last of them masked, so that weights need no padding. LLVM does not find this form by
 itself (it gathers over the non-zeros: 1.7 times slower at 4 classes, 2.3 at 53), hence `_row_dot`, `_row_add`.
 
@@ -31,8 +31,8 @@ Floats = NDArray[np.floating[Any]]
 _BIT, _BYTE, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _FAST = ("reassoc", "contract", "nsz", "arcp")  # as in `kernel`
 _VECTOR_BYTES = 32  # 64 read as fast, but stores across cache lines, most of them, took 1.6 times as long
-_GROUP = 8  # vectors that are summed in registers in one walk over the row
-_AHEAD = 8  # non-zeros: how far before its use a row of weights is fetched (4 measured the same)
+_GROUP = 8  # vectors that are summed in registers in one traversal of the row
+_AHEAD = 8  # non-zeros between prefetch and use of a row of weights (4 measured the same)
 
 
 class _Lanes:
@@ -89,7 +89,7 @@ class _Lanes:
 
 
 class _Walk:
-    """A row, against the weights: the arguments are indices, data, start, stop, w (d, k), values (k,)."""
+    """Traverses a row along with its weights; the arguments are indices, data, start, stop, w (d, k), values (k,)."""
 
     def __init__(self, context: Any, builder: Any, kinds: Any, args: Any) -> None:
         self.builder, self.start, self.stop = builder, args[2], args[3]
@@ -111,7 +111,7 @@ class _Walk:
         b = self.builder
         ahead, last = b.add(p, _INT64(_AHEAD)), b.sub(self.stop, _INT64(1))
         column = self._column(b.select(b.icmp_signed("<", ahead, last), ahead, last))
-        for v in range(0, lanes.count, 2):  # one a cache line
+        for v in range(0, lanes.count, 2):  # two vectors fill a cache line
             prefetch_address(b, lanes.pointer(self.w, column, v))
 
     def groups(self, build: Callable[[_Lanes], None]) -> None:
@@ -144,7 +144,7 @@ def _check_types(*arrays: Any) -> None:
         if not isinstance(array, types.Array) or array.layout != "C":
             raise errors.TypingError(f"a C-ordered array is needed here, not {array}")
     if arrays[2].dtype != arrays[3].dtype:
-        raise errors.TypingError(f"weights and scores or slopes differ in type: {arrays[2:]}")
+        raise errors.TypingError(f"weights and scores or gradients differ in type: {arrays[2:]}")
 
 
 @intrinsic
@@ -156,7 +156,9 @@ def _row_dot(_context, indices, data, start, stop, w, z):
         walk = _Walk(context, builder, signature.args, args)
 
         def group(lanes: _Lanes) -> None:
-            chains = 2 if lanes.count <= 2 else 1  # few sums would wait for their own last addition
+            chains = (
+                2 if lanes.count <= 2 else 1
+            )  # a single chain of few sums is bound by the latency of additions
             zero = ir.Constant(lanes.type, None)
             new = cgutils.alloca_once_value
             sums = [[new(builder, zero) for _ in range(lanes.count)] for _ in range(chains)]
@@ -198,12 +200,12 @@ def _row_add(_context, indices, data, start, stop, w, g, factor):
 
         def group(lanes: _Lanes) -> None:
             by = lanes.splat(args[6])
-            slopes = [builder.fmul(by, lanes.load(walk.values, _INT64(0), v)) for v in range(lanes.count)]
+            steps = [builder.fmul(by, lanes.load(walk.values, _INT64(0), v)) for v in range(lanes.count)]
             with cgutils.for_range_slice(builder, walk.start, walk.stop, _INT64(1)) as (p, _):
                 column, value = walk.non_zero(p)
                 old = [lanes.load(walk.w, column, v) for v in range(lanes.count)]
-                for v, slope in enumerate(slopes):
-                    lanes.store(lanes.multiply_add(lanes.splat(value), slope, old[v]), walk.w, column, v)
+                for v, step in enumerate(steps):
+                    lanes.store(lanes.multiply_add(lanes.splat(value), step, old[v]), walk.w, column, v)
 
         walk.groups(group)
         return context.get_dummy_value()
@@ -211,7 +213,7 @@ def _row_add(_context, indices, data, start, stop, w, g, factor):
     return types.void(indices, data, types.intp, types.intp, w, g, w.dtype), build
 
 
-# ---------------------------------------------------------------- rows: what stochastic kernels are made of
+# ---------------------------------------------------------------- rows
 
 
 def row_arrays(rows):
@@ -223,7 +225,7 @@ def row_span(rows, i, indices, data):
 
 
 def is_csr(rows: Any) -> bool:
-    """Tell which kind a numba type of rows is."""
+    """Return whether a numba type of rows is `CsrRows`."""
     if rows.instance_class not in (CsrRows, DenseRows):
         raise errors.TypingError(f"rows are CsrRows or DenseRows, not {rows}")
     return rows.instance_class is CsrRows
@@ -261,10 +263,8 @@ def value_of(rows, i, p):
 
 
 def places(rows, i):
-    """Return (first, end) of row i's places, without gathering anything: of a dense row these are all columns.
-
-    They are unsigned: numba lets signed ones count from the end, and LLVM then gathers what lies side by side.
-    """
+    """Return (first, end) of row i's places, without gathering anything: for a dense row all columns."""
+    # unsigned: numba lets signed indices count from the end, and LLVM then gathers what is contiguous
 
 
 @overload(column_of, inline="always")
@@ -286,7 +286,7 @@ def _places(rows, i):
 
 @helper
 def single_score(rows, i, w):
-    """Return the score of row i in the only output, w (n_features,); a dense row is read as it is."""
+    """Return the score of row i in the only output, w (n_features,); a dense row is read in place."""
     total = w.dtype.type(0.0)
     start, stop = places(rows, i)
     for p in range(start, stop):
@@ -305,16 +305,15 @@ def row_scores(indices, data, start, stop, w, z):
 
 @helper
 def _dot_one(indices, data, start, stop, w):
-    """Return the score of a single output: LLVM gathers over the non-zeros here (unsigned p: see `places`)."""
     total = w.dtype.type(0.0)
-    for p in range(np.uintp(start), np.uintp(stop)):
+    for p in range(np.uintp(start), np.uintp(stop)):  # unsigned: see `places`
         total += w.dtype.type(data[p]) * w[np.intp(indices[p]), 0]
     return total
 
 
 @helper
 def row_axpy(indices, data, start, stop, factor, g, w):
-    """Add ``factor * x (x) g`` to w, k slopes for each non-zero; g has the type of w."""
+    """Add ``factor * x (x) g`` to w; g (k,) has the type of w."""
     if len(g) == 1:
         step = w.dtype.type(factor) * g[0]
         for p in range(np.uintp(start), np.uintp(stop)):
@@ -336,8 +335,8 @@ def row_axpy_pair(indices, data, start, stop, factor, up, down, w):
 
 @helper
 def check_widths(w, b):
-    """Refuse weights of another width than the k classes of b: the kernels would write out of bounds."""
-    if w.shape[1] != len(b):
+    """Refuse weights of another width than the k classes of b."""
+    if w.shape[1] != len(b):  # kernels would write out of bounds
         raise ValueError("the weights and the intercept have different numbers of classes")
 
 

@@ -14,15 +14,15 @@ __all__ = ["Shifted"]
 Array = NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
-# Columns that are reduced at a time: products this wide are near the speed of large ones, and a solve costs little.
+# Columns reduced at a time: products this wide are near the speed of large ones, and banded solves are still cheap.
 _BAND = 48
 
 
 class Shifted:
     """A symmetric positive semidefinite matrix, reduced once to Q B Q^T with B banded, to solve with any A + c I.
 
-    The reduction costs (4/3) d^3 operations, nearly all of them in products of matrices, a solve after that little
-    more than two products with Q: for many c an eigendecomposition's work at a part of its cost.
+    The reduction costs (4/3) d^3 operations, nearly all of them in matrix products, a solve little more than two
+    products with Q: for many c that serves as an eigendecomposition does, at a fraction of its cost.
 
     Parameters
     ----------
@@ -30,20 +30,15 @@ class Shifted:
         Both triangles.
     eps : float
         Relative rounding error of its elements.
-
-    Attributes
-    ----------
-    least : float
-        The smallest shift that is used, which smaller ones are taken for: below it c is lost in rounding, and
-        A + c I might have no factor.
     """
 
     def __init__(self, matrix: Array, eps: float = _EPS) -> None:
         d = len(matrix)
+        # smaller shifts are raised to it: they would be lost in rounding, and A + c I might have no factor
         self.least = max(d * _EPS, 10.0 * eps) * float(np.linalg.norm(matrix))
         self._band = np.zeros((_BAND + 1, d))
         self._reflectors: list[tuple[Array, Array]] = []
-        rest = matrix.T  # as Fortran has it; only its lower triangle is looked at
+        rest = matrix.T  # Fortran-ordered; only its lower triangle is read
         for first in range(0, d, _BAND):
             if len(rest) <= _BAND + 1:
                 self._keep(first, rest)
@@ -74,7 +69,7 @@ class Shifted:
         return np.asarray(found)
 
     def _reduce(self, first: int, matrix: Array) -> Array:
-        """Make the first columns of what is left banded; return what is left then, its lower triangle."""
+        """Make the first columns of the remaining matrix banded; return the rest, lower triangle."""
         self._keep(first, matrix[:_BAND, :_BAND])
         factor, scales, _, _ = lapack.dgeqrf(matrix[_BAND:, :_BAND])
         width = len(scales)

@@ -27,8 +27,8 @@ class CrammerSinger(Loss):
 
     def gradient(self, scores: Floats, y: Codes) -> Floats:
         """Return a subgradient of each row: +1 at the best other class, -1 at y, or 0 beyond the margin."""
-        rival = _others(scores, y).argmax(axis=1)
-        return pairs(np.where(self.values(scores, y) > 0.0, rival, y), y, scores)
+        runner_up = _others(scores, y).argmax(axis=1)
+        return pairs(np.where(self.values(scores, y) > 0.0, runner_up, y), y, scores)
 
 
 def _others(scores: Floats, y: Codes) -> Floats:
@@ -40,13 +40,13 @@ def _others(scores: Floats, y: Codes) -> Floats:
 
 @row_gradient_of(CrammerSinger)
 def _row(z, scale, y, g):
-    rival = 1 if y == 0 else 0
-    for c in range(rival + 1, len(z)):
-        if z[c] > z[rival] and c != y:
-            rival = c
-    value = 1.0 + scale * (np.float64(z[rival]) - np.float64(z[y]))
-    wrong = z[rival] > z[y] or (z[rival] == z[y] and rival < y)
-    predicted = rival if wrong else y
+    runner_up = 1 if y == 0 else 0
+    for c in range(runner_up + 1, len(z)):
+        if z[c] > z[runner_up] and c != y:
+            runner_up = c
+    value = 1.0 + scale * (np.float64(z[runner_up]) - np.float64(z[y]))
+    wrong = z[runner_up] > z[y] or (z[runner_up] == z[y] and runner_up < y)
+    predicted = runner_up if wrong else y
     if value <= 0.0:  # not `value > 0`: a NaN must get out
         return 0.0, y, predicted
-    return value, rival, predicted
+    return value, runner_up, predicted

@@ -1,4 +1,4 @@
-"""Log loss of scores that are probabilities already: no loss to train with."""
+"""Log loss of scores that are already probabilities: for evaluation only."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -16,10 +16,7 @@ __all__ = ["LogOfProbability"]
 
 
 class LogOfProbability(Loss):
-    """``-log z_y`` for scores that are probabilities already, infinite where that is zero.
-
-    How models that end in a projection onto the simplex are scored. Nothing is trained with it: it has no gradient.
-    """
+    """``-log z_y``, infinite for z_y = 0: evaluates models that end in a projection onto the simplex; no gradient."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
-"""What a loss is: its values and gradients on arrays, and the facts that solvers and reports ask it for.
+"""The interface of losses: values and gradients on arrays, and the facts that solvers and reports ask for.
 
-A loss is an empty tuple: immutable, picklable, and a numba type by itself, so that a kernel which is given one is
+A loss is an empty tuple: immutable, picklable, and a numba type by itself, so that a kernel with a loss argument is
 compiled for it and cached on disk (measured: 1 % slower than no loss argument at all, against a recompilation in every
-process for function arguments and closures). Its file has the class, with plain NumPy that tests compare with, and
-beside it the row functions that kernels run; see `distls.workers.losses.row_functions`.
+process for function arguments and closures). Its file has the class, in plain NumPy that tests compare with, and the
+row functions that kernels run; see `distls.workers.losses.row_functions`.
 
 Ties: every arg max takes the lowest class.
 """
@@ -24,16 +24,10 @@ Target = Literal["class", "multilabel", "continuous", "none"]
 
 
 class LabelSets(NamedTuple):
-    """The label codes of each row: row i has ``indices[indptr[i]:indptr[i + 1]]``, each code at most once.
+    """The label codes of each row: row i has ``indices[indptr[i]:indptr[i + 1]]``, each code at most once."""
 
-    Attributes
-    ----------
-    indptr : int64 array of shape (n_rows + 1,)
-    indices : int32 array
-    """
-
-    indptr: Any
-    indices: Any
+    indptr: Any  # int64 (n_rows + 1,)
+    indices: Any  # int32
 
 
 class _NoFields(NamedTuple):
@@ -41,46 +35,25 @@ class _NoFields(NamedTuple):
 
 
 class Loss(_NoFields):
-    """A loss of a row's scores. Scores are (n, k) and classes y (n,) throughout.
-
-    Attributes
-    ----------
-    name : str
-        Full name.
-    aliases : tuple of str
-        Short names; a method lets the first of its losses have each.
-    targets : tuple of str
-        Kinds of targets that it suits: "class", "multilabel", "continuous".
-    stochastic : bool
-        Whether the step sizes of plain stochastic gradients are chosen for gradients as large as its own.
-    separable : bool
-        Whether it is a sum over the outputs, so that its Hessian in the scores is diagonal.
-    ranks : bool
-        Whether it orders the labels of a row only, so that a threshold has to be fitted to the scores.
-    threshold : float
-        A label is predicted where its score is greater.
-    certificate : {"strong_convexity", "duality_gap", "none"}
-        What bounds the distance from the optimum under an l2 penalty; "none" where zero weights are optimal.
-    log_loss : Loss or None
-        What scores the probabilities of a model trained with it; None where there are none.
-    single_output : Loss or None
-        The same loss for two classes with one output.
-    descent_factor : float
-        What the sums of `add_score_gradient` and `add_score_curvature` have to be multiplied by.
-    """
+    """A loss of a row's scores. Scores are (n, k) and classes y (n,) throughout."""
 
     __slots__ = ()
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()
-    targets: ClassVar[tuple[Target, ...]] = ("class",)
+    aliases: ClassVar[tuple[str, ...]] = ()  # short names; a method lets the first of its losses have each
+    targets: ClassVar[tuple[Target, ...]] = ("class",)  # kinds of targets that it suits
+    # whether the step sizes of plain stochastic gradients are chosen for gradients as large as its own
     stochastic: ClassVar[bool] = True
-    separable: ClassVar[bool] = False
+    separable: ClassVar[bool] = False  # a sum over the outputs, so that its Hessian in the scores is diagonal
+    # orders the labels of a row only, so that a threshold has to be fitted to the scores
     ranks: ClassVar[bool] = False
-    threshold: ClassVar[float] = 0.0
+    threshold: ClassVar[float] = 0.0  # a label is predicted where its score is greater
+    # the bound on the distance from the optimum under an l2 penalty; "none" where zero weights are optimal
     certificate: ClassVar[Literal["strong_convexity", "duality_gap", "none"]] = "strong_convexity"
+    # scores the probabilities of a model trained with this loss; None: it has none
     log_loss: ClassVar[Loss | None] = None
-    single_output: ClassVar[Loss | None] = None
+    single_output: ClassVar[Loss | None] = None  # the same loss for two classes with one output
+    # by which the sums of `add_score_gradient` and `add_score_curvature` have to be multiplied
     descent_factor: ClassVar[float] = 1.0
 
     def values(self, scores: Floats, y: Codes) -> Floats:
@@ -104,16 +77,15 @@ class Loss(_NoFields):
     def lipschitz(self, k: int) -> float:
         """Return the smallest Lipschitz constant of a row's gradient in its k scores; infinite if it is not smooth.
 
-        Sets of labels have the constants of classes: pairs of a label and a rival are the edges of a complete
-        bipartite graph. Kernels compile this method.
+        Kernels compile this method.
         """
+        # sets of labels have the constants of classes: pairs of a label of the row and another one are the edges of a
+        # complete bipartite graph
         return math.inf
 
     def dual_shortfall(self, c: float) -> float:
-        """Return what the dual loses, over the mean loss, at c <= 1 times the gradients instead of these.
-
-        Of losses that are not negative convexity bounds it by 1 - c, which is exact at c = 1.
-        """
+        """Return the decrease of the dual, over the mean loss, at c <= 1 times the gradients instead of these."""
+        # the bound that convexity gives for non-negative losses, exact at c = 1
         return 1.0 - c
 
     @property

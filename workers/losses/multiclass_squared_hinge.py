@@ -1,4 +1,4 @@
-"""Squared slacks of all rivals of a row's class, and the ranking of labels by the same slacks."""
+"""Squared slacks of all other classes than the row's, and the ranking of labels by the same slacks."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -10,7 +10,7 @@ from distls.workers.compilation.jit import elementwise_helper
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
 from distls.workers.losses.numpy_forms import scores_of_class
 from distls.workers.losses.row_functions import (
-    SLOPES_IN_G,
+    GRADIENT_IN_G,
     add_score_curvature_of,
     add_score_gradient_of,
     row_gradient_of,
@@ -25,9 +25,9 @@ __all__ = ["MulticlassSquaredHinge"]
 
 
 class MulticlassSquaredHinge(Loss):
-    """Squared slacks of all rivals, ``sum_{j != y} max(0, 1 + z_j - z_y)^2`` (BCD paper Eq. 2, gradient Eq. 5).
+    """Squared slacks of all other classes, ``sum_{j != y} max(0, 1 + z_j - z_y)^2`` (BCD paper Eq. 2, gradient Eq. 5).
 
-    Of a set of labels it is the sum over all pairs of a label of the row and another one: a ranking.
+    For a set of labels it is the sum over all pairs of a label of the row and any other: a ranking.
     """
 
     __slots__ = ()
@@ -77,13 +77,13 @@ def _row(z, scale, y, g):
     best, own = first_max(z), factor * z[y] - one
     for c in range(len(g)):
         short = factor * z[c] - own
-        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+        g[c] = none if short <= none else short  # unlike `max`, propagates a NaN
     g[y] = none
     value = sum_of_squares(g)
     for c in range(len(g)):
         g[c] += g[c]
     g[y] = -sum_of(g)
-    return value, y if value == 0.0 else SLOPES_IN_G, best
+    return value, y if value == 0.0 else GRADIENT_IN_G, best
 
 
 # ---------------------------------------------------------------- one non-zero, in block coordinate descent
@@ -100,7 +100,7 @@ def _add_ranked_gradient(loss, z, i, y, factor, g, own, scratch):
     for a in labels:
         c = 1.0 - np.float64(z[i, a])
         total = slack_gradient(z, i, c, factor, g)
-        for b in labels:  # a label has no slack against another one of the row
+        for b in labels:  # labels of the same row are not ranked against each other
             slack = max(np.float64(z[i, b]) + c, 0.0)
             own[b] -= factor * slack
             total -= slack
@@ -109,7 +109,7 @@ def _add_ranked_gradient(loss, z, i, y, factor, g, own, scratch):
 
 @add_score_curvature_of(MulticlassSquaredHinge)
 def _add_curvature(loss, z, i, y, factor, h, own, scratch):
-    # the row's own class counts its rivals, not itself; it is among those counted, and in h[y] once
+    # the row's own class counts the others within the margin; it is itself among those counted, and in h[y] once
     own[y[i]] += factor * (slack_curvature(z, i, 1.0 - np.float64(z[i, y[i]]), factor, h) - 2.0)
 
 
@@ -118,12 +118,12 @@ def _add_ranked_curvature(loss, z, i, y, factor, h, own, scratch):
     labels = y.indices[y.indptr[i] : y.indptr[i + 1]]
     for a in labels:
         c = 1.0 - np.float64(z[i, a])
-        rivals = slack_curvature(z, i, c, factor, h)
+        within_margin = slack_curvature(z, i, c, factor, h)
         for b in labels:
             within = 1.0 if np.float64(z[i, b]) + c > 0.0 else 0.0
             own[b] -= factor * within
-            rivals -= within
-        own[a] += factor * rivals
+            within_margin -= within
+        own[a] += factor * within_margin
 
 
 @score_change_of(MulticlassSquaredHinge)
@@ -154,7 +154,7 @@ def _ranked_change(loss, z, i, y, x, d, scratch):
 
 
 @row_loss_of(MulticlassSquaredHinge, sets=True)
-def _ranked_loss(loss, z, y, i, slopes):
+def _ranked_loss(loss, z, y, i, scratch):
     labels = y.indices[y.indptr[i] : y.indptr[i + 1]]
     total = 0.0
     for a in labels:

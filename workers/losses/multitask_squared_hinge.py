@@ -1,4 +1,4 @@
-"""One-versus-rest squared hinge of classes and of sets of labels, as the paper of block coordinate descent has it."""
+"""One-versus-rest squared hinge of classes and of sets of labels (the block coordinate descent paper's)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -57,10 +57,10 @@ class MultitaskSquaredHinge(Loss):
 
 @row_gradient_of(MultitaskSquaredHinge)
 def _row(z, scale, y, g):
-    value, rival, best = ovr_squared_hinge_row(z, scale, y, g)
+    value, runner_up, best = ovr_squared_hinge_row(z, scale, y, g)
     for c in range(len(g)):
         g[c] += g[c]
-    return 2.0 * value, rival, best
+    return 2.0 * value, runner_up, best
 
 
 # ---------------------------------------------------------------- one non-zero, in block coordinate descent
@@ -115,7 +115,7 @@ def _label_change(loss, z, i, y, x, d, scratch):
 
 
 @row_loss_of(MultitaskSquaredHinge, sets=True)
-def _label_loss(loss, z, y, i, slopes):
+def _label_loss(loss, z, y, i, scratch):
     total = 0.0
     for r in range(len(z)):
         total += square_of_slack(1.0 + z[r])

@@ -1,15 +1,15 @@
-"""Parts that the NumPy forms of several losses share."""
+"""Parts shared by the NumPy forms of several losses."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.workers.losses.loss import Codes, Floats
+from distls.workers.losses.loss import Codes, Floats, Loss
 
-__all__ = ["both_outputs", "negated_at_class", "pairs", "scores_of_class", "softmax_in_place"]
+__all__ = ["SingleOutput", "negated_at_class", "pairs", "scores_of_class", "softmax_in_place"]
 
 
 def scores_of_class(scores: Floats, y: Codes) -> Floats:
@@ -24,18 +24,37 @@ def negated_at_class(values: Floats, y: Codes) -> Floats:
     return out
 
 
-def pairs(rival: Codes, y: Codes, like: Floats) -> Floats:
-    """Return gradients +1 at `rival` and -1 at `y`; they cancel where both are the same class."""
+def pairs(runner_up: Codes, y: Codes, like: Floats) -> Floats:
+    """Return gradients +1 at `runner_up` and -1 at `y`; they cancel where both are the same class."""
     out = np.zeros_like(like)
     rows = np.arange(len(y))
-    out[rows, rival] += 1.0
+    out[rows, runner_up] += 1.0
     out[rows, y] -= 1.0
     return out
 
 
-def both_outputs(scores: Floats) -> Floats:
-    """Return the scores (n, 2) of two classes with the single output (n, 1)."""
-    return np.hstack([-scores, scores])
+class SingleOutput(Loss):
+    """A one-versus-rest loss of two classes with a single output, that of class 1. Class 0 is predicted at zero.
+
+    Scores are (n, 1), the value is that of both outputs, the gradient that of the one.
+    """
+
+    __slots__ = ()
+
+    separable = True
+    both: ClassVar[Loss]  # the form with two outputs, which are each other's negative
+
+    def values(self, scores: Floats, y: Codes) -> Floats:
+        """Return the loss of both outputs."""
+        return self.both.values(np.hstack([-scores, scores]), y)
+
+    def gradient(self, scores: Floats, y: Codes) -> Floats:
+        """Return the derivatives of the single output's loss, shape (n, 1)."""
+        return self.both.gradient(np.hstack([-scores, scores]), y)[:, 1:]
+
+    def lipschitz(self, k: int) -> float:
+        """Return that of the form with two outputs."""
+        return self.both.lipschitz(k)
 
 
 def softmax_in_place(scores: NDArray[Any]) -> NDArray[Any]:

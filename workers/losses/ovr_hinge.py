@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import both_outputs, negated_at_class
-from distls.workers.losses.row_functions import SLOPES_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.losses.numpy_forms import SingleOutput, negated_at_class
+from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of
 
 __all__ = ["BinaryHinge", "OvrHinge"]
@@ -33,25 +33,13 @@ class OvrHinge(Loss):
         return negated_at_class(within.astype(scores.dtype), y)
 
 
-class BinaryHinge(Loss):
-    """`OvrHinge` of two classes with a single output.
-
-    With two classes the outputs of one-versus-rest are each other's negative: one of them, of class 1, is enough.
-    Scores are (n, 1), the value is that of both outputs, the gradient that of the one. Class 0 is predicted at zero.
-    """
+class BinaryHinge(SingleOutput):
+    """`OvrHinge` of two classes with a single output."""
 
     __slots__ = ()
 
     name = "ovr_hinge"
-    separable = True
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of both outputs."""
-        return OvrHinge().values(both_outputs(scores), y)
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivatives of the single output's loss, shape (n, 1)."""
-        return OvrHinge().gradient(both_outputs(scores), y)[:, 1:]
+    both = OvrHinge()
 
 
 OvrHinge.single_output = BinaryHinge()
@@ -62,7 +50,7 @@ def _row(z, scale, y, g):
     best, factor, one, none = first_max(z), g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
     for c in range(len(g)):
         short = one + factor * z[c]
-        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+        g[c] = none if short <= none else short  # unlike `max`, propagates a NaN
     short = one - factor * z[y]
     g[y] = none if short <= none else short
     total = sum_of(g)
@@ -71,7 +59,7 @@ def _row(z, scale, y, g):
     for c in range(len(g)):
         g[c] = one if g[c] > none else none
     g[y] = -g[y]
-    return np.float64(total), SLOPES_IN_G, best
+    return np.float64(total), GRADIENT_IN_G, best
 
 
 @row_gradient_of(BinaryHinge)
@@ -82,7 +70,7 @@ def _single_row(z, scale, y, g):
     if short <= 0.0:
         return 0.0, y, predicted
     g[0] = g.dtype.type(-sign)
-    return 2.0 * short, SLOPES_IN_G, predicted
+    return 2.0 * short, GRADIENT_IN_G, predicted
 
 
 @row_curvature_of(OvrHinge)

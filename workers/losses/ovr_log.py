@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise_helper, helper
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
-from distls.workers.losses.numpy_forms import both_outputs, negated_at_class, softmax_in_place
+from distls.workers.losses.numpy_forms import SingleOutput, negated_at_class, softmax_in_place
 from distls.workers.losses.row_functions import (
-    SLOPES_IN_G,
+    GRADIENT_IN_G,
     row_curvature_of,
     row_gradient_of,
     step_curvature_of,
@@ -22,13 +22,13 @@ from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
 
 __all__ = ["BinaryLog", "NormalizedSigmoids", "OvrLog"]
 
-_FACTORS = 512  # of at most 2 each: their product is less than the largest float64
+_FACTORS = 512  # of at most 2 each: their product does not overflow float64
 
 
 class NormalizedSigmoids(Loss):
-    """``-log p_y`` for p_c = sigmoid(z_c) / sum_j sigmoid(z_j): how `OvrLog`'s probabilities are scored.
+    """``-log p_y`` for scikit-learn's one-versus-rest probabilities p_c = sigmoid(z_c) / sum_j sigmoid(z_j).
 
-    These are scikit-learn's one-versus-rest probabilities. Nothing is trained with it: it has no gradient.
+    It evaluates models trained with `OvrLog`; it has no gradient.
     """
 
     __slots__ = ()
@@ -70,10 +70,8 @@ class OvrLog(Loss):
         return np.exp(-np.logaddexp(0.0, -z)) - wanted, values
 
     def probabilities(self, scores: Floats) -> Floats:
-        """Overwrite scores by the sigmoids over their sum, and return them.
-
-        They are the softmax of the sigmoids' logarithms, even where all sigmoids are too small to be written.
-        """
+        """Overwrite scores by the sigmoids over their sum, and return them."""
+        # as the softmax of the sigmoids' logarithms, which is right even where all sigmoids underflow
         np.negative(np.logaddexp(0.0, -scores), out=scores)
         return softmax_in_place(scores)
 
@@ -82,25 +80,13 @@ class OvrLog(Loss):
         return 0.25
 
 
-class BinaryLog(Loss):
+class BinaryLog(SingleOutput):
     """`OvrLog` of two classes with a single output."""
 
     __slots__ = ()
 
     name = "ovr_log"
-    separable = True
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of both outputs."""
-        return OvrLog().values(both_outputs(scores), y)
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivatives of the single output's loss, shape (n, 1)."""
-        return OvrLog().gradient(both_outputs(scores), y)[:, 1:]
-
-    def lipschitz(self, k: int) -> float:
-        """Return 1/4."""
-        return 0.25
+    both = OvrLog()
 
 
 OvrLog.single_output = BinaryLog()
@@ -115,15 +101,15 @@ def _sum_of_positive(z, scale, start, stop):
     total = 0.0
     for c in range(start, stop):
         score = scale * np.float64(z[c])
-        total += 0.0 if score <= 0.0 else score  # not `max`: a NaN must get out
+        total += 0.0 if score <= 0.0 else score  # unlike `max`, propagates a NaN
     return total
 
 
 @helper
 def _sum_of_log1p(g):
-    """Return the sum of ``log(1 + g[c])`` for g in [0, 1], float64: one logarithm of a product for many."""
+    """Return the sum of ``log(1 + g[c])`` for g in [0, 1], float64."""
     total = 0.0
-    for start in range(0, len(g), _FACTORS):
+    for start in range(0, len(g), _FACTORS):  # one logarithm for a product of many factors
         product = 1.0
         for c in range(start, min(start + _FACTORS, len(g))):
             product *= 1.0 + np.float64(g[c])
@@ -142,7 +128,7 @@ def _row(z, scale, y, g):
     for c in range(len(g)):
         g[c] = (g[c] if z[c] < 0 else one) / (one + g[c])
     g[y] -= one
-    return value, SLOPES_IN_G, best
+    return value, GRADIENT_IN_G, best
 
 
 @row_gradient_of(BinaryLog)
@@ -152,7 +138,7 @@ def _single_row(z, scale, y, g):
     small = math.exp(-abs(margin))
     g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
     value = math.log1p(small) + (0.0 if margin > 0.0 else -margin)
-    return 2.0 * value, SLOPES_IN_G, 1 if z[0] > 0 else 0
+    return 2.0 * value, GRADIENT_IN_G, 1 if z[0] > 0 else 0
 
 
 @row_gradient_of(NormalizedSigmoids)
@@ -171,12 +157,12 @@ def _log_loss_row(z, scale, y, g):
 
 @elementwise_helper
 def _raised_curvature(z, g, h):
-    """Fill h with the curvatures of one-versus-rest logistic losses of gradient g, those of wrong rows raised."""
+    """Set h to the curvatures of one-versus-rest logistic losses with gradient g, raised for wrong rows."""
     for c in range(len(g)):
-        slope, m = abs(np.float64(g[c])), abs(np.float64(z[c]))
-        h[c] = slope / (2.0 + m) if slope > 0.5 else slope * (1.0 - slope)
+        size, m = abs(np.float64(g[c])), abs(np.float64(z[c]))
+        h[c] = size / (2.0 + m) if size > 0.5 else size * (1.0 - size)
         if m == np.inf:
-            h[c] = np.nan  # gets out, where a curvature of zero would pass over the row
+            h[c] = np.nan  # divergence must be seen: with a curvature of zero the row would be skipped
 
 
 @step_curvature_of(OvrLog)

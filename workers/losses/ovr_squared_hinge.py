@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import both_outputs, negated_at_class
-from distls.workers.losses.row_functions import SLOPES_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.losses.numpy_forms import SingleOutput, negated_at_class
+from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = ["BinarySquaredHinge", "OvrSquaredHinge", "ovr_squared_hinge_row"]
@@ -35,25 +35,13 @@ class OvrSquaredHinge(Loss):
         return 1.0
 
 
-class BinarySquaredHinge(Loss):
+class BinarySquaredHinge(SingleOutput):
     """`OvrSquaredHinge` of two classes with a single output."""
 
     __slots__ = ()
 
     name = "ovr_squared_hinge"
-    separable = True
-
-    def values(self, scores: Floats, y: Codes) -> Floats:
-        """Return the loss of both outputs."""
-        return OvrSquaredHinge().values(both_outputs(scores), y)
-
-    def gradient(self, scores: Floats, y: Codes) -> Floats:
-        """Return the derivatives of the single output's loss, shape (n, 1)."""
-        return OvrSquaredHinge().gradient(both_outputs(scores), y)[:, 1:]
-
-    def lipschitz(self, k: int) -> float:
-        """Return 1."""
-        return 1.0
+    both = OvrSquaredHinge()
 
 
 OvrSquaredHinge.single_output = BinarySquaredHinge()
@@ -61,15 +49,15 @@ OvrSquaredHinge.single_output = BinarySquaredHinge()
 
 @row_gradient_of(OvrSquaredHinge)
 def ovr_squared_hinge_row(z, scale, y, g):
-    """Return what `row_gradient` does."""
+    """Return the `row_gradient` of the loss."""
     best, factor, one, none = first_max(z), g.dtype.type(scale), g.dtype.type(1.0), g.dtype.type(0.0)
     for c in range(len(g)):
         short = one + factor * z[c]
-        g[c] = none if short <= none else short  # not `max`: a NaN must get out
+        g[c] = none if short <= none else short  # unlike `max`, propagates a NaN
     short = one - factor * z[y]
     g[y] = none if short <= none else -short
     value = 0.5 * sum_of_squares(g)
-    return value, y if value == 0.0 else SLOPES_IN_G, best
+    return value, y if value == 0.0 else GRADIENT_IN_G, best
 
 
 @row_gradient_of(BinarySquaredHinge)
@@ -80,7 +68,7 @@ def _single_row(z, scale, y, g):
     if short <= 0.0:
         return 0.0, y, predicted
     g[0] = g.dtype.type(-sign * short)
-    return short * short, SLOPES_IN_G, predicted
+    return short * short, GRADIENT_IN_G, predicted
 
 
 @row_curvature_of(OvrSquaredHinge)

@@ -38,7 +38,7 @@ __all__ = [
 _losses: dict[str, Loss] = {}
 LOSSES: Mapping[str, Loss] = MappingProxyType(_losses)
 
-# Scores that are no loss's but probabilities already, as `distls.workers.prediction.predictor.scored_as` names them.
+# scores that are already probabilities, under the name that `scored_as` returns for them
 _SIMPLEX = LogOfProbability()
 
 
@@ -88,7 +88,7 @@ def loss_named(name: str) -> Loss:
 
 
 def row_loss_for(name: str, *, single: bool = False) -> Loss:
-    """Return the loss that kernels are given: with `single` that of two classes with one output."""
+    """Return the loss as kernels take it, with `single` its form for two classes with one output."""
     loss = _losses[name]
     form = loss.single_output if single else loss
     if form is None:
@@ -108,17 +108,17 @@ def losses_with(
     probabilities: bool | None = None,
     first: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return the names of the losses that have all of these; None asks for nothing.
+    """Return the names of the losses with all of these properties; None does not restrict them.
 
     Parameters
     ----------
     target : {"class", "multilabel", "continuous"}, optional
-        A kind of target that they suit.
+        A kind of target that the loss suits.
     curvature : bool, optional
         Second derivatives of a row: `row_curvature`.
     coordinate_descent : bool, optional
-        What block coordinate descent does to a non-zero: `add_score_gradient`, `add_score_curvature`, `score_change`;
-        with ``target="multilabel"`` those of sets of labels.
+        The row functions `add_score_gradient`, `add_score_curvature` and `score_change`; with ``target="multilabel"``
+        those of sets of labels.
     smooth, separable, stochastic : bool, optional
         As the attributes of `Loss`.
     single_output : bool, optional
@@ -126,7 +126,7 @@ def losses_with(
     probabilities : bool, optional
         Scores give probabilities.
     first : tuple of str
-        Names that come first in the result, where they are in it.
+        Names to be listed first.
     """
     names = [
         name
@@ -144,7 +144,7 @@ def losses_with(
 
 
 def _has_descent(loss: Loss, *, sets: bool = False) -> bool:
-    """Tell whether a loss has the row functions of block coordinate descent."""
+    """Return whether a loss has the row functions of block coordinate descent."""
     needed = ("add_score_gradient", "add_score_curvature", "score_change")
     return all(has_row_function(loss, name, sets=sets) for name in needed)
 
@@ -159,7 +159,7 @@ def aliases_of(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def scorer(name: str) -> Loss:
-    """Return what scores a model in evaluations: the log loss of its probabilities, or its loss where it has none.
+    """Return the loss of a model's evaluation: the log loss of its probabilities, or else its own.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def scorer(name: str) -> Loss:
 
 
 def has_probabilities(name: str) -> bool:
-    """Tell whether the scores of a model trained with a loss give probabilities; `name` as in `scorer`."""
+    """Return whether the scores of a model trained with a loss give probabilities; `name` as in `scorer`."""
     return name == _SIMPLEX.name or (name in _losses and _losses[name].log_loss is not None)
 
 

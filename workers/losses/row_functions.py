@@ -1,8 +1,8 @@
-"""The row functions of losses: what kernels call, and the decorators that register a loss's own.
+"""The row functions of losses: generic functions that kernels call, and decorators that register a loss's own.
 
-`row_gradient` stands for one function in kernels, whatever the loss; ``@row_gradient_of(Softmax)`` beside the class
-says what it is for that loss. Likewise the others. A kernel that is given a loss is compiled with that loss's
-functions, which are looked up by the class of its numba type; a loss without one cannot be given to such a kernel.
+Kernels call `row_gradient` for any loss; ``@row_gradient_of(Softmax)``, next to the class, registers its implementation
+for that loss. Likewise the others. A kernel with a loss argument is compiled with that loss's functions, which are
+looked up by the class of its numba type; a loss that lacks one is refused at compilation.
 
 The score of class c is ``scale * z[c]``. The factor stays outside, because the lazily scaled weights of MCID give
 scores up to a factor: comparing raw ``z`` keeps the perceptron independent of `alpha` to the last bit.
@@ -25,12 +25,12 @@ from distls.workers.losses.loss import Floats, Loss
 from distls.workers.simd.class_sums import sum_of_squares
 
 __all__ = [
-    "SLOPES_IN_G",
+    "GRADIENT_IN_G",
+    "add_row_gradient",
     "add_score_curvature",
     "add_score_curvature_of",
     "add_score_gradient",
     "add_score_gradient_of",
-    "add_slopes",
     "code_of",
     "descent_factor",
     "has_row_function",
@@ -46,24 +46,24 @@ __all__ = [
     "score_change_of",
     "step_curvature",
     "step_curvature_of",
-    "target_slopes",
+    "target_gradient",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What a row function returns for `rival` when its gradient is not a pair +1, -1 but stands in `g`.
-SLOPES_IN_G = -1
+# returned for `runner_up` when the gradient is not a pair +1, -1 but in `g`
+GRADIENT_IN_G = -1
 
-# Name of a row function -> (class of the loss, whether targets are sets of labels) -> its function.
+# name of a row function -> (class of the loss, whether targets are sets of labels) -> its implementation
 _FUNCTIONS: dict[str, dict[tuple[type, bool], Any]] = {}
 
 
 def has_row_function(loss: Loss, name: str, *, sets: bool = False) -> bool:
-    """Tell whether a loss has a row function, as in ``has_row_function(loss, "row_curvature")``."""
+    """Return whether a loss has a row function, as in ``has_row_function(loss, "row_curvature")``."""
     return (type(loss), sets) in _FUNCTIONS[name]
 
 
-def _registering(name: str) -> Callable[..., Callable[[F], F]]:
+def _registrar(name: str) -> Callable[..., Callable[[F], F]]:
     """Return the decorator that registers a loss's own function of that name."""
     table = _FUNCTIONS.setdefault(name, {})
 
@@ -77,8 +77,8 @@ def _registering(name: str) -> Callable[..., Callable[[F], F]]:
     return of
 
 
-def _found(name: str, loss: Any, y: Any = None) -> Any:
-    """Return the function of a numba type of loss, for its type of targets."""
+def _implementation(name: str, loss: Any, y: Any = None) -> Any:
+    """Return the row function of a numba type of loss, for its type of targets."""
     sets = isinstance(y, types.BaseTuple)
     function = _FUNCTIONS[name].get((loss.instance_class, sets))
     if function is None:
@@ -90,16 +90,16 @@ def _found(name: str, loss: Any, y: Any = None) -> Any:
 # ---------------------------------------------------------------- value and gradient
 
 
-_row_gradient = _registering("row_gradient")
+_row_gradient = _registrar("row_gradient")
 
 
 def row_gradient_of(loss: type[Loss]) -> Callable[[F], F]:
-    """Register ``function(z, scale, y, g)``, of `row_gradient`, of a loss."""
+    """Register ``function(z, scale, y, g)`` as a loss's `row_gradient`."""
     return lambda function: _row_gradient(loss)(helper(function))
 
 
 def row_gradient(loss: Loss, z: Floats, scale: Any, y: Any, g: Floats) -> tuple[float, int, int]:
-    """Value and gradient of one row with scores ``scale * z`` (callable from kernels and from Python).
+    """Return value and gradient of one row with scores ``scale * z`` (for kernels and Python).
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ def row_gradient(loss: Loss, z: Floats, scale: Any, y: Any, g: Floats) -> tuple[
     Returns
     -------
     value : the loss, float64
-    rival : where the gradient is. A class other than `y`: +1 there and -1 at `y`; `y` itself: all zero;
-        `SLOPES_IN_G`: the k derivatives are in `g`
+    runner_up : where the gradient is. A class other than `y`: +1 there and -1 at `y`; `y` itself: all zero;
+        `GRADIENT_IN_G`: the k derivatives are in `g`
     predicted : the class of the highest score
     """
     return _FUNCTIONS["row_gradient"][type(loss), False](z, scale, y, g)
@@ -120,7 +120,7 @@ def row_gradient(loss: Loss, z: Floats, scale: Any, y: Any, g: Floats) -> tuple[
 
 @overload(row_gradient)
 def _row_gradient_overload(loss, z, scale, y, g):
-    function = _found("row_gradient", loss)
+    function = _implementation("row_gradient", loss)
 
     def row_gradient_of_loss(loss, z, scale, y, g):
         return function(z, scale, y, g)
@@ -128,30 +128,29 @@ def _row_gradient_overload(loss, z, scale, y, g):
     return row_gradient_of_loss
 
 
-def target_slopes(loss: Loss, z: Floats, scale: Any, y: Any, i: int, g: Floats) -> tuple[float, int, int]:
-    """Value and gradient of row i, whose target is the class y[i] or the k numbers y[i] (squared loss).
+def target_gradient(loss: Loss, z: Floats, scale: Any, y: Any, i: int, g: Floats) -> tuple[float, int, int]:
+    """Return `row_gradient` of row i, whose target is the class y[i] or the k numbers y[i] (kernels only).
 
-    As `row_gradient`, and callable from kernels only; the predicted class of numbers is -1, and their loss is
-    ``1/2 |scale * z - y_i|^2`` whatever `loss` says.
+    The predicted class of numbers is -1, and their loss is ``1/2 |scale * z - y_i|^2`` whatever `loss` is.
     """
     raise NotImplementedError
 
 
-@overload(target_slopes)
-def _target_slopes_overload(loss, z, scale, y, i, g):
+@overload(target_gradient)
+def _target_gradient_overload(loss, z, scale, y, i, g):
     def of_class(loss, z, scale, y, i, g):
         return row_gradient(loss, z, scale, np.intp(y[i]), g)
 
     def of_numbers(loss, z, scale, y, i, g):
         for c in range(len(g)):
             g[c] = g.dtype.type(scale * z[c] - y[i, c])
-        return 0.5 * sum_of_squares(g), SLOPES_IN_G, -1
+        return 0.5 * sum_of_squares(g), GRADIENT_IN_G, -1
 
     return of_class if y.ndim == 1 else of_numbers
 
 
 def code_of(y: Any, i: int) -> int:
-    """Return the class of row i, or -1 where targets are numbers (callable from kernels only)."""
+    """Return the class of row i, or -1 for numbers (kernels only)."""
     raise NotImplementedError
 
 
@@ -161,23 +160,23 @@ def _code_of_overload(y, i):
 
 
 @helper
-def add_slopes(factor, rival, y, g, out):
+def add_row_gradient(factor, runner_up, y, g, out):
     """Add ``factor * gradient`` to the k values `out` as `row_gradient` returns it (for the intercept)."""
-    if rival == SLOPES_IN_G:
+    if runner_up == GRADIENT_IN_G:
         for c in range(len(out)):
             out[c] += factor * g[c]
-    elif rival != y:
-        out[rival] += factor
+    elif runner_up != y:
+        out[runner_up] += factor
         out[y] -= factor
 
 
 @helper
-def row_update(indices, data, start, stop, factor, rival, y, g, w):
+def row_update(indices, data, start, stop, factor, runner_up, y, g, w):
     """Add ``factor * x (x) gradient`` to w for a gradient as `row_gradient` returns it."""
-    if rival == SLOPES_IN_G:
+    if runner_up == GRADIENT_IN_G:
         row_axpy(indices, data, start, stop, factor, g, w)
-    elif rival != y:
-        row_axpy_pair(indices, data, start, stop, factor, rival, y, w)
+    elif runner_up != y:
+        row_axpy_pair(indices, data, start, stop, factor, runner_up, y, w)
 
 
 # ---------------------------------------------------------------- curvature
@@ -188,24 +187,24 @@ def row_curvature(loss: Loss, g: Any, h: Any) -> None:
     raise NotImplementedError
 
 
-row_curvature_of = _registering("row_curvature")
+row_curvature_of = _registrar("row_curvature")
 
 
 @overload(row_curvature)
 def _row_curvature_overload(loss, g, h):
-    return _found("row_curvature", loss)
+    return _implementation("row_curvature", loss)
 
 
 def step_curvature(loss: Loss, y: Any, z: Any, g: Any, h: Any) -> None:
-    """Set h to the curvature of each output that a Newton step is to reckon with, for scores z and gradient g.
+    """Set h to the curvature of each output in a Newton step, for scores z and gradient g: `row_curvature` by default.
 
-    That of `row_curvature`, unless a loss has registered one of its own: the second derivative of a saturating loss
-    vanishes where a row is most wrong, and the step would overshoot.
+    A saturating loss registers its own: its second derivative vanishes where a row is most wrong, and the step would
+    overshoot.
     """
     raise NotImplementedError
 
 
-step_curvature_of = _registering("step_curvature")
+step_curvature_of = _registrar("step_curvature")
 
 
 @overload(step_curvature)
@@ -223,14 +222,14 @@ def _step_curvature_overload(loss, y, z, g, h):
 
 # ---------------------------------------------------------------- one non-zero, in block coordinate descent
 
-# They are inlined as numba IR: a function of its own would be optimised once more with the caller that is kept on disk.
+# Inlined as numba IR: a separate function would be optimised once more with the caller that is cached on disk.
 
 
 def add_score_gradient(loss, z, i, y, factor, g, own, scratch):
-    """Add ``factor`` times the gradient of row i to g, but for what belongs to its own class alone: that to own[y].
+    """Add ``factor`` times the gradient of row i to g + own, to be multiplied by `descent_factor`.
 
-    All classes are added to g alike, without a branch; own[y] puts the row's class right. To be multiplied by
-    `descent_factor`. y are class codes or `LabelSets`; g has room for whole vectors (`simd.slack_kernels.padded`).
+    All classes are added to g alike, without a branch; own[y] holds the correction for the row's class. y are class
+    codes or `LabelSets`; g is padded to whole vectors (`simd.slack_kernels.padded`).
     """
 
 
@@ -242,45 +241,45 @@ def score_change(loss, z, i, y, x, d, scratch):
     """Add ``x * d`` to the scores of row i and return the change of its loss."""
 
 
-def row_loss(loss, z, y, i, slopes):
+def row_loss(loss, z, y, i, scratch):
     """Return the loss of row i, whose scores are the vector z."""
 
 
 def descent_factor(loss):
-    """Return what g + own has to be multiplied by."""
+    """Return the factor of g + own."""
 
 
 def lipschitz(loss, k):
     """Return the Lipschitz constant of a row's gradient in its k scores."""
 
 
-add_score_gradient_of = _registering("add_score_gradient")
-add_score_curvature_of = _registering("add_score_curvature")
-score_change_of = _registering("score_change")
-row_loss_of = _registering("row_loss")
+add_score_gradient_of = _registrar("add_score_gradient")
+add_score_curvature_of = _registrar("add_score_curvature")
+score_change_of = _registrar("score_change")
+row_loss_of = _registrar("row_loss")
 
 
 @overload(add_score_gradient, inline="always")
 def _add_score_gradient_overload(loss, z, i, y, factor, g, own, scratch):
-    return _found("add_score_gradient", loss, y)
+    return _implementation("add_score_gradient", loss, y)
 
 
 @overload(add_score_curvature, inline="always")
 def _add_score_curvature_overload(loss, z, i, y, factor, h, own, scratch):
-    return _found("add_score_curvature", loss, y)
+    return _implementation("add_score_curvature", loss, y)
 
 
 @overload(score_change, inline="always")
 def _score_change_overload(loss, z, i, y, x, d, scratch):
-    return _found("score_change", loss, y)
+    return _implementation("score_change", loss, y)
 
 
 @overload(row_loss, inline="always")
-def _row_loss_overload(loss, z, y, i, slopes):
-    def of_class(loss, z, y, i, slopes):
-        return row_gradient(loss, z, 1.0, np.intp(y[i]), slopes)[0]
+def _row_loss_overload(loss, z, y, i, scratch):
+    def of_class(loss, z, y, i, scratch):
+        return row_gradient(loss, z, 1.0, np.intp(y[i]), scratch)[0]
 
-    return _found("row_loss", loss, y) if isinstance(y, types.BaseTuple) else of_class
+    return _implementation("row_loss", loss, y) if isinstance(y, types.BaseTuple) else of_class
 
 
 @overload(descent_factor, inline="always")

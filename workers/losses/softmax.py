@@ -11,7 +11,7 @@ from distls.workers.compilation.jit import elementwise_helper
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.numpy_forms import scores_of_class, softmax_in_place
 from distls.workers.losses.row_functions import (
-    SLOPES_IN_G,
+    GRADIENT_IN_G,
     add_score_curvature_of,
     add_score_gradient_of,
     row_curvature_of,
@@ -65,7 +65,7 @@ def _row(z, scale, y, g):
         g[c] *= inverse
     g[y] -= g.dtype.type(1.0)
     value = math.log(total) + scale * (np.float64(z[best]) - np.float64(z[y]))
-    return value, SLOPES_IN_G, best
+    return value, GRADIENT_IN_G, best
 
 
 @row_curvature_of(Softmax)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
-from distls.workers.losses.row_functions import SLOPES_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = ["Squared", "squared_residuals"]
@@ -60,7 +60,7 @@ def _row(z, scale, y, g):
     for c in range(len(g)):
         g[c] = factor * z[c]
     g[y] -= g.dtype.type(1.0)
-    return 0.5 * sum_of_squares(g), SLOPES_IN_G, best
+    return 0.5 * sum_of_squares(g), GRADIENT_IN_G, best
 
 
 @row_curvature_of(Squared)

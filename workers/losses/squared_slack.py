@@ -1,4 +1,4 @@
-"""What the two squared hinges of block coordinate descent share: squares of slacks, and gradients of sets of labels."""
+"""Parts shared by the squared hinges of block coordinate descent: squares of slacks, gradients of sets of labels."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -17,20 +17,20 @@ __all__ = ["change_of_square", "label_gradient", "own_correction", "square_of_sl
 
 @register_jitable
 def square_of_slack(a):
-    """Return ``max(a, 0)^2``; a NaN stays one."""
+    """Return ``max(a, 0)^2``; NaN propagates."""
     return 0.0 if a <= 0.0 else a * a
 
 
 @register_jitable
 def change_of_square(new, old):
-    """Return ``max(new, 0)^2 - max(old, 0)^2``; near the optimum the squares cancel."""
+    """Return ``max(new, 0)^2 - max(old, 0)^2``."""
     after, before = 0.0 if new <= 0.0 else new, 0.0 if old <= 0.0 else old
-    return (after - before) * (after + before)
+    return (after - before) * (after + before)  # near the optimum the squares would cancel
 
 
 @register_jitable
 def own_correction(z, own):
-    """Return the loss of the row's own class less what counting it as any other class would add."""
+    """Return the loss of the row's own class minus its loss as any other class, which the loop over all has added."""
     return square_of_slack(1.0 - own) - square_of_slack(1.0 + own)
 
 

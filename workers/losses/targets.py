@@ -18,39 +18,29 @@ from distls.workers.losses.registry import loss_named
 from distls.workers.losses.squared import squared_residuals
 
 __all__ = [
-    "Slopes",
+    "ScoreGradients",
     "indicators",
     "is_codes",
     "label_sets",
+    "score_gradients",
     "slice_rows",
-    "slopes_of",
     "wrong_sets",
 ]
 
 
-class Slopes(NamedTuple):
-    """What a block's scores lead to.
+class ScoreGradients(NamedTuple):
+    """Gradients of rows with respect to their scores, and sums over these rows."""
 
-    Attributes
-    ----------
-    values : float64 array of shape (n_rows, k)
-        ``s_i * d loss_i / d score``.
-    loss_sum, weight_sum : float
-        Sums of s_i * loss_i and of s_i.
-    errors : int
-        Rows whose highest score is not their class's, or whose scores above the threshold are not just those of
-        their labels (of a ranking: some label of which is not above all others); 0 for numbers, which are not right
-        or wrong.
-    """
-
-    values: NDArray[np.float64]
-    loss_sum: float
-    weight_sum: float
+    values: NDArray[np.float64]  # (n_rows, k): ``s_i * d loss_i / d score``
+    loss_sum: float  # sum of s_i * loss_i
+    weight_sum: float  # sum of s_i
+    # rows whose highest score is not their class's, or whose scores above the threshold are not just those of their
+    # labels (of a ranking: some label of which is not above all others); 0 for numbers
     errors: int
 
 
-def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float64]) -> Slopes:
-    """Return slopes and sums at `scores` (n_rows, k).
+def score_gradients(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float64]) -> ScoreGradients:
+    """Return gradients and sums at `scores` (n_rows, k).
 
     Parameters
     ----------
@@ -65,10 +55,10 @@ def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float6
         The loss is for other targets.
     """
     if is_codes(y):
-        sums, rivals, out = LossSums(), np.empty(len(y), np.int32), np.zeros(scores.shape)
-        class_losses(loss_named(loss), scores, y, weight, sums, rivals=rivals, gradients=out)
-        weigh_gradients(rivals, y, weight, out)
-        return Slopes(out, *sums.totals())
+        sums, runner_ups, out = LossSums(), np.empty(len(y), np.int32), np.zeros(scores.shape)
+        class_losses(loss_named(loss), scores, y, weight, sums, runner_ups=runner_ups, gradients=out)
+        weigh_gradients(runner_ups, y, weight, out)
+        return ScoreGradients(out, *sums.totals())
     if isinstance(y, CsrRows):
         wanted = indicators(y, scores.shape[1])
         wrong = int(np.count_nonzero(wrong_sets(loss, scores, wanted)))
@@ -79,7 +69,7 @@ def slopes_of(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float6
 
 
 def is_codes(y: Any) -> bool:
-    """Tell whether targets are classes, one a row."""
+    """Return whether targets are classes, one a row."""
     return isinstance(y, np.ndarray) and y.ndim == 1
 
 
@@ -115,9 +105,9 @@ def slice_rows(block: Any, rows: slice) -> Any:
 
 
 def _weighted(
-    slopes: NDArray[np.float64], values: NDArray[np.float64], weight: NDArray[np.float64], errors: int
-) -> Slopes:
+    gradients: NDArray[np.float64], values: NDArray[np.float64], weight: NDArray[np.float64], errors: int
+) -> ScoreGradients:
     if not len(weight):
-        return Slopes(slopes, float(values.sum()), float(len(values)), errors)
-    slopes *= weight[:, None]
-    return Slopes(slopes, float((weight * values).sum()), float(weight.sum()), errors)
+        return ScoreGradients(gradients, float(values.sum()), float(len(values)), errors)
+    gradients *= weight[:, None]
+    return ScoreGradients(gradients, float((weight * values).sum()), float(weight.sum()), errors)

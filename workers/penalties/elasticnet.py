@@ -39,14 +39,14 @@ class ElasticNet(Penalty):
         return L1().dual_norms(v, rho)
 
     def conjugate(self, v: Array, alpha: float, rho: float) -> tuple[float, float]:
-        """Return (1, the conjugate's value), or those of l1 where there are no squares."""
+        """Return (1, the conjugate's value), or those of l1 without squares."""
         if rho == 1.0:
             return super().conjugate(v, alpha, rho)
         over = np.maximum(np.abs(v) - alpha * rho, 0.0)
         return 1.0, float(np.square(over).sum()) / (2.0 * alpha * (1.0 - rho))
 
     def zero_from(self, gradient: Array, rho: float) -> float:
-        """Return infinity where there is no norm."""
+        """Return infinity without the norm: squares alone never make all weights zero."""
         return super().zero_from(gradient, rho) / rho if rho > 0.0 else math.inf
 
     def split(self, rho: float) -> tuple[Penalty, float, float] | None:

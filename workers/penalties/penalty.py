@@ -1,9 +1,9 @@
-"""What a penalty is: a function of each row of W, m weights that go to zero together, summed over the rows.
+"""The interface of penalties: functions of a row of W, m weights that go to zero together, summed over the rows.
 
-A penalty is an empty tuple like a loss (`distls.workers.losses.loss`). Kernels are given ``penalty.argument``: of those
-of this package a number, on which they branch once a block, so that one compiled kernel serves all; of others the tuple
-itself, for which they are compiled. Compiling the sweep of block coordinate descent takes seconds, and six times as
-many variants of it would make first fits and the tests slower by as much, while the branch costs nothing measurable.
+A penalty is an empty tuple like a loss (`distls.workers.losses.loss`). Kernels take ``penalty.argument``: a number for
+the penalties of this package, on which they branch once a block, so that one compiled kernel serves all; for others
+the tuple itself, for which they are compiled. Compiling the coordinate passes takes seconds, and six times as many
+variants would slow down first fits and the tests by as much, while the branch costs nothing measurable.
 """
 
 from __future__ import annotations
@@ -23,26 +23,17 @@ class _NoFields(NamedTuple):
 
 
 class Penalty(_NoFields):
-    """A penalty R. `rho` is the parameter `l1_ratio`, zero where `mixed` is False.
-
-    Attributes
-    ----------
-    name : str
-    mixed : bool
-        Whether `l1_ratio` mixes it of two.
-    number : int or None
-        What kernels know it by; None outside this package.
-    """
+    """A penalty R. `rho` is the parameter `l1_ratio`, zero where `mixed` is False."""
 
     __slots__ = ()
 
     name: ClassVar[str]
-    mixed: ClassVar[bool] = False
-    number: ClassVar[int | None] = None
+    mixed: ClassVar[bool] = False  # whether `l1_ratio` mixes it of two penalties
+    number: ClassVar[int | None] = None  # identifies it to kernels; None outside this package
 
     @property
     def argument(self) -> int | Self:
-        """What kernels are given."""
+        """The form in which kernels take the penalty."""
         return self if self.number is None else self.number
 
     def value(self, w: Array, rho: float) -> float:
@@ -50,14 +41,12 @@ class Penalty(_NoFields):
         raise NotImplementedError
 
     def dual_norms(self, v: Array, rho: float) -> Array:
-        """Return the dual norm of each row: the largest ``v . w`` where R(w) is at most 1. Of norms only."""
+        """Return the dual norm of each row, the largest ``v . w`` with R(w) <= 1; for norms only."""
         raise NotImplementedError
 
     def conjugate(self, v: Array, alpha: float, rho: float) -> tuple[float, float]:
-        """Return (largest factor c <= 1 for which the conjugate of alpha R is finite at c V, its value there).
-
-        That of a norm is zero where the dual norm of every row is at most `alpha`, and infinite elsewhere.
-        """
+        """Return (largest factor c <= 1 for which the conjugate of alpha R is finite at c V, its value there)."""
+        # the conjugate of a norm is zero where the dual norm of every row is at most alpha, and infinite elsewhere
         largest = float(self.dual_norms(v, rho).max(initial=0.0))
         return min(1.0, alpha / largest) if largest > 0.0 else 1.0, 0.0
 
@@ -66,9 +55,8 @@ class Penalty(_NoFields):
         return float(self.dual_norms(gradient, rho).max(initial=0.0))
 
     def split(self, rho: float) -> tuple[Penalty, float, float] | None:
-        """Return (norm, pull, decay) with R = pull * norm + decay / 2 |.|^2, if proxes of the norm add up.
+        """Return (norm, pull, decay) with R = pull * norm + decay / 2 |.|^2 if proxes of the norm add up, else None.
 
-        They do where shrinking keeps the norm's subgradient: many small steps without data are then one. None: they do
-        not.
+        They do where shrinking keeps the norm's subgradient: many small steps without data then combine into one.
         """
         return None

@@ -76,12 +76,12 @@ def penalty_named(name: str) -> Penalty:
 
 
 def penalties_with(*, mixed: bool | None = None, split: bool | None = None) -> tuple[str, ...]:
-    """Return the names of the penalties that have all of these; None asks for nothing.
+    """Return the names of the penalties with all of these properties; None does not restrict them.
 
     Parameters
     ----------
     mixed : bool, optional
-        `l1_ratio` mixes them of two.
+        `l1_ratio` mixes two penalties.
     split : bool, optional
         Proxes of their norm add up (see `Penalty.split`).
     """
@@ -105,10 +105,10 @@ def prox_rows(name: str, v: Array, mu: float, rho: float) -> Array:
 
 
 def conjugate(name: str, v: Array, alpha: float, rho: float) -> tuple[float, float]:
-    """Return what `Penalty.conjugate` does."""
+    """Return `Penalty.conjugate` of the penalty of that name."""
     return penalty_named(name).conjugate(v, alpha, rho)
 
 
 def zero_from(name: str, gradient: Array, rho: float) -> float:
-    """Return what `Penalty.zero_from` does: infinity for l2."""
+    """Return `Penalty.zero_from` of the penalty of that name: infinity for l2."""
     return penalty_named(name).zero_from(gradient, rho)

@@ -1,7 +1,6 @@
-"""The row functions of penalties: what kernels call, and the decorators that register a penalty's own.
+"""The decorators that register a penalty's row functions, and parts that several penalties share.
 
-``@row_penalty_of(L1)`` and ``@row_prox_of(L1)`` beside the class register what `row_penalty` and `row_prox` are for it.
-Functions are compiled by `elementwise_helper`: sums keep the order they are written in.
+``@row_penalty_of(L1)`` and ``@row_prox_of(L1)``, next to the class, register its `row_penalty` and `row_prox`.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -33,17 +32,17 @@ _PROXES: dict[type[Penalty], Any] = {}
 
 def row_penalty_of(penalty: type[Penalty]) -> Callable[[F], F]:
     """Register ``function(w, rho)``, R of one row of W, float64 (m,)."""
-    return _registering(_VALUES, penalty)
+    return _registrar(_VALUES, penalty)
 
 
 def row_prox_of(penalty: type[Penalty]) -> Callable[[F], F]:
     """Register ``function(v, mu, rho, out)``: set `out` to ``argmin_w 1/2 |w - v|^2 + mu R(w)``, all float64 (m,)."""
-    return _registering(_PROXES, penalty)
+    return _registrar(_PROXES, penalty)
 
 
-def _registering(table: dict[type[Penalty], Any], penalty: type[Penalty]) -> Callable[[F], F]:
+def _registrar(table: dict[type[Penalty], Any], penalty: type[Penalty]) -> Callable[[F], F]:
     def register(function: F) -> F:
-        table[penalty] = elementwise_helper(function)
+        table[penalty] = elementwise_helper(function)  # sums keep the order they are written in
         return table[penalty]
 
     return register
@@ -63,7 +62,7 @@ def row_function(penalty: type[Penalty], name: str) -> Any:
     return function
 
 
-# ---------------------------------------------------------------- parts of several penalties
+# ---------------------------------------------------------------- shared parts
 
 
 @elementwise_helper

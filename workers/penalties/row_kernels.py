@@ -20,7 +20,7 @@ from distls.workers.penalties.sparse_group import SparseGroup
 
 __all__ = ["NUMBERED", "prox_rows", "row_penalty", "row_prox"]
 
-# The penalties that kernels know by their place here.
+# kernels identify a penalty by its place here, which is its `number`
 NUMBERED: tuple[Penalty, ...] = (L1L2(), L1(), L2(), ElasticNet(), L1Linf(), SparseGroup())
 
 _value_0, _value_1, _value_2, _value_3, _value_4, _value_5 = (
@@ -77,7 +77,7 @@ def _prox_by_number(number, v, mu, rho, out):
         _prox_5(v, mu, rho, out)
 
 
-# Inlined as numba IR: a function of its own would be optimised once more with the caller that is kept on disk.
+# Inlined as numba IR: a separate function would be optimised once more with the caller that is cached on disk.
 
 
 @overload(row_penalty, inline="always")

@@ -20,14 +20,11 @@ from distls.workers.penalties.row_functions import (
 
 __all__ = ["SparseGroup"]
 
-_HALVINGS = 60
+_HALVINGS = 60  # more than the bits of a float64's fraction
 
 
 class SparseGroup(Penalty):
-    """``rho sum_jr |W_jr| + (1 - rho) sum_j |W_j|_2`` (section 4.7 of the paper of block coordinate descent).
-
-    Soft-thresholding changes the direction in which a row's length shrinks: proxes do not add up.
-    """
+    """``rho sum_jr |W_jr| + (1 - rho) sum_j |W_j|_2`` (section 4.7 of the paper of block coordinate descent)."""
 
     __slots__ = ()
 
@@ -35,12 +32,14 @@ class SparseGroup(Penalty):
     mixed = True
     number = 5
 
+    # no `split`: soft-thresholding changes the direction in which a row's length shrinks, so proxes do not add up
+
     def value(self, w: Array, rho: float) -> float:
         """Return R(W)."""
         return rho * float(np.abs(w).sum()) + (1.0 - rho) * L1L2().value(w, rho)
 
     def dual_norms(self, v: Array, rho: float) -> Array:
-        """Return the t >= 0 with ``|soft(v, t rho)|_2 = t (1 - rho)`` of each row, from above, by halving."""
+        """Return the t >= 0 with ``|soft(v, t rho)|_2 = t (1 - rho)`` of each row, from above, by bisection."""
         size = np.abs(v)
         if rho == 1.0:
             return np.asarray(size.max(axis=1))

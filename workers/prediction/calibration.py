@@ -1,4 +1,4 @@
-"""Calibration (Algorithm 2 of least squares revisited): a basis of functions of predictions, and projections."""
+"""Calibration (Algorithm 2 of least squares revisited): basis functions of predictions, and projections."""
 
 from __future__ import annotations
 
@@ -12,18 +12,12 @@ __all__ = ["basis", "calibrate", "project", "replay"]
 
 
 def basis(values: NDArray[Any], powers: Sequence[int]) -> NDArray[Any]:
-    """Return G(y): the elementwise powers of predictions (n, k), side by side, shape (n, len(powers) * k).
-
-    Powers are products, not calls of `pow`, whose last bits may depend on where in memory a value lies.
-
-    Parameters
-    ----------
-    powers : increasing positive whole numbers
-    """
+    """Return G(y): elementwise `powers` (increasing, > 0) of predictions (n, k), shape (n, len(powers) * k)."""
     n, k = values.shape
     out = np.empty((n, len(powers) * k), values.dtype)
     power, reached = values, 1
     for place, wanted in enumerate(powers):
+        # products, not `pow`, whose last bits may depend on a value's address
         for _ in range(reached, wanted):
             power = power * values
         reached = wanted
@@ -41,11 +35,11 @@ def project(values: NDArray[Any], onto: str) -> NDArray[Any]:
 
     Notes
     -----
-    Onto the simplex: max(v - u, 0), with the u for which that sums to one. Sort-based, O(k log k).
+    Onto the simplex: max(v - u, 0), with the u for which that sums to one, found by sorting in O(k log k).
     """
     if onto == "cube":
         return np.clip(values, 0.0, 1.0)
-    # shifting a row does not move its projection, and keeps what is added up small
+    # shifting a row does not change its projection, and keeps the terms of the sums small
     shifted = values - values.max(axis=1, keepdims=True)
     descending = -np.sort(-shifted, axis=1)
     above = np.cumsum(descending, axis=1) - 1.0

@@ -18,41 +18,21 @@ __all__ = ["PredictJob", "Predicted", "predict_block", "sigmoids", "top_classes"
 
 @dataclass(frozen=True)
 class PredictJob:
-    """What to predict.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    loss : str
-    top : int
-        Classes or labels a row.
-    proba : bool
-        Probabilities instead of scores.
-    target : {"class", "multilabel", "continuous"}
-    """
+    """Predict the partitions of a data set."""
 
     data: DatasetRef
     loss: str
-    top: int
-    proba: bool
+    top: int  # classes or labels a row
+    proba: bool  # probabilities instead of scores
     target: str = "class"
 
 
 class Predicted(NamedTuple):
-    """What is predicted for a block of rows.
+    """The predictions of a block of rows."""
 
-    Attributes
-    ----------
-    codes : int32 array of shape (n_rows, top)
-        Best classes or labels, best first; of numbers shape (n_rows, 0).
-    scores : array of shape (n_rows, top)
-        Of these; of numbers the predictions themselves, shape (n_rows, n_outputs).
-    indptr, labels : int64 array of shape (n_rows + 1,) and int32 array, or None
-        Sets of labels: row i has the codes ``labels[indptr[i]:indptr[i + 1]]``, increasing.
-    """
-
-    codes: NDArray[np.int32]
-    scores: NDArray[Any]
+    codes: NDArray[np.int32]  # (n_rows, top), best classes or labels first; of numbers (n_rows, 0)
+    scores: NDArray[Any]  # of the codes; of numbers the predictions themselves, (n_rows, n_outputs)
+    # (n_rows + 1,): sets of labels, row i has ``labels[indptr[i]:indptr[i + 1]]``, increasing
     indptr: NDArray[np.int64] | None = None
     labels: NDArray[np.int32] | None = None
 
@@ -82,7 +62,7 @@ def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Pr
 
 
 def _to_probabilities(job: PredictJob, scores: NDArray[Any]) -> None:
-    """Overwrite scores by probabilities: of classes they add up to one, those of labels are independent."""
+    """Overwrite scores by probabilities: those of classes sum to one, those of labels are independent."""
     if job.target == "multilabel":
         sigmoids(scores)
     else:

@@ -1,7 +1,7 @@
-"""How scores come from rows: straight from the weights, or through features and calibrations that a method adds.
+"""Scores of rows: directly from the weights, or through the feature maps and calibrations of a method.
 
-Everything that scores rows (evaluation, prediction, estimators) asks `linear_view` for an equivalent linear
-problem, so that its kernels know linear models only.
+Evaluation, prediction and estimators use the equivalent linear problem of `linear_view`, so that kernels need to handle
+linear models only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from distls.workers.prediction.calibration import replay
 
 __all__ = ["PIECE_BYTES", "LinearPredictor", "linear_view", "score_pieces", "scored_as"]
 
-# Scores of this many bytes at a time, whatever the number of outputs; with recipes that of the weights' columns.
+# bytes of scores (with recipes, of products with all columns of the weights) that are computed at a time
 PIECE_BYTES = 8 * 2**20
 
 
@@ -81,7 +81,7 @@ class LinearPredictor:
         )
 
     def compact(self) -> LinearPredictor:
-        """Return a predictor of the same scores, without features whose coefficients are zero where these are most."""
+        """Return a predictor of the same scores, without features of zero coefficients if these are the majority."""
         if self.recipe or self.columns is not None:
             return self
         rows = used_rows(self.coefficients)
@@ -90,7 +90,7 @@ class LinearPredictor:
         return LinearPredictor(self.coefficients[rows], self.intercept, columns=rows)
 
     def used(self, x: Rows) -> Rows:
-        """Return rows with the features only that there are coefficients of."""
+        """Return rows with only the features that have coefficients."""
         if self.columns is None:
             return x
         if isinstance(x, CsrRows):
@@ -99,10 +99,7 @@ class LinearPredictor:
 
 
 def scored_as(loss: str, recipe: Mapping[str, Any]) -> str:
-    """Return what scores are evaluated as: "simplex" for a recipe whose scores are probabilities, else the loss.
-
-    See `distls.workers.losses.registry.scorer`.
-    """
+    """Return the name for `scorer`: "simplex" for a recipe whose scores are probabilities, else the loss."""
     calibrated = recipe.get("calibration", {}).get("onto") == "simplex"
     return "simplex" if calibrated else loss
 
@@ -110,7 +107,7 @@ def scored_as(loss: str, recipe: Mapping[str, Any]) -> str:
 def linear_view(predictor: LinearPredictor, x: Rows) -> tuple[Rows, NDArray[Any], NDArray[np.float64]]:
     """Return rows, weights and intercept whose linear scores are those of `x`.
 
-    Of a plain model the weights are returned as they are; else the rows are the scores themselves, n_rows x n_outputs.
+    For a plain model these are its own weights; else the rows are the scores themselves, n_rows x n_outputs.
     """
     if not predictor.recipe:
         return predictor.used(x), predictor.coefficients, predictor.intercept
@@ -121,9 +118,9 @@ def linear_view(predictor: LinearPredictor, x: Rows) -> tuple[Rows, NDArray[Any]
 
 
 def score_pieces(predictor: LinearPredictor, x: Rows) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Yield (rows, their scores) for consecutive pieces of a block, so that few scores are held at a time."""
+    """Yield (rows, their scores) for consecutive batches of a block, so that few scores are held at a time."""
     dtype, x = predictor.coefficients.dtype, predictor.used(x)
-    for rows in _row_pieces(n_rows_of(x), predictor.coefficients.shape[1] * dtype.itemsize):
+    for rows in _row_batches(n_rows_of(x), predictor.coefficients.shape[1] * dtype.itemsize):
         if predictor.recipe:
             yield rows, _scores(predictor, slice_rows(x, rows))
         else:
@@ -131,15 +128,15 @@ def score_pieces(predictor: LinearPredictor, x: Rows) -> Iterator[tuple[slice, N
             yield rows, scores(x, predictor.coefficients, predictor.intercept, out, rows.start)
 
 
-def _row_pieces(n_rows: int, row_bytes: int) -> Iterator[slice]:
-    """Yield consecutive rows whose columns fill a piece; what a model's columns are is no more than `row_bytes`."""
+def _row_batches(n_rows: int, row_bytes: int) -> Iterator[slice]:
+    """Yield slices of consecutive rows, with scores of at most PIECE_BYTES each; `row_bytes` is for one row."""
     step = max(1, PIECE_BYTES // row_bytes) if row_bytes else max(n_rows, 1)
     for first in range(0, n_rows, step):
         yield slice(first, min(first + step, n_rows))
 
 
 def _scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
-    """Return the scores of rows that are few enough for all columns of the weights."""
+    """Return the scores of a batch of rows."""
     dtype = predictor.coefficients.dtype
     values = np.tile(predictor.intercept.astype(dtype), (n_rows_of(x), 1))
     first = 0
@@ -156,16 +153,16 @@ def _scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
 
 
 def _designs(predictor: LinearPredictor) -> list[Design]:
-    """Return the features of the blocks that the weights stack.
+    """Return the feature maps of the blocks that the weights stack.
 
     Raises
     ------
     FormatError
-        Fits that are calibrated are of several blocks.
+        The recipe is not one of ours: calibrated fits of several blocks, say.
     """
     features, rows = predictor.recipe.get("features"), predictor.recipe.get("rows", False)
     if rows not in (True, False) or (rows and (features is None or "calibration" in predictor.recipe)):
-        raise FormatError("this model's recipe was not written by distls: rows beside no blocks of features")
+        raise FormatError("this model's recipe was not written by distls: rows without blocks of features")
     if features is None:
         return [Design()]
     designs = [Design()] * rows + design_of(features, predictor.arrays)

@@ -1,9 +1,9 @@
 """Thresholds of a label ranking, linear in a row's scores, for models that were trained to rank.
 
-A ranking orders labels but does not say where a row's own ones end. As in Elisseeff and Weston (2001), the best cut of
-each training row is found from its scores and labels, and a threshold t(z) = a . z + c is fitted to these by least
-squares. Labels with z_r > t(z) are predicted. Scores less their threshold are linear in the row as well, and differ
-from each other as before: the model W - (W a) 1^T, with the same ranking and the same loss, predicts at zero.
+A ranking orders labels but does not separate a row's own ones from the others. As in Elisseeff and Weston (2001), the
+best cut of each training row is found from its scores and labels, and a threshold t(z) = a . z + c is fitted to these
+by least squares. Labels with z_r > t(z) are predicted. Scores minus their threshold are linear in the row as well, and
+their differences are unchanged: the model W - (W a) 1^T, with the same ranking and the same loss, predicts at zero.
 """
 
 from __future__ import annotations
@@ -32,46 +32,29 @@ __all__ = [
     "threshold_lane",
 ]
 
-# Cuts before the first and after the last label are so far from its score: half of the margin that labels are to keep.
-_BEYOND = 0.5
-# Eigenvalues of the second moments of scores, by the largest, that are noise.
-_RANK = 1e-10
+_BEYOND = 0.5  # distance of cuts before the first and after the last label from its score: half of the loss's margin
+_RANK = 1e-10  # eigenvalues of the scores' second moments below this share of the largest are noise
 
 
 @dataclass(frozen=True)
 class ThresholdJob:
-    """What all lanes share, but for weights.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    row_weight : float64 array of shape (1,) or None
-        As `class_weight` in `distls.workers.stochastic.lane_task.StochasticJob`.
-    """
+    """The input that all lanes share, except for weights."""
 
     data: DatasetRef
-    row_weight: NDArray[np.float64] | None = None
+    row_weight: NDArray[np.float64] | None = None  # (1,), as `class_weight` in `StochasticJob`
 
 
 @dataclass
 class ThresholdSums:
-    """Second moments over rows, with the scores z of a row and a one as its features.
+    """Second moments over rows, with the scores z of a row and a one as its features."""
 
-    Attributes
-    ----------
-    gram : float64 array of shape (k + 1, k + 1)
-    cross : float64 array of shape (k + 1,)
-        Features times the row's best cut.
-    ledger : Ledger
-    """
-
-    gram: NDArray[np.float64]
-    cross: NDArray[np.float64]
+    gram: NDArray[np.float64]  # (k + 1, k + 1)
+    cross: NDArray[np.float64]  # (k + 1,): features times the row's best cut
     ledger: Ledger
 
 
 def threshold_bytes(k: int) -> int:
-    """Return what a worker needs for the sums, those of a piece and those that are merged, and for a piece's cuts."""
+    """Return the bytes that a worker needs for the sums, those of a batch and those merged, and for a batch's cuts."""
     return 3 * 8 * (k + 1) ** 2 + 8 * PIECE_BYTES
 
 
@@ -119,7 +102,7 @@ def best_cuts(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray
     wrong = np.zeros((n_rows, k + 1), np.int64)
     wrong[:, 0] = own.sum(axis=1)
     wrong[:, 1:] = wrong[:, :1] + np.cumsum(1 - 2 * own, axis=1)
-    wrong[:, 1:k][ranked[:, 1:] == ranked[:, :-1]] = k + 1  # equal scores cannot be told apart
+    wrong[:, 1:k][ranked[:, 1:] == ranked[:, :-1]] = k + 1  # equal scores cannot be separated
     above = np.column_stack([ranked[:, 0] + 2 * _BEYOND, ranked])
     below = np.column_stack([ranked, ranked[:, -1] - 2 * _BEYOND])
     best, rows = wrong.argmin(axis=1), np.arange(n_rows)

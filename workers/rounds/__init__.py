@@ -1,1 +1,1 @@
-"""What every round is made of: streams of blocks, lanes, the reduction tree."""
+"""The parts of every round: streams of blocks, lanes, the reduction tree."""

@@ -1,4 +1,4 @@
-"""Merging weights of lanes."""
+"""Kernels that merge the weights of lanes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def merge_mean(left, right, share):  # type: ignore[no-untyped-def]
     left, right : float32 or float64 arrays of shape (n,)
     share : float in [0, 1]
     """
-    # two loops: a sum in a loop that also writes would depend on where the arrays lie (see `losses._sum`)
+    # two loops: a sum in a loop that also writes would depend on the arrays' addresses (see `simd.class_sums`)
     total = 0.0
     for i in range(len(left)):
         difference = float(right[i]) - float(left[i])

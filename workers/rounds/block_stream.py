@@ -1,9 +1,7 @@
-"""Blocks one after the other, the next one read and decoded while the current one is worked on.
+"""Streams of blocks: the next one is read and decoded while the current one is processed.
 
-Blocks are the partitions of a dataset or its column shards; both share one cache and one budget, and neither makes
-way for the other. A process keeps decoded blocks up to a byte budget and evicts nothing within a fit: a
-least-recently-used cache would miss every time on cyclic scans. Buffers are kept between calls, because fresh
-memory costs page faults that take longer than decoding.
+Blocks are the partitions of a dataset or its column shards; both share one cache and one budget, and neither evicts
+the other.
 """
 
 from __future__ import annotations
@@ -39,82 +37,57 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """A dataset by name, small enough to send with every task.
+    """A dataset by name, small enough to send with every task."""
 
-    Attributes
-    ----------
-    path : str
-        As every worker sees it.
-    fingerprint : str
-        Refused when the dataset found there has another one.
-    cache_bytes : int
-        Decoded bytes of it, partitions and column shards together, that a worker process may keep.
-    prefetch : bool
-        Read ahead in a background thread.
-    columns : str
-        Digest of the column shards, refused when those found there have another one; empty: they are not read.
-    """
-
-    path: str
-    fingerprint: str
-    cache_bytes: int = 0
-    prefetch: bool = True
-    columns: str = ""
+    path: str  # as every worker sees it
+    fingerprint: str  # a dataset with another one is refused
+    cache_bytes: int = 0  # decoded bytes of partitions and column shards that a worker process may keep
+    prefetch: bool = True  # read ahead in a background thread
+    columns: str = ""  # digest of the column shards, others are refused; empty: they are not read
 
 
 class Form(NamedTuple):
-    """Another form of partitions, such as fewer columns, made when one is read and kept instead of it.
+    """Another form of partitions, such as fewer columns, made when one is read and kept instead of it."""
 
-    Attributes
-    ----------
-    name : str
-        Tells forms of one dataset apart.
-    make : callable
-        Takes a partition and returns its form, which shares no memory with it.
-    """
-
-    name: str
-    make: Callable[[Partition], Partition]
+    name: str  # distinguishes forms of one dataset
+    make: Callable[[Partition], Partition]  # returns a partition's form, which shares no memory with it
 
 
-# The fingerprint (and the form, if any), and the number of a partition, or digest and number of a column shard.
+# fingerprint (and form, if any), and the number of a partition, or digest and number of a column shard
 Key = tuple[str, int | tuple[str, int]]
 
 
-def _makes_way(kept: Key, wanted: Key) -> bool:
-    """Tell whether a block is dropped for another: one of another dataset, or a shard of a cut that was replaced."""
+def _evictable_for(kept: Key, wanted: Key) -> bool:
+    """Return whether a block may be evicted for another: one of another dataset, or a shard of a replaced cut."""
     old, new = kept[1], wanted[1]
     return kept[0] != wanted[0] or (isinstance(old, tuple) and isinstance(new, tuple) and old[0] != new[0])
 
 
 @dataclass
 class _Cache:
-    """Decoded blocks of this process.
+    """Decoded blocks of this process, up to a budget of bytes."""
 
-    Attributes
-    ----------
-    kept : dict of key -> Partition or ColumnShard
-    claimed : dict of key -> int
-        Bytes of the blocks that are kept or being read in order to be kept.
-    """
+    # nothing is evicted within a fit: a least-recently-used cache would miss every time on cyclic scans
 
-    kept: dict[Key, Any] = field(default_factory=dict)
+    kept: dict[Key, Any] = field(default_factory=dict)  # partitions and column shards
+    # bytes of the blocks that are kept or being read in order to be kept
     claimed: dict[Key, int] = field(default_factory=dict)
     used: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, first: Key, budget: int) -> None:
-        """Shrink to the budget of a new fit, which begins with `first`: an earlier one may have been larger."""
+        """Shrink to the budget of a new fit, whose first block is `first`."""
         with self.lock:
-            own = [key for key in reversed(self.kept) if not _makes_way(key, first)]
+            own = [key for key in reversed(self.kept) if not _evictable_for(key, first)]
             self._make_room(first, budget)
+            # the budget of an earlier fit to the same data may have been larger
             for key in own if self.used > budget else []:
                 self._drop(key)
                 if self.used <= budget:
                     break
 
     def claim(self, key: Key, n_bytes: int, budget: int) -> bool:
-        """Reserve room for one block; data sets of earlier fits make way, this one's blocks never do."""
+        """Reserve room for one block; blocks of earlier fits' data sets are evicted, those of this one never."""
         with self.lock:
             if key in self.claimed or n_bytes > budget:
                 return False
@@ -130,13 +103,13 @@ class _Cache:
         self.kept[key] = block
 
     def release(self, key: Key) -> None:
-        """Give up a claim: the block could not be read."""
+        """Release the claim of a block that could not be read."""
         with self.lock:
             self._drop(key)
 
     def _make_room(self, wanted: Key, most: int) -> None:
-        """Drop what makes way for `wanted`, oldest first, until at most `most` bytes are used."""
-        for key in [key for key in self.kept if _makes_way(key, wanted)] if self.used > most else []:
+        """Evict blocks for `wanted`, oldest first, until at most `most` bytes are used."""
+        for key in [key for key in self.kept if _evictable_for(key, wanted)] if self.used > most else []:
             self._drop(key)
             if self.used <= most:
                 break
@@ -196,7 +169,7 @@ def open_columns_of(ref: DatasetRef) -> ColumnShards:
     try:
         return columns_of(open_ref(ref), ref)
     except MismatchError:
-        # they may have been added, or cut anew, since this process opened the dataset
+        # they may have been added, or cut again, since this process opened the dataset
         _open.cache_clear()
         return columns_of(open_ref(ref), ref)
 
@@ -254,7 +227,8 @@ def _bytes_of(part: Partition) -> int:
 
 @contextlib.contextmanager
 def _borrowed_pools() -> Iterator[tuple[BufferPool, BufferPool]]:
-    """Take this thread's two buffers, one being worked on, one being filled; a stream within a stream gets its own."""
+    """Borrow this thread's two buffers, one being processed, one being filled."""
+    # kept between calls: page faults on fresh memory take longer than decoding. A stream within a stream gets its own
     pools = _LOCAL.__dict__.pop("pools", None) or (BufferPool(), BufferPool())
     try:
         yield pools
@@ -267,8 +241,8 @@ def stream(
 ) -> Iterator[tuple[int, Partition]]:
     """Yield (index, partition) in the order of `indices`, reading ahead by one.
 
-    A partition's arrays are valid until the next one is asked for, when they are filled anew. With a `form` it is
-    that of the partitions. What reading costs is entered into the ledger.
+    A partition's arrays are valid until the next one is requested, when their memory is reused. With a `form`,
+    partitions have that form. The costs of reading are entered into the ledger.
     """
     owner = ref.fingerprint if form is None else f"{ref.fingerprint} {form.name}"
     return _stream(

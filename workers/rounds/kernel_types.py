@@ -13,24 +13,14 @@ __all__ = ["KernelTypes", "one_row"]
 
 @dataclass(frozen=True)
 class KernelTypes:
-    """The types that a job's kernels are compiled for.
+    """The types that a job's kernels are compiled for."""
 
-    Attributes
-    ----------
-    layout : {"csr", "dense"}
-    data, indices, weights : str
-        Names of dtypes.
-    loss : str
-    target : str
-        Kind of the targets.
-    """
-
-    layout: str
-    data: str
+    layout: str  # "csr" or "dense"
+    data: str  # names of dtypes, as are the next two
     indices: str
     weights: str
     loss: str
-    target: str = "class"
+    target: str = "class"  # kind of the targets
 
 
 def one_row(layout: str, data: str, indices: str) -> Rows:

@@ -1,6 +1,6 @@
-"""Lanes: fixed, ordered chains of partitions, each worked through by one task a round.
+"""Lanes: fixed, ordered chains of partitions, each processed by one task a round.
 
-The number of lanes and who works which partitions belong to the problem, never to the cluster.
+The number of lanes and their partitions are part of the problem, never of the cluster.
 """
 
 from __future__ import annotations
@@ -21,22 +21,14 @@ DEFAULT_LANES = 8
 
 @dataclass(frozen=True)
 class Lane:
-    """What one task does in one round.
+    """The work of one task in one round."""
 
-    Attributes
-    ----------
-    index : int
-        Place of the lane in every reduction.
-    blocks : tuple of int
-        Partitions, in the order they are worked through.
-    """
-
-    index: int
-    blocks: tuple[int, ...]
+    index: int  # place of the lane in every reduction
+    blocks: tuple[int, ...]  # partitions, in the order they are read
 
 
 def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
-    """Deal partitions to lanes so that their bytes are as equal as a greedy rule makes them.
+    """Assign partitions to lanes, balancing their bytes greedily.
 
     Parameters
     ----------
@@ -49,7 +41,7 @@ def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
     lanes : list of tuples of partition numbers, increasing within a lane
     """
     lanes: list[list[int]] = [[] for _ in range(n_lanes)]
-    # neighbouring lanes share a worker: what cannot be dealt evenly goes to lanes far from each other
+    # neighbouring lanes share a worker: partitions that cannot be dealt evenly go to lanes far from each other
     spread = sorted(range(n_lanes), key=_reversed_bits)
     # a heap of (bytes, blocks, rank among equals, lane): the next block goes to the first
     emptiest = [(0, 0, rank, lane) for rank, lane in enumerate(spread)]
@@ -66,7 +58,7 @@ def _reversed_bits(number: int) -> str:
 
 
 def rounds_in_pass(lanes: Sequence[tuple[int, ...]], sizes: NDArray[np.int64], round_bytes: int) -> int:
-    """Return how many rounds make a pass when a lane reads at most `round_bytes`, or one block, in one."""
+    """Return the number of rounds in a pass if a lane reads at most `round_bytes`, or one block, in each."""
     return max((_rounds_of_lane(sizes[list(lane)], round_bytes) for lane in lanes if lane), default=1)
 
 
@@ -85,10 +77,10 @@ def round_of_pass(
     *,
     shuffle: bool = True,
 ) -> list[Lane]:
-    """Return the work of a round: each lane's blocks in `parts` of a pass of `n_parts`, shuffled anew every pass.
+    """Return the work of a round: each lane's blocks in `parts` of a pass of `n_parts`, reshuffled every pass.
 
-    The order of lane l in pass p comes from (ORDER, p, l), or is that of their numbers without `shuffle`; over
-    the parts of a pass every block comes once.
+    The order of lane l in pass p is drawn from (ORDER, p, l), or that of the blocks' numbers without `shuffle`; the
+    parts of a pass cover every block once.
     """
     work = []
     for index, blocks in enumerate(lanes):

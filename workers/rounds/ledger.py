@@ -1,6 +1,6 @@
-"""The ledger of a round: what reading and computing cost, and which blocks and rows were covered.
+"""The ledger of a round: costs of reading and computing, and the blocks and rows covered.
 
-Every task's result carries one, and results merge theirs. That each partition and each row takes part exactly once
+Every task's result has one, and merged results merge theirs. That each partition and each row takes part exactly once
 is checked here and nowhere else.
 """
 
@@ -22,37 +22,21 @@ N = TypeVar("N", int, float)
 
 @dataclass
 class Ledger:
-    """Costs and coverage of one task, or of several that were merged.
+    """Costs and coverage of one task, or of several that were merged."""
 
-    Attributes
-    ----------
-    blocks : list of int
-        Partitions or column shards that were worked through.
-    n_rows : int
-        Rows that were worked through; 0 for column shards.
-    bytes_read : int
-        Stored bytes read from disk.
-    cached_bytes : int
-        Stored bytes of the blocks that were found in the cache instead.
-    wait_seconds, kernel_seconds : float
-        Time spent waiting for data, and time in kernels.
-    worker_seconds : dict of process -> seconds in its tasks
-    worker_peaks : dict of process -> peak resident bytes
-    """
-
-    blocks: list[int] = field(default_factory=list)
-    n_rows: int = 0
-    bytes_read: int = 0
-    cached_bytes: int = 0
+    blocks: list[int] = field(default_factory=list)  # partitions or column shards that were processed
+    n_rows: int = 0  # 0 for column shards
+    bytes_read: int = 0  # stored bytes read from disk
+    cached_bytes: int = 0  # stored bytes of the blocks found in the cache
     wait_seconds: float = 0.0
     kernel_seconds: float = 0.0
-    worker_seconds: dict[str, float] = field(default_factory=dict)
-    worker_peaks: dict[str, int] = field(default_factory=dict)
+    worker_seconds: dict[str, float] = field(default_factory=dict)  # process -> seconds in its tasks
+    worker_peaks: dict[str, int] = field(default_factory=dict)  # process -> peak resident bytes
 
     @classmethod
     @contextlib.contextmanager
     def of_task(cls) -> Iterator[Ledger]:
-        """Yield the ledger of a task of this process; on leaving, its seconds and the process's peak are entered."""
+        """Yield the ledger of a task of this process; on exit, enter its seconds and the process's peak."""
         ledger, entered = cls(), time.perf_counter()
         yield ledger
         ledger.charge(time.perf_counter() - entered)
@@ -64,13 +48,13 @@ class Ledger:
 
     @contextlib.contextmanager
     def in_kernels(self) -> Iterator[None]:
-        """Count the time until leaving as time in kernels."""
+        """Count the time until exit as time in kernels."""
         began = time.perf_counter()
         yield
         self.kernel_seconds += time.perf_counter() - began
 
     def count(self, block: int, n_rows: int) -> None:
-        """Enter a block that was worked through, with its rows."""
+        """Enter a processed block, with its rows."""
         self.blocks.append(block)
         self.n_rows += n_rows
 
@@ -88,16 +72,7 @@ class Ledger:
         )
 
     def check_cover(self, blocks: Sequence[int], n_rows: int, kind: str = "partitions") -> None:
-        """Check that these blocks and this many rows were worked through, each exactly once.
-
-        Parameters
-        ----------
-        blocks : sequence of int
-            In any order, each once.
-        n_rows : int
-            All rows of these blocks.
-        kind : str
-            What the blocks are called.
+        """Check that these blocks, in any order, and all their rows were processed, each exactly once.
 
         Raises
         ------
@@ -112,7 +87,7 @@ class Ledger:
 
 
 def _by_key(how: Callable[[list[N]], N], left: dict[str, N], right: dict[str, N]) -> dict[str, N]:
-    """Return one table of what `how` makes of the values under each key."""
+    """Return a table with `how` of the values under each key."""
     return {
         key: how([table[key] for table in (left, right) if key in table]) for key in sorted({*left, *right})
     }

@@ -1,8 +1,8 @@
 """The fixed reduction tree: the same merges in the same order whatever finishes first, however leaves are grouped.
 
-Leaf i of n sits at (level 0, position i); a pair (2j, 2j+1) of one level merges to position j of the next;
-a last leaf without a sibling moves up as it is. A task that holds several neighbouring leaves merges what it
-can, the driver merges the rest, and the bits do not depend on who merged what.
+Leaf i of n is at (level 0, position i); a pair (2j, 2j+1) of one level merges to position j of the next; a last leaf
+without a sibling moves up unchanged. A task with several neighbouring leaves merges as far as it can, the driver
+merges the rest, and the bits do not depend on where a merge was done.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ReductionTree(Generic[T]):
         Raises
         ------
         ValueError
-            There is no such node; or it, or one below or above it, was inserted before: a result was counted twice.
+            There is no such node; or it, its ancestor or a descendant was inserted before: a result counted twice.
         """
         self._cover(level, position)
         while (level, position) != self._root:
@@ -62,7 +62,7 @@ class ReductionTree(Generic[T]):
         self._covered[leaves] = b"\1" * (leaves.stop - leaves.start)
 
     def nodes(self) -> list[tuple[int, int, T]]:
-        """Return what is merged so far, as (level, position, value) in order."""
+        """Return the nodes merged so far, as (level, position, value) in order."""
         return [(level, position, value) for (level, position), value in sorted(self._nodes.items())]
 
     def root(self) -> T:
@@ -78,7 +78,7 @@ class ReductionTree(Generic[T]):
         return self._nodes[self._root]
 
     def add_all(self, nodes: Iterable[tuple[int, int, T]]) -> None:
-        """Insert the nodes that another part of the tree has merged."""
+        """Insert nodes that another part of the tree has merged."""
         for level, position, value in nodes:
             self.add(level, position, value)
 

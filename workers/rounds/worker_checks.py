@@ -1,4 +1,4 @@
-"""What every worker verifies before a job starts."""
+"""The checks of every worker before a job starts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,9 @@ __all__ = ["trouble_with"]
 
 
 def trouble_with(job: tuple[DatasetRef, str | None]) -> str | None:
-    """Return what keeps this process from doing its share, or None.
-
-    Parameters
-    ----------
-    job : (dataset, with its column shards where they are needed; run folder or None)
-    """
+    """Return why this process cannot take part in a job (dataset; run folder or None), or None."""
     ref, run = job
-    release_buffers()  # those of an earlier job are not in this one's plan
+    release_buffers()  # the memory plan of this job does not include those of an earlier one
     try:
         dataset = open_dataset(ref.path)
         found = dataset.fingerprint

@@ -1,7 +1,4 @@
-"""Large buffers that tasks borrow, so that a process touches fresh memory once and not in every task.
-
-Page faults on fresh buffers cost as much as a third of an ingest. A pool serves one task at a time.
-"""
+"""Large buffers that tasks borrow: page faults on fresh memory in every task cost as much as a third of an ingest."""
 
 from __future__ import annotations
 
@@ -23,13 +20,8 @@ _idle: defaultdict[str, list[BufferPool]] = defaultdict(list)
 
 @contextlib.contextmanager
 def borrowed_buffers(kind: str = "") -> Iterator[BufferPool]:
-    """Yield a pool that nobody else uses; what was taken from it is void afterwards.
-
-    Parameters
-    ----------
-    kind : str
-        Pools of different buffers are kept apart: a task that borrows two would otherwise fill both with all.
-    """
+    """Yield a pool of that kind for exclusive use; arrays taken from it are invalid afterwards."""
+    # one list for each kind of buffers: a task that borrows two pools would otherwise fill both with all of them
     try:
         pool = _idle[kind].pop()
     except IndexError:
@@ -41,7 +33,7 @@ def borrowed_buffers(kind: str = "") -> Iterator[BufferPool]:
 
 
 def release_buffers(_: None = None) -> None:
-    """Give the memory of this process's idle pools back."""
+    """Release the memory of this process's idle pools."""
     _idle.clear()
 
 

@@ -10,7 +10,7 @@ __all__ = ["Purpose", "rng"]
 
 
 class Purpose(IntEnum):
-    """What a stream of random numbers is for. Values are part of the reproducibility promise: only add."""
+    """The purpose of a stream of random numbers. Values are part of the reproducibility promise: only add."""
 
     SHUFFLE = 0  # (chunk): the virtual bucket of every source row
     SHUFFLE_ROWS = 1  # (partition): the order of rows inside a written partition
@@ -18,11 +18,11 @@ class Purpose(IntEnum):
     GENERATE = 3  # (kind, part, block), and (kind,) for its model: synthetic data
     ORDER = 4  # (pass, lane): the order of a lane's partitions
     ROWS = 5  # (round, partition): the order of a partition's rows
-    SAMPLE = 6  # (): the fixed sample on which averaging is judged
-    PROBE = 7  # (): which partition `plan` times
+    SAMPLE = 6  # (): the fixed sample on which averaging is assessed
+    PROBE = 7  # (): the partition that `plan` times
     FEATURES = 8  # (stage): random features
     COLUMNS = 9  # (pass) or (stage): a random order, or a random choice, of original features
-    PREPARE = 10  # (what): samples of rows and patches that features are fitted to, and their first masks
+    PREPARE = 10  # (what): samples of rows and patches that features are fitted to, and their initial filters
     TRIAL = 11  # () and (partition): the rows on which steps are tried, and their order
     BLOCKS = 12  # (round, lane, sweep): the order of shards in a sweep, and of the columns in each
 

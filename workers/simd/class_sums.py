@@ -1,8 +1,7 @@
-"""Sums and maxima over one row's classes, and an exp that vectorises: what row functions are made of.
+"""Sums and maxima over one row's classes, and an exp that vectorises: building blocks of row functions.
 
-Sums are made in an order that never changes. A loop that writes g too would come in two versions, summed in vectors or
-one by one, and which one runs would depend on how far apart the arrays happen to lie in memory: the same numbers, other
-last bits.
+The order of summation never changes. LLVM would compile a loop that also writes g in two versions, vectorised or not,
+and choose by the distance of the arrays in memory: the same numbers with other last bits.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -47,7 +46,7 @@ def sum_of_squares(g):
     return total
 
 
-# 2^f on [-1/2, 1/2] by Chebyshev interpolation of degree 6; relative error 2e-9 before rounding.
+# 2^f on [-1/2, 1/2] by Chebyshev interpolation of degree 6; relative error 2e-9 before rounding
 _EXP2 = tuple(
     np.float32(c)
     for c in np.polynomial.chebyshev.Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
@@ -81,11 +80,9 @@ def _power_of_two(_context, n):
 
 @helper
 def _exp2_float32(t):
-    """Return the float32 2^t of a float32 t <= 0 by a polynomial, with t = n + f; 0 for t <= -60.
-
-    The absolute error of exp(x) is at most 1.2e-7 for every x <= 0, no more than the rounding of a score costs.
-    """
-    t = np.float32(-60.0) if t < np.float32(-60.0) else t  # unlike `max`, lets a NaN through
+    """Return the float32 2^t of a float32 t <= 0 by a polynomial, with t = n + f; 0 for t <= -60."""
+    # the absolute error of exp(x) is at most 1.2e-7 for every x <= 0, no more than the rounding of a score causes
+    t = np.float32(-60.0) if t < np.float32(-60.0) else t  # unlike `max`, propagates a NaN
     whole = np.floor(t + np.float32(0.5))
     f = t - whole
     p = _EXP2[5] + f * _EXP2[6]
@@ -97,14 +94,12 @@ def _exp2_float32(t):
 
 @overload(exp_below)
 def _exp_below_overload(z, scale, top, g):
-    """Choose: the library's exp for float64, a polynomial that LLVM vectorises for float32."""
-
     def in_float64(z, scale, top, g):
         for c in range(len(g)):
             g[c] = math.exp(scale * (z[c] - top))
         return sum_of(g)
 
-    def in_float32(z, scale, top, g):
+    def in_float32(z, scale, top, g):  # LLVM vectorises the polynomial, not the library's exp
         factor = np.float32(scale) * _LOG2_E
         for c in range(len(g)):
             g[c] = _exp2_float32(factor * (z[c] - top))
@@ -115,8 +110,6 @@ def _exp_below_overload(z, scale, top, g):
 
 @overload(exp_of_minus_abs)
 def _exp_of_minus_abs_overload(z, scale, g):
-    """Choose as `exp_below` does."""
-
     def in_float64(z, scale, g):
         for c in range(len(g)):
             g[c] = math.exp(-abs(scale * z[c]))

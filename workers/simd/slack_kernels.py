@@ -1,11 +1,11 @@
-"""Sums over the classes of one row's scores, in LLVM's own vectors: what block coordinate descent does to a non-zero.
+"""Sums over the classes of one row's scores, in LLVM vectors: the inner loops of block coordinate descent.
 
-The slack of class r is ``max(z_r + c, 0)``. All classes are worked through without a branch, the row's own one too,
-which the losses put right: on vectors that is several times faster than to skip what
-is zero. Sums are made in registers and only one of a loop's arrays is written, so that no result depends on addresses
-(docs/decisions/0006). Scores may be float32 or float64; arithmetic is float64.
+The slack of class r is ``max(z_r + c, 0)``. All classes are processed without a branch, also the row's own, for which
+the losses correct: on vectors that is several times faster than skipping zeros. Sums are kept in registers and only
+one of a loop's arrays is written, so that no result depends on addresses (docs/decisions/0006). Scores may be float32
+or float64; arithmetic is float64.
 
-Shapes: z (n_rows, k) C-ordered; g, h and d float64 of `padded(k)`, of which the last are never looked at.
+Shapes: z (n_rows, k) C-ordered; g, h and d float64 of `padded(k)`, whose padding is never read.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -22,14 +22,12 @@ from numba.extending import intrinsic
 __all__ = ["LANES", "padded", "prefetch_row", "slack_curvature", "slack_gradient", "slack_move"]
 
 LANES = 4  # float64 a vector; longer ones store across cache lines
-_LINE, _MOST_LINES = 64, 8  # bytes of a cache line; lines of a row that are fetched ahead
+_LINE, _MOST_LINES = 64, 8  # bytes of a cache line; lines of a row that are prefetched
 _BIT, _BYTE, _INT32, _INT64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _DOUBLE = ir.DoubleType()
 _VECTOR, _MASK, _RAMP = (ir.VectorType(kind, LANES) for kind in (_DOUBLE, _BIT, _INT64))
 _FLAGS = ("contract", "nsz")  # as in `elementwise`
-_NEVER = (
-    -1e300
-)  # a score that is never within any margin: stands where a vector reaches beyond the last class
+_NEVER = -1e300  # a score within no margin: fills a vector beyond the last class
 
 
 def padded(k: int) -> int:
@@ -38,7 +36,7 @@ def padded(k: int) -> int:
 
 
 class _Row:
-    """One row of scores, vector by vector, and float64 arrays of whole vectors beside it."""
+    """One row of scores, vector by vector, and padded float64 arrays of the same classes."""
 
     def __init__(self, context: Any, builder: Any, kinds: Any, args: Any) -> None:
         self.builder, self.context = builder, context
@@ -94,13 +92,13 @@ class _Row:
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), args)
 
     def of(self, kind: Any, array: Any) -> Callable[[Any], Any]:
-        """Return what gives the address of a vector of a padded array."""
+        """Return the function from the first class of a vector to its address in a padded array."""
         data = self.context.make_array(kind)(self.context, self.builder, array).data
         b = self.builder
         return lambda first: b.bitcast(b.gep(data, [first]), _VECTOR.as_pointer())
 
     def slack(self, scores: Any, c: Any) -> Any:
-        """Return ``max(scores + c, 0)``; a NaN stays one."""
+        """Return ``max(scores + c, 0)``; NaN propagates."""
         b, zero = self.builder, ir.Constant(_VECTOR, None)
         total = b.fadd(scores, c, flags=_FLAGS)
         return b.select(b.fcmp_ordered("<=", total, zero), zero, total)
@@ -154,7 +152,7 @@ def slack_gradient(_context, z, i, c, factor, g):
 
 @intrinsic
 def slack_curvature(_context, z, i, c, factor, h):
-    """Add `factor` to h where ``z_ir + c > 0``; return how many there are."""
+    """Add `factor` to h where ``z_ir + c > 0``; return their number."""
     _check(z, h)
 
     def build(context, builder, signature, args):
@@ -192,8 +190,8 @@ def slack_move(_context, z, i, before, after, x, d):
             new = row.slack(row.store_scores(moved, first, mask), after)
             slack = row.slack(old, before)
             # a^2 - b^2 as (a - b)(a + b): near the optimum the squares cancel
-            apart = builder.fsub(new, slack, flags=_FLAGS)
-            change = row.multiply_add(apart, builder.fadd(new, slack, flags=_FLAGS), builder.load(total))
+            difference = builder.fsub(new, slack, flags=_FLAGS)
+            change = row.multiply_add(difference, builder.fadd(new, slack, flags=_FLAGS), builder.load(total))
             builder.store(change, total)
 
         row.each(body)
@@ -205,8 +203,8 @@ def slack_move(_context, z, i, before, after, x, d):
 
 @intrinsic
 def prefetch_row(_context, z, i):
-    """Fetch row i of z, of a long row its first cache lines: the processor follows by itself."""
-    _check(z)
+    """Prefetch row i of z."""
+    _check(z)  # of a long row only the first lines: the processor's own prefetcher follows
 
     def build(context, builder, signature, args):
         row = _Row(context, builder, signature.args, args)

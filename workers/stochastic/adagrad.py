@@ -1,17 +1,17 @@
 """Stochastic steps that adapt to each feature (AdaGrad's, one accumulator a feature), with exact lazy L2.
 
-With g_t the k slopes of the loss at row t, s_t its weight and ``G_j(t) = sum_{u <= t} s_u^2 |g_u|^2 x_uj^2``, the step
-of feature j is ``eta_j(t) = eta0 / sqrt(G_j(t))`` and
+With g_t the gradient of row t's loss with respect to its k scores, s_t its weight and
+``G_j(t) = sum_{u <= t} s_u^2 |g_u|^2 x_uj^2``, the step of feature j is ``eta_j(t) = eta0 / sqrt(G_j(t))`` and
 
     W_j(t) = exp(-alpha eta_j(t)) (W_j(t-1) - eta_j(t) s_t x_tj g_t).
 
-The k outputs of a feature share its step: with 53 classes that errs less after a pass than a step for each weight,
-and costs one root a non-zero (docs/decisions/0011). A feature that is in none of the rows from t1 to t2 has decayed by
-``exp(-alpha (t2 - t1) eta_j(t1))`` more, which is applied when it comes again, to a factor of its own:
+The k outputs of a feature share its step: with 53 classes that has a lower error after an epoch than a step for each
+weight, and costs one root a non-zero (docs/decisions/0011). A feature that is in none of the rows from t1 to t2 has
+decayed by another ``exp(-alpha (t2 - t1) eta_j(t1))``, which is applied at its next occurrence to a factor of its own:
 ``W_j = r_j V_j``. So a step costs O(nnz k), and nothing is approximated. Without L2 there are no factors.
 
-The intercept is a feature of value 1 that is not penalised, with a step size of its own: weights have the scale of
-1/x, the intercept that of scores.
+The intercept is an unpenalised feature of value 1 with a step size of its own: weights scale as 1/x, the intercept as
+the scores.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -34,7 +34,13 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import SLOPES_IN_G, add_slopes, code_of, row_update, target_slopes
+from distls.workers.losses.row_functions import (
+    GRADIENT_IN_G,
+    add_row_gradient,
+    code_of,
+    row_update,
+    target_gradient,
+)
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
@@ -46,28 +52,20 @@ __all__ = [
     "adagrad_steps",
 ]
 
-_TINY = 1e-18  # keeps 0/0 away, far below the root of any sum of squares that matters
-_SMALLEST_FACTOR = 1e-4
-_SMALL_STEP = 1e-5
-_ROWS_AHEAD = 2
-# The size of a step in the scores: docs/decisions/0011 and 0018.
+_TINY = 1e-18  # avoids 0/0, far below the root of any sum of squares that matters
+_SMALLEST_FACTOR = 1e-4  # smaller ones are folded into V, which grows as r_j shrinks
+_SMALL_STEP = 1e-5  # below it two terms of the exponential series are exact in float64
+_ROWS_AHEAD = 2  # rows between prefetch and use
+# The size of a step in the scores (docs/decisions/0011 and 0018).
 _SCORE_STEP, _SCORE_STEP_HINGE = 0.5, 0.25
 
 
 class AdagradSettings(NamedTuple):
-    """What `adagrad_block` is told; build it with `adagrad_settings`, as each set of field types is compiled anew.
+    """Settings of `adagrad_block`, made by `adagrad_settings`: other field types are compiled again."""
 
-    Attributes
-    ----------
-    eta0, eta_b : float, > 0; of weights, and of the intercept
-    alpha : float, L2 strength >= 0
-    fit_intercept : bool
-    loss : Loss
-    """
-
-    eta0: float
-    eta_b: float
-    alpha: float
+    eta0: float  # > 0, of the weights
+    eta_b: float  # > 0, of the intercept
+    alpha: float  # L2 strength >= 0
     fit_intercept: bool
     loss: Loss
 
@@ -82,35 +80,26 @@ def adagrad_settings(
 
 
 class Decay(NamedTuple):
-    """What a lane remembers of each feature's decay; arrays of length 0 without L2.
+    """Lazy decay of each feature in a lane; arrays of length 0 without L2."""
 
-    Attributes
-    ----------
-    factors : array of the weights' type (n_features,)
-        ``r_j``, with which the stored weights of the feature are to be multiplied.
-    since : float64 (n_features,)
-        The time up to which it has decayed.
-    """
-
-    factors: NDArray[Any]
-    since: NDArray[np.float64]
+    factors: NDArray[Any]  # (n_features,): r_j, by which the stored weights of feature j are to be multiplied
+    since: NDArray[np.float64]  # (n_features,): the time up to which the feature has decayed
 
 
 def new_decay(n_features: int, alpha: float, time: float, dtype: Any) -> Decay:
-    """Return the decay of weights that are settled at `time`."""
+    """Return the state of weights that have decayed up to `time`."""
     n = n_features if alpha > 0 else 0
     return Decay(np.ones(n, dtype), np.full(n, float(time)))
 
 
 @helper
 def _catch_up(columns, rate, until, w, squares, decay):
-    """Let the row's features decay up to time `until`."""
+    """Apply the pending decay of the row's features up to time `until`."""
     for p in range(len(columns)):
         j = np.intp(columns[p])
         missed = until - decay.since[j]
         if missed > 0.0:
             step = missed * rate / (math.sqrt(squares[j]) + _TINY) if squares[j] > 0.0 else 0.0
-            # the series is exact in float64 where steps are as small
             decay.factors[j] *= 1.0 - step * (1.0 - 0.5 * step) if step < _SMALL_STEP else math.exp(-step)
             decay.since[j] = until
             if decay.factors[j] < _SMALLEST_FACTOR:
@@ -120,9 +109,9 @@ def _catch_up(columns, rate, until, w, squares, decay):
 
 
 @helper
-def _squared_norm(rival, y, g):
-    if rival != SLOPES_IN_G:
-        return 0.0 if rival == y else 2.0
+def _squared_norm(runner_up, y, g):
+    if runner_up != GRADIENT_IN_G:
+        return 0.0 if runner_up == y else 2.0
     total = 0.0
     for c in range(len(g)):
         total += np.float64(g[c]) * np.float64(g[c])
@@ -194,26 +183,26 @@ def adagrad_block(rows, y, weight, order, w, b, squares, square_b, decay, clock,
         if settings.fit_intercept:
             for c in range(k):
                 z[c] += w.dtype.type(b[c])
-        value, rival, best = target_slopes(settings.loss, z, 1.0, y, i, g)
+        value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         s, label = row_weight(weight, i), code_of(y, i)
         loss_sum += s * value
         errors += best != label
         t += 1.0
-        square = s * s * _squared_norm(rival, label, g)
-        if square == 0.0:  # a NaN goes on
+        square = s * s * _squared_norm(runner_up, label, g)
+        if square == 0.0:  # false of a NaN, which must reach the weights
             continue
         _accumulate(columns, values, square, settings.eta0 * s, squares, decay.factors, steps)
-        row_update(columns, steps, 0, length, -1.0, rival, label, g, w)
+        row_update(columns, steps, 0, length, -1.0, runner_up, label, g, w)
         if settings.fit_intercept:
             square_b[0] += square
-            add_slopes(-settings.eta_b * s / math.sqrt(square_b[0]), rival, label, g, b)
+            add_row_gradient(-settings.eta_b * s / math.sqrt(square_b[0]), runner_up, label, g, b)
     clock[0] = t
     return loss_sum, errors
 
 
 @kernel
 def settle(w, squares, decay, time, settings):
-    """Let all features decay up to `time`, so that w is W and the factors are one."""
+    """Apply the pending decay of all features up to `time`: w becomes W, the factors one."""
     if settings.alpha > 0.0:
         for j in range(len(w)):
             step = 0.0
@@ -229,16 +218,10 @@ def settle(w, squares, decay, time, settings):
 
 @dataclass(frozen=True)
 class AdagradUpdate(Update):
-    """Steps that adapt to each feature.
+    """AdaGrad steps with one accumulator for each feature."""
 
-    Attributes
-    ----------
-    eta0, eta_b : float
-        Of weights, and of the intercept.
-    """
-
-    eta0: float = 1.0
-    eta_b: float = 1.0
+    eta0: float = 1.0  # of the weights
+    eta_b: float = 1.0  # of the intercept
 
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
         """Return the accumulators of features and intercept."""
@@ -258,16 +241,16 @@ class _AdagradLearner(KernelLearner):
     kernel = staticmethod(adagrad_block)
 
     def arrays(self) -> Arrays:
-        """Return weights, intercept and accumulators, everything decayed up to now."""
+        """Return weights, intercept and accumulators, all decay applied."""
         weights, _, squares, _, decay, _ = self.state
         settle(weights, squares, decay, self.time, self.settings)
         return super().arrays()
 
 
 def adagrad_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
-    """Return steps whose first change of a score is known; they need no trial."""
+    """Return AdaGrad's steps; their size in the scores is known in advance, so none are tried."""
     objective, size = stats.objective(), math.sqrt(stats.mean_square_norm) or 1.0
-    if stats.loss == "crammer_singer":  # has slopes of two outputs, however many there are
+    if stats.loss == "crammer_singer":  # its gradient is non-zero for two outputs, whatever their number
         scale = _SCORE_STEP_HINGE * max(stats.n_rows / 1e4, 1.0) ** 0.25
     else:
         scale = _SCORE_STEP * math.sqrt(1 if objective["one_column"] else stats.n_outputs)

@@ -1,8 +1,4 @@
-"""CSGD, NCSGD, C-Adaline and SGD on centred rows: least squares that uses the mean of the data.
-
-The kernel, whose docstring has the algebra, is in `distls.workers.stochastic.constrained_sgd_kernels`: one file would
-be too long.
-"""
+"""CSGD, NCSGD, C-Adaline and centred SGD: least squares that uses the mean (kernel: `constrained_sgd_kernels`)."""
 
 from __future__ import annotations
 
@@ -48,40 +44,23 @@ Floats = NDArray[np.floating[Any]]
 
 
 class MeanLane(NamedTuple):
-    """The arrays of a lane, in the order in which `constrained_block` takes them.
+    """The arrays of a lane, in the order in which `constrained_block` takes them."""
 
-    Attributes
-    ----------
-    v : float32 or float64 (d, k), C-ordered
-    outputs : float64 (k, 4), its columns a, b, Y, S.W
-    s : float64 (d,)
-    clock : float64 (4,), rows seen, N, |S|^2, sigma
-    """
-
-    v: Floats
-    outputs: NDArray[np.float64]
-    s: NDArray[np.float64]
-    clock: NDArray[np.float64]
+    v: Floats  # (d, k), float32 or float64, C-ordered
+    outputs: NDArray[np.float64]  # (k, 4): the columns a, b, Y, S.W
+    s: NDArray[np.float64]  # (d,)
+    clock: NDArray[np.float64]  # (4,): rows seen, N, |S|^2, sigma
 
 
 class MeanModel(NamedTuple):
-    """A model in plain form, what lanes start from and what is averaged over them.
+    """A model in plain form, from which lanes start and which is averaged over them."""
 
-    Attributes
-    ----------
-    w : (d, k) of the type that V has
-    b : float64 (k,)
-    mean_x, mean_y : float64 (d,) and (k,), the running mean or the fixed one
-    t : float, rows seen: the time of the schedule
-    mass : float, N: what the running mean weighs; 1 for a fixed mean
-    """
-
-    w: Floats
-    b: NDArray[np.float64]
-    mean_x: NDArray[np.float64]
-    mean_y: NDArray[np.float64]
-    t: float = 0.0
-    mass: float = 0.0
+    w: Floats  # (d, k), of V's type
+    b: NDArray[np.float64]  # (k,)
+    mean_x: NDArray[np.float64]  # (d,), the running mean or the fixed one
+    mean_y: NDArray[np.float64]  # (k,)
+    t: float = 0.0  # rows seen: the time of the schedule
+    mass: float = 0.0  # N, the weight of the running mean; 1 for a fixed mean
 
 
 def new_mean_lane(
@@ -91,8 +70,7 @@ def new_mean_lane(
 
     Parameters
     ----------
-    model : for a lane that has not started zeros, or its fixed mean. A fixed mean has mass 1, whatever `mass` says;
-        `t` is rounded down
+    model : zeros or a fixed mean at the start. A fixed mean has mass 1, whatever `mass` is; `t` is rounded down
     settings : ConstrainedSettings
     dtype : type of V, float32 or float64; that of ``model.w`` by default
 
@@ -118,15 +96,13 @@ def new_mean_lane(
 
 
 def weights_from_mean_lane(lane: MeanLane, settings: ConstrainedSettings) -> MeanModel:
-    """Return the model of a lane. The lane is folded: ``w`` is its own V, and it may go on from there.
-
-    In mode `CENTRE` the intercept is ``mean_y - w^T mean_x``.
-    """
+    """Fold a lane, which may go on from there, and return its model, which shares V with it."""
     v, outputs, s, clock = lane
     clock[SQUARE], clock[SCALE] = fold(v, outputs, s, clock[SCALE]), 1.0
     t, mass = float(clock[T]), float(clock[MASS])
     share = 1.0 / mass if mass > 0 else 0.0
     mean_y = share * outputs[:, TARGETS]
+    # in mode CENTRE the intercept is mean_y - w^T mean_x, and PRODUCTS is S.W
     b = outputs[:, B].copy() if settings.mode == PROJECT else mean_y - share * outputs[:, PRODUCTS]
     return MeanModel(v, b, share * s, mean_y, t, mass)
 
@@ -135,29 +111,21 @@ def weights_from_mean_lane(lane: MeanLane, settings: ConstrainedSettings) -> Mea
 class ConstrainedUpdate(ScheduleUpdate):
     """Least squares that uses the mean of the data.
 
-    Lanes average the mean of the rows and of the targets, and how many rows a lane's mean counts: their common mean
-    counts as many times more as there are lanes.
-
-    Attributes
-    ----------
-    mode : str
-        "project" or "centre".
-    running : bool
-        The mean of the rows so far; else one over all rows, which the arrays bring.
-    lanes : int
+    Lanes average the means of rows and of targets, and the mass of a lane's own mean: the mass of the common mean is
+    that average times the number of lanes.
     """
 
-    mode: str = "project"
-    running: bool = True
+    mode: str = "project"  # "project" or "centre"
+    running: bool = True  # use the mean of the rows so far; else that of all rows, given with the arrays
     lanes: int = 1
 
     @property
     def needs_mean(self) -> bool:
-        """Whether the mean is that of all rows."""
+        """Whether the mean is fixed, that of all rows."""
         return not self.running
 
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
-        """Return the mean row, the mean target, and the rows that they count."""
+        """Return the mean row, the mean target, and their mass."""
         return np.zeros(shape[0]), np.zeros(shape[1]), np.zeros(1)
 
     def with_mean(self, arrays: Arrays, mean_x: NDArray[np.float64], mean_y: NDArray[np.float64]) -> Arrays:
@@ -165,7 +133,7 @@ class ConstrainedUpdate(ScheduleUpdate):
         return (*arrays[:2], mean_x, mean_y, arrays[4])
 
     def for_one_lane(self) -> Self:
-        """Return the update of a lane whose mean counts its own rows only."""
+        """Return the update of a lane whose mean is that of its own rows."""
         return replace(self, lanes=1)
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
@@ -180,14 +148,15 @@ class ConstrainedUpdate(ScheduleUpdate):
             fit_intercept=self.fit_intercept,
         )
         weights, intercept, mean_x, mean_y, mass = arrays
-        counted = float(mass[0]) * self.lanes if self.running else 1.0
-        lane = new_mean_lane(MeanModel(weights, intercept, mean_x, mean_y, time, counted), settings)
-        of_others = float(mass[0]) * (self.lanes - 1) if self.running else 0.0
-        return _ConstrainedLearner(settings, lane, lane.clock, len(arrays), of_others)
+        total_mass = float(mass[0]) * self.lanes if self.running else 1.0
+        lane = new_mean_lane(MeanModel(weights, intercept, mean_x, mean_y, time, total_mass), settings)
+        others_mass = float(mass[0]) * (self.lanes - 1) if self.running else 0.0
+        return _ConstrainedLearner(settings, lane, lane.clock, len(arrays), others_mass)
 
     def model(self, arrays: Arrays) -> Model:
-        """Return weights and intercept; that of centred data is of the mean weights and the mean row."""
+        """Return weights and intercept."""
         weights, intercept = arrays[:2]
+        # the mean of the lanes' intercepts is not the intercept of their mean weights at the mean row
         if self.mode == "centre":
             intercept = arrays[3] - arrays[2] @ weights.astype(np.float64)
         return weights, intercept if self.fit_intercept else np.zeros_like(intercept)
@@ -195,20 +164,18 @@ class ConstrainedUpdate(ScheduleUpdate):
 
 @dataclass
 class _ConstrainedLearner(KernelLearner):
-    """A lane whose mean counts the rows of other lanes too, `of_others` of them."""
-
     kernel = staticmethod(constrained_block)
-    of_others: float
+    others_mass: float  # the part of the mean's mass that comes from rows of other lanes
 
     def arrays(self) -> Arrays:
-        """Return weights, intercept, the mean and what it counts of this lane."""
-        counted = float(self.clock[MASS]) - self.of_others
+        """Return weights, intercept, the mean and its mass due to this lane."""
+        own_mass = float(self.clock[MASS]) - self.others_mass
         model = weights_from_mean_lane(MeanLane(*self.state), self.settings)
-        return model.w, model.b, model.mean_x, model.mean_y, np.array([counted])
+        return model.w, model.b, model.mean_x, model.mean_y, np.array([own_mass])
 
 
 def constrained_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
-    """Return steps that are projected on the models through the mean point."""
+    """Return steps that are projected onto the models through the mean point."""
     return _steps("project", stats, params, n_lanes)
 
 

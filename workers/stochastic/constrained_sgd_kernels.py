@@ -16,10 +16,10 @@ then onto the hyperplane W^T xbar + b = ybar:
 
     z = ybar + W^T (x - xbar),   W <- (1 - eta alpha) W - eta s (x - xbar) (x) (z - y)
 
-Both move W along S, which has d non-zeros. So W is kept as **W = sigma (V + S (x) a)** with scalars sigma and a (k,):
-a step along S changes `a` alone, the penalty changes sigma alone, and where S grows by s x, V loses s x (x) a. All
-that V undergoes in a step is then one multiple of x (x) k numbers, as in plain SGD, and a row costs O(nnz k), never
-O(d). What the projection needs is tracked in float64, from the products W^T x, S.x and |x|^2 of the row's non-zeros:
+Both move W along S, which has d non-zeros. So W is stored as **W = sigma (V + S (x) a)** with scalars sigma and a (k,):
+a step along S changes only `a`, the penalty only sigma, and where S grows by s x, V loses s x (x) a. The update of V
+in a step is then a single outer product of x with k numbers, as in plain SGD, and a row costs O(nnz k), never O(d).
+The scalars of the projection are tracked in float64, from the products W^T x, S.x and |x|^2 of the row's non-zeros:
 
     |S + s x|^2 = |S|^2 + 2 s S.x + s^2 |x|^2,     (W - S (x) q).S = S.W - |S|^2 q,
     (S + s x).(W - x (x) h) = S.W + s x.W - (S.x + s |x|^2) h.
@@ -31,12 +31,12 @@ it moves the intercept too. Without an intercept the optimum need not lie on the
 constant feature), and where S = 0 there is no hyperplane: nothing is projected then. Where S is almost 0, as on
 centred data, the projection throws W far away, in the paper's form as in this one.
 
-**Rounding.** Between folds, V grows with S and a and has to cancel them, and the tracked scalars gather rounding. So
-the lane is folded (V <- W, a <- 0, sigma <- 1, |S|^2 and S.W summed anew, O(d k)) after rows that its own clock tells,
-not when a block ends: cutting the rows into blocks changes no bit. With the period P, the first power of two >=
-max(d/4, 1024), those are P/256, P/128, ... P, since early steps are large, and all multiples of P: O(k) a row. Besides,
-the lane is folded when sigma gets small. No error of a scalar outlives its period: the projection after a fold removes
-whatever excess S.W was found to have.
+**Rounding.** Between folds, V grows with S and a and has to cancel them, and the tracked scalars accumulate rounding
+errors. So the lane is folded (V <- W, a <- 0, sigma <- 1, |S|^2 and S.W recomputed, O(d k)) at rows given by its own
+clock, not at the end of a block: how rows are cut into blocks changes no bit. With the period P, the first power of two
+>= max(d/4, 1024), these rows are P/256, P/128, ... P, since early steps are large, and all multiples of P: O(k) a row.
+The lane is also folded when sigma gets small. No error of a scalar outlives its period: the projection after a fold
+removes any excess of S.W.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -58,7 +58,7 @@ from distls.workers.linear_algebra.score_kernels import (
     row_span,
     row_weight,
 )
-from distls.workers.losses.row_functions import target_slopes
+from distls.workers.losses.row_functions import target_gradient
 from distls.workers.losses.squared import Squared
 from distls.workers.stochastic.step_sizes import SCHEDULES, SQRT, step_size
 
@@ -87,39 +87,28 @@ MODES = {"project": PROJECT, "centre": CENTRE}
 
 # The clock of a lane, float64 (4,): rows seen, N, |S|^2, sigma.
 T, MASS, SQUARE, SCALE, CLOCK_SIZE = 0, 1, 2, 3, 4
-# What a lane knows of each output, the columns of float64 (k, 4): a, b, Y, and S.W as it is tracked. One array and not
-# four: loops over few outputs would spend their time on finding out that the arrays do not overlap.
+# State of a lane for each output, the columns of float64 (k, 4): a, b, Y, and the tracked S.W. One array and not four:
+# loops over few outputs would spend their time on checking that the arrays do not overlap.
 A, B, TARGETS, PRODUCTS, OUTPUT_SIZE = 0, 1, 2, 3, 4
 
 _SQUARED = Squared()
-_ROWS_AHEAD = 2  # how far before its use a row is fetched
+_ROWS_AHEAD = 2  # rows between prefetch and use
 _SMALL_SCALE = 2.0**-30  # sigma below it is folded in: V = W / sigma would outgrow float32
-_CANCELLED = 1e-8  # |S|^2 fallen to this share in one step has lost half its digits
+_CANCELLED = 1e-8  # |S|^2 reduced to this share in one step has lost half its digits
 _MIN_PERIOD = 1024  # rows between folds, at least
-_FEATURES_PER_ROW = 4  # that a fold costs, spread over its period
-_FIRST_FOLD = 256  # that part of the period
+_FEATURES_PER_ROW = 4  # features that a fold visits, per row of its period
+_FIRST_FOLD = 256  # the first fold is after this part of the period
 
 
 class ConstrainedSettings(NamedTuple):
-    """What `constrained_block` is told; build it with `constrained_settings`: each set of types is compiled by itself.
+    """Settings of `constrained_block`, made by `constrained_settings`: other field types are compiled again."""
 
-    Attributes
-    ----------
-    mode : int, `PROJECT` or `CENTRE`
-    running : bool, whether the mean is that of the rows seen so far; else it is given and stays
-    schedule : int, of `SCHEDULES`
-    eta0 : float, > 0
-    m : float, > 0, of the schedule
-    alpha : float, >= 0
-    fit_intercept : bool
-    """
-
-    mode: int
-    running: bool
-    schedule: int
-    eta0: float
-    m: float
-    alpha: float
+    mode: int  # `PROJECT` or `CENTRE`
+    running: bool  # whether the mean is that of the rows seen so far; else it is given and fixed
+    schedule: int  # a value of `SCHEDULES`
+    eta0: float  # > 0
+    m: float  # > 0, a parameter of the schedule
+    alpha: float  # >= 0
     fit_intercept: bool
 
 
@@ -151,7 +140,7 @@ def _add_target(y, i, by, outputs):
 
 
 def _is_error(y, i, predicted):
-    """Tell whether row i has another class than `predicted`; numbers have no class."""
+    """Return whether row i has another class than `predicted`; numbers have no class."""
     raise NotImplementedError
 
 
@@ -176,8 +165,7 @@ def _is_error_overload(y, i, predicted):
 
 @kernel
 def _check(v, outputs, s):
-    """Refuse arrays that do not fit: the kernel would write out of bounds."""
-    check_widths(v, outputs)
+    check_widths(v, outputs)  # else the kernel would write out of bounds
     if outputs.shape[1] != OUTPUT_SIZE or len(s) != len(v):
         raise ValueError("the weights, the outputs and the mean do not fit")
 
@@ -205,8 +193,8 @@ def _row_products(indices, data, start, stop, v, s, z):
 
 @kernel
 def _update(indices, data, start, stop, h, v, by, s):
-    """Take ``x (x) h`` from V and add ``by * x`` to S."""
-    if len(h) == 1 and by != 0.0:
+    """Subtract ``x (x) h`` from V and add ``by * x`` to S."""
+    if len(h) == 1 and by != 0.0:  # both in one pass over the non-zeros
         for p in range(start, stop):
             j = np.intp(indices[p])
             v[j, 0] -= v.dtype.type(data[p]) * h[0]
@@ -251,7 +239,7 @@ def _sum_products(s, v, outputs):
 
 @kernel
 def fold(v, outputs, s, scale):
-    """Make V the weights, sum S.W anew, and return |S|^2."""
+    """Fold sigma and a into V, so that V is W; recompute S.W, and return |S|^2."""
     _make_plain(v, outputs, s, scale)
     outputs[:, A] = 0.0
     _sum_products(s, v, outputs)
@@ -260,7 +248,7 @@ def fold(v, outputs, s, scale):
 
 @helper
 def _period(d):
-    """Return after how many rows a lane is folded: a power of two."""
+    """Return the number of rows between folds: a power of two."""
     rows = np.int64(_MIN_PERIOD)
     while rows * _FEATURES_PER_ROW < d:
         rows *= 2
@@ -269,7 +257,7 @@ def _period(d):
 
 @helper
 def _is_fold_due(t, period):
-    """Tell whether row number t is the last before a fold."""
+    """Return whether row number t is the last before a fold."""
     if t >= period:
         return t & (period - 1) == 0
     return t * _FIRST_FOLD >= period and t & (t - 1) == 0
@@ -277,7 +265,7 @@ def _is_fold_due(t, period):
 
 @inlined
 def _scores(z, p, along, outputs, scale, grown, share, settings):
-    """Turn the products with V into those with W, in `p`, and into scores, in `z`."""
+    """Set `p` to the products with W and `z` to the scores, from the products with V."""
     centre, constant = settings.mode == CENTRE, 1.0 if settings.fit_intercept else 0.0
     for c in range(len(z)):
         p[c] = scale * (np.float64(z[c]) + outputs[c, A] * along)
@@ -290,17 +278,17 @@ def _scores(z, p, along, outputs, scale, grown, share, settings):
 
 @inlined
 def _project(g, h, p, outputs, along, square, mass, scale, keep, grown, step, fit_intercept):
-    """Take the step of `PROJECT` in all but V; `h` becomes what V loses, a multiple of x."""
+    """Take the step of `PROJECT` in all but V; set `h` so that V loses ``x (x) h``."""
     constant = mass if fit_intercept else 0.0
     bottom = square + constant * constant
     inverse, per_scale = 1.0 / bottom if bottom > 0.0 else 0.0, 1.0 / scale
     step_b = step if fit_intercept else 0.0
     for c in range(len(h)):
-        slope = np.float64(g[c])
-        product = keep * (outputs[c, PRODUCTS] + grown * p[c]) - step * slope * along
-        moved = outputs[c, B] - step_b * slope
+        g_c = np.float64(g[c])
+        product = keep * (outputs[c, PRODUCTS] + grown * p[c]) - step * g_c * along
+        moved = outputs[c, B] - step_b * g_c
         excess = (product + constant * moved - outputs[c, TARGETS]) * inverse
-        h[c] = h.dtype.type(grown * outputs[c, A] + step * slope * per_scale)
+        h[c] = h.dtype.type(grown * outputs[c, A] + step * g_c * per_scale)
         outputs[c, A] -= excess * per_scale
         outputs[c, B] = moved - constant * excess
         outputs[c, PRODUCTS] = product - square * excess
@@ -357,12 +345,12 @@ def constrained_block(rows, y, weight, order, v, outputs, s, clock, settings):
             mass += grown
             _add_target(y, i, grown, outputs)
             length, square = square, square + grown * (before + along)
-            if square < _CANCELLED * length:
+            if square < _CANCELLED * length:  # S grows now and not with V, so that |S|^2 can be recomputed
                 _grow(indices, data, start, stop, grown, s)
                 pending, square = 0.0, _sum_of_squares(s)
         share = 1.0 / mass if mass > 0.0 else 0.0
         _scores(z, p, before, outputs, scale, grown, share, settings)
-        value, _, best = target_slopes(_SQUARED, z, 1.0, y, i, g)
+        value, _, best = target_gradient(_SQUARED, z, 1.0, y, i, g)
         loss_sum += s_i * value
         errors += _is_error(y, i, best)
         scale *= keep

@@ -1,7 +1,4 @@
-"""Vector operations of the second-order methods: a loop sums or writes, never both.
-
-A loop that only writes is `elementwise`: there is nothing to reassociate, so the versions LLVM makes of it round alike.
-"""
+"""Vector operations of the second-order methods: a loop sums or writes, never both."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -23,7 +20,7 @@ def dot(a, b):
     return total
 
 
-@elementwise
+@elementwise  # with nothing to reassociate, all versions that LLVM makes of the loop round alike
 def add_multiple(factor, a, out):
     """Add ``factor * a`` to out."""
     for j in range(len(out)):
@@ -40,7 +37,7 @@ def scores_of(indices, data, start, stop, w, b, fit_intercept, z):
 
 
 def is_wrong(predicted, y, i):
-    """Return 1 if row i, of a class, is predicted to be of another; 0 for numbers."""
+    """Return whether row i has another class than `predicted`; numbers have no class (kernels only)."""
     raise NotImplementedError
 
 

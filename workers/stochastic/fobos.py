@@ -1,20 +1,20 @@
 """Stochastic steps by forward-backward splitting (FOBOS, Duchi and Singer 2009), exact on sparse rows.
 
-With g_t the k slopes of the loss at row t, s_t its weight and eta_t = eta0 / sqrt(t),
+With g_t the gradient of row t's loss with respect to its k scores, s_t its weight and eta_t = eta0 / sqrt(t),
 
     W(t) = prox_(eta_t alpha R)(W(t-1) - eta_t s_t x_t (x) g_t).
 
 R is a norm of each row of W times `pull`, plus half of the squares times `decay`. A row of W whose feature is not in
-the data's row only shrinks. The shrinkages of steps t1 to t2 are one: a norm's thresholds add up where shrinking keeps
+the data's row only shrinks. The shrinkages of steps t1 to t2 combine into one: thresholds add up where shrinking keeps
 the norm's subgradient (l1, l1/l2, and l1/linf, which lowers a common height), and squares scale. With
 
     P_t = prod_(u <= t) (1 + eta_u alpha decay),    C_t = sum_(u <= t) eta_u alpha pull P_(u-1),
     W_j(t2) = prox_((C_t2 - C_t1) |.|)(P_t1 W_j(t1)) / P_t2,
 
-which is done when the feature comes again. So a step costs O(nnz k), and nothing is approximated. Soft-thresholding
-changes the direction in which the l1/l2 norm shrinks: of the sparse group lasso the steps do not add up.
+which is applied at the feature's next occurrence. So a step costs O(nnz k), and nothing is approximated.
+Soft-thresholding changes the direction in which the l1/l2 norm shrinks: steps of the sparse group lasso do not add up.
 
-The intercept is a feature of value 1 that is not penalised.
+The intercept is an unpenalised feature of value 1.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -37,7 +37,7 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import add_slopes, code_of, row_update, target_slopes
+from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
 from distls.workers.penalties.penalty import Penalty
 from distls.workers.penalties.registry import penalty_named, penalty_value
 from distls.workers.penalties.row_kernels import row_prox
@@ -47,26 +47,17 @@ from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
 __all__ = ["FobosSettings", "FobosUpdate", "fobos_block", "fobos_settings", "fobos_steps"]
 
-_LARGEST = 1e50  # of P: then all rows are brought up to date and it starts anew
-_ROWS_AHEAD = 2
-_TRIED_POWERS = range(-2, 5)  # of 4, over mean|x|^2
+_LARGEST_P = 1e50  # beyond it all rows are shrunk and P restarts at 1, before it overflows
+_ROWS_AHEAD = 2  # rows between prefetch and use
+_TRIED_POWERS = range(-2, 5)  # of 4, over mean|x|^2: the step sizes tried
 
 
 class FobosSettings(NamedTuple):
-    """What `fobos_block` is told; build it with `fobos_settings`, as each set of types is compiled anew.
+    """Settings of `fobos_block`, made by `fobos_settings`: other field types are compiled again."""
 
-    Attributes
-    ----------
-    eta0 : float, > 0
-    norm : int or Penalty, the `argument` of a penalty
-    pull, decay : float, alpha times those of the penalty
-    fit_intercept : bool
-    loss : Loss
-    """
-
-    eta0: float
-    norm: int | Penalty
-    pull: float
+    eta0: float  # > 0
+    norm: int | Penalty  # the `argument` of a penalty
+    pull: float  # alpha times that of the penalty, as is `decay`
     decay: float
     fit_intercept: bool
     loss: Loss
@@ -88,22 +79,14 @@ def fobos_settings(
 
 
 class Shrinkage(NamedTuple):
-    """What a lane remembers of the shrinkage of rows of W.
+    """Lazy shrinkage of the rows of W in a lane."""
 
-    Attributes
-    ----------
-    clock : float64 (3,)
-        Steps taken, P and C.
-    marks : float64 (n_features, 2)
-        The P and C up to which a row has shrunk.
-    """
-
-    clock: NDArray[np.float64]
-    marks: NDArray[np.float64]
+    clock: NDArray[np.float64]  # (3,): steps taken, P and C
+    marks: NDArray[np.float64]  # (n_features, 2): the P and C up to which a row has shrunk
 
 
 def new_shrinkage(n_features: int, time: float) -> Shrinkage:
-    """Return that of weights that are up to date at `time`."""
+    """Return the state of weights that have shrunk up to `time`."""
     return Shrinkage(np.array([float(time), 1.0, 0.0]), np.tile([1.0, 0.0], (n_features, 1)))
 
 
@@ -117,7 +100,7 @@ def _is_zero(w):
 
 @helper
 def _shrink(w, mark, scale, drawn, norm, rows):
-    """Bring one row of W up to P = scale and C = drawn; `rows` is scratch, float64 (2, k)."""
+    """Shrink one row of W up to P = scale and C = drawn; `rows` is scratch, float64 (2, k)."""
     if mark[0] == scale and mark[1] == drawn:
         return
     if not _is_zero(w):
@@ -168,18 +151,18 @@ def fobos_block(rows, y, weight, order, w, b, shrinkage, settings):
         if settings.fit_intercept:
             for c in range(k):
                 z[c] += w.dtype.type(b[c])
-        value, rival, best = target_slopes(settings.loss, z, 1.0, y, i, g)
+        value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         s, label = row_weight(weight, i), code_of(y, i)
         loss_sum += s * value
         errors += best != label
         t += 1.0
         eta = step_size(SQRT, settings.eta0, 0.0, t)
-        row_update(indices, data, start, stop, -eta * s, rival, label, g, w)
+        row_update(indices, data, start, stop, -eta * s, runner_up, label, g, w)
         if settings.fit_intercept:
-            add_slopes(-eta * s, rival, label, g, b)
+            add_row_gradient(-eta * s, runner_up, label, g, b)
         drawn += eta * settings.pull * scale
         scale *= 1.0 + eta * settings.decay
-        if scale > _LARGEST:
+        if scale > _LARGEST_P:
             _shrink_all(w, marks, scale, drawn, norm, scratch)
             scale, drawn = 1.0, 0.0
     clock[0], clock[1], clock[2] = t, scale, drawn
@@ -194,7 +177,7 @@ def _shrink_all(w, marks, scale, drawn, norm, scratch):
 
 
 def shrink_all(w: NDArray[Any], shrinkage: Shrinkage, settings: FobosSettings) -> None:
-    """Bring all rows up to date, so that w is W, and start the shrinkage anew."""
+    """Apply the pending shrinkage of all rows, so that w is W, and reset P and C."""
     clock = shrinkage.clock
     _shrink_all(w, shrinkage.marks, clock[1], clock[2], settings.norm, np.empty((2, w.shape[1])))
     clock[1], clock[2] = 1.0, 0.0
@@ -202,18 +185,10 @@ def shrink_all(w: NDArray[Any], shrinkage: Shrinkage, settings: FobosSettings) -
 
 @dataclass(frozen=True)
 class FobosUpdate(Update):
-    """Forward-backward splitting with steps eta0/sqrt(t).
-
-    Attributes
-    ----------
-    eta0 : float
-    penalty : str
-        One of `SPLITS`.
-    l1_ratio : float
-    """
+    """Forward-backward splitting with steps eta0 / sqrt(t)."""
 
     eta0: float = 1.0
-    penalty: str = "l1l2"
+    penalty: str = "l1l2"  # one of `SPLITS`
     l1_ratio: float = 0.0
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> KernelLearner:
@@ -235,20 +210,20 @@ class _FobosLearner(KernelLearner):
     kernel = staticmethod(fobos_block)
 
     def arrays(self) -> Arrays:
-        """Return weights and intercept, everything shrunk up to now."""
+        """Return weights and intercept, all shrinkage applied."""
         weights, _, shrinkage = self.state
         shrink_all(weights, shrinkage, self.settings)
         return super().arrays()
 
 
 def fobos_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
-    """Return steps of the size that is given, or of sizes to be tried."""
+    """Return FOBOS steps of the given size, or of sizes to be tried."""
     update = FobosUpdate(**stats.objective(), penalty=stats.penalty, l1_ratio=stats.l1_ratio)
     curvature, given = stats.mean_square_norm or 1.0, params["eta0"]
     if given:
         return StepChoice(replace(update, eta0=given))
     if stats.loss == "multiclass_squared_hinge":
-        curvature *= stats.n_outputs  # the slope of a row's own class is a sum over all others
+        curvature *= stats.n_outputs  # the derivative at a row's own class is a sum over all others
     updates = [replace(update, eta0=4.0**power / curvature) for power in _TRIED_POWERS]
     candidates = tuple(Candidate({"eta0": each.eta0}, each, each) for each in updates)
     return StepChoice(updates[len(updates) // 2], candidates)

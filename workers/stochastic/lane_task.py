@@ -46,103 +46,51 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StochasticJob:
-    """What all lanes of a round share, but for the arrays.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    update : Update
-    class_weight : float64 array of shape (n_classes,) or None
-        Normalised weight of a row of each class; None when all rows weigh one.
-    shuffle : bool
-        Visit the rows of a partition in random order, else as stored.
-    seed, round : int
-    sample : SampleRef or None
-        Where the lanes' weights are judged before they are averaged.
-    recipe, arrays : dicts
-        Of generated features, as `distls.workers.prediction.predictor.LinearPredictor` has them; empty for the rows
-        themselves.
-    dtype : str
-        Of generated features.
-    """
+    """The part of a round's input that all lanes share, except for the arrays."""
 
     data: DatasetRef
     update: Update
-    class_weight: NDArray[np.float64] | None
-    shuffle: bool
+    class_weight: NDArray[np.float64] | None  # (n_classes,), normalised; None: all rows weigh one
+    shuffle: bool  # visit a partition's rows in random order, else as stored
     seed: int
     round: int
-    sample: SampleRef | None
+    sample: SampleRef | None  # where the lanes' weights are judged before they are averaged
+    # of generated features, with `arrays`, as in `LinearPredictor`; empty: rows themselves
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    dtype: str = "float32"
+    dtype: str = "float32"  # of generated features
 
     def predictor(self, update: Update, arrays: Arrays) -> LinearPredictor:
-        """Return what scores rows with an update's arrays."""
+        """Return the predictor made of an update's arrays."""
         return LinearPredictor(*update.model(arrays), self.recipe, self.arrays)
 
 
 @dataclass(frozen=True)
 class LaneStart:
-    """Where one lane starts in a round.
-
-    Attributes
-    ----------
-    lane : Lane
-    time : float
-        Steps the lane has taken in earlier rounds.
-    tail_from : float
-        Steps after which the averaging window starts.
-    """
+    """Where one lane starts in a round."""
 
     lane: Lane
-    time: float
-    tail_from: float = math.inf
+    time: float  # steps the lane has taken in earlier rounds
+    tail_from: float = math.inf  # steps after which the averaging window starts
 
 
 @dataclass
 class LaneResult:
-    """One lane's round, or the merged result of several.
+    """One lane's round, or the merged result of several."""
 
-    Attributes
-    ----------
-    arrays : Arrays
-        Of the update; mean over the lanes, weighted by their rows.
-    tail : Arrays
-        Mean (weights, intercept) over the iterates in the lanes' windows; empty without averaging.
-    tail_steps : float
-        Iterates in the windows.
-    spread : float
-        Sum over lanes of rows * ||lane - mean||^2.
-    loss_sum : float
-        Of s_i * loss, each row scored before it was learned from.
-    errors : int
-    sample_loss : float
-        Sum over lanes of rows * mean loss on the sample.
-    times : dict of lane -> steps taken
-    ledger : Ledger
-        Seconds of processes include reading and averaging.
-    """
-
-    arrays: Arrays
-    tail: Arrays
-    tail_steps: float
-    loss_sum: float
+    arrays: Arrays  # mean over the lanes, weighted by their rows
+    tail: Arrays  # mean (weights, intercept) of the iterates in the lanes' windows; empty without averaging
+    tail_steps: float  # iterates in the windows
+    loss_sum: float  # of s_i * loss, each row scored before its own step
     errors: int
-    sample_loss: float
-    times: dict[int, float]
-    ledger: Ledger
-    spread: float = 0.0
+    sample_loss: float  # sum over lanes of rows * mean loss on the sample
+    times: dict[int, float]  # lane -> steps taken
+    ledger: Ledger  # process seconds include reading and averaging
+    spread: float = 0.0  # sum over lanes of rows * ||lane - mean||^2
 
 
 def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult:
-    """Work through one lane's partitions from the averaged arrays, counting the lane's own steps.
-
-    Parameters
-    ----------
-    start : Arrays
-        Read only: other lanes of this process start from the same arrays.
-    """
+    """Train on one lane's partitions from the averaged arrays `start`, which other lanes of this process read too."""
     with Ledger.of_task() as ledger:
         return _train(job, start, item, ledger)
 
@@ -158,6 +106,7 @@ def _train(job: StochasticJob, start: Arrays, item: LaneStart, ledger: Ledger) -
             loss, wrong = _learn(job, learner, part, order)
         loss_sum, errors = loss_sum + loss, errors + wrong
         ledger.count(index, count)
+    # before `arrays`, which ends the learner
     reached, (tail, tail_steps) = learner.time, _window(learner)
     arrays = learner.arrays()
     sample_loss = 0.0
@@ -179,7 +128,7 @@ def _train(job: StochasticJob, start: Arrays, item: LaneStart, ledger: Ledger) -
 def _learn(
     job: StochasticJob, learner: Learner, part: Partition, order: NDArray[np.int64]
 ) -> tuple[float, int]:
-    """Learn from the rows `order` of a partition, or from their features, made in pieces."""
+    """Learn from the rows `order` of a partition, or from their features, made batch by batch."""
     weight = row_weights(part, job.class_weight)
     if not job.recipe:
         return learner.learn(part.x, part.y, weight, order)
@@ -187,14 +136,14 @@ def _learn(
     x, y, loss_sum, errors = take_rows(part.x, order), part.y[order], 0.0, 0
     weight = weight[order] if len(weight) else weight
     with single_threaded_blas():
-        for rows, piece in blocks(design, x, np.dtype(job.dtype)):
-            loss, wrong = learner.learn(piece, y[rows], weight[rows], np.arange(n_rows_of(piece)))
+        for rows, batch in blocks(design, x, np.dtype(job.dtype)):
+            loss, wrong = learner.learn(batch, y[rows], weight[rows], np.arange(n_rows_of(batch)))
             loss_sum, errors = loss_sum + loss, errors + wrong
     return loss_sum, errors
 
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
-    """Return the mean of the iterates in a learner's window, and how many they are."""
+    """Return the mean of the iterates in a learner's window, and their number."""
     if not learner.window_steps:
         return (), 0.0
     return learner.window(consume=True), learner.window_steps
@@ -219,7 +168,7 @@ def mean_lane(job: StochasticJob, shape: tuple[int, int], lane: Lane) -> MeanSum
             each = np.repeat(weight, np.diff(part.x.indptr)) * part.x.data
             sums.x += np.bincount(part.x.indices, each, minlength=shape[0])
         else:
-            for start in range(0, count, 1024):
+            for start in range(0, count, 1024):  # so that the copy in float64 stays small
                 rows = slice(start, start + 1024)
                 sums.x += weight[rows] @ part.x.values[rows].astype(np.float64)
         codes = is_codes(part.y)
@@ -235,27 +184,15 @@ def merge_means(left: MeanSums, right: MeanSums) -> MeanSums:
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting to be tried on some rows.
-
-    Attributes
-    ----------
-    update : Update
-    blocks : tuple of int
-        Partitions.
-    n_rows : int
-        The first of their rows, in their order, are learned from, and as many after them judge.
-    """
+    """An update to be tried on some rows."""
 
     update: Update
-    blocks: tuple[int, ...]
-    n_rows: int
+    blocks: tuple[int, ...]  # partitions
+    n_rows: int  # rows to learn from, in their order; as many after them score the result
 
 
 def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
-    """Return the objective on some rows after a pass over others, infinite where it is not finite.
-
-    Weights are those of the job; the objective is that of `distls.problem`.
-    """
+    """Return the objective on some rows after an epoch over others; infinity if it is not finite."""
     learner = trial.update.start_lane(start, 0.0)
     for index, part, rows in _between(job, trial.blocks, 0, trial.n_rows):
         order = rng(job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
@@ -275,7 +212,7 @@ def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
 def _between(
     job: StochasticJob, blocks: tuple[int, ...], first: int, last: int
 ) -> Iterator[tuple[int, Partition, slice]]:
-    """Yield the partitions that hold rows first to last of some, with where these are in them."""
+    """Yield the partitions that hold rows `first` to `last` of these blocks, each with the slice of such rows."""
     counts = open_ref(job.data).table.rows[list(blocks)]
     found, at = {}, 0
     for block, count in zip(blocks, counts.tolist(), strict=True):
@@ -292,11 +229,13 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
     entered = time.perf_counter()
     ledger = left.ledger.merge(right.ledger)
     share = right.ledger.n_rows / ledger.n_rows if ledger.n_rows else 0.0
+    # all arrays are averaged; the first distance, that of the weights, is the spread
     distance, *_ = [
-        merge_mean(a.reshape(-1), b.reshape(-1), share) for a, b in _pairs(left.arrays, right.arrays)
+        merge_mean(a.reshape(-1), b.reshape(-1), share)
+        for a, b in zip(left.arrays, right.arrays, strict=True)
     ]
     if left.tail_steps and right.tail_steps:
-        for a, b in _pairs(left.tail, right.tail):
+        for a, b in zip(left.tail, right.tail, strict=True):
             merge_mean(a.reshape(-1), b.reshape(-1), right.tail_steps / (left.tail_steps + right.tail_steps))
     ledger.charge(time.perf_counter() - entered)
     return replace(
@@ -312,16 +251,10 @@ def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
     )
 
 
-def _pairs(left: Arrays, right: Arrays) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    return zip(left, right, strict=True)
-
-
 def warm_up(types: KernelTypes, update: Update) -> None:
-    """Compile the kernels of a job, or load them from the disk cache, on one row of nothing.
-
-    Done by the driver first: workers on its machine then load them instead of compiling, which would cost
-    them seconds and memory they keep.
-    """
+    """Compile the kernels of a job, or load them from the disk cache, on a single row."""
+    # the driver calls this first: workers on its machine then load the kernels instead of compiling them, which would
+    # cost them seconds and memory they do not give back
     x = one_row(types.layout, types.data, types.indices)
     k = 1 if update.one_column else 2
     y: NDArray[Any] = np.zeros((1, k)) if types.target == "continuous" else np.zeros(1, np.int32)

@@ -1,4 +1,4 @@
-"""Online L-BFGS, for one lane and few features: dense in the parameters whatever the rows are.
+"""Online L-BFGS, for one lane and few features: dense in the parameters even if rows are sparse.
 
 The method is that of Schraudolph, Yu and Guenter 2007 (SGD-QN paper, section 5.2). With theta the weights and
 intercepts, and f_t the loss of row t with the penalty,
@@ -6,9 +6,9 @@ intercepts, and f_t the loss of row t with the penalty,
     s_t = eta_t d_t,    d_t = -B_t grad f_t(theta_t),    eta_t = eta0 tau / (tau + t),
     y_t = grad f_t(theta_t + s_t) - grad f_t(theta_t) + damping s_t,
 
-both gradients of the same row. B_t is the product form of L-BFGS over the last pairs (s, y) in two loops, with the
-mean of s.y / y.y over all of them for its start, and `epsilon` where there is none yet. A pair whose s.y is not safely
-positive is left out. Cost of a row: O(rank d k); memory: 16 rank d k bytes.
+both gradients of the same row. B_t is the two-loop recursion of L-BFGS over the last pairs (s, y), started from the
+mean of s.y / y.y over all of them, or from `epsilon` before the first. A pair whose s.y is not safely positive is
+skipped. Cost of a row: O(rank d k); memory: 16 rank d k bytes.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -30,7 +30,7 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import SLOPES_IN_G, has_row_function, target_slopes
+from distls.workers.losses.row_functions import GRADIENT_IN_G, has_row_function, target_gradient
 from distls.workers.stochastic.dense_vectors import add_multiple, dot, is_wrong, scores_of
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
@@ -43,29 +43,19 @@ Array = NDArray[np.float64]
 T, STORED, NEXT, CLOCK_SIZE = 0, 1, 2, 3
 
 _SAFE = 1e-10  # s.y over |s| |y| that a pair must exceed
-_LEAST = 1e-280  # s.y that a pair must exceed: 1 / s.y is to be a number
+_LEAST = 1e-280  # s.y that a pair must exceed, so that 1 / s.y is finite
 
 
 class OlbfgsSettings(NamedTuple):
-    """What `olbfgs_block` is told; build it with `olbfgs_settings`.
+    """Settings of `olbfgs_block`, made by `olbfgs_settings`."""
 
-    Attributes
-    ----------
-    alpha : float, >= 0
-    eta0, tau : float, > 0; the gain of step t = 0, 1, ... is ``eta0 * tau / (tau + t)``
-    damping : float, >= 0; lambda of the paper
-    epsilon : float, > 0; the length of steps before the first pair, over the gradient's and the gain
-    fit_intercept : bool
-    loss : a loss that is smooth
-    """
-
-    alpha: float
-    eta0: float
-    tau: float
-    damping: float
-    epsilon: float
+    alpha: float  # >= 0
+    eta0: float  # > 0; the gain of step t = 0, 1, ... is ``eta0 * tau / (tau + t)``
+    tau: float  # > 0
+    damping: float  # >= 0; lambda of the paper
+    epsilon: float  # > 0; length of steps before the first pair, relative to the gradient times the gain
     fit_intercept: bool
-    loss: Loss
+    loss: Loss  # smooth
 
 
 def olbfgs_settings(
@@ -92,22 +82,17 @@ def olbfgs_settings(
 
 
 def new_olbfgs(n_features: int, k: int, rank: int = 10) -> tuple[Array, Array, Array, Array, Array]:
-    """Return theta (d k + k,), S and Y (rank, d k + k), rho (rank, 2) and the clock of a lane not started."""
+    """Return the initial theta (d k + k,), S and Y (rank, d k + k), rho (rank, 2) and clock of a lane."""
     if rank < 1:
         raise ValueError(f"need rank >= 1: got {rank}")
     size = (n_features + 1) * k
-    return (
-        np.zeros(size),
-        np.zeros((rank, size)),
-        np.zeros((rank, size)),
-        np.zeros((rank, 2)),
-        np.zeros(CLOCK_SIZE),
-    )
+    history = np.zeros((rank, size)), np.zeros((rank, size))
+    return (np.zeros(size), *history, np.zeros((rank, 2)), np.zeros(CLOCK_SIZE))
 
 
 @elementwise
 def _load(given, theta):
-    """Take over what the caller has changed: theta keeps the digits that the type of `given` has not."""
+    """Copy the weights that the caller has changed: elsewhere theta keeps the digits that `given` has lost."""
     for j in range(len(theta)):
         theta[j] = theta[j] if given.dtype.type(theta[j]) == given[j] else given[j]
 
@@ -119,11 +104,11 @@ def _store(theta, out):
 
 
 @helper
-def _slopes_at(loss, indices, data, start, stop, y, i, w, b, fit_intercept, z, g):
-    """Fill g with the slopes of row i; return its loss and its class as predicted."""
+def _gradient_at(loss, indices, data, start, stop, y, i, w, b, fit_intercept, z, g):
+    """Set g to the gradient of row i with respect to its scores; return its loss and its predicted class."""
     scores_of(indices, data, start, stop, w, b, fit_intercept, z)
-    value, rival, predicted = target_slopes(loss, z, 1.0, y, i, g)
-    if rival != SLOPES_IN_G:  # of smooth losses: none
+    value, runner_up, predicted = target_gradient(loss, z, 1.0, y, i, g)
+    if runner_up != GRADIENT_IN_G:  # of a smooth loss: the gradient is zero
         g[:] = 0.0
     return value, predicted
 
@@ -181,7 +166,7 @@ def _check_olbfgs(w, b, theta, s_history, y_history, rho):
 
 @kernel
 def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho, clock, settings):
-    """Show the rows `order` of one block, in that order, to oLBFGS.
+    """Train on the rows `order` of one block, in that order, by oLBFGS.
 
     Parameters
     ----------
@@ -221,7 +206,7 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
     for position in range(len(order)):
         i = np.intp(order[position])
         start, stop = row_span(rows, i, indices, data)
-        value, predicted = _slopes_at(
+        value, predicted = _gradient_at(
             loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, g
         )
         s = row_weight(weight, i)
@@ -233,7 +218,8 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
         )
         step *= -settings.eta0 * settings.tau / (settings.tau + clock[T])
         add_multiple(1.0, step, theta)
-        _slopes_at(loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, after)
+        # the gradient of the same row at the new point, so that their difference is curvature and not noise
+        _gradient_at(loss, indices, data, start, stop, y, i, weights, intercepts, intercept, z, after)
         add_multiple(-1.0, g, after)
         _row_plus(indices, data, start, stop, s, after, alpha, step, intercept, bend)
         add_multiple(settings.damping, step, bend)
@@ -247,13 +233,7 @@ def olbfgs_block(rows, y, weight, order, w, b, theta, s_history, y_history, rho,
 
 @dataclass(frozen=True)
 class OlbfgsUpdate(Update):
-    """Online L-BFGS, for one lane.
-
-    Attributes
-    ----------
-    eta0, tau, damping : float
-    rank : int
-    """
+    """Online L-BFGS, for one lane."""
 
     eta0: float = 0.1
     tau: float = 1e4
@@ -277,6 +257,6 @@ class _OlbfgsLearner(KernelLearner):
 
 
 def olbfgs_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
-    """Return the steps of online L-BFGS, whose size is given."""
+    """Return the steps of online L-BFGS, whose gain is a parameter."""
     steps = {name: params[name] for name in ("eta0", "tau", "damping", "rank")}
     return StepChoice(OlbfgsUpdate(**stats.objective(), **steps))

@@ -1,7 +1,4 @@
-"""Plain stochastic gradients: MCID and its one-versus-rest comparators, SGD, ASGD and Adaline.
-
-The kernel, whose docstring has the algebra, is in `distls.workers.stochastic.sgd_kernels`: one file would be too long.
-"""
+"""Plain stochastic gradients: MCID and its one-versus-rest variants, SGD, ASGD and Adaline (kernel: `sgd_kernels`)."""
 
 from __future__ import annotations
 
@@ -38,28 +35,18 @@ from distls.workers.stochastic.update import Arrays, Learner, ScheduleUpdate
 
 __all__ = ["SgdLearner", "SgdUpdate", "adaline_steps", "mcid_steps", "safe_start", "sgd_steps"]
 
-# t0 of several lanes, in units of mean|x|^2 / alpha: docs/decisions/0003 has the measurements.
+# t0 of several lanes, in units of mean|x|^2 / alpha (measurements: docs/decisions/0003)
 _SAFE_START = 0.3
 
 
 @dataclass(frozen=True)
 class SgdUpdate(ScheduleUpdate):
-    """Plain stochastic gradients on lazily scaled weights.
+    """Plain stochastic gradients on lazily scaled weights."""
 
-    Attributes
-    ----------
-    schedule : str
-        "pegasos" (MCID's 1/(alpha (t + t0))) or one of `SCHEDULES`.
-    t0 : float
-    batch_size : int
-    averaging : bool
-        Whether the mean of the iterates in a window is kept.
-    """
-
-    schedule: str = "pegasos"
+    schedule: str = "pegasos"  # "pegasos" (MCID's 1/(alpha (t + t0))) or one of `SCHEDULES`
     t0: float = 0.0
     batch_size: int = 1
-    averaging: bool = False
+    averaging: bool = False  # whether the mean of the iterates in a window is kept
 
     def start_lane(self, arrays: Arrays, time: float, tail_from: float = math.inf) -> SgdLearner:
         """Return the learner of a lane that has taken `time` steps."""
@@ -80,7 +67,7 @@ class SgdUpdate(ScheduleUpdate):
         )
 
     def scale(self, clock: NDArray[np.float64]) -> float:
-        """Return sigma, by which W is more than U."""
+        """Return sigma of ``W = sigma U``."""
         if self.schedule != "pegasos":
             return float(clock[SIGMA])
         time = clock[T] + self.t0
@@ -89,26 +76,15 @@ class SgdUpdate(ScheduleUpdate):
 
 @dataclass
 class SgdLearner(Learner):
-    """A lane of `SgdUpdate`.
-
-    Attributes
-    ----------
-    update : SgdUpdate
-    u, q : arrays of shape (n_features, n_columns)
-        As `sgd_block` has them; q without rows where nothing is averaged.
-    b, qb : float64 arrays of shape (n_columns,)
-    clock : float64 array
-    tail_from : float
-        The time at which the averaging window starts.
-    """
+    """A lane of `SgdUpdate`; its arrays are those of `sgd_block`."""
 
     update: SgdUpdate
-    u: NDArray[Any]
-    q: NDArray[Any]
-    b: NDArray[np.float64]
-    qb: NDArray[np.float64]
+    u: NDArray[Any]  # (n_features, n_columns)
+    q: NDArray[Any]  # as `u`; without rows if nothing is averaged
+    b: NDArray[np.float64]  # (n_columns,)
+    qb: NDArray[np.float64]  # (n_columns,)
     clock: NDArray[np.float64]
-    tail_from: float
+    tail_from: float  # time at which the averaging window starts
 
     @classmethod
     def of(cls, update: SgdUpdate, arrays: Arrays, time: float, tail_from: float) -> Self:
@@ -164,17 +140,15 @@ def safe_start(mean_square_norm: float, alpha: float) -> float:
 
 
 def mcid_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
-    """Return MCID's steps: from t0 = 0 (the paper) in one lane, and from where they are safe elsewhere.
-
-    A step of 1/(alpha t) from t = 1 would erase a warm start; several lanes would each throw the weights to 1/alpha
-    before they are first averaged.
-    """
+    """Return MCID's steps: from t0 = 0 (the paper) for a cold start in one lane, else from `safe_start`."""
     t0 = params["t0"]
     if t0 is None:
+        # a step of 1/(alpha t) from t = 1 would erase a warm start; several lanes would each throw the weights to
+        # 1/alpha before they are first averaged
         cold = not warm and n_lanes == 1
         t0 = 0.0 if cold else safe_start(stats.mean_square_norm, stats.alpha)
     update = SgdUpdate(
-        **stats.objective(one_column=False),  # the paper's weights: a column each, of two classes too
+        **stats.objective(one_column=False),  # as in the paper: a column for each of two classes too
         t0=t0,
         batch_size=params["batch_size"],
         averaging=params["average"] != "none",
@@ -183,7 +157,7 @@ def mcid_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, war
 
 
 def sgd_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
-    """Return plain steps, adaptive ones, or those on centred rows."""
+    """Return the steps of `sgd`: plain, adaptive, or on centred rows."""
     schedule, center = params["schedule"], params["center"]
     plain = {"average": "none", "batch_size": 1}
     if schedule == "adaptive":

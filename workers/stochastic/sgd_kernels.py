@@ -1,25 +1,25 @@
 """The stochastic training pass over one block of rows, with lazily scaled weights.
 
-A step is ``W(t) = (1 - alpha eta_t) W(t-1) - eta_t/r sum_{i in A_t} s_i x_i (x) g_i``, g_i the k slopes of the loss
-at the scores of W(t-1). Weights are kept as ``W = sigma U``: the decay changes the number sigma alone, an example
-costs O(nnz k) for its scores and O(nnz k), or O(2 nnz) where slopes are a pair, for its update, never O(d k).
+A step is ``W(t) = (1 - alpha eta_t) W(t-1) - eta_t/r sum_{i in A_t} s_i x_i (x) g_i``, g_i the gradient of the loss
+with respect to the k scores at W(t-1). Weights are stored as ``W = sigma U``: the decay changes only the scalar sigma,
+an example costs O(nnz k) for its scores and O(nnz k), or O(2 nnz) if g_i is a pair +1, -1, for its update, not O(d k).
 
 MCID (its paper's Algorithms 1-4) has steps eta_t = 1/(alpha (t+t0)), with a start time t0 (0 in the paper). Eq. 14,
 
     W(t) = (t+t0-1)/(t+t0) W(t-1) - 1/(alpha (t+t0) r) sum_{i in A_t} s_i x_i (x) g_i,
 
-is without decay for ``sigma(t) = 1/(alpha (t+t0))``, known at every time:
+has no decay term with ``sigma(t) = 1/(alpha (t+t0))``, a function of time alone:
 
     U(t) = U(t-1) - (1/r) sum_{i in A_t} s_i x_i (x) g_i,    U(0) = alpha t0 W(0),
 
-For other schedules (`schedules`) sigma is a product of factors, which is folded into U before it vanishes.
+For the other schedules (`step_sizes`) sigma is a product of factors, which is folded into U before it underflows.
 
 The same form gives the sum of the iterates over a window (m, T] without visiting W at each step: with
 ``H_s = sum_{j=m+1..s} sigma(j)`` and u_j the increment of U at time j,
 
     sum_{s=m+1..T} W(s) = H_T U(T) - Q(T),    Q(T) = sum_{j=m+1..T} H_{j-1} u_j.
 
-Where sigma is folded, Q takes over the sum so far and H starts anew.
+Where sigma is folded, Q takes over the sum so far and H restarts at zero.
 
 The intercept is not penalised. In MCID, which has none, its step is min(1/(alpha (t+t0)), 1/sqrt(t+t0)): the first
 alone would throw it to 1/alpha at the first example. Elsewhere it is a coordinate like the others.
@@ -44,7 +44,7 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import add_slopes, code_of, row_update, target_slopes
+from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
 from distls.workers.stochastic.step_sizes import step_size
 
 __all__ = [
@@ -58,48 +58,34 @@ __all__ = [
     "scaled",
     "sgd_block",
     "sgd_settings",
-    "weights_from",
     "window_mean",
     "window_sum",
 ]
 
 Floats = NDArray[np.floating[Any]]
 
-# The clock of a lane, float64 (3,): steps taken so far, the H of the averaging window, and sigma (of schedules but
-# PEGASOS, which knows it). Carried from block to block with U, Q and the intercept.
+# The clock of a lane, float64 (3,): steps taken so far, the H of the averaging window, and sigma (not used by PEGASOS,
+# where it is a function of time). Carried from block to block with U, Q and the intercept.
 T, H, SIGMA, CLOCK_SIZE = 0, 1, 2, 3
 
-# MCID's schedule, beside those of `SCHEDULES`.
-PEGASOS = -1
+PEGASOS = -1  # MCID's schedule, in addition to `SCHEDULES`
 
-_SMALLEST_SIGMA = 1e-4
+_SMALLEST_SIGMA = 1e-4  # smaller ones are folded into U, which grows as sigma shrinks
 
-_ROWS_AHEAD = 2  # how far before its use a row is fetched
+_ROWS_AHEAD = 2  # rows between prefetch and use
 
 
 class SgdSettings(NamedTuple):
-    """What `sgd_block` is told; build it with `sgd_settings`, as each set of field types is compiled anew.
+    """Settings of `sgd_block`, made by `sgd_settings`: other field types are compiled again."""
 
-    Attributes
-    ----------
-    alpha : float, > 0 for PEGASOS
-    schedule : int, PEGASOS or a value of `SCHEDULES`
-    t0 : float, start time >= 0 of PEGASOS
-    eta0, switch : float, of `SCHEDULES`
-    batch_size : int, the MCID paper's r >= 1
-    fit_intercept : bool
-    tail_from : float, the lane time m at which the averaging window starts; infinity for no averaging
-    loss : Loss
-    """
-
-    alpha: float
-    schedule: int
-    t0: float
-    eta0: float
-    switch: float
-    batch_size: int
+    alpha: float  # > 0 for PEGASOS
+    schedule: int  # PEGASOS or a value of `SCHEDULES`
+    t0: float  # start time >= 0 of PEGASOS
+    eta0: float  # of `SCHEDULES`
+    switch: float  # of `SCHEDULES`
+    batch_size: int  # the MCID paper's r >= 1
     fit_intercept: bool
-    tail_from: float
+    tail_from: float  # lane time m at which the averaging window starts; infinity for no averaging
     loss: Loss
 
 
@@ -133,7 +119,7 @@ def new_clock() -> NDArray[np.float64]:
 
 @helper
 def _add_intercept(z, scale, b, fit_intercept):
-    """Return the factor from z to scores; with an intercept, z becomes the scores and the factor 1."""
+    """Return the factor from z to scores; with an intercept, overwrite z by the scores and return 1."""
     if not fit_intercept:
         return scale
     for c in range(len(z)):
@@ -155,7 +141,7 @@ def _step(sigma, t, settings):
 
 @kernel
 def _fold(u, q, h, sigma):
-    """Multiply U by sigma; Q takes over the sum of the window's iterates so far, and H starts anew."""
+    """Multiply U by sigma, and add the sum of the window's iterates so far to Q; the caller resets H and sigma."""
     for j in range(len(q)):
         for c in range(q.shape[1]):
             q[j, c] -= q.dtype.type(h) * u[j, c]
@@ -194,7 +180,12 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
         raise ValueError("an averaging window needs a Q of the weights' shape")
     alpha, t0, size, pegasos = settings.alpha, settings.t0, settings.batch_size, settings.schedule == PEGASOS
     k, n, t, h, sigma = len(b), len(order), clock[T], clock[H], clock[SIGMA]
-    z, g, rivals = np.empty(k, u.dtype), np.empty((min(size, n), k), u.dtype), np.empty(min(size, n), np.intp)
+    # all gradients of a batch are taken at W(t-1), so they are stored until the last of them is known
+    z, g, runner_ups = (
+        np.empty(k, u.dtype),
+        np.empty((min(size, n), k), u.dtype),
+        np.empty(min(size, n), np.intp),
+    )
     indices, data = row_arrays(rows)
     start, stop, loss_sum, errors = 0, 0, 0.0, 0
     for first in range(0, n, size):
@@ -207,7 +198,7 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
             start, stop = row_span(rows, i, indices, data)
             row_scores(indices, data, start, stop, u, z)
             factor = _add_intercept(z, sigma, b, settings.fit_intercept)
-            value, rivals[s], best = target_slopes(settings.loss, z, factor, y, i, g[s])
+            value, runner_ups[s], best = target_gradient(settings.loss, z, factor, y, i, g[s])
             loss_sum += row_weight(weight, i) * value
             errors += best != code_of(y, i)
         t += 1.0
@@ -217,26 +208,21 @@ def sgd_block(  # noqa: C901  (one loop: its state in other functions would be c
             _fold(u, q, h, sigma)
             h, step, sigma = 0.0, step * sigma, 1.0
         for s in range(count):
-            i, rival = np.intp(order[first + s]), rivals[s]
+            i, runner_up = np.intp(order[first + s]), runner_ups[s]
             label, share = code_of(y, i), -row_weight(weight, i) / count
-            if size > 1:  # a lone row is still there
+            if size > 1:  # the scratch of a dense row holds the last one scored
                 start, stop = row_span(rows, i, indices, data)
             if settings.fit_intercept:
-                add_slopes(share * step_b, rival, label, g[s], b)
-            row_update(indices, data, start, stop, share * step, rival, label, g[s], u)
-            if averaging and h > 0.0:
-                row_update(indices, data, start, stop, share * step * h, rival, label, g[s], q)
+                add_row_gradient(share * step_b, runner_up, label, g[s], b)
+            row_update(indices, data, start, stop, share * step, runner_up, label, g[s], u)
+            if averaging and h > 0.0:  # Q's increment is H_{t-1} u_t: nothing at the window's first step
+                row_update(indices, data, start, stop, share * step * h, runner_up, label, g[s], q)
         if averaging:
             h += sigma
             if settings.fit_intercept:
                 qb += b
     clock[T], clock[H], clock[SIGMA] = t, h, sigma
     return loss_sum, errors
-
-
-def weights_from(u: Floats, alpha: float, time: float, out: Floats | None = None) -> Floats:
-    """Return MCID's ``W = U / (alpha * time)`` with time = t + t0, zeros at time 0; `out` may be `u` itself."""
-    return scaled(u, 1.0 / (alpha * time) if time > 0 else 0.0, out)
 
 
 def scaled(u: Floats, sigma: float, out: Floats | None = None) -> Floats:

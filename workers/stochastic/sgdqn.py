@@ -1,8 +1,4 @@
-"""SVMSGD2 and SGD-QN: steps in a diagonal metric, with dense parts every `skip` rows.
-
-The kernel, whose docstring has the formulas, is in `distls.workers.stochastic.sgdqn_kernels`: one file would be too
-long.
-"""
+"""SVMSGD2 and SGD-QN: steps in a diagonal metric, with dense updates every `skip` rows (kernel: `sgdqn_kernels`)."""
 
 from __future__ import annotations
 
@@ -18,28 +14,20 @@ from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
 __all__ = ["SgdqnUpdate", "sgdqn_steps"]
 
-# c of the SGD-QN paper's section 3: a dense part costs about as much as so many rows.
+# c of the SGD-QN paper's section 3: a dense update costs about as much as c rows of full density
 _SKIP = 16.0
 
 
 @dataclass(frozen=True)
 class SgdqnUpdate(Update):
-    """A diagonal metric, dense parts every `skip` rows.
-
-    Attributes
-    ----------
-    t0 : float
-    skip : int
-    metric : str
-        One of `METRICS`.
-    """
+    """Steps in a diagonal metric, with dense updates every `skip` rows."""
 
     t0: float = 1.0
     skip: int = 16
-    metric: str = "none"
+    metric: str = "none"  # one of `METRICS`
 
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
-        """Return the diagonal; without rows where there is none."""
+        """Return the diagonal, without rows if the metric has none."""
         if self.metric == "none":
             return (np.zeros((0, shape[1]), dtype),)
         return (np.full(shape, 1.0 / self.alpha if self.metric == "paper" else 0.0, dtype),)
@@ -60,7 +48,7 @@ class _SgdqnLearner(KernelLearner):
 
 
 def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm: bool) -> StepChoice:
-    """Return the steps of SVMSGD2 and SGD-QN, from the t0 that is given or from some to be tried."""
+    """Return the steps of SVMSGD2 and SGD-QN, with the given t0 or with candidates to be tried."""
     density = stats.nnz / (stats.n_rows * stats.n_features)
     skip = params["skip"] or max(1, round(_SKIP / max(density, 1e-12)))
     least = stats.mean_square_norm / stats.alpha
@@ -69,10 +57,10 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     if given:
         return StepChoice(update)
     if metric == "gauss-newton":
-        # the accumulated curvature makes steps safe: t0 has only to keep the first rows from too large a one
+        # the accumulated curvature makes later steps safe: t0 only has to bound the first ones
         starts = {factor * least: factor * least for factor in (1e-3, 1e-2, 3e-2, 1e-1, 1.0)}
     else:
-        # half a decade apart; of P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
+        # a grid of half decades; with P lanes t0 / P, where that is safe (docs/decisions/0003, SGD-QN notes)
         alone = (least * 10 ** (half / 2) for half in range(-1, 5))
         starts = {t0: max(t0 / n_lanes, min(t0, least)) for t0 in alone}
     candidates = (

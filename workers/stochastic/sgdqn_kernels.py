@@ -1,4 +1,4 @@
-"""Stochastic steps with a diagonal metric, and dense parts done every `skip` rows (SGD-QN paper, Figures 1 and 2).
+"""Stochastic steps with a diagonal metric, and dense updates every `skip` rows (SGD-QN paper, Figures 1 and 2).
 
 Row t of a lane (t counts from 1; tau = t - 1 + t0 is the paper's t + t0) changes the weights of its non-zeros,
 
@@ -7,12 +7,12 @@ Row t of a lane (t counts from 1; tau = t - 1 + t0 is the paper's t + t0) change
 D is the diagonal of the metric, over tau:
 
 - NONE: ``1 / (alpha tau)``. SVMSGD2 (Figure 1); with skip = 1 plain SGD as the paper has it, O(d k) a row.
-- PAPER: ``B_jc / tau``. SGD-QN (Figure 2) as printed: B starts at 1/alpha; the row after each dense part is learned
-  from, and its own secant, w_(t+1) - w_t over the change of its gradient, moves B by 2/r of the way (to 1/alpha where
-  x_tj or the slope is 0), kept above 0.01/alpha. On dense data it stays a multiple of the identity: the ratio does not
+- PAPER: ``B_jc / tau``. SGD-QN (Figure 2) as printed: B starts at 1/alpha; the secant of the row after each dense
+  update, w_(t+1) - w_t over the change of its gradient, moves B by 2/r of the way (to 1/alpha where x_tj or the
+  gradient is 0), bounded below by 0.01/alpha. On dense data it stays a multiple of the identity: the ratio does not
   contain x_tj.
-- SECANT: ``1 / (alpha tau + C_jc)``. The row after each dense part sees the displacement since the last such row,
-  delta: C grows by skip times ``dl_c x_tj / delta_jc``, dl the change of the row's slopes, kept between 0 and 99 alpha.
+- SECANT: ``1 / (alpha tau + C_jc)``. The row after each dense update sees the displacement since the last such row,
+  delta: C grows by skip times ``dl_c x_tj / delta_jc``, dl the change of the row's gradient, within [0, 99 alpha].
 - GAUSS_NEWTON: the same form, C growing at each row by the diagonal of its Hessian, ``s_t h_c x_tj^2``, h the second
   derivative of the loss in the score.
 
@@ -44,11 +44,11 @@ from distls.workers.linear_algebra.score_kernels import (
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import (
-    SLOPES_IN_G,
-    add_slopes,
+    GRADIENT_IN_G,
+    add_row_gradient,
     code_of,
     row_curvature,
-    target_slopes,
+    target_gradient,
 )
 
 __all__ = ["METRICS", "SgdqnSettings", "sgdqn_block", "sgdqn_settings"]
@@ -60,28 +60,18 @@ _NONE, _PAPER, _SECANT, _GAUSS_NEWTON = (
 
 _LEAST_B = 1e-2  # times 1/alpha: Figure 2, line 8
 _MOST_CURVATURE = 99.0  # times alpha
-_ROWS_AHEAD = 8
+_ROWS_AHEAD = 8  # rows between prefetch and use
 
 
 class SgdqnSettings(NamedTuple):
-    """What `sgdqn_block` is told; build it with `sgdqn_settings`.
+    """Settings of `sgdqn_block`, made by `sgdqn_settings`."""
 
-    Attributes
-    ----------
-    alpha : float, > 0
-    t0 : float, > 0
-    skip : int, >= 1
-    metric : int, a value of `METRICS`
-    fit_intercept : bool
-    loss : Loss whose gradient is not a pair, with a `row_curvature`
-    """
-
-    alpha: float
-    t0: float
-    skip: int
-    metric: int
+    alpha: float  # > 0
+    t0: float  # > 0
+    skip: int  # >= 1
+    metric: int  # a value of `METRICS`
     fit_intercept: bool
-    loss: Loss
+    loss: Loss  # with a `row_curvature`, and a gradient that is not a pair
 
 
 def sgdqn_settings(
@@ -95,7 +85,7 @@ def sgdqn_settings(
 
 @helper
 def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal):
-    """Take the row's step in the metric; Gauss-Newton's learns from the row first (factor is -s_t)."""
+    """Take the row's step in the metric; Gauss-Newton's adds the row's curvature first (factor is -s_t)."""
     k, kind, length = len(g), w.dtype.type, len(columns)
     if metric == _NONE:
         row_axpy(columns, values, 0, length, factor / (alpha * tau), g, w)
@@ -103,51 +93,51 @@ def _row_step(columns, values, factor, tau, alpha, metric, g, h, w, diagonal):
     if metric == _GAUSS_NEWTON:
         _learn_gauss_newton(columns, values, kind(-factor), h, diagonal)
     for c in range(k):
-        if g[c] != 0.0:  # a NaN goes on
-            slope, floor, one = kind(factor) * g[c], kind(alpha * tau), kind(1.0)
+        if g[c] != 0.0:  # true of a NaN too, which must reach the weights
+            step, floor, one = kind(factor) * g[c], kind(alpha * tau), kind(1.0)
             if metric == _PAPER:
-                slope /= kind(tau)
+                step /= kind(tau)
                 for p in range(length):
                     j = np.intp(columns[p])
-                    w[j, c] += slope * kind(values[p]) * diagonal[j, c]
+                    w[j, c] += step * kind(values[p]) * diagonal[j, c]
             else:
                 for p in range(length):
                     j = np.intp(columns[p])
-                    w[j, c] += slope * kind(values[p]) * (one / (floor + diagonal[j, c]))
+                    w[j, c] += step * kind(values[p]) * (one / (floor + diagonal[j, c]))
 
 
-# Steps of the only output, w and diagonal (n_features,), a kernel each: in one that chooses among these loops numba
-# would count references to all arrays, once a row.
+# Steps of a single output, w and diagonal (n_features,), each a function of its own: in one that chooses among these
+# loops numba would count references to all arrays, once a row.
 
 
 @helper
-def _add_row(rows, i, slope, w):
+def _add_row(rows, i, step, w):
     start, stop = places(rows, i)
     for p in range(start, stop):
-        w[column_of(rows, p)] += slope * w.dtype.type(value_of(rows, i, p))
+        w[column_of(rows, p)] += step * w.dtype.type(value_of(rows, i, p))
 
 
 @helper
-def _add_row_times(rows, i, slope, diagonal, w):
+def _add_row_times(rows, i, step, diagonal, w):
     start, stop = places(rows, i)
     for p in range(start, stop):
         j = column_of(rows, p)
-        w[j] += slope * w.dtype.type(value_of(rows, i, p)) * diagonal[j]
+        w[j] += step * w.dtype.type(value_of(rows, i, p)) * diagonal[j]
 
 
 @helper
-def _add_row_over(rows, i, slope, grow, floor, diagonal, w):
+def _add_row_over(rows, i, step, grow, floor, diagonal, w):
     start, stop = places(rows, i)
     for p in range(start, stop):
         j, x = column_of(rows, p), w.dtype.type(value_of(rows, i, p))
         curvature = diagonal[j] + grow * x * x
         diagonal[j] = curvature
-        w[j] += slope * x / (floor + curvature)
+        w[j] += step * x / (floor + curvature)
 
 
 @helper
 def _decay(w, diagonal, tau, settings):
-    """Do the dense part: ``W <- W - skip alpha D W``, never beyond zero; w and diagonal are flat."""
+    """Do the dense update: ``W <- W - skip alpha D W``, never beyond zero; w and diagonal are flat."""
     kind = w.dtype.type
     share, none = kind(settings.skip * settings.alpha), kind(0.0)
     if settings.metric == _NONE:
@@ -178,8 +168,8 @@ def _learn_gauss_newton(columns, values, weight, h, diagonal):
 
 
 @helper
-def _learn_paper(columns, values, slopes, after, factor, tau, r, alpha, diagonal):
-    """Move B towards the row's own secants (Figure 2, lines 6 to 8): its slopes before and after its step."""
+def _learn_paper(columns, values, before, after, factor, tau, r, alpha, diagonal):
+    """Move B towards the row's secants (Figure 2, lines 6 to 8), from its gradients before and after its step."""
     kind, share, top = diagonal.dtype.type, 2.0 / r, 1.0 / alpha
     least = _LEAST_B * top
     k, length = diagonal.shape[1], len(columns)
@@ -187,11 +177,12 @@ def _learn_paper(columns, values, slopes, after, factor, tau, r, alpha, diagonal
     for p in range(length):
         j, x = np.intp(columns[p]), np.float64(values[p])
         for c in range(k):
-            moved = factor / tau * slopes[c] * x * diagonal[j, c]
+            moved = factor / tau * before[c] * x * diagonal[j, c]
             ratio = top
             if moved != 0.0:
-                ratio = moved / (alpha * moved + (np.float64(after[c]) - np.float64(slopes[c])) * x)
+                ratio = moved / (alpha * moved + (np.float64(after[c]) - np.float64(before[c])) * x)
             steps[p, c] = diagonal[j, c] + share * (ratio - diagonal[j, c])
+    # all weights move towards 1/alpha, then the row's own are overwritten: no test for membership in the loop
     for j in range(len(diagonal)):
         for c in range(k):
             diagonal[j, c] = kind(max(diagonal[j, c] + share * (top - diagonal[j, c]), least))
@@ -201,26 +192,26 @@ def _learn_paper(columns, values, slopes, after, factor, tau, r, alpha, diagonal
 
 
 @helper
-def _learn_secant(columns, values, slopes, before, w, previous, settings, diagonal):
-    """Let C grow by what the row sees of the displacement since the last dense part: its slopes now and there."""
+def _learn_secant(columns, values, now, before, w, previous, settings, diagonal):
+    """Add to C the row's secants over the displacement since the last dense update (gradients `before` and `now`)."""
     kind, most = diagonal.dtype.type, _MOST_CURVATURE * settings.alpha
     for p in range(len(columns)):
         j, x = np.intp(columns[p]), np.float64(values[p])
         for c in range(diagonal.shape[1]):
-            moved, change = np.float64(w[j, c]) - np.float64(previous[j, c]), slopes[c] - before[c]
+            moved, change = np.float64(w[j, c]) - np.float64(previous[j, c]), now[c] - before[c]
             if moved != 0.0 and change != 0.0:
                 seen = np.float64(change) * x / moved
                 diagonal[j, c] += kind(settings.skip * min(max(seen, 0.0), most))
 
 
 @helper
-def _slopes(indices, data, start, stop, w, b, y, i, settings, z, g):
-    """Set g to the slopes of row i at other weights."""
+def _gradient_at(indices, data, start, stop, w, b, y, i, settings, z, g):
+    """Set g to the gradient of row i with respect to its scores at other weights."""
     row_scores(indices, data, start, stop, w, z)
     if settings.fit_intercept:
         _add(z, b)
-    _, rival, _ = target_slopes(settings.loss, z, 1.0, y, i, g)
-    if rival != SLOPES_IN_G:
+    _, runner_up, _ = target_gradient(settings.loss, z, 1.0, y, i, g)
+    if runner_up != GRADIENT_IN_G:
         g[:] = 0
 
 
@@ -239,7 +230,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     w : float32 or float64 (n_features, k), C-ordered; mutated
     b : float64 (k,), mutated if `fit_intercept`, else zeros
     diagonal : as w: B of PAPER, C of SECANT and GAUSS_NEWTON; mutated; (0, k) of NONE
-    previous : as w: the weights after the last dense part, of SECANT; mutated; (0, k) of others
+    previous : as w: the weights after the last dense update, of SECANT; mutated; (0, k) of others
     clock : float64 (1,), rows learned from; mutated
     settings : SgdqnSettings
 
@@ -253,10 +244,10 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     if (metric != _NONE and diagonal.shape != w.shape) or (metric == _SECANT and previous.shape != w.shape):
         raise ValueError("the metric needs a number for every weight")
     k, n, t = len(b), len(order), clock[0]
-    since = np.intp(t) % skip  # rows after the last dense part
+    since = np.intp(t) % skip  # rows since the last dense update
     z, g, other, h = np.empty(k, w.dtype), np.empty(k, w.dtype), np.empty(k, w.dtype), np.zeros(k, w.dtype)
     indices, data = row_arrays(rows)
-    # of the only column, and for what goes over all weights
+    # flat views, for the only column and for the dense update
     every, every_diagonal, single = w.reshape(w.size), diagonal.reshape(diagonal.size), k == 1
     start, stop, kind = np.int64(0), np.int64(0), w.dtype.type
     loss_sum, errors = 0.0, 0
@@ -264,7 +255,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         i = np.intp(order[at])
         prefetch_row(rows, np.intp(order[min(at + _ROWS_AHEAD, n - 1)]))
         tau = t + settings.t0
-        learning = since == 0 and t >= skip  # the row after a dense part
+        learning = since == 0 and t >= skip  # the row after a dense update
         if learning or not single:
             start, stop = row_span(rows, i, indices, data)
         if single:
@@ -273,34 +264,34 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
             row_scores(indices, data, start, stop, w, z)
         if settings.fit_intercept:
             _add(z, b)
-        value, rival, best = target_slopes(settings.loss, z, 1.0, y, i, g)
+        value, runner_up, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         s, label = row_weight(weight, i), code_of(y, i)
         loss_sum += s * value
         errors += best != label
-        flat = rival != SLOPES_IN_G
+        flat = runner_up != GRADIENT_IN_G
         if flat:
             g[:] = 0
         if learning and metric == _SECANT:
-            _slopes(indices, data, start, stop, previous, b, y, i, settings, z, other)
+            _gradient_at(indices, data, start, stop, previous, b, y, i, settings, z, other)
             _learn_secant(indices[start:stop], data[start:stop], g, other, w, previous, settings, diagonal)
             previous[:] = w
         if not flat:
             if metric == _GAUSS_NEWTON:
                 row_curvature(settings.loss, g, h)
             if single:
-                slope, grow, floor = kind(-s) * g[0], kind(s) * h[0], kind(alpha * tau)
+                step, grow, floor = kind(-s) * g[0], kind(s) * h[0], kind(alpha * tau)
                 if metric == _NONE:
-                    _add_row(rows, i, slope / floor, every)
+                    _add_row(rows, i, step / floor, every)
                 elif metric == _PAPER:
-                    _add_row_times(rows, i, slope / kind(tau), every_diagonal, every)
+                    _add_row_times(rows, i, step / kind(tau), every_diagonal, every)
                 else:
-                    _add_row_over(rows, i, slope, grow, floor, every_diagonal, every)
+                    _add_row_over(rows, i, step, grow, floor, every_diagonal, every)
             else:
                 _row_step(indices[start:stop], data[start:stop], -s, tau, alpha, metric, g, h, w, diagonal)
-            if settings.fit_intercept:
-                add_slopes(-s * min(1.0 / (alpha * tau), 1.0 / math.sqrt(tau)), rival, label, g, b)
+            if settings.fit_intercept:  # MCID's steps: 1/(alpha tau) alone would throw it to 1/alpha at first
+                add_row_gradient(-s * min(1.0 / (alpha * tau), 1.0 / math.sqrt(tau)), runner_up, label, g, b)
         if learning and metric == _PAPER:
-            _slopes(indices, data, start, stop, w, b, y, i, settings, z, other)
+            _gradient_at(indices, data, start, stop, w, b, y, i, settings, z, other)
             columns, values = indices[start:stop], data[start:stop]
             _learn_paper(columns, values, g, other, -s, tau, 1.0 + t // skip, alpha, diagonal)
         t += 1.0

@@ -1,7 +1,7 @@
 """From a problem and a method's parameters to the updates its lanes take: one, or candidates that are tried first.
 
-Every method has a function of type `ChooseSteps` beside its update; the entry of the method in `distls.methods` names
-it. It knows the problem only by its `ProblemStats`, so that a stream of rows can ask it too.
+Every method has a function of type `ChooseSteps` next to its update, named by the method's entry in `distls.methods`.
+It sees the problem only through `ProblemStats`, so that it serves streams of rows (`partial_fit`) too.
 """
 
 from __future__ import annotations
@@ -30,19 +30,7 @@ _LEAST_TRIAL_ROWS, _MOST_TRIAL_ROWS = 4096, 65_536
 
 @dataclass(frozen=True)
 class ProblemStats:
-    """What steps depend on: the objective, and the rows in numbers.
-
-    Attributes
-    ----------
-    loss, target : str
-    alpha : float
-    fit_intercept : bool
-    n_outputs, n_features, n_rows, nnz : int
-    mean_square_norm : float
-        mean_i |x_i|^2.
-    penalty : str
-    l1_ratio : float
-    """
+    """The facts that steps depend on: the objective, and statistics of the rows."""
 
     loss: str
     target: str
@@ -52,45 +40,25 @@ class ProblemStats:
     n_features: int
     n_rows: int
     nnz: int
-    mean_square_norm: float
+    mean_square_norm: float  # mean_i |x_i|^2
     penalty: str = "l2"
     l1_ratio: float = 0.0
 
     def objective(self, *, one_column: bool = True) -> dict[str, Any]:
-        """Return the fields that every `Update` has.
-
-        Parameters
-        ----------
-        one_column : bool
-            Whether the method uses one column for two classes where the loss allows it.
-        """
-        binary = (
-            loss_named(self.loss).single_output is not None and self.target == "class" and self.n_outputs == 2
-        )
+        """Return the fields that every `Update` has; `one_column`: two classes share a column if the loss allows it."""
+        two_classes = self.target == "class" and self.n_outputs == 2
+        one_column = one_column and two_classes and loss_named(self.loss).single_output is not None
         return {
-            "loss": self.loss,
-            "one_column": one_column and binary,
-            "alpha": self.alpha,
-            "fit_intercept": self.fit_intercept,
-        }
+            "loss": self.loss, "one_column": one_column, "alpha": self.alpha, "fit_intercept": self.fit_intercept
+        }  # fmt: skip
 
 
 class Candidate(NamedTuple):
-    """Steps that are tried before the first round.
+    """Steps that are tried before the first round."""
 
-    Attributes
-    ----------
-    setting : dict
-        The parameters that are tried, as one may give them with one lane.
-    on_trial : Update
-        Of the trial: one lane over `trial_rows` rows.
-    update : Update
-        Of all lanes.
-    """
-
-    setting: dict[str, Any]
-    on_trial: Update
-    update: Update
+    setting: dict[str, Any]  # the parameters tried, as a user would give them with one lane
+    on_trial: Update  # of the trial: one lane over `trial_rows` rows
+    update: Update  # of all lanes
 
     def __str__(self) -> str:
         """Return the setting as NAME=VALUE, ..."""
@@ -122,12 +90,12 @@ class ChooseSteps(Protocol):
 
 
 def trial_rows(n_rows: int) -> int:
-    """Return how many rows steps are tried on, a tenth as a rule; as many more judge them."""
+    """Return the number of rows that steps are tried on; as many more score them."""
     return min(max(n_rows // _TRIAL_SHARE, _LEAST_TRIAL_ROWS), _MOST_TRIAL_ROWS, max(n_rows // 2, 1))
 
 
 def refuse_params(params: dict[str, Any], plain: dict[str, Any], because: str) -> None:
-    """Refuse parameters that have other values than these.
+    """Refuse parameters with other values than those of `plain`.
 
     Raises
     ------
@@ -141,7 +109,7 @@ def refuse_params(params: dict[str, Any], plain: dict[str, Any], because: str) -
 def choose_by_schedule(
     update: ScheduleUpdate, stats: ProblemStats, params: dict[str, Any], n_lanes: int
 ) -> StepChoice:
-    """Return an update with steps that follow a schedule, of the size that is given or of sizes to be tried.
+    """Return an update with steps that follow a schedule, of the given size or of sizes to be tried.
 
     Raises
     ------
@@ -154,7 +122,7 @@ def choose_by_schedule(
             f"eta0={given}: times alpha={stats.alpha} it is 1 or more, which would erase the weights"
         )
     square = stats.mean_square_norm or 1.0
-    # a constant step has to be small for the last rows, where others have become so by then
+    # a constant step has to be small enough for the last rows, where the other schedules have decayed
     finest = 64.0 if schedule == "constant" else 1.0
     sizes = [4.0**power / square / finest for power in range(-2, 5) if stats.alpha * 4.0**power < square]
     if given or not sizes:

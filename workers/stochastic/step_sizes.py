@@ -24,15 +24,7 @@ SCHEDULES = {"constant": CONSTANT, "sqrt": SQRT, "inverse": INVERSE, "two-phase"
 
 @helper
 def step_size(schedule, eta0, m, t):
-    """Return eta_t.
-
-    Parameters
-    ----------
-    schedule : one of the integers in `SCHEDULES`
-    eta0 : float > 0
-    m : float > 0, where the second phase of `TWO_PHASE` starts; not read by the others
-    t : float >= 1, the row of this step included
-    """
+    """Return eta_t for t >= 1, the row of this step included; only `TWO_PHASE` reads m."""
     if schedule == CONSTANT:
         return eta0
     if schedule == INVERSE:

@@ -1,9 +1,8 @@
-"""A stochastic method as a lane sees it: an `Update`, shared by all lanes, and its `Learner`, which goes through rows.
+"""A stochastic method: an `Update`, shared by all lanes, and its `Learner`, which processes a lane's rows.
 
-What lanes average between rounds is a tuple of plain arrays: the weights (n_features, n_columns), the intercept
-(n_columns,), and what else the method averages. A learner starts from them, at its lane's own time, and returns
-them; in between it may hold them in any form. Data of two classes need one column in one-versus-rest losses: see
-`distls.workers.losses.loss.Loss.single_output`.
+Lanes average a tuple of plain arrays between rounds: the weights (n_features, n_columns), the intercept (n_columns,),
+and others of the method. A learner starts from them, at its lane's own time, and returns them; in between it may hold
+them in any form. Two classes need one column with one-versus-rest losses: see `Loss.single_output`.
 """
 
 from __future__ import annotations
@@ -30,14 +29,9 @@ U = TypeVar("U", bound="Update")
 
 
 class Learner(ABC):
-    """A lane's arrays on their way through its rows.
+    """The arrays of a lane while it processes its rows."""
 
-    Attributes
-    ----------
-    clock : float64 array
-        The steps the lane has taken, in earlier rounds too, and what else its kernel counts.
-    """
-
+    # the steps the lane has taken, in earlier rounds too, and the kernel's other counters
     clock: NDArray[np.float64]
 
     @property
@@ -53,7 +47,7 @@ class Learner(ABC):
 
     @abstractmethod
     def arrays(self) -> Arrays:
-        """Return the arrays to be averaged; the learner is of no use afterwards."""
+        """Return the arrays to be averaged; the learner cannot be used afterwards."""
 
     def snapshot(self) -> Arrays:
         """Return copies of the arrays; the learner goes on."""
@@ -75,28 +69,15 @@ class Learner(ABC):
 
 @dataclass
 class KernelLearner(Learner):
-    """A lane whose kernel changes plain arrays in place.
+    """A lane whose kernel changes plain arrays in place."""
 
-    Attributes
-    ----------
-    kernel : callable
-        Called with (rows, y, weight, order, *state, settings), returns (loss_sum, errors). Of the class and not of
-        the object: a compiled function that is copied or pickled would be compiled once more.
-    settings : NamedTuple
-        Of the kernel.
-    state : tuple
-        What the kernel changes, first the arrays to be averaged.
-    clock : float64 array
-        One of the arrays of `state`.
-    averaged : int
-        How many of them are averaged.
-    """
-
+    # (rows, y, weight, order, *state, settings) -> (loss_sum, errors). An attribute of the class and not of the
+    # object: a compiled function that is copied or pickled would be compiled once more
     kernel: ClassVar[Callable[..., tuple[float, int]]]
-    settings: Any
-    state: tuple[Any, ...]
-    clock: NDArray[np.float64]
-    averaged: int
+    settings: Any  # a NamedTuple
+    state: tuple[Any, ...]  # the arrays that the kernel mutates, those to be averaged first
+    clock: NDArray[np.float64]  # one of the arrays of `state`
+    averaged: int  # number of arrays to be averaged
 
     def learn(
         self, x: Rows, y: NDArray[Any], weight: NDArray[np.float64], order: NDArray[np.int64]
@@ -112,20 +93,10 @@ class KernelLearner(Learner):
 
 @dataclass(frozen=True)
 class Update(ABC):
-    """What all lanes share of a method; small, and sent with every task.
+    """The part of a method that all lanes share; small, and sent with every task."""
 
-    Attributes
-    ----------
-    loss : str
-        Full loss name.
-    one_column : bool
-        Whether two classes have one column.
-    alpha : float
-    fit_intercept : bool
-    """
-
-    loss: str
-    one_column: bool
+    loss: str  # full loss name
+    one_column: bool  # whether two classes have one column
     alpha: float
     fit_intercept: bool
 
@@ -149,16 +120,16 @@ class Update(ABC):
         )
 
     def extra_arrays(self, shape: tuple[int, int], dtype: Any) -> Arrays:
-        """Return what the method averages besides weights and intercept, before the first row."""
+        """Return the initial arrays that the method averages in addition to weights and intercept."""
         return ()
 
     def bytes_of(self, shape: tuple[int, int], dtype: Any) -> int:
-        """Return the size of `zeros`, without making them: in all methods but one proportional to the features."""
-        one = sum(array.nbytes for array in self.zeros((1, shape[1]), dtype))
-        return shape[0] * one
+        """Return the approximate size of `zeros` without making them: linear in the features, except for `rls`."""
+        return shape[0] * sum(array.nbytes for array in self.zeros((1, shape[1]), dtype))
 
     def sent_bytes(self, shape: tuple[int, int], dtype: Any) -> int:
-        """Return the exact size of `zeros`, without making them: of second degree in the features at most."""
+        """Return the exact size of `zeros` without making them."""
+        # the size is a polynomial of degree two at most in the features: three points determine it
         one, two, three = (sum(a.nbytes for a in self.zeros((n, shape[1]), dtype)) for n in (1, 2, 3))
         more = shape[0] - 1
         return one + more * (two - one) + more * (more - 1) // 2 * (three - 2 * two + one)
@@ -170,7 +141,7 @@ class Update(ABC):
     def model(self, arrays: Arrays) -> Model:
         """Return the weights (n_features, n_outputs) and the intercept of the model."""
         weights, intercept = arrays[:2]
-        if self.one_column:
+        if self.one_column:  # the scores of class 0 are those of class 1 negated
             weights, intercept = np.hstack([-weights, weights]), np.hstack([-intercept, intercept])
         return weights, intercept if self.fit_intercept else np.zeros_like(intercept)
 
@@ -191,21 +162,14 @@ class Update(ABC):
         raise NotImplementedError
 
     def for_one_lane(self: U) -> U:
-        """Return the update that a trial in a single lane takes."""
+        """Return the update for a trial in a single lane."""
         return self
 
 
 @dataclass(frozen=True)
 class ScheduleUpdate(Update):
-    """An update whose steps follow a schedule of `distls.workers.stochastic.step_sizes`.
+    """An update whose steps follow a schedule of `distls.workers.stochastic.step_sizes`."""
 
-    Attributes
-    ----------
-    schedule : str
-        One of `SCHEDULES`.
-    eta0, switch : float
-    """
-
-    schedule: str = "sqrt"
+    schedule: str = "sqrt"  # one of `SCHEDULES`
     eta0: float = 1.0
     switch: float = math.inf

@@ -39,7 +39,7 @@ from distls.workers.linear_algebra.score_kernels import (
     row_weight,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import add_slopes, code_of, row_update, target_slopes
+from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
 from distls.workers.stochastic.step_choice import ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
 
@@ -66,7 +66,7 @@ def momentum_block(rows, y, weight, order, w, b, velocity, clock, settings):
         if settings.fit_intercept:
             for c in range(len(b)):
                 z[c] += z.dtype.type(b[c])
-        value, rival, best = target_slopes(settings.loss, z, 1.0, y, i, g)
+        value, rival, best = target_gradient(settings.loss, z, 1.0, y, i, g)
         s, label = row_weight(weight, i), code_of(y, i)
         loss_sum += s * value
         errors += best != label
@@ -78,7 +78,7 @@ def momentum_block(rows, y, weight, order, w, b, velocity, clock, settings):
             for c in range(w.shape[1]):
                 w[j, c] += velocity[j, c]
         if settings.fit_intercept:  # plain steps
-            add_slopes(-settings.eta0 * s, rival, label, g, b)
+            add_row_gradient(-settings.eta0 * s, rival, label, g, b)
         clock[0] += 1.0
     return loss_sum, errors
 

@@ -396,10 +396,10 @@ def test_the_same_bits_in_another_process() -> None:
 def test_work_bytes_cover_what_is_held(name: str) -> None:
     """Buffers of a process that has worked on one block only, and what was drawn."""
     from distls.storage.dataset.chunks import BufferPool
-    from distls.workers.features.design import _Maker
+    from distls.workers.features.design import _FeatureMaker
 
     design = DESIGNS[name]
     x = DenseRows(_rows(PIECE_ROWS, design.n_features))
     buffers = BufferPool()
-    _Maker(design, x, FLOAT32, buffers).features(slice(0, PIECE_ROWS))
+    _FeatureMaker(design, x, FLOAT32, buffers).features(slice(0, PIECE_ROWS))
     assert buffers.n_bytes <= 1.1 * design.work_bytes(design.n_features, FLOAT32)

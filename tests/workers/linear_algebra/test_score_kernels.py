@@ -195,7 +195,7 @@ def test_no_bit_depends_on_where_pieces_end(layout, name, monkeypatch):
     x, y, s, w, b = problem(5, n=200)
     rows, results = as_rows(x, layout), []
     for n_bytes in (2**19, 1):  # all rows at once, and 16 at a time
-        monkeypatch.setattr(loss_sums, "_PIECE_BYTES", n_bytes)
+        monkeypatch.setattr(loss_sums, "_BATCH_BYTES", n_bytes)
         grad, grad_b, predicted = np.zeros_like(w), np.zeros_like(b), np.empty(200, np.int32)
         sums = (
             evaluate_rows(rows, y, s, LOSSES[name], w, b, predicted),

@@ -9,7 +9,7 @@ import pytest
 from distls.workers.losses.log_of_probability import LogOfProbability
 from distls.workers.losses.ovr_log import NormalizedSigmoids
 from distls.workers.losses.registry import LOSSES, has_probabilities, losses_with, probabilities
-from distls.workers.losses.row_functions import SLOPES_IN_G, has_row_function, row_gradient
+from distls.workers.losses.row_functions import GRADIENT_IN_G, has_row_function, row_gradient
 from reference import mcid
 
 NAMES = sorted(LOSSES)
@@ -26,7 +26,7 @@ def one_row(loss, z, scale, y):
     """What kernels see, with the slopes written out."""
     g = np.full(len(z), np.nan, z.dtype)
     value, rival, predicted = row_gradient(loss, z, scale, y, g)
-    if rival != SLOPES_IN_G:
+    if rival != GRADIENT_IN_G:
         g[:] = 0
         g[rival] += 1
         g[y] -= 1
@@ -86,7 +86,7 @@ def test_one_output_of_two_classes_is_half_of_both(name, dtype):
     for i in range(len(z)):
         row, g = (z[i] / 0.25).astype(dtype), np.full(1, np.nan, dtype)
         value, rival, predicted = row_gradient(loss, row, 0.25, int(y[i]), g)
-        slope = g[0] if rival == SLOPES_IN_G else 0.0
+        slope = g[0] if rival == GRADIENT_IN_G else 0.0
         np.testing.assert_allclose(
             [value, slope], [loss.values(z, y)[i], loss.gradient(z, y)[i, 0]], rtol=2e-6
         )
@@ -126,7 +126,7 @@ def test_ovr_hinge_exactly_on_the_margin_has_no_slope():
     z, g = np.array([1.0, -1.0, -1.0]), np.empty(3)
     assert row_gradient(LOSSES["ovr_hinge"], z, 1.0, 0, g) == (0.0, 0, 0)  # rival == y: no update
     assert not LOSSES["ovr_hinge"].gradient(z[None], np.array([0])).any()
-    assert row_gradient(LOSSES["ovr_hinge"], z, 0.999, 0, g)[1] == SLOPES_IN_G
+    assert row_gradient(LOSSES["ovr_hinge"], z, 0.999, 0, g)[1] == GRADIENT_IN_G
     assert g.tolist() == [-1.0, 1.0, 1.0]
 
 

@@ -18,7 +18,7 @@ from distls.storage.errors import ParameterError
 from distls.workers.losses import registry as losses
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.numpy_forms import negated_at_class
-from distls.workers.losses.row_functions import SLOPES_IN_G, row_gradient, row_gradient_of
+from distls.workers.losses.row_functions import GRADIENT_IN_G, row_gradient, row_gradient_of
 from distls.workers.penalties import registry as penalties
 from distls.workers.penalties.penalty import Array, Penalty
 from distls.workers.penalties.row_functions import row_penalty_of, row_prox_of, scale, shorten, sum_of_squares
@@ -54,7 +54,7 @@ def _row(z, scale, y, g):  # type: ignore[no-untyped-def]
         short = 0.0 if short <= 0.0 else short
         value += 0.5 * short * short if short < 1.0 else short - 0.5
         g[c] = -sign * (short if short < 1.0 else 1.0)
-    return value, SLOPES_IN_G, first_max(z)
+    return value, GRADIENT_IN_G, first_max(z)
 
 
 class GroupNet(Penalty):
@@ -123,7 +123,7 @@ def test_its_row_function_is_its_numpy_form_and_that_the_derivative() -> None:
     for i in range(len(z)):
         g = np.empty(4)
         value, rival, best = row_gradient(loss, z[i] / 0.4, 0.4, y[i], g)
-        assert (rival, best) == (SLOPES_IN_G, z[i].argmax())
+        assert (rival, best) == (GRADIENT_IN_G, z[i].argmax())
         assert value == pytest.approx(loss.values(z[i : i + 1], y[i : i + 1])[0], rel=1e-12)
         np.testing.assert_allclose(g, gradient[i], rtol=1e-12, atol=1e-14)
 

@@ -1,4 +1,4 @@
-"""Slopes, loss sums and errors of every kind of target, against sums over rows written out, and in the task."""
+"""Gradients, loss sums and errors of every kind of target, against sums over rows written out, and in the task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import Block, BlockJob, block_lane
 from distls.workers.linear_algebra.packed_triangle import packed
 from distls.workers.losses.registry import LOSSES
-from distls.workers.losses.targets import indicators, is_codes, slice_rows, slopes_of
+from distls.workers.losses.targets import indicators, is_codes, score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.row_weights import row_weights
@@ -63,7 +63,7 @@ def is_wrong(loss: str, kind: str, i: int) -> bool:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_are_those_over_the_rows(loss: str, kind: str, y: Any, weighted: bool) -> None:
     s = WEIGHT if weighted else np.ones(N)
-    found = slopes_of(loss, SCORES, y, WEIGHT if weighted else NONE)
+    found = score_gradients(loss, SCORES, y, WEIGHT if weighted else NONE)
     assert found.loss_sum == pytest.approx(
         sum(s[i] * loss_of_row(loss, kind, i, SCORES[i]) for i in range(N))
     )
@@ -74,7 +74,7 @@ def test_sums_are_those_over_the_rows(loss: str, kind: str, y: Any, weighted: bo
 
 @kinds
 def test_slopes_are_the_derivatives(loss: str, kind: str, y: Any) -> None:
-    found = slopes_of(loss, SCORES, y, WEIGHT).values
+    found = score_gradients(loss, SCORES, y, WEIGHT).values
     step = 1e-5
     for i in range(0, N, 3):
         for c in range(K):
@@ -86,9 +86,9 @@ def test_slopes_are_the_derivatives(loss: str, kind: str, y: Any) -> None:
 def test_slopes_are_float64_and_scores_are_left_alone(loss: str, kind: str, y: Any) -> None:
     scores = SCORES.astype(np.float32)
     before = scores.copy()
-    found = slopes_of(loss, scores, y, NONE)
+    found = score_gradients(loss, scores, y, NONE)
     assert found.values.dtype == np.float64
-    np.testing.assert_allclose(found.values, slopes_of(loss, SCORES, y, NONE).values, atol=2e-6)
+    np.testing.assert_allclose(found.values, score_gradients(loss, SCORES, y, NONE).values, atol=2e-6)
     assert np.array_equal(scores, before)
 
 
@@ -98,7 +98,10 @@ def test_a_weight_of_two_is_the_row_twice(loss: str, kind: str, y: Any) -> None:
     doubled = {"class": CODES[twice], "multilabel": sets_of(WANTED[twice]), "continuous": NUMBERS[twice]}[
         kind
     ]
-    heavy, many = slopes_of(loss, SCORES, y, np.full(N, 2.0)), slopes_of(loss, SCORES[twice], doubled, NONE)
+    heavy, many = (
+        score_gradients(loss, SCORES, y, np.full(N, 2.0)),
+        score_gradients(loss, SCORES[twice], doubled, NONE),
+    )
     assert heavy.loss_sum == pytest.approx(many.loss_sum, rel=1e-13)
     assert heavy.weight_sum == many.weight_sum
     np.testing.assert_allclose(heavy.values.sum(axis=0), many.values.sum(axis=0), rtol=1e-12)
@@ -106,8 +109,8 @@ def test_a_weight_of_two_is_the_row_twice(loss: str, kind: str, y: Any) -> None:
 
 @pytest.mark.parametrize("loss", ["squared", "ovr_log"])
 def test_sets_of_one_label_cost_what_classes_cost(loss: str) -> None:
-    one = slopes_of(loss, SCORES, sets_of(np.eye(K)[CODES]), WEIGHT)
-    same = slopes_of(loss, SCORES, CODES, WEIGHT)
+    one = score_gradients(loss, SCORES, sets_of(np.eye(K)[CODES]), WEIGHT)
+    same = score_gradients(loss, SCORES, CODES, WEIGHT)
     np.testing.assert_allclose(one.values, same.values, rtol=1e-12, atol=1e-15)
     assert one.loss_sum == pytest.approx(same.loss_sum, rel=1e-13)
     np.testing.assert_allclose(LOSSES[loss].gradient(SCORES, CODES) * WEIGHT[:, None], one.values, atol=1e-15)
@@ -115,7 +118,7 @@ def test_sets_of_one_label_cost_what_classes_cost(loss: str) -> None:
 
 def test_scores_far_out_do_not_overflow() -> None:
     far = np.array([[800.0, -800.0, 800.0]])
-    found = slopes_of("ovr_log", far, sets_of(np.array([[1, 0, 0]])), NONE)
+    found = score_gradients("ovr_log", far, sets_of(np.array([[1, 0, 0]])), NONE)
     assert found.loss_sum == 800.0
     assert found.values.tolist() == [[0.0, 0.0, 1.0]]
 
@@ -124,20 +127,20 @@ def test_scores_far_out_do_not_overflow() -> None:
 def test_a_score_at_the_threshold_predicts_nothing(loss: str, score: float) -> None:
     at, above = np.array([[score]]), np.array([[np.nextafter(score, 1)]])
     with_label, without = sets_of(np.array([[1]])), sets_of(np.array([[0]]))
-    errors = [slopes_of(loss, z, y, NONE).errors for z in (at, above) for y in (with_label, without)]
+    errors = [score_gradients(loss, z, y, NONE).errors for z in (at, above) for y in (with_label, without)]
     assert errors == [1, 0, 0, 1]
 
 
 @pytest.mark.parametrize("loss", ["softmax", "ovr_log"])
 def test_numbers_have_one_loss(loss: str) -> None:
     with pytest.raises(ValueError, match=f"^{loss} is no loss of numbers$"):
-        slopes_of(loss, SCORES, NUMBERS, NONE)
+        score_gradients(loss, SCORES, NUMBERS, NONE)
 
 
 def test_rows_without_labels() -> None:
     empty = sets_of(np.zeros((4, K)))
     assert not indicators(empty, K).any()
-    assert slopes_of("squared", np.zeros((4, K)), empty, NONE).loss_sum == 0.0
+    assert score_gradients("squared", np.zeros((4, K)), empty, NONE).loss_sum == 0.0
 
 
 @pytest.mark.parametrize("rows", [slice(0, N), slice(3, 17), slice(9, 9)])

@@ -331,7 +331,7 @@ def test_the_product_does_not_depend_on_addresses(d):
                 views[place][...] = a
                 at += a.size + gap
             p, u, v, out = (views[place] for place in range(4))
-            rls._sweep(p, 0.3, u, v, out)
+            rls._update_and_multiply(p, 0.3, u, v, out)
             found.add(np.triu(p).tobytes() + out.tobytes())
     assert len(found) == 1
 

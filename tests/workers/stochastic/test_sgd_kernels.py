@@ -7,7 +7,7 @@ import pytest
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
 from distls.workers.losses.registry import LOSSES
 from distls.workers.stochastic import sgd_kernels as stochastic
-from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings, weights_from, window_sum
+from distls.workers.stochastic.sgd_kernels import new_clock, scaled, sgd_block, sgd_settings, window_sum
 from reference import mcid, ovr
 
 NAMES = sorted(LOSSES)
@@ -55,7 +55,8 @@ class Lane:
 
     @property
     def w(self):
-        return weights_from(self.u, self.settings.alpha, self.clock[stochastic.T] + self.settings.t0)
+        time = self.clock[stochastic.T] + self.settings.t0
+        return scaled(self.u, 1.0 / (self.settings.alpha * time) if time > 0 else 0.0)
 
 
 def batches_of(orders, r):
@@ -287,9 +288,9 @@ def test_settings_are_checked(bad):
         sgd_settings(LOSSES["softmax"], **{"alpha": 0.1, **bad})
 
 
-def test_weights_from_may_work_in_place_and_start_at_zero():
+def test_scaled_weights_may_overwrite_their_argument():
     u = np.arange(8.0).reshape(2, 4)
-    assert np.array_equal(weights_from(u, 0.5, 4.0), u / 2)
-    assert not weights_from(u, 0.5, 0.0).any()
-    assert weights_from(u, 0.5, 4.0, out=u) is u
+    assert np.array_equal(scaled(u, 0.5), u / 2)
+    assert u[1, 3] == 7.0
+    assert scaled(u, 0.5, out=u) is u
     assert u[1, 3] == 3.5

@@ -137,7 +137,7 @@ def test_shrinkage_starts_anew_before_it_overflows():
         s=s,
     )  # fmt: skip
     largest = np.prod(1 + 30.0 * 0.999 * 0.5 / np.sqrt(np.arange(1, len(x) + 1)))
-    assert largest > fobos._LARGEST
+    assert largest > fobos._LARGEST_P
     (got, _), got_loss, _ = learn(update, x, y, s)
     np.testing.assert_allclose(got, w, rtol=1e-9, atol=1e-14)
     assert got_loss == pytest.approx(loss_sum, rel=1e-10)
