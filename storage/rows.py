@@ -30,90 +30,55 @@ __all__ = [
 
 
 class CsrRows(NamedTuple):
-    """Sparse rows: row i holds ``data[indptr[i]:indptr[i+1]]`` at columns ``indices[...]``.
+    """Sparse rows: row i holds ``data[indptr[i]:indptr[i+1]]`` at columns ``indices[...]``."""
 
-    Attributes
-    ----------
-    indptr : int64 array of shape (n_rows + 1,)
-    indices : uint16 (n_features <= 65,536) or uint32 array of shape (nnz,), increasing within a row
-    data : float32 or float64 array of shape (nnz,), without explicit zeros
-    """
-
-    indptr: NDArray[np.int64]
+    indptr: NDArray[np.int64]  # shape (n_rows + 1,)
+    # uint16 (n_features <= 65,536) or uint32 array of shape (nnz,), increasing within a row
     indices: NDArray[Any]
-    data: NDArray[Any]
+    data: NDArray[Any]  # float32 or float64 array of shape (nnz,), without explicit zeros
 
 
 class DenseRows(NamedTuple):
-    """Dense rows.
+    """Dense rows, C-ordered."""
 
-    Attributes
-    ----------
-    values : float32 or float64 array of shape (n_rows, n_features), C-ordered
-    """
-
-    values: NDArray[Any]
+    values: NDArray[Any]  # float32 or float64 array of shape (n_rows, n_features)
 
 
 Rows = CsrRows | DenseRows
 
 
 class Partition(NamedTuple):
-    """One stored block of rows with its targets.
-
-    Attributes
-    ----------
-    x : Rows
-    y : int32 class codes (n_rows,), float64 targets (n_rows, n_targets), a CsrRows of label codes
-        (multi-label; data all ones), or None (unlabelled)
-    sample_weight : float32 array of shape (n_rows,), or None (all ones)
-    """
+    """One stored block of rows with its targets."""
 
     x: Rows
+    # int32 class codes (n_rows,), float64 targets (n_rows, n_targets), a CsrRows of label codes (multi-label; data
+    # all ones), or None (unlabelled)
     y: Any
-    sample_weight: NDArray[np.float32] | None = None
+    sample_weight: NDArray[np.float32] | None = None  # shape (n_rows,), or None (all ones)
 
 
 class CscColumns(NamedTuple):
-    """Sparse columns over all rows: column j holds ``data[indptr[j]:indptr[j+1]]`` in rows ``indices[...]``.
+    """Sparse columns over all rows: column j holds ``data[indptr[j]:indptr[j+1]]`` in rows ``indices[...]``."""
 
-    Attributes
-    ----------
-    indptr : int64 array of shape (n_columns + 1,)
-    indices : uint16 (n_rows <= 65,536) or uint32 array of shape (nnz,), increasing within a column
-    data : float32 or float64 array of shape (nnz,), without explicit zeros
-    """
-
-    indptr: NDArray[np.int64]
+    indptr: NDArray[np.int64]  # shape (n_columns + 1,)
+    # uint16 (n_rows <= 65,536) or uint32 array of shape (nnz,), increasing within a column
     indices: NDArray[Any]
-    data: NDArray[Any]
+    data: NDArray[Any]  # float32 or float64 array of shape (nnz,), without explicit zeros
 
 
 class DenseColumns(NamedTuple):
-    """Dense columns over all rows, each contiguous.
+    """Dense columns over all rows, each contiguous."""
 
-    Attributes
-    ----------
-    values : float32 or float64 array of shape (n_columns, n_rows), C-ordered
-    """
-
-    values: NDArray[Any]
+    values: NDArray[Any]  # float32 or float64 array of shape (n_columns, n_rows), C-ordered
 
 
 Columns = CscColumns | DenseColumns
 
 
 class ColumnShard(NamedTuple):
-    """One stored block of columns.
+    """One stored block of columns."""
 
-    Attributes
-    ----------
-    first : int
-        Number of its first column among all features.
-    x : Columns
-    """
-
-    first: int
+    first: int  # number of its first column among all features
     x: Columns
 
     @property

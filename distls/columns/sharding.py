@@ -201,13 +201,7 @@ def _runs(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Room:
-    """The memory of a worker.
-
-    Attributes
-    ----------
-    dataset : Dataset
-    budget : MemoryBudget
-    """
+    """The memory of a worker."""
 
     dataset: Dataset
     budget: MemoryBudget

@@ -37,10 +37,6 @@ def are_sources(data: Scorable) -> bool:
 def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
     """Refuse options that say how source files are read where there are none.
 
-    Parameters
-    ----------
-    given : mapping of name -> whether it was given
-
     Raises
     ------
     ParameterError
@@ -60,7 +56,6 @@ def opened_like(
     ----------
     model : LinearModel
         Gives the description of its source, classes, width and fitted transforms.
-    data : Dataset, its path, or paths of source files
     name : str
         What messages call the model.
     beside : Place

@@ -26,7 +26,6 @@ class Survey:
 
     Parameters
     ----------
-    plan : SourcePlan
     summaries : list of dict
         As `stage_item` returns them.
     """
@@ -116,27 +115,13 @@ class Survey:
 
 @dataclass(frozen=True)
 class Schema:
-    """Decisions about the whole dataset.
-
-    Attributes
-    ----------
-    target : {"class", "multilabel", "continuous", "none"}
-    classes : tuple of Label
-    n_targets : int
-        Columns of continuous targets, else 0.
-    n_columns : int
-        Features of the source.
-    zero_based : bool or None
-        None for sources whose columns have no numbers.
-    weighted : bool
-    notices : tuple of str
-    """
+    """Decisions about the whole dataset."""
 
     target: TargetKind
     classes: tuple[Label, ...]
-    n_targets: int
-    n_columns: int
-    zero_based: bool | None
+    n_targets: int  # columns of continuous targets, else 0
+    n_columns: int  # features of the source
+    zero_based: bool | None  # None for sources whose columns have no numbers
     weighted: bool
     notices: tuple[str, ...]
 

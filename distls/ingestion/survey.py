@@ -30,10 +30,8 @@ def surveyed_options(
 
     Parameters
     ----------
-    survey : ColumnSurvey
     n_features : int or None
         The width that was asked for.
-    run, where : callable
 
     Returns
     -------
@@ -67,28 +65,18 @@ def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[
 
 @dataclass
 class _Survey:
-    """What is known of the columns, which are numbered.
-
-    Attributes
-    ----------
-    words : dict
-        The first value of a column that is no number, as (item, line, text).
-    values : dict
-        The different values of a column; None: too many.
-    largest : dict
-        The largest index of a column of indices.
-    lines : list of int
-        Of each item.
-    """
+    """What is known of the columns, which are numbered."""
 
     read: TableOptions
     declared: Sequence[str]
     typed: bool
     where: Where
+    # the first value of a column that is no number, as (item, line, text)
     words: dict[int, tuple[int, int, str]] = field(default_factory=dict)
+    # the different values of a column; None: too many
     values: dict[int, set[str] | None] = field(default_factory=dict)
-    largest: dict[int, int] = field(default_factory=dict)
-    lines: list[int] = field(default_factory=list)
+    largest: dict[int, int] = field(default_factory=dict)  # the largest index of a column of indices
+    lines: list[int] = field(default_factory=list)  # of each item
 
     def __post_init__(self) -> None:
         self.place = {name: c for c, name in enumerate(self.read.columns)}

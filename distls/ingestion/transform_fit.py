@@ -29,21 +29,12 @@ _FITTED_TOGETHER = 8
 
 @dataclass(frozen=True)
 class FittedTransforms:
-    """Transforms, ready to be applied.
+    """Transforms, ready to be applied."""
 
-    Attributes
-    ----------
-    steps : tuple of dict
-        A min_count step also tells how many columns there were and are kept.
-    features : dict of name -> array
-        What goes with the dataset; the fitted arrays are in the staging area too.
-    share : float
-        The fraction of the values of the source that min_count leaves.
-    """
-
-    steps: Steps
+    steps: Steps  # a min_count step also tells how many columns there were and are kept
+    # what goes with the dataset; the fitted arrays are in the staging area too
     features: dict[str, NDArray[Any]]
-    share: float = 1.0
+    share: float = 1.0  # the fraction of the values of the source that min_count leaves
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -29,12 +29,8 @@ def export_text(
 
     Parameters
     ----------
-    dataset : path or Dataset
-    out : path
     style : {"svmlight", "vw"}
         One-based svmlight with the labels as they are, or Vowpal Wabbit lines with labels 1, 2, ...
-    executor : Executor, optional
-    progress : callable, optional
 
     Returns
     -------

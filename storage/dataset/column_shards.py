@@ -92,13 +92,7 @@ class _Group(msgspec.Struct):
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What the writer of a shard reports: one row of the shard table.
-
-    Attributes
-    ----------
-    index, columns, nnz : int
-    sizes, checksums : dict of array name -> int
-    """
+    """What the writer of a shard reports: one row of the shard table."""
 
     index: int
     columns: int
@@ -109,29 +103,14 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class ColumnShards:
-    """The open column shards of a dataset; shards are read on demand.
+    """The open column shards of a dataset; shards are read on demand."""
 
-    Attributes
-    ----------
-    path : Place
-        Of the dataset.
-    meta : DatasetMeta
-        Of the dataset.
-    shard_size : int
-        Decoded bytes of a shard that were asked for.
-    codec : {"none", "zstd", "lz4"}
-        Of the values.
-    table : ShardTable
-    digest : str
-        Sha256 of what describes the shards, their checksums among it.
-    """
-
-    path: Place
-    meta: DatasetMeta
-    shard_size: int
-    codec: str
+    path: Place  # of the dataset
+    meta: DatasetMeta  # of the dataset
+    shard_size: int  # decoded bytes of a shard that were asked for
+    codec: str  # none | zstd | lz4; of the values
     table: ShardTable
-    digest: str
+    digest: str  # sha256 of what describes the shards, their checksums among it
 
     def __len__(self) -> int:
         """Return the number of shards."""

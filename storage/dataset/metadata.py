@@ -47,65 +47,36 @@ Checksum = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What training checks before it reads a partition: `attributes.distls` of the dataset's group.
+    """What training checks before it reads a partition: `attributes.distls` of the dataset's group."""
 
-    Attributes
-    ----------
-    n_rows, n_features, nnz : int
-        Shape, and the number of stored values (n_rows * n_features for dense data).
-    layout : {"csr", "dense"}
-    dtype : {"float32", "float64"}
-        Of the stored values.
-    target : {"class", "multilabel", "continuous", "none"}
-    classes : list of int, float or str
-        Sorted; code c in a partition means ``classes[c]``. Empty unless target is class or multilabel.
-    label_counts : list of int
-        Rows of each class.
-    label_weights : list of float
-        Sum of the sample weights of the rows of each class (equal to label_counts without weights).
-    n_targets : int
-        Columns of continuous targets, else 0.
-    weighted : bool
-        Whether partitions hold sample weights.
-    weight_sum : float
-        Sum of the sample weights over all rows (n_rows without weights).
-    mean_square_norm : float
-        Mean over rows of |x|^2, after transforms.
-    transforms : list of dict
-        Applied at ingest, in order, each {"name": ..., ...}; fitted arrays are in ``features/``.
-    transforms_digest : str
-        Of names, parameters and fitted arrays: equal when two datasets went through the same recipe.
-    zero_based : bool or None
-        Base of the feature numbers in the source text; None for sources without numbers.
-    shuffle_seed : int or None
-        None when rows were kept in source order.
-    source : dict
-        Format and files; ``recipe``, where the format has one: what is needed to read more of the same kind.
-    codecs : dict
-        Array name -> "none", "zstd" or "lz4".
-    features : dict
-        Array name in ``features/`` -> crc32c of its bytes; not stored when there are none.
-    """
-
+    # n_rows, n_features, nnz: shape, and the number of stored values (n_rows * n_features for dense data)
     n_rows: Count
     n_features: Width
     nnz: Count
     layout: Layout
+    # float32 | float64; of the stored values
     dtype: Annotated[str, msgspec.Meta(pattern=r"\Afloat(32|64)\Z")]
     target: TargetKind
+    # sorted; code c in a partition means ``classes[c]``. Empty unless target is class or multilabel.
     classes: list[Label] = []
-    label_counts: list[Count] = []
+    label_counts: list[Count] = []  # rows of each class
+    # sum of the sample weights of the rows of each class (equal to label_counts without weights)
     label_weights: list[Amount] = []
-    n_targets: Count = 0
-    weighted: bool = False
-    weight_sum: Amount = 0.0
-    mean_square_norm: Amount = 0.0
+    n_targets: Count = 0  # columns of continuous targets, else 0
+    weighted: bool = False  # whether partitions hold sample weights
+    weight_sum: Amount = 0.0  # sum of the sample weights over all rows (n_rows without weights)
+    mean_square_norm: Amount = 0.0  # mean over rows of |x|^2, after transforms
+    # applied at ingest, in order, each {"name": ..., ...}; fitted arrays are in ``features/``
     transforms: list[dict[str, Any]] = []
+    # of names, parameters and fitted arrays: equal when two datasets went through the same recipe
     transforms_digest: str = ""
+    # base of the feature numbers in the source text; None for sources without numbers
     zero_based: bool | None = None
-    shuffle_seed: int | None = None
+    shuffle_seed: int | None = None  # None when rows were kept in source order
+    # format and files; ``recipe``, where the format has one: what is needed to read more of the same kind
     source: dict[str, Any] = {}
-    codecs: dict[str, Codec] = {}
+    codecs: dict[str, Codec] = {}  # array name -> "none", "zstd" or "lz4"
+    # array name in ``features/`` -> crc32c of its bytes; not stored when there are none
     features: dict[str, Checksum] = {}
     format_version: int = FORMAT_VERSION
 
@@ -162,20 +133,15 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class PartitionTable:
-    """One entry a partition, read in one go when a dataset is opened: the group ``partitions/``.
+    """One entry a partition, read in one go when a dataset is opened: the group ``partitions/``."""
 
-    Attributes
-    ----------
-    rows, nnz : int64 arrays of shape (n_partitions,)
-    sizes : dict of array name -> int64 array of shape (n_partitions,)
-        Encoded bytes of each array of each partition (0: the array is empty and has no chunk).
-    checksums : dict of array name -> uint32 array of shape (n_partitions,)
-        crc32c of the encoded payload, the same number that ends the chunk.
-    """
-
+    # rows, nnz: int64 arrays of shape (n_partitions,)
     rows: NDArray[np.int64]
     nnz: NDArray[np.int64]
+    # shape (n_partitions,); encoded bytes of each array of each partition (0: the array is empty and has no
+    # chunk)
     sizes: dict[str, NDArray[np.int64]]
+    # shape (n_partitions,); crc32c of the encoded payload, the same number that ends the chunk
     checksums: dict[str, NDArray[np.uint32]]
 
     def __len__(self) -> int:
@@ -204,17 +170,12 @@ class PartitionTable:
 
 @dataclass(frozen=True)
 class ShardTable:
-    """One entry a column shard: the group ``columns/shards/``. Shards follow each other without a gap.
+    """One entry a column shard: the group ``columns/shards/``. Shards follow each other without a gap."""
 
-    Attributes
-    ----------
-    columns, nnz : int64 arrays of shape (n_shards,)
-    sizes, checksums : dicts of array name -> array of shape (n_shards,)
-        As in `PartitionTable`.
-    """
-
+    # columns, nnz: int64 arrays of shape (n_shards,)
     columns: NDArray[np.int64]
     nnz: NDArray[np.int64]
+    # sizes, checksums: shape (n_shards,); as in `PartitionTable`
     sizes: dict[str, NDArray[np.int64]]
     checksums: dict[str, NDArray[np.uint32]]
 

@@ -37,25 +37,16 @@ _MOST_ENTRIES = 2**40
 
 @dataclass(frozen=True)
 class PartitionRecord:
-    """What the writer of a partition reports: one row of the partition table.
-
-    Attributes
-    ----------
-    index, rows, nnz : int
-    sizes, checksums : dict of array name -> int
-    square_norm : float
-        Sum over rows of |x|^2.
-    label_counts, label_weights : list
-        Rows, and sums of sample weights, of each class (empty unless class or multi-label targets).
-    weight_sum : float
-    """
+    """What the writer of a partition reports: one row of the partition table."""
 
     index: int
     rows: int
     nnz: int
     sizes: dict[str, int]
     checksums: dict[str, int]
-    square_norm: float
+    square_norm: float  # sum over rows of |x|^2
+    # label_counts, label_weights: rows, and sums of sample weights, of each class (empty unless class or
+    # multi-label targets)
     label_counts: list[int]
     label_weights: list[float]
     weight_sum: float

@@ -31,7 +31,6 @@ def ask(root: str, key: str, request: Callable[[Any, str], Result]) -> Result:
     ----------
     root : str
         Scheme and bucket: ``s3://bucket``.
-    key : str
     request : callable
         Of a client of obstore and `key`.
 

@@ -44,18 +44,10 @@ class _Stat(NamedTuple):
 
 @dataclass(frozen=True, order=True)
 class StorePath:
-    """An object, or what stands for a folder, in an object store.
+    """An object, or what stands for a folder, in an object store."""
 
-    Attributes
-    ----------
-    root : str
-        Scheme and bucket: ``s3://bucket``.
-    key : str
-        Name in it, without slashes at its ends; empty for the bucket itself.
-    """
-
-    root: str
-    key: str
+    root: str  # scheme and bucket: ``s3://bucket``
+    key: str  # name in it, without slashes at its ends; empty for the bucket itself
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}" if self.key else self.root

@@ -19,10 +19,6 @@ class NotPrivateError(StorageError):
 def private_folder(path: Path) -> Path:
     """Make a folder that only this user can open, or take one that only this user can write to.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-
     Returns
     -------
     pathlib.Path

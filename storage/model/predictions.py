@@ -36,9 +36,6 @@ class PredictionArrays:
     target : Place
         Appears when the context ends without error. What an object store is to get is put together on this machine's
         disk, in its folder for temporary files.
-    n_rows, width : int
-    classes : list of labels
-    dtype : of the scores or numbers
     kind : {"class", "multilabel", "continuous"}
     """
 

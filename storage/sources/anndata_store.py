@@ -221,14 +221,7 @@ def _names_of(codecs: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class AnnDataStore:
-    """An open store.
-
-    Attributes
-    ----------
-    path : str
-    root : group of zarr or h5py
-    matrix : _Matrix
-    """
+    """An open store."""
 
     path: str
     root: Any

@@ -56,16 +56,10 @@ class _Item(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of buckets of one chunk.
-
-    Attributes
-    ----------
-    chunk : str
-    start, stop : int
-        Buckets start, start + 1, ..., stop - 1.
-    """
+    """A run of buckets of one chunk."""
 
     chunk: str
+    # start, stop: buckets start, start + 1, ..., stop - 1
     start: int
     stop: int
 

@@ -50,12 +50,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Partitions start, start + 1, ..., stop - 1.
-
-    Attributes
-    ----------
-    number, start, stop : int
-    """
+    """Partitions start, start + 1, ..., stop - 1."""
 
     number: int
     start: int
@@ -64,36 +59,19 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class TransposeSpec:
-    """What every task needs.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    groups : tuple of RowGroup
-        All partitions, in order.
-    codec : str
-        Of the values in shards.
-    """
+    """What every task needs."""
 
     data: DatasetRef
-    groups: tuple[RowGroup, ...]
-    codec: str
+    groups: tuple[RowGroup, ...]  # all partitions, in order
+    codec: str  # of the values in shards
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Neighbouring shards that are assembled at once.
+    """Neighbouring shards that are assembled at once."""
 
-    Attributes
-    ----------
-    first : int
-        Number of the first shard.
-    cuts : tuple of int
-        Shard first + k has the columns cuts[k] to cuts[k + 1] - 1.
-    """
-
-    first: int
-    cuts: tuple[int, ...]
+    first: int  # number of the first shard
+    cuts: tuple[int, ...]  # shard first + k has the columns cuts[k] to cuts[k + 1] - 1
 
 
 # -- groups of rows --------------------------------------------------------------------------------------

@@ -43,46 +43,27 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AssemblySpec:
-    """What every assembly task needs; the larger arrays are in the staging area.
+    """What every assembly task needs; the larger arrays are in the staging area."""
 
-    Attributes
-    ----------
-    staging : StagingArea
-        With the arrays ``classes`` (class targets: their values, float64), ``allotment`` (see `_kept`) when there
-        is a split, and each fitted transform.
-    roots : tuple of Place
-        Dataset of the training rows, then of each split.
-    chunks : tuple of str
-        Names, in row order.
-    n_buckets : int
-    layout : RecordLayout
-    weighted : bool
-        Whether partitions get the weights of the records.
-    target : str
-    n_targets, n_columns, base, seed : int
-        Of columns there are `n_columns` in the source, the first has the number `base`.
-    transforms : tuple of dict
-    fitted : tuple of str
-        Names of the fitted arrays.
-    codecs : dict or None
-        None: by `compress`; the first partition decides, the others guess.
-    """
-
+    # with the arrays ``classes`` (class targets: their values, float64), ``allotment`` (see `_kept`) when
+    # there is a split, and each fitted transform
     staging: StagingArea
-    roots: tuple[Place, ...]
-    chunks: tuple[str, ...]
+    roots: tuple[Place, ...]  # dataset of the training rows, then of each split
+    chunks: tuple[str, ...]  # names, in row order
     n_buckets: int
     layout: RecordLayout
-    weighted: bool
+    weighted: bool  # whether partitions get the weights of the records
     target: TargetKind
+    # n_targets, n_columns, base, seed: of columns there are `n_columns` in the source, the first has the
+    # number `base`
     n_targets: int
     n_columns: int
     base: int
     seed: int
     shuffle: bool
     transforms: tuple[dict[str, Any], ...]
-    fitted: tuple[str, ...]
-    codecs: dict[str, str] | None
+    fitted: tuple[str, ...]  # names of the fitted arrays
+    codecs: dict[str, str] | None  # None: by `compress`; the first partition decides, the others guess
     compress: str
 
 
@@ -92,17 +73,11 @@ class Piece:
 
     Buckets start, ..., stop - 1 of every chunk when rows are shuffled; else the consecutive slices `start` to
     `stop` - 1, numbered chunk by chunk.
-
-    Attributes
-    ----------
-    start, stop : int
-    n_words : int
-        Words of the records in these buckets.
     """
 
     start: int
     stop: int
-    n_words: int
+    n_words: int  # words of the records in these buckets
 
     def segments(self, spec: AssemblySpec) -> list[Segment]:
         """Return the runs of buckets to read, in row order."""
@@ -118,21 +93,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class PartitionItem:
-    """A partition to assemble.
+    """A partition to assemble."""
 
-    Attributes
-    ----------
-    part : int
-        0 for the training rows, k for the k-th split.
-    index : int
-        Number of the partition in its dataset.
-    pieces : tuple of Piece
-        Several for a small split, whose rows are a few of very many.
-    """
-
-    part: int
-    index: int
-    pieces: tuple[Piece, ...]
+    part: int  # 0 for the training rows, k for the k-th split
+    index: int  # number of the partition in its dataset
+    pieces: tuple[Piece, ...]  # several for a small split, whose rows are a few of very many
 
 
 @dataclass(frozen=True)

@@ -20,18 +20,11 @@ _BLOCK_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Moments:
-    """Of rows.
-
-    Attributes
-    ----------
-    n_rows : int
-    mean : float64 array of shape (n_features,)
-    squares : float64 array of shape (n_features,)
-        Sum of the squared distances from the mean.
-    """
+    """Of rows."""
 
     n_rows: int
-    mean: NDArray[np.float64]
+    mean: NDArray[np.float64]  # shape (n_features,)
+    # shape (n_features,); sum of the squared distances from the mean
     squares: NDArray[np.float64]
 
 

@@ -21,21 +21,12 @@ __all__ = ["RecordLayout", "StageSpec", "stage_item"]
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """What the records of an ingest hold besides their labels and values (see kernels/records.py).
-
-    Attributes
-    ----------
-    dense, float64 : bool
-    weighted : bool
-        The first extra word is the sample weight.
-    ranked : bool
-        Two more extra words: the row's random rank within its label, and within its chunk.
-    """
+    """What the records of an ingest hold besides their labels and values (see kernels/records.py)."""
 
     dense: bool = False
     float64: bool = False
-    weighted: bool = False
-    ranked: bool = False
+    weighted: bool = False  # the first extra word is the sample weight
+    ranked: bool = False  # two more extra words: the row's random rank within its label, and within its chunk
 
     @property
     def n_extra(self) -> int:
@@ -50,40 +41,20 @@ class RecordLayout:
 
 @dataclass(frozen=True)
 class StageSpec:
-    """What every staging task needs.
-
-    Attributes
-    ----------
-    staging : StagingArea
-    reader : Reader
-        Of the items' format.
-    layout : RecordLayout
-    read : ReadOptions
-    n_buckets : int
-    shuffle : bool
-        Deal rows to random buckets; else buckets are consecutive slices of a chunk.
-    seed : int
-    n_features : int
-        Columns, where they are known before rows are read.
-    block_bytes : int
-        Decompressed text of a compressed source in one chunk.
-    keep_fractions : bool
-        List fractional labels too (they become classes); else only note that there are some.
-    find_minimum : bool
-        Note the smallest value and its line, for log1p.
-    """
+    """What every staging task needs."""
 
     staging: StagingArea
-    reader: Reader[Any, Any]
+    reader: Reader[Any, Any]  # of the items' format
     layout: RecordLayout = field(default_factory=RecordLayout)
     read: ReadOptions = field(default_factory=ReadOptions)
     n_buckets: int = 1
-    shuffle: bool = True
+    shuffle: bool = True  # deal rows to random buckets; else buckets are consecutive slices of a chunk
     seed: int = 0
-    n_features: int = 0
-    block_bytes: int = 32 * 2**20
+    n_features: int = 0  # columns, where they are known before rows are read
+    block_bytes: int = 32 * 2**20  # decompressed text of a compressed source in one chunk
+    # list fractional labels too (they become classes); else only note that there are some
     keep_fractions: bool = False
-    find_minimum: bool = False
+    find_minimum: bool = False  # note the smallest value and its line, for log1p
 
 
 def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:

@@ -26,29 +26,15 @@ __all__ = ["SurveySpec", "survey_delimited", "survey_item", "survey_row_group"]
 
 @dataclass(frozen=True)
 class SurveySpec:
-    """What every survey task needs.
-
-    Attributes
-    ----------
-    staging : StagingArea
-    name : str
-        Tells this survey from others of the same ingest.
-    survey : callable
-        Looks at the columns of an item, by the spec: the part of the format.
-    read : TableOptions
-    limits : dict of int -> int
-        The columns whose values are collected, and how many at most.
-    checked : tuple of int
-        Columns that should be numbers.
-    block_bytes : int
-    """
+    """What every survey task needs."""
 
     staging: StagingArea
-    name: str
+    name: str  # tells this survey from others of the same ingest
+    # looks at the columns of an item, by the spec: the part of the format
     survey: Callable[[Any, SurveySpec], dict[str, Any]]
     read: TableOptions
-    limits: dict[int, int]
-    checked: tuple[int, ...]
+    limits: dict[int, int]  # the columns whose values are collected, and how many at most
+    checked: tuple[int, ...]  # columns that should be numbers
     block_bytes: int
 
 

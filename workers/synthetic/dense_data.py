@@ -18,29 +18,17 @@ __all__ = ["Factors", "Gaussians", "Regression", "geometric_decay", "harmonic_de
 
 
 class GaussianModel(NamedTuple):
-    """Parameters of the classes, all float32.
+    """Parameters of the classes, all float32."""
 
-    Attributes
-    ----------
-    mean, scale : arrays of shape (n_classes, n_features)
-    factors : array of shape (n_factors, n_classes, n_features)
-    """
-
+    # mean, scale: shape (n_classes, n_features)
     mean: NDArray[np.float32]
     scale: NDArray[np.float32]
-    factors: NDArray[np.float32]
+    factors: NDArray[np.float32]  # shape (n_factors, n_classes, n_features)
 
 
 @dataclass(frozen=True)
 class Gaussians:
-    """One Gaussian per class, with its own mean and its own covariance diag(scale^2) + factors.T @ factors.
-
-    Attributes
-    ----------
-    labels : priors and noise
-    separation : standard deviation of the entries of a class mean
-    n_factors : number of correlated directions of each class
-    """
+    """One Gaussian per class, with its own mean and its own covariance diag(scale^2) + factors.T @ factors."""
 
     labels: Labels
     separation: float
@@ -79,18 +67,11 @@ def geometric_decay(n: int) -> NDArray[np.float64]:
 
 
 class FactorModel(NamedTuple):
-    """What all blocks of factors share.
+    """What all blocks of factors share."""
 
-    Attributes
-    ----------
-    scale : float32 array of shape (n_features,)
-    signal : float64 array of shape (n_features,), unit length
-    pairings : int64 array of shape (rotations, n_features), permutations
-    """
-
-    scale: NDArray[np.float32]
-    signal: NDArray[np.float64]
-    pairings: NDArray[np.int64]
+    scale: NDArray[np.float32]  # shape (n_features,)
+    signal: NDArray[np.float64]  # shape (n_features,), unit length
+    pairings: NDArray[np.int64]  # shape (rotations, n_features), permutations
 
 
 @dataclass(frozen=True)
@@ -99,13 +80,6 @@ class Factors:
 
     A row is Q (scale * f), its class is 1 where ``signal . f + noise * g > 0``, g standard normal: the best
     achievable error is arctan(noise) / pi.
-
-    Attributes
-    ----------
-    scales : gives the scales of n factors, largest first
-    damped : the weight of a factor in the label is a normal number, times the square root of its scale if damped
-    rotations : Q turns the features in random pairs by 45 degrees, so many times over; 0 for Q = I
-    noise : standard deviation of what the label does not owe to the factors
     """
 
     scales: Callable[[int], NDArray[np.float64]]
@@ -144,10 +118,6 @@ class Regression:
 
     The first input is 1, which Theorem 2.1 of the paper needs; the others are uniform on [0, 1). The target is
     ``w* . x`` plus noise, w* standard normal.
-
-    Attributes
-    ----------
-    variance : of the noise
     """
 
     variance: float = 0.2

@@ -25,21 +25,7 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """A named stream of synthetic rows.
-
-    Attributes
-    ----------
-    name : as typed after `distls generate`
-    id : keys the random streams; part of the reproducibility promise, never reused
-    n_train, n_test : the paper's numbers of rows, which are the defaults; more is more of the stream
-    n_features : width of a row
-    n_classes : number of classes, coded 0 to n_classes - 1; 0 for regression targets
-    layout : whether blocks are CsrRows or DenseRows
-    description : one line for the help text
-    family : makes the rows
-    block_rows : rows of a block
-    row_nnz : non-zeros of a sparse row, about: how many rows a partition gets
-    """
+    """A named stream of synthetic rows."""
 
     name: str
     id: int

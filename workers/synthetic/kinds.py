@@ -157,13 +157,6 @@ KINDS: dict[str, Kind] = {
 def block(kind: str, seed: int, part: str, index: int) -> tuple[Rows, NDArray[Any]]:
     """Generate rows [index * n, (index + 1) * n) of a stream, n the kind's `block_rows`.
 
-    Parameters
-    ----------
-    kind : a name in `KINDS`
-    seed : int, non-negative
-    part : 'train' or 'test'
-    index : int, non-negative; there is no last block
-
     Returns
     -------
     rows : CsrRows (float32, unit rows) or DenseRows (float32), as `KINDS[kind].layout` says

@@ -83,27 +83,15 @@ class AnnDataFormat(Format[AnnDataOptions]):
 
 @dataclass(frozen=True)
 class _Head:
-    """What is known of a store before its rows are read.
-
-    Attributes
-    ----------
-    header : ArrayHeader
-    label, weight : str
-        Columns of ``obs``; empty: there is none.
-    names : tuple of str
-        Of the features.
-    row_bytes : int
-        Mean size of a row.
-    step : int
-        Rows that should not be read apart.
-    """
+    """What is known of a store before its rows are read."""
 
     header: ArrayHeader
+    # label, weight: columns of ``obs``; empty: there is none
     label: str
     weight: str
-    names: tuple[str, ...]
-    row_bytes: int
-    step: int
+    names: tuple[str, ...]  # of the features
+    row_bytes: int  # mean size of a row
+    step: int  # rows that should not be read apart
 
 
 def _head(file: SourceFile, read: AnnDataOptions, unlabelled: bool, like: Like | None) -> _Head:
@@ -132,13 +120,7 @@ def _items(files: Sequence[SourceFile], heads: Sequence[_Head], range_bytes: int
 
 
 def _check_same_names(files: Sequence[SourceFile], heads: Sequence[_Head], like: Like | None) -> None:
-    """Refuse stores whose features are not those of the first, or of `like`.
-
-    Raises
-    ------
-    BadInputError, MismatchError
-        Names the first feature that differs.
-    """
+    """Refuse stores whose features are not those of the first, or of `like`."""
     for file, head in zip(files[1:], heads[1:], strict=True):
         if head.header.sparse != heads[0].header.sparse:
             kinds = ["sparse" if h.header.sparse else "dense" for h in (head, heads[0])]

@@ -20,26 +20,13 @@ _SAMPLED_LINES = 500
 
 @dataclass(frozen=True)
 class Head:
-    """The start of a file.
-
-    Attributes
-    ----------
-    separator : str
-    headed : bool
-        The first line names the columns.
-    certain : bool
-        No other reading of the first line is plausible.
-    columns : tuple of str
-        The names; without a header, the positions from 0.
-    rows : list of list of str
-        The first rows.
-    """
+    """The start of a file."""
 
     separator: str
-    headed: bool
-    certain: bool
-    columns: tuple[str, ...]
-    rows: list[list[str]]
+    headed: bool  # the first line names the columns
+    certain: bool  # no other reading of the first line is plausible
+    columns: tuple[str, ...]  # the names; without a header, the positions from 0
+    rows: list[list[str]]  # the first rows
 
     @property
     def words(self) -> set[str]:
@@ -89,7 +76,6 @@ def read_head(
 
     Parameters
     ----------
-    start : bytes
     path : str
         For errors.
     separator, header : str or None

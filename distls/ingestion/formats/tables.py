@@ -34,25 +34,16 @@ TABLE_REFUSES = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table and what they are.
+    """The columns of a table and what they are."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        All of them, in the order of the source.
-    label, weight : str
-        Empty: there is none.
-    features : tuple of Feature
-        In the order of the features. Before the survey, ``categories=()`` says that the values are to be collected.
-    na : str
-        The number that missing values stand for; empty: they are refused.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # all of them, in the order of the source
+    # label, weight: empty if there is none
     label: str
     weight: str
+    # in the order of the features. Before the survey, ``categories=()`` says that the values are to be
+    # collected.
     features: tuple[Feature, ...]
-    na: str
+    na: str  # the number that missing values stand for; empty: they are refused
 
 
 def table_facts(read: TableOptions) -> dict[str, Any]:
@@ -119,7 +110,6 @@ class ColumnFinder:
 
     Parameters
     ----------
-    names : sequence of str
     path : str
         Of the source, for errors.
     """

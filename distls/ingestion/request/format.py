@@ -21,43 +21,23 @@ OptionsT = TypeVar("OptionsT", bound=FormatOptions)
 
 @dataclass(frozen=True)
 class SourceStart:
-    """What a file is recognised by.
+    """What a file is recognised by."""
 
-    Attributes
-    ----------
-    content : bytes
-        The first 64 KiB, decompressed.
-    name : str
-        Its path, without the ending of a compressed file.
-    options : IngestOptions
-    like : Like, or None
-    """
-
-    content: bytes
-    name: str
+    content: bytes  # the first 64 KiB, decompressed
+    name: str  # its path, without the ending of a compressed file
     options: IngestOptions
     like: Like | None
 
 
 class Format(ABC, Generic[OptionsT]):
-    """An input format; `distls.ingestion.formats.registry` holds one object of each.
+    """An input format; `distls.ingestion.formats.registry` holds one object of each."""
 
-    Attributes
-    ----------
-    name : str
-        What `format` is given as, and what data sets are stored with.
-    options : type
-        Dataclass of the options that only some formats take.
-    rank : int
-        Formats of lower rank are asked first whether they recognise a file. Those with a signature in their first
-        bytes have rank 1, so that the guesses about text come after.
-    refuses : mapping of str -> str
-        Options for which there is a better message than that they are for other formats.
-    """
-
-    name: ClassVar[str]
-    options: type[OptionsT]
+    name: ClassVar[str]  # what `format` is given as, and what data sets are stored with
+    options: type[OptionsT]  # dataclass of the options that only some formats take
+    # formats of lower rank are asked first whether they recognise a file. Those with a signature in their
+    # first bytes have rank 1, so that the guesses about text come after.
     rank: ClassVar[int] = 1
+    # options for which there is a better message than that they are for other formats
     refuses: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
@@ -76,7 +56,6 @@ class Format(ABC, Generic[OptionsT]):
 
         Parameters
         ----------
-        files : sequence of SourceFile
         read : FormatOptions
             Of this format, as they were given.
         options : IngestOptions

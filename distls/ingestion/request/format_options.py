@@ -18,29 +18,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """What is known of an option besides its type and default.
+    """What is known of an option besides its type and default."""
 
-    Attributes
-    ----------
-    help : str
-        One line, for the command line.
-    metavar : str
-        What stands for the value there.
-    choices : tuple of str
-        All that it may be; empty: anything.
-    bounds : (int, int), or None
-        The least and the largest number that it may be.
-    flag : str
-        For a boolean: the spelling on the command line, as in ``--binary`` or ``--lowercase/--no-lowercase``.
-    parse : callable, or None
-        Turns what users may write into what is kept, and leaves that alone.
-    """
-
-    help: str
-    metavar: str = ""
-    choices: tuple[str, ...] = ()
-    bounds: tuple[int, int] | None = None
+    help: str  # one line, for the command line
+    metavar: str = ""  # what stands for the value there
+    choices: tuple[str, ...] = ()  # all that it may be; empty: anything
+    bounds: tuple[int, int] | None = None  # the least and the largest number that it may be
+    # for a boolean: the spelling on the command line, as in ``--binary`` or ``--lowercase/--no-lowercase``
     flag: str = ""
+    # turns what users may write into what is kept, and leaves that alone
     parse: Callable[[Any], Any] | None = None
 
     def checked(self, name: str, value: Any) -> Any:

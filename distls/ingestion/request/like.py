@@ -19,22 +19,11 @@ __all__ = ["Like", "ModelLike", "description_of", "like_model", "open_like"]
 
 @dataclass(frozen=True)
 class ModelLike:
-    """What a model knows of its training data: the part of a `Dataset` that other data take over.
+    """What a model knows of its training data: the part of a `Dataset` that other data take over."""
 
-    Attributes
-    ----------
-    path : Place
-        Names it in messages.
-    meta : DatasetMeta
-        Classes, width, base, transforms, source; its counts of rows mean nothing.
-    fingerprint : str
-        Tells it from another.
-    arrays : dict of name -> array
-    """
-
-    path: Place
-    meta: DatasetMeta
-    fingerprint: str
+    path: Place  # names it in messages
+    meta: DatasetMeta  # classes, width, base, transforms, source; its counts of rows mean nothing
+    fingerprint: str  # tells it from another
     arrays: dict[str, NDArray[Any]]
 
     def features(self) -> dict[str, NDArray[Any]]:

@@ -27,87 +27,43 @@ _EXPANSION = {"none": 1.0, "gzip": 4.0, "bz2": 5.0}
 
 @dataclass(frozen=True)
 class ColumnSurvey:
-    """What is left to find out of the columns of a table before its rows are read.
+    """What is left to find out of the columns of a table before its rows are read."""
 
-    Attributes
-    ----------
-    read : TableOptions
-        ``categories=()`` of a feature says that it may be a category; where columns have types, that it is one.
-    declared : tuple of str
-        Columns that are categories whatever is in them.
-    typed : bool
-        Columns of text have a type; others show it by their values.
-    task : callable
-        Looks at the columns of an item, on a worker.
-    facts : callable
-        From the completed `read` to the fields of `SourcePlan` that follow from it.
-    """
-
+    # ``categories=()`` of a feature says that it may be a category; where columns have types, that it is one
     read: TableOptions
-    declared: tuple[str, ...]
-    typed: bool
-    task: Callable[[Any, SurveySpec], dict[str, Any]]
+    declared: tuple[str, ...]  # columns that are categories whatever is in them
+    typed: bool  # columns of text have a type; others show it by their values
+    task: Callable[[Any, SurveySpec], dict[str, Any]]  # looks at the columns of an item, on a worker
+    # from the completed `read` to the fields of `SourcePlan` that follow from it
     facts: Callable[[TableOptions], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """Recognised sources, cut into items.
+    """Recognised sources, cut into items."""
 
-    Attributes
-    ----------
-    format : str
-        The name of the format; ``memory`` for arrays in memory.
-    reader : Reader
-        Reads the items.
-    files : tuple of SourceFile
-    items : tuple of SourceItem
-    item_bytes : tuple of int
-        For the progress display.
-    read : ReadOptions
-        How the reader reads them.
-    headers : tuple of ArrayHeader
-        One a file for array sources; one, for the width, for hashed text and tables; empty where columns have numbers
-        in the source, which show how many there are.
-    labelled, weighted : bool
-    may_be_unweighted : bool
-        Weights that are all 1 are not stored.
-    zero_based : {"auto", "yes", "no"}
-        Base of columns that have numbers; auto: zero when 0 occurs.
-    estimate : float
-        Decoded bytes to expect.
-    description : dict
-        What a later ``like`` needs to read more of the same kind: JSON values.
-    survey : ColumnSurvey, or None
-        What is to be found out before rows are read.
-    feature_names : tuple of str
-        Of all features, or empty.
-    notices : tuple of str
-        What the user should know.
-    identity : list of dict
-        What must be the same when an unfinished ingest is resumed.
-    in_process : bool
-        The items stay in this process: what they become travels as files.
-    """
-
-    format: str
-    reader: Reader[Any, Any]
+    format: str  # the name of the format; ``memory`` for arrays in memory
+    reader: Reader[Any, Any]  # reads the items
     files: tuple[SourceFile, ...]
     items: tuple[SourceItem, ...]
-    item_bytes: tuple[int, ...]
-    read: ReadOptions
+    item_bytes: tuple[int, ...]  # for the progress display
+    read: ReadOptions  # how the reader reads them
+    # one a file for array sources; one, for the width, for hashed text and tables; empty where columns have
+    # numbers in the source, which show how many there are
     headers: tuple[ArrayHeader, ...] = ()
     labelled: bool = True
     weighted: bool = False
-    may_be_unweighted: bool = False
-    zero_based: str = "auto"
-    estimate: float = 0.0
+    may_be_unweighted: bool = False  # weights that are all 1 are not stored
+    zero_based: str = "auto"  # auto | yes | no; base of columns that have numbers; auto: zero when 0 occurs
+    estimate: float = 0.0  # decoded bytes to expect
+    # what a later ``like`` needs to read more of the same kind: JSON values
     description: dict[str, Any] = field(default_factory=dict)
-    survey: ColumnSurvey | None = None
-    feature_names: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()
+    survey: ColumnSurvey | None = None  # what is to be found out before rows are read
+    feature_names: tuple[str, ...] = ()  # of all features, or empty
+    notices: tuple[str, ...] = ()  # what the user should know
+    # what must be the same when an unfinished ingest is resumed
     identity: list[dict[str, Any]] = field(default_factory=list)
-    in_process: bool = False
+    in_process: bool = False  # the items stay in this process: what they become travels as files
 
     @property
     def is_numbered(self) -> bool:

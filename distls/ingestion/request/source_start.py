@@ -25,7 +25,6 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
 
     Parameters
     ----------
-    source : path
     is_source : callable
         Whether a folder is a source.
 

@@ -20,18 +20,13 @@ __all__ = ["ANNDATA_READER", "AnnDataItem", "anndata_blocks"]
 
 @dataclass(frozen=True)
 class AnnDataItem(FileRows):
-    """Rows start, ..., stop - 1 of a store.
-
-    Attributes
-    ----------
-    label, weight : str
-        Columns of ``obs``; empty: there is none.
-    """
+    """Rows start, ..., stop - 1 of a store."""
 
     number: int
     file: SourceFile
     start: int
     stop: int
+    # label, weight: columns of ``obs``; empty: there is none
     label: str
     weight: str
 

@@ -45,22 +45,15 @@ _DAMAGED = (
 
 @dataclass(frozen=True)
 class ArrayItem(FileRows):
-    """Rows start, ..., stop - 1 of an array file, with their labels if there are any.
-
-    Attributes
-    ----------
-    kind : {"npy", "npz", "idx"}
-    first_row : int
-        Rows of the files before this one in the label file.
-    """
+    """Rows start, ..., stop - 1 of an array file, with their labels if there are any."""
 
     number: int
     file: SourceFile
-    kind: str
+    kind: str  # npy | npz | idx
     start: int
     stop: int
     labels: SourceFile | None = None
-    first_row: int = 0
+    first_row: int = 0  # rows of the files before this one in the label file
 
 
 # -- headers ---------------------------------------------------------------------------------------------

@@ -43,18 +43,10 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class DelimitedOptions(TableOptions):
-    """How separated text is read.
+    """How separated text is read."""
 
-    Attributes
-    ----------
-    separator : str
-        One ASCII character.
-    headed : bool
-        The first line of each file names the columns.
-    """
-
-    separator: str = ","
-    headed: bool = False
+    separator: str = ","  # one ASCII character
+    headed: bool = False  # the first line of each file names the columns
 
 
 class RowReader:
@@ -62,7 +54,6 @@ class RowReader:
 
     Parameters
     ----------
-    options : DelimitedOptions
     columns : int64 array of shape (n_columns, 3)
         As the kernel takes it.
     mode : int

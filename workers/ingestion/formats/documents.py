@@ -39,27 +39,15 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Hashing:
-    """How a document becomes a row: the parameters of scikit-learn's HashingVectorizer, without a norm.
-
-    Attributes
-    ----------
-    n_features : int
-    ngrams : tuple of int
-        Shortest and longest run of words, or of characters.
-    analyzer : {"word", "char", "char_wb"}
-    lowercase : bool
-    alternate_sign : bool
-        Half of the columns count downwards, so that what collides cancels out on average.
-    binary : bool
-        Ones instead of counts.
-    """
+    """How a document becomes a row: the parameters of scikit-learn's HashingVectorizer, without a norm."""
 
     n_features: int = 2**18
-    ngrams: tuple[int, int] = (1, 1)
-    analyzer: str = "word"
+    ngrams: tuple[int, int] = (1, 1)  # shortest and longest run of words, or of characters
+    analyzer: str = "word"  # word | char | char_wb
     lowercase: bool = True
+    # half of the columns count downwards, so that what collides cancels out on average
     alternate_sign: bool = False
-    binary: bool = False
+    binary: bool = False  # ones instead of counts
 
     def vectorizer(self) -> HashingVectorizer:
         """Return scikit-learn's transformer."""
@@ -78,19 +66,11 @@ class Hashing:
 
 @dataclass(frozen=True)
 class DocumentReadOptions(ReadOptions):
-    """How documents are read.
-
-    Attributes
-    ----------
-    hashing : Hashing
-    text_column : str
-        JSON field of the document; empty: lines are plain text.
-    label_column, weight_column : str
-        JSON fields of label and sample weight; empty: there is none.
-    """
+    """How documents are read."""
 
     hashing: Hashing = field(default_factory=Hashing)
-    text_column: str = ""
+    text_column: str = ""  # JSON field of the document; empty: lines are plain text
+    # label_column, weight_column: JSON fields of label and sample weight; empty: there is none
     label_column: str = ""
     weight_column: str = ""
 

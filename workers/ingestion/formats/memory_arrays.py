@@ -19,21 +19,13 @@ __all__ = ["COMPUTED_READER", "MEMORY_READER", "ComputedItem", "MemoryItem"]
 
 @dataclass(frozen=True)
 class MemoryItem:
-    """Rows of arrays in memory: staged in the process that holds them.
-
-    Attributes
-    ----------
-    x : array or scipy.sparse CSR of shape (n_rows, n_features)
-    y : array of shape (n_rows,) or (n_rows, n_targets), or None
-    sample_weight : array of shape (n_rows,), or None
-    start, stop : int
-        The rows of this item.
-    """
+    """Rows of arrays in memory: staged in the process that holds them."""
 
     number: int
-    x: Any
-    y: NDArray[Any] | None
-    sample_weight: NDArray[Any] | None
+    x: Any  # shape (n_rows, n_features)
+    y: NDArray[Any] | None  # shape (n_rows,) or (n_rows, n_targets), or None
+    sample_weight: NDArray[Any] | None  # shape (n_rows,), or None
+    # start, stop: the rows of this item
     start: int
     stop: int
 
@@ -44,21 +36,12 @@ class MemoryItem:
 
 @dataclass(frozen=True)
 class ComputedItem:
-    """Rows that are computed when they are read, such as a chunk of a lazy array.
-
-    Attributes
-    ----------
-    name : str
-        Of the source, for messages.
-    start : int
-        Number of the first row.
-    compute : callable
-        Returns x, y and sample_weight of these rows, as `MemoryItem` has them.
-    """
+    """Rows that are computed when they are read, such as a chunk of a lazy array."""
 
     number: int
-    name: str
-    start: int
+    name: str  # of the source, for messages
+    start: int  # number of the first row
+    # returns x, y and sample_weight of these rows, as `MemoryItem` has them
     compute: Callable[[], tuple[Any, Any, Any]]
 
     def where(self, line: int, _lines_before: int = 0) -> str:

@@ -34,21 +34,12 @@ _LARGEST_BATCH = 2**17
 
 @dataclass(frozen=True)
 class ParquetHead:
-    """What the footer of a file tells.
+    """What the footer of a file tells."""
 
-    Attributes
-    ----------
-    kinds : dict of str -> str
-        Of each column, in order: ``number``, ``text``, ``list``, or the type of what cannot be a feature.
-    lengths : dict of str -> int
-        Of the lists in the first row.
-    groups : tuple of (int, int)
-        Rows and decoded bytes of each row group.
-    """
-
+    # of each column, in order: ``number``, ``text``, ``list``, or the type of what cannot be a feature
     kinds: dict[str, str]
-    lengths: dict[str, int]
-    groups: tuple[tuple[int, int], ...]
+    lengths: dict[str, int]  # of the lists in the first row
+    groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
 
 
 @dataclass(frozen=True)
@@ -231,19 +222,13 @@ def record_batch_rows(
 
 @dataclass
 class _Block:
-    """A record batch on its way to rows.
-
-    Attributes
-    ----------
-    faults : dict
-        Rows that cannot be read, and why.
-    """
+    """A record batch on its way to rows."""
 
     batch: Any
     options: TableOptions
     item: ParquetItem
     progress: Progress
-    faults: dict[int, str] = field(default_factory=dict)
+    faults: dict[int, str] = field(default_factory=dict)  # rows that cannot be read, and why
 
     def __post_init__(self) -> None:
         self.arrow = _pyarrow(self.item.file.path)

@@ -31,14 +31,12 @@ class SvmlightParser:
 
     Parameters
     ----------
-    options : ReadOptions
     n_extra : int
         Words to reserve in each record.
     progress : Progress
         Where to start; updated as batches are yielded.
     locate : callable
         From a line of the item (0-based) to ``FILE:LINE``; called for errors only.
-    pool : BufferPool
     """
 
     state_size = int(State.SIZE)
@@ -192,8 +190,6 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
 
     Parameters
     ----------
-    code : Code
-    token : bytes
     last : int
         The index before it in its row.
     """

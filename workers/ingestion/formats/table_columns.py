@@ -22,23 +22,15 @@ _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Feature:
-    """A column of a table and the features it becomes.
-
-    Attributes
-    ----------
-    name : str
-    categories : tuple of str, or None
-        Its values, sorted: a feature each, which is 1 where the column has that value. None: the column is a number.
-    width : int
-        Features of a column of lists of numbers; 0: it has no lists.
-    indices : str
-        The column that says which features the numbers of a list are; empty: the first, the second and so on of
-        all, so that every list has this length.
-    """
+    """A column of a table and the features it becomes."""
 
     name: str
+    # its values, sorted: a feature each, which is 1 where the column has that value. None: the column is a
+    # number.
     categories: tuple[str, ...] | None = None
-    width: int = 0
+    width: int = 0  # features of a column of lists of numbers; 0: it has no lists
+    # the column that says which features the numbers of a list are; empty: the first, the second and so on of
+    # all, so that every list has this length
     indices: str = ""
 
     @property
@@ -80,28 +72,15 @@ class Feature:
 
 @dataclass(frozen=True)
 class TableOptions(ReadOptions):
-    """What the columns of a table are.
+    """What the columns of a table are."""
 
-    Attributes
-    ----------
-    columns : tuple of str
-        Names of all columns, in the order of the source.
-    label, weight : str
-        Their columns; empty: there is none.
-    label_words : bool
-        Some labels are not numbers.
-    features : tuple of Feature
-        In the order of the features.
-    na : str
-        The number that missing values stand for; empty: they are refused.
-    """
-
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # names of all columns, in the order of the source
+    # label, weight: their columns; empty: there is none
     label: str = ""
     weight: str = ""
-    label_words: bool = False
-    features: tuple[Feature, ...] = ()
-    na: str = ""
+    label_words: bool = False  # some labels are not numbers
+    features: tuple[Feature, ...] = ()  # in the order of the features
+    na: str = ""  # the number that missing values stand for; empty: they are refused
 
     @property
     def dense(self) -> bool:

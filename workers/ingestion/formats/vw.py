@@ -30,18 +30,11 @@ _HASH_REMEDY = "to hash names instead, ingest all data with --hash-bits 18, or a
 
 @dataclass(frozen=True)
 class VwReadOptions(ReadOptions):
-    """How Vowpal Wabbit text is read.
+    """How Vowpal Wabbit text is read."""
 
-    Attributes
-    ----------
-    hash_bits : int or None
-        Names are hashed to 2**hash_bits columns; None: they are numbers of columns.
-    namespace : bytes
-        The only one there may be when names are numbers.
-    """
-
+    # names are hashed to 2**hash_bits columns; None: they are numbers of columns
     hash_bits: int | None = None
-    namespace: bytes = b""
+    namespace: bytes = b""  # the only one there may be when names are numbers
 
     @property
     def mask(self) -> int:
@@ -148,11 +141,8 @@ def explain(code: Code, token: bytes, index: int, options: VwReadOptions) -> str
 
     Parameters
     ----------
-    code : Code
-    token : bytes
     index : int
         The last column of the row.
-    options : VwReadOptions
     """
     largest = "float64" if options.float64 else "float32"
     if code == Code.SUM:

@@ -86,67 +86,34 @@ class State(IntEnum):
 
 
 class Rules(NamedTuple):
-    """How the fields of all rows are read.
+    """How the fields of all rows are read."""
 
-    Attributes
-    ----------
-    separator : int
-        A byte.
-    mode : int
-        Bits of Mode.
-    na : float
-        What a missing value becomes; NaN: it is refused.
-    n_extra : int
-        Words that a record reserves for what is known later.
-    """
-
-    separator: int
-    mode: int
-    na: float
-    n_extra: int
+    separator: int  # a byte
+    mode: int  # bits of Mode
+    na: float  # what a missing value becomes; NaN: it is refused
+    n_extra: int  # words that a record reserves for what is known later
 
 
 class Answers(NamedTuple):
-    """What Python has answered about fields of the current row; state[ANSWERS] of them.
-
-    Attributes
-    ----------
-    starts : int64 array, where the fields start in the text
-    values : float64 array
-    """
+    """What Python has answered about fields of the current row; state[ANSWERS] of them."""
 
     starts: NDArray[np.int64]
     values: NDArray[np.float64]
 
 
 class Slots(NamedTuple):
-    """A row's scratch: slot LABEL, slot WEIGHT, and from FEATURES on one for each feature column.
+    """A row's scratch: slot LABEL, slot WEIGHT, and from FEATURES on one for each feature column."""
 
-    Attributes
-    ----------
-    indices : int64 array of shape (FEATURES + n feature columns,)
-        Features; the parser fills in those of categories.
-    values : float64 array of the same shape
-    """
-
+    # shape (FEATURES + n feature columns,); features; the parser fills in those of categories
     indices: NDArray[np.int64]
     values: NDArray[np.float64]
 
 
 class Records(NamedTuple):
-    """Where rows go.
+    """Where rows go."""
 
-    Attributes
-    ----------
-    words : uint32 array of shape (n_words,)
-    floats : float32 array of shape (n_words,), the same memory
-    row_at : int64 array, each record's first word
-    row_line : int32 array, its 0-based line
-    row_weight : float32 array
-    """
-
-    words: NDArray[np.uint32]
-    floats: NDArray[np.float32]
+    words: NDArray[np.uint32]  # shape (n_words,)
+    floats: NDArray[np.float32]  # shape (n_words,), the same memory
     row_at: NDArray[np.int64]
     row_line: NDArray[np.int32]
     row_weight: NDArray[np.float32]
@@ -434,7 +401,6 @@ def parse_rows(
     text : shape (at least stop + PADDING,), newlines from `stop` on
     columns : shape (n_columns, 3), of each its Kind, its slot, and the feature of a missing category (-1: unknown);
         of a column to collect, whether a value was missing
-    words : known categories and labels, or what a survey has collected
     state : shape (State.SIZE,); when a row is refused, COLUMN, START and END say what of it
     """
     p = state[State.POSITION]

@@ -296,8 +296,6 @@ def parse_lines(
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    mode : bits of Mode
-    n_extra : words that a record reserves for what is known later (see kernels/records.py)
     words, floats : one buffer of shape (n_words,) seen as both; records are written one after another
     row_at, row_line : shape (at least len(words) // 2,), each record's first word and 0-based line
     slow : shape (any, 3): start and end in the text and target word of tokens left to Python; a negative target

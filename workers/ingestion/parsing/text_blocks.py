@@ -25,19 +25,12 @@ _PIECE = 2**16
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A source as it was when the ingest was planned.
-
-    Attributes
-    ----------
-    path : str
-    size, mtime_ns : int
-    compression : {"none", "gzip", "bz2"}
-    """
+    """A source as it was when the ingest was planned."""
 
     path: str
     size: int
     mtime_ns: int
-    compression: str = "none"
+    compression: str = "none"  # none | gzip | bz2
 
     def check(self) -> None:
         """Refuse a file that changed or vanished since the plan."""
@@ -76,20 +69,11 @@ class TextItem:
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Whole lines.
-
-    Attributes
-    ----------
-    text : uint8 array, newlines from `size` on (at least PADDING of them)
-    size : int
-        Bytes of the lines.
-    starts_file : bool
-        The first line is the file's.
-    """
+    """Whole lines."""
 
     text: NDArray[np.uint8]
-    size: int
-    starts_file: bool = False
+    size: int  # bytes of the lines
+    starts_file: bool = False  # the first line is the file's
 
 
 def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:

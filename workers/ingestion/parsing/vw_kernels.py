@@ -203,12 +203,6 @@ def parse_vw_lines(
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    mode : bits of svmlight's Mode
-    mask : 2**bits - 1 to hash names; -1 to take them as numbers
-    namespace : hash of the only namespace there may be; -1 for any
-    n_extra, words, floats, row_at, row_line : as for the svmlight parser
-    row_weight : as long as row_line; importances
-    keys, values : of one row's features; as many as words could hold
     slow : shape (any, 2), start and end in the text of the numbers of a line that Python must convert; state[SLOW]
         tells how many there are
     known : shape (len(slow),), the values of the first state[KNOWN] of them when the line is parsed again

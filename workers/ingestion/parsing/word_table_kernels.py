@@ -18,30 +18,18 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Words(NamedTuple):
-    """The table.
+    """The table."""
 
-    Attributes
-    ----------
-    slots : int32 array of shape (a power of two,), entry + 1 or 0
-    hashes : uint64 array of shape (n_entries,)
-    keys, lines : int64 arrays of shape (n_entries,)
-        What tells equal texts of different meaning apart; and the line where a word was first seen.
-    starts : int64 array of shape (n_entries + 1,), into `text`
-    values : float64 array of shape (n_entries,)
-        NaN: not known yet.
-    text : uint8 array, at least eight bytes longer than what is in it
-    size : int64 array of shape (2,)
-        Entries in the table, and bytes of their texts.
-    """
-
-    slots: NDArray[np.int32]
-    hashes: NDArray[np.uint64]
+    slots: NDArray[np.int32]  # shape (a power of two,), entry + 1 or 0
+    hashes: NDArray[np.uint64]  # shape (n_entries,)
+    # keys, lines: int64 arrays of shape (n_entries,); what tells equal texts of different meaning apart; and
+    # the line where a word was first seen
     keys: NDArray[np.int64]
     lines: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    values: NDArray[np.float64]
+    starts: NDArray[np.int64]  # shape (n_entries + 1,), into `text`
+    values: NDArray[np.float64]  # shape (n_entries,); NaN: not known yet
     text: NDArray[np.uint8]
-    size: NDArray[np.int64]
+    size: NDArray[np.int64]  # shape (2,); entries in the table, and bytes of their texts
 
 
 @inlined

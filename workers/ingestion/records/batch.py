@@ -16,20 +16,13 @@ REPORTED_LINES = 10
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How rows are read, whatever their format; formats with more to say inherit from it.
-
-    Attributes
-    ----------
-    labelled, multilabel, one_based, float64 : bool
-    skip_errors : bool
-        Count, report and skip refused lines instead of stopping at the first.
-    """
+    """How rows are read, whatever their format; formats with more to say inherit from it."""
 
     labelled: bool = True
     multilabel: bool = False
     one_based: bool = False
     float64: bool = False
-    skip_errors: bool = False
+    skip_errors: bool = False  # count, report and skip refused lines instead of stopping at the first
 
     @property
     def mode(self) -> int:
@@ -76,21 +69,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """Records of consecutive rows, in buffers that the reader reuses.
+    """Records of consecutive rows, in buffers that the reader reuses."""
 
-    Attributes
-    ----------
-    words : uint32 array of shape (n_words,)
-    row_at : int64 array of shape (n_rows + 1,)
-    row_line : int32 array of shape (n_rows,)
-        0-based lines, from the item's first.
-    weights : float32 array of shape (n_rows,), or None
-    label_words : dict of value -> word
-        For the labels that are words; see `distls.workers.ingestion.records.labels`.
-    """
-
-    words: NDArray[np.uint32]
-    row_at: NDArray[np.int64]
-    row_line: NDArray[np.int32]
-    weights: NDArray[np.float32] | None = None
+    words: NDArray[np.uint32]  # shape (n_words,)
+    row_at: NDArray[np.int64]  # shape (n_rows + 1,)
+    row_line: NDArray[np.int32]  # shape (n_rows,); 0-based lines, from the item's first
+    weights: NDArray[np.float32] | None = None  # shape (n_rows,), or None
+    # for the labels that are words; see `distls.workers.ingestion.records.labels`
     label_words: dict[float, str] = field(default_factory=dict)

@@ -22,22 +22,12 @@ Locate = Callable[[int], str]
 
 @dataclass(frozen=True)
 class PackOptions:
-    """How array rows become records.
-
-    Attributes
-    ----------
-    n_features : int
-    n_extra : int
-        Words to reserve in each record.
-    float64 : bool
-    skip_errors : bool
-        Leave out refused rows instead of stopping at the first.
-    """
+    """How array rows become records."""
 
     n_features: int
-    n_extra: int
+    n_extra: int  # words to reserve in each record
     float64: bool
-    skip_errors: bool
+    skip_errors: bool  # leave out refused rows instead of stopping at the first
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -40,27 +40,13 @@ OptionsT = TypeVar("OptionsT", bound=ReadOptions)
 
 @dataclass(frozen=True)
 class ReadRun(Generic[OptionsT]):
-    """What a reader needs besides the item.
-
-    Attributes
-    ----------
-    options : ReadOptions
-    progress : Progress
-        Where to start; right whenever a batch is yielded.
-    n_extra : int
-        Words to reserve in each record.
-    n_features : int
-        Columns, where they are known before the rows are read.
-    block_bytes : int
-        Decoded bytes to hold at a time.
-    pool : BufferPool
-    """
+    """What a reader needs besides the item."""
 
     options: OptionsT
-    progress: Progress
-    n_extra: int
-    n_features: int
-    block_bytes: int
+    progress: Progress  # where to start; right whenever a batch is yielded
+    n_extra: int  # words to reserve in each record
+    n_features: int  # columns, where they are known before the rows are read
+    block_bytes: int  # decoded bytes to hold at a time
     pool: BufferPool
 
 
@@ -81,15 +67,10 @@ class TextParser(Protocol):
 
 @dataclass(frozen=True)
 class TextReader(Reader[TextItem, OptionsT]):
-    """Reads text in lines.
+    """Reads text in lines."""
 
-    Attributes
-    ----------
-    parser : callable
-        Makes a parser of options, the extra words of a record, the progress, what turns a line of the item (0-based)
-        into ``FILE:LINE``, and a pool of buffers.
-    """
-
+    # makes a parser of options, the extra words of a record, the progress, what turns a line of the item
+    # (0-based) into ``FILE:LINE``, and a pool of buffers
     parser: Callable[[OptionsT, int, Progress, Callable[[int], str], BufferPool], TextParser]
 
     def batches(self, item: TextItem, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
@@ -102,14 +83,9 @@ class TextReader(Reader[TextItem, OptionsT]):
 
 @dataclass(frozen=True)
 class BlockReader(Reader[ItemT, OptionsT]):
-    """Reads blocks of rows.
+    """Reads blocks of rows."""
 
-    Attributes
-    ----------
-    blocks : callable
-        From an item, options, the progress (its offset counts rows) and bytes, to blocks of about so many.
-    """
-
+    # from an item, options, the progress (its offset counts rows) and bytes, to blocks of about so many
     blocks: Callable[[ItemT, OptionsT, Progress, int], Iterator[RowBlock]]
 
     def batches(self, item: ItemT, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
