@@ -1,4 +1,4 @@
-"""Source files where a dataset is expected: ingested like the data of a model into a folder that is removed after."""
+"""Source files in place of a dataset: ingested like a model's training data into a temporary folder."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ __all__ = ["Notify", "Scorable", "are_sources", "check_source_options", "opened_
 Scorable = str | Place | Dataset | Sequence[str | Place]
 Notify = Callable[[str], None]
 
-# Folders that hold data of other programs.
-_SOURCE_FOLDERS = (".zarr",)
+_SOURCE_FOLDERS = (".zarr",)  # written by other programs
 
 
 def are_sources(data: Scorable) -> bool:
-    """Tell whether `data` are files to ingest, not a dataset."""
+    """Return whether `data` are files to ingest, not a dataset."""
     if isinstance(data, Dataset):
         return False
     if not isinstance(data, (str, Path, StorePath)):
@@ -35,12 +34,7 @@ def are_sources(data: Scorable) -> bool:
 
 
 def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
-    """Refuse options that say how source files are read where there are none.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for options of source files (name -> whether given) where there are none."""
     name = next((name for name, was_given in given.items() if was_given), None)
     if name and not are_sources(data):
         raise ParameterError(f"{name} is for source files; a data set says itself what is in it")
@@ -90,7 +84,7 @@ def opened_like(
 
 
 def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
-    """Give notices to `notify`; without it they become UserWarnings of the line that called our caller."""
+    """Pass notices to `notify`, or issue them as UserWarnings of our caller's caller."""
     for notice in notices:
         if notify is None:
             warnings.warn(notice, UserWarning, stacklevel=3)
@@ -101,7 +95,7 @@ def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
 def _ingest(
     data: Scorable, temporary: Place, model: LinearModel, name: str, options: dict[str, Any]
 ) -> tuple[str, ...]:
-    # most fits and scores have no use for the machinery of ingest
+    # imported here: most fits and scores never ingest
     from distls.ingestion.ingest import ingest
     from distls.ingestion.request.like import like_model
 

@@ -20,10 +20,10 @@ __all__ = ["FittedTransforms", "Mapped", "fit_transforms", "take_over_transforms
 
 Steps = tuple[dict[str, Any], ...]
 Items = list[PartitionItem]
-# ``mapped(function, spec, groups)``: runs function(spec, group) for each group, in order
+# mapped(function, spec, groups) yields function(spec, group) for each group, in order
 Mapped = Callable[[Callable[[AssemblySpec, Items], Any], AssemblySpec, list[Items]], Iterator[Any]]
 
-# Partitions whose statistics one task adds up; part of the result's bits, so not a matter of the cluster.
+# Partitions per task. The order of summation determines the bits: not to be adapted to the cluster.
 _FITTED_TOGETHER = 8
 
 
@@ -31,25 +31,18 @@ _FITTED_TOGETHER = 8
 class FittedTransforms:
     """Transforms, ready to be applied."""
 
-    steps: Steps  # a min_count step also tells how many columns there were and are kept
-    # what goes with the dataset; the fitted arrays are in the staging area too
-    features: dict[str, NDArray[Any]]
-    share: float = 1.0  # the fraction of the values of the source that min_count leaves
+    steps: Steps  # min_count has the numbers of columns before and after
+    features: dict[str, NDArray[Any]]  # of the dataset; the fitted arrays are in the staging area too
+    share: float = 1.0  # fraction of the source's values that min_count leaves
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Arrays that the workers need."""
+        """Arrays needed by the workers."""
         return tuple(name for name in FITTED if name in self.features)
 
 
 def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
-    """Return the transforms of `like`, stored where the workers find them.
-
-    Raises
-    ------
-    MismatchError
-        Rows are sparse, and `like` has centred dense ones.
-    """
+    """Return the transforms of `like`, stored for the workers; raise MismatchError for sparse rows to be centred."""
     fitted = FittedTransforms(tuple(like.meta.transforms), like.features())
     if "mean" in fitted.features and not spec.layout.dense:
         raise MismatchError(
@@ -59,7 +52,7 @@ def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
 
 
 def fit_transforms(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
-    """Fit the transforms of `spec` on the training rows, each on what those before it make of them.
+    """Fit each transform of `spec` on the training rows as the transforms before it leave them.
 
     Raises
     ------
@@ -102,7 +95,7 @@ def _kept(least: int, counts: NDArray[np.int64], spec: AssemblySpec) -> NDArray[
 
 
 def _counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> tuple[NDArray[np.int64], int]:
-    """Return the non-zeros of each column and the rows, from an earlier attempt if there was one."""
+    """Return the non-zeros of each column and the number of rows, from an earlier attempt if there was one."""
     if not spec.staging.has_array("counts"):
         counts = np.zeros(spec.n_columns + 1, dtype=np.int64)
         for group_counts, group_rows in mapped(column_counts, spec, _groups(training)):

@@ -1,4 +1,4 @@
-"""A sparse dataset as text, for other programs: what the demonstration ingests and the benchmarks feed to rivals."""
+"""Export of a sparse dataset as text, for the demonstration and for other programs in benchmarks."""
 
 from __future__ import annotations
 

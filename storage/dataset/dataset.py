@@ -105,7 +105,7 @@ class Dataset:
 
 
 def is_dataset(path: Place) -> bool:
-    """Tell whether `path` holds a finished dataset (of any version)."""
+    """Return whether `path` holds a finished dataset (of any version)."""
     try:
         read_json(path / "zarr.json", _Group, path)
     except StorageError:

@@ -257,7 +257,7 @@ def _targets_from(arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def are_offsets(indptr: NDArray[np.int64], n_values: int, width: int) -> bool:
-    """Tell whether `indptr` cuts `n_values` into rows of at most `width`, which is the room that kernels have."""
+    """Return whether `indptr` cuts `n_values` into rows of at most `width`, which is the room that kernels have."""
     if indptr[0] != 0 or indptr[-1] != n_values:
         return False
     # offsets that go far up and down again would overflow
@@ -265,7 +265,7 @@ def are_offsets(indptr: NDArray[np.int64], n_values: int, width: int) -> bool:
 
 
 def are_below(numbers: NDArray[Any], n: int) -> bool:
-    """Tell whether all numbers are 0, ..., n - 1; costs a tenth of their checksum."""
+    """Return whether all numbers are 0, ..., n - 1; costs a tenth of their checksum."""
     info = np.iinfo(numbers.dtype)
     if not len(numbers) or (info.min == 0 and info.max < n):
         return True

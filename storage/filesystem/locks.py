@@ -92,7 +92,7 @@ def _lock(file: BinaryIO, path: Path, what: str) -> None:
 
 
 def _is_there(file: BinaryIO, path: Path) -> bool:
-    """Tell whether `file` is still the one of that name: its holder may have removed it since it was opened."""
+    """Return whether `file` is still the one of that name: its holder may have removed it since it was opened."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False

@@ -103,7 +103,7 @@ _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
 
 
 def _may_pass(error: Exception) -> bool:
-    """Tell whether the same request may succeed later: the connection was lost, or the server failed."""
+    """Return whether the same request may succeed later: the connection was lost, or the server failed."""
     text = str(error)
     if isinstance(error, FileNotFoundError) or "169.254." in text:
         return False

@@ -122,21 +122,21 @@ class StorePath:
         return _Stat(int(self._ask(lambda store, key: obstore().head(store, key))["size"]))
 
     def is_file(self) -> bool:
-        """Tell whether there is an object of this name."""
+        """Return whether there is an object of this name."""
         try:
             return bool(self.key) and self.stat().st_size >= 0
         except FileNotFoundError:
             return False
 
     def is_dir(self) -> bool:
-        """Tell whether there are objects below this name."""
+        """Return whether there are objects below this name."""
         found: list[Any] = self._ask(
             lambda store, key: next(iter(obstore().list(store, key or None, chunk_size=1)), [])
         )
         return any(each["path"] != self.key for each in found)
 
     def exists(self) -> bool:
-        """Tell whether there is an object of this name, or one below it."""
+        """Return whether there is an object of this name, or one below it."""
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[StorePath]:
@@ -289,7 +289,7 @@ Place = Path | StorePath
 
 
 def is_url(text: object) -> bool:
-    """Tell whether a text is a URL and not a path."""
+    """Return whether a text is a URL and not a path."""
     return isinstance(text, str) and _URL.fullmatch(text) is not None
 
 

@@ -46,7 +46,7 @@ def private_folder(path: Path) -> Path:
 
 
 def _anyone_can_replace_in(folder: Path) -> bool:
-    """Tell whether others can rename what is in a folder; in a sticky one, like /tmp, only its owner can."""
+    """Return whether others can rename what is in a folder; in a sticky one, like /tmp, only its owner can."""
     status = folder.stat()
     if not status.st_mode & stat.S_IWOTH:
         return False

@@ -45,7 +45,7 @@ _LARGEST_CHUNK = 4 * 2**30
 
 
 def is_store(path: Path) -> bool:
-    """Tell whether `path` is an HDF5 file or a folder with a zarr group."""
+    """Return whether `path` is an HDF5 file or a folder with a zarr group."""
     if path.is_dir():
         return any((path / name).exists() for name in _ZARR_GROUPS)
     with path.open("rb") as file:

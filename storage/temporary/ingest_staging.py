@@ -109,7 +109,7 @@ class StagingArea:
             raise describe_os_error(error, f"{self.dataset}: the ingest stopped", remedy) from error
 
     def has_array(self, name: str) -> bool:
-        """Tell whether `write_array` has stored this array."""
+        """Return whether `write_array` has stored this array."""
         return (self.folder / f"{name}.npy").exists()
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:

@@ -84,7 +84,7 @@ class RowState:
         return array
 
     def holds(self, index: int, version: int) -> bool:
-        """Tell whether the array of partition `index` is there as it was written."""
+        """Return whether the array of partition `index` is there as it was written."""
         try:
             self.read(index, version)
         except StateLostError:

@@ -78,12 +78,12 @@ def _parse_transform(text: str) -> dict[str, Any]:
 
 
 def needs_counts(steps: Steps) -> bool:
-    """Tell whether fitting needs the number of non-zeros of each column."""
+    """Return whether fitting needs the number of non-zeros of each column."""
     return any(step["name"] in ("idf", "min_count") for step in steps)
 
 
 def needs_moments(steps: Steps) -> bool:
-    """Tell whether fitting needs the mean and the variance of each column."""
+    """Return whether fitting needs the mean and the variance of each column."""
     return any(step["name"] == "standardize" for step in steps)
 
 

@@ -1,4 +1,4 @@
-"""What an ingest will read: sources cut into items, with all that the stages need to know of them."""
+"""The plan of an ingest: sources cut into items, and how they are read."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ RANGE_BYTES = 32 * 2**20
 
 _MAX_BUCKETS = 2**17
 _BUCKETS_PER_PARTITION = 16
-# Decoded bytes for a byte of source, on the high side: more buckets than needed cost next to nothing.
+# Decoded bytes for a byte of source, estimated high: more buckets than needed cost next to nothing.
 _EXPANSION = {"none": 1.0, "gzip": 4.0, "bz2": 5.0}
 
 
 @dataclass(frozen=True)
 class ColumnSurvey:
-    """What is left to find out of the columns of a table before its rows are read."""
+    """The survey of a table's columns that comes before its rows are read."""
 
-    # ``categories=()`` of a feature says that it may be a category; where columns have types, that it is one
+    # ``categories=()`` of a feature: it may be a category; if columns are typed, it is one
     read: TableOptions
-    declared: tuple[str, ...]  # columns that are categories whatever is in them
-    typed: bool  # columns of text have a type; others show it by their values
-    task: Callable[[Any, SurveySpec], dict[str, Any]]  # looks at the columns of an item, on a worker
-    # from the completed `read` to the fields of `SourcePlan` that follow from it
+    declared: tuple[str, ...]  # categories whatever their values
+    typed: bool  # the file has column types; else the values show them
+    task: Callable[[Any, SurveySpec], dict[str, Any]]  # surveys an item, on a worker
+    # fields of `SourcePlan` that follow from the completed `read`
     facts: Callable[[TableOptions], Mapping[str, Any]]
 
 
@@ -42,32 +42,32 @@ class ColumnSurvey:
 class SourcePlan:
     """Recognised sources, cut into items."""
 
-    format: str  # the name of the format; ``memory`` for arrays in memory
-    reader: Reader[Any, Any]  # reads the items
+    format: str  # ``memory`` for arrays in memory
+    reader: Reader[Any, Any]
     files: tuple[SourceFile, ...]
     items: tuple[SourceItem, ...]
     item_bytes: tuple[int, ...]  # for the progress display
-    read: ReadOptions  # how the reader reads them
-    # one a file for array sources; one, for the width, for hashed text and tables; empty where columns have
-    # numbers in the source, which show how many there are
+    read: ReadOptions
+    # one per file for arrays; a single one, for the width, for hashed text and tables; empty for numbered columns,
+    # whose largest number is the width
     headers: tuple[ArrayHeader, ...] = ()
     labelled: bool = True
     weighted: bool = False
     may_be_unweighted: bool = False  # weights that are all 1 are not stored
-    zero_based: str = "auto"  # auto | yes | no; base of columns that have numbers; auto: zero when 0 occurs
-    estimate: float = 0.0  # decoded bytes to expect
-    # what a later ``like`` needs to read more of the same kind: JSON values
+    zero_based: str = "auto"  # auto | yes | no; auto: zero if index 0 occurs
+    estimate: float = 0.0  # of decoded bytes
+    # JSON values by which a later ``like`` reads more of the same kind
     description: dict[str, Any] = field(default_factory=dict)
-    survey: ColumnSurvey | None = None  # what is to be found out before rows are read
+    survey: ColumnSurvey | None = None
     feature_names: tuple[str, ...] = ()  # of all features, or empty
-    notices: tuple[str, ...] = ()  # what the user should know
-    # what must be the same when an unfinished ingest is resumed
+    notices: tuple[str, ...] = ()  # for the user
+    # must not change until an unfinished ingest is resumed
     identity: list[dict[str, Any]] = field(default_factory=list)
-    in_process: bool = False  # the items stay in this process: what they become travels as files
+    in_process: bool = False  # items hold arrays of this process and are never sent to a worker
 
     @property
     def is_numbered(self) -> bool:
-        """Whether columns have numbers in the source, which shows how many there are."""
+        """Whether columns are numbered in the source, so that the largest number gives the width."""
         return not self.headers
 
     @property
@@ -81,7 +81,7 @@ class SourcePlan:
         return RANGE_BYTES
 
     def n_buckets(self, options: IngestOptions) -> int:
-        """Return the buckets of a chunk: a power of two, several for each partition there will be."""
+        """Return the buckets per chunk: a power of two, several for each partition."""
         # rows in source order: buckets are slices of one chunk, not of the whole
         share = self.estimate if options.shuffle else min(self.estimate, 2 * RANGE_BYTES)
         wanted = _BUCKETS_PER_PARTITION * math.ceil(share / options.partition_size)
@@ -89,7 +89,7 @@ class SourcePlan:
 
 
 def shared_options(options: IngestOptions) -> dict[str, Any]:
-    """Return what the options of every format say about reading it: fields of `ReadOptions`."""
+    """Return the fields of `ReadOptions` that follow from the options of every format."""
     return {
         "labelled": not options.unlabelled,
         "multilabel": options.multilabel,
@@ -99,21 +99,16 @@ def shared_options(options: IngestOptions) -> dict[str, Any]:
 
 
 def file_identity(file: SourceFile) -> dict[str, Any]:
-    """Return what must not change of a file when an ingest is resumed."""
+    """Return the facts of a file that must not change until an ingest is resumed."""
     return {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
 
 
 def text_plan(
     name: str, reader: Reader[TextItem, Any], files: Sequence[SourceFile], read: ReadOptions, **facts: Any
 ) -> SourcePlan:
-    """Plan files of text in lines: an item is a range of a plain file, or a compressed one.
+    """Plan line-oriented text files: an item is a range of a plain file, or a whole compressed one.
 
-    Parameters
-    ----------
-    name : str
-        Of the format.
-    **facts
-        Other fields of `SourcePlan`.
+    `name` is that of the format; `facts` are other fields of `SourcePlan`.
     """
     ranges = [(file, start, stop) for file in files for start, stop in _ranges(file)]
     return SourcePlan(

@@ -223,7 +223,7 @@ class RowReader:
 
 
 def _is_plain(token: bytes) -> bool:
-    """Tell whether a field that is no usable number was too large for one."""
+    """Return whether a field that is no usable number was too large for one."""
     try:
         return token.strip().lower().lstrip(b"+-")[:1] in b"0123456789." and abs(float(token)) > 3e38
     except ValueError:

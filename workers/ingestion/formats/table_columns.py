@@ -101,10 +101,10 @@ def feature_names(features: Sequence[Feature]) -> tuple[str, ...]:
 
 
 def is_number(text: str) -> bool:
-    """Tell whether a text is a finite number in decimal notation."""
+    """Return whether a text is a finite number in decimal notation."""
     return _NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def is_word(text: str) -> bool:
-    """Tell whether a text makes its column a category: neither number, nor infinity, nor missing."""
+    """Return whether a text makes its column a category: neither number, nor infinity, nor missing."""
     return text not in MISSING and not _NUMBER.fullmatch(text) and not _INFINITY.fullmatch(text)

@@ -166,7 +166,7 @@ def _bounds(text: NDArray[np.uint8], p: int, separator: int) -> Any:
 
 @inlined
 def _is_missing(text: NDArray[np.uint8], start: int, end: int) -> bool:
-    """Tell whether a field is empty, ``?``, ``NA``, ``NaN`` or ``nan``."""
+    """Return whether a field is empty, ``?``, ``NA``, ``NaN`` or ``nan``."""
     n = end - start
     if n == 0 or (n == 1 and text[start] == 63):
         return True
@@ -187,7 +187,7 @@ def _answer(answers: Answers, n_answers: int, start: int) -> Any:
 
 @inlined
 def _is_code(text: NDArray[np.uint8], start: int) -> bool:
-    """Tell whether a whole number would lose something as a float64: leading zeros, or more than 15 digits."""
+    """Return whether a whole number would lose something as a float64: leading zeros, or more than 15 digits."""
     p = start + (text[start] in (43, 45))
     first = p
     while 48 <= text[p] <= 57:
@@ -221,7 +221,7 @@ def _number_in(
 
 @inlined
 def _is_sound(value: float, kind: int, wide: int) -> bool:
-    """Tell whether a number can be stored as what it is."""
+    """Return whether a number can be stored as what it is."""
     if kind >= Kind.CHECK:
         return True
     if kind == Kind.WEIGHT:

@@ -118,7 +118,7 @@ def read_labels(
 
 @inlined
 def is_repeated(words: NDArray[np.uint32], at: int, n_before: int) -> bool:
-    """Tell whether the label at word `at` is one of the `n_before` before it."""
+    """Return whether the label at word `at` is one of the `n_before` before it."""
     for before in range(at - 2 * n_before, at, 2):
         if words[before] == words[at] and words[before + 1] == words[at + 1]:
             return True

@@ -110,7 +110,7 @@ def lines_before(path: str, offset: int) -> int:
 
 
 def starts_line(path: str, offset: int) -> bool:
-    """Tell whether a line starts at byte `offset` of a plain file."""
+    """Return whether a line starts at byte `offset` of a plain file."""
     with open(path, "rb", buffering=0) as file:
         file.seek(max(offset - 1, 0))
         return offset == 0 or file.read(1) == b"\n"

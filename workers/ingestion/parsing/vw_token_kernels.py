@@ -69,7 +69,7 @@ _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on floa
 
 @inlined
 def ends_token(character: int) -> bool:
-    """Tell whether a token ends before this character."""
+    """Return whether a token ends before this character."""
     return character in (_SPACE, _NEWLINE, BAR, _TAB, RETURN)
 
 
@@ -104,7 +104,7 @@ def skip_mark(text: NDArray[np.uint8], p: int) -> int:
 
 @inlined
 def at_line_end(text: NDArray[np.uint8], p: int) -> bool:
-    """Tell whether the line ends at `p`."""
+    """Return whether the line ends at `p`."""
     return text[p] == _NEWLINE or (text[p] == RETURN and text[p + 1] == _NEWLINE)
 
 
@@ -181,7 +181,7 @@ def _number(
 
 @inlined
 def overflows(value: float, wide: int) -> bool:
-    """Tell whether a value is too large for its type."""
+    """Return whether a value is too large for its type."""
     return not abs(value) < (np.inf if wide else _LARGEST_FLOAT32)
 
 

@@ -73,7 +73,7 @@ def find_word(words: Words, value: np.uint64, key: int, text: NDArray[np.uint8],
 
 @inlined
 def has_room(words: Words, n_entries: int, n_bytes: int) -> bool:
-    """Tell whether so many more words, of so many bytes, fit in; slots are twice the entries at least."""
+    """Return whether so many more words, of so many bytes, fit in; slots are twice the entries at least."""
     enough = words.size[ENTRIES] + n_entries <= len(words.keys)
     return enough and words.size[BYTES] + n_bytes + 8 <= len(words.text)
 

@@ -56,7 +56,7 @@ def label_fault(label: str) -> str:
 
 
 def is_encodable(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8: JSON and NumPy may give half a pair of surrogates."""
+    """Return whether a text can be written as UTF-8: JSON and NumPy may give half a pair of surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -36,5 +36,5 @@ def label_rule(token: bytes) -> str:
 
 
 def _is_plain(text: bytes) -> bool:
-    """Tell whether the kernels accept `text` as a number."""
+    """Return whether the kernels accept `text` as a number."""
     return _PLAIN.match(text) is not None and math.isfinite(float(text))
