@@ -1,7 +1,6 @@
-"""In-memory blocks: what a partition or a column shard decodes to and what every kernel reads.
+"""In-memory blocks, the decoded form of partitions and column shards.
 
-Rows and columns, sparse and dense, are NamedTuples of arrays, so that numba takes them as they are and dispatches
-on their type. All shapes and dtypes are written here once.
+Rows and columns, sparse and dense, are NamedTuples of arrays, which numba accepts as arguments and dispatches on.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class ColumnShard(NamedTuple):
 
 
 def index_dtype(n_features: int) -> np.dtype[Any]:
-    """Smallest unsigned type that numbers `n_features` columns (or so many rows): uint16 or uint32."""
+    """Return the smallest unsigned type that numbers `n_features` columns, or rows: uint16 or uint32."""
     return np.dtype(np.uint16 if n_features <= 65_536 else np.uint32)
 
 
@@ -118,10 +117,10 @@ def concatenate_rows(blocks: Sequence[Rows]) -> Rows:
     """Copy consecutive blocks of one layout into one."""
     if isinstance(blocks[0], DenseRows):
         return DenseRows(np.concatenate([block[0] for block in blocks]))
-    pieces = [block for block in blocks if isinstance(block, CsrRows)]
-    lengths = np.concatenate([np.diff(x.indptr) for x in pieces])
+    sparse = [block for block in blocks if isinstance(block, CsrRows)]
+    lengths = np.concatenate([np.diff(x.indptr) for x in sparse])
     return CsrRows(
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64, copy=False),
-        np.concatenate([x.indices for x in pieces]),
-        np.concatenate([x.data for x in pieces]),
+        np.concatenate([x.indices for x in sparse]),
+        np.concatenate([x.data for x in sparse]),
     )

@@ -44,29 +44,22 @@ def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
 def opened_like(
     model: LinearModel, data: Scorable, *, name: str, beside: Place, **options: Any
 ) -> Iterator[tuple[Dataset, tuple[str, ...]]]:
-    """Open a dataset, or make one of source files, in their order, for as long as the context lasts.
+    """Open a dataset, or ingest source files in their order into a temporary one.
 
     Parameters
     ----------
     model : LinearModel
-        Gives the description of its source, classes, width and fitted transforms.
-    name : str
-        What messages call the model.
+        Determines how sources are read, classes, width and fitted transforms; messages call it `name`.
     beside : Place
-        The temporary dataset gets this name and an ending ``.partial``: workers must reach it.
+        Name of the temporary dataset, but for an ending ``.partial``; workers must reach it.
     **options
-        Of `distls.ingest`.
+        Of `distls.ingest`, which also says what is raised.
 
     Yields
     ------
     dataset : Dataset
     notices : tuple of str
-        What the ingest says of the source files; for `pass_on`.
-
-    Raises
-    ------
-    BadInputError, MismatchError, ParameterError, StorageError
-        As `distls.ingest`.
+        Of the ingest; for `pass_on`.
     """
     if isinstance(data, Dataset):
         yield data, ()

@@ -348,7 +348,7 @@ class IngestRun:
 
     def _source(self) -> dict[str, Any]:
         """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
-        # absent without a recipe: readers of every version know the member
+        # `recipe` is the member that readers of every version know
         described = {"recipe": self.plan.description} if self.plan.description else {}
         return {
             "format": self.plan.format,

@@ -52,13 +52,7 @@ def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
 
 
 def fit_transforms(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
-    """Fit each transform of `spec` on the training rows as the transforms before it leave them.
-
-    Raises
-    ------
-    BadInputError
-        min_count keeps no column, or a variance is beyond float64.
-    """
+    """Fit each transform of `spec` on the training rows as the transforms before it leave them."""
     fitted = FittedTransforms(spec.transforms, {})
     if needs_counts(spec.transforms):
         fitted = _with_counts(spec, training, mapped)

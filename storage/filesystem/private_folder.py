@@ -1,4 +1,4 @@
-"""Folders of this user's own: what is read back from there, nobody else has written."""
+"""Folders that no other user can write to."""
 
 from __future__ import annotations
 
@@ -13,23 +13,16 @@ __all__ = ["NotPrivateError", "private_folder", "temporary_home"]
 
 
 class NotPrivateError(StorageError):
-    """A folder is there that others can write to."""
+    """Other users can write to a folder."""
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that only this user can open, or take one that only this user can write to.
-
-    Returns
-    -------
-    pathlib.Path
-        The same folder by its real path.
+    """Create a folder for this user alone, or check an existing one; return its real path.
 
     Raises
     ------
     NotPrivateError
-        It belongs to another user, others can write to it, or anyone can put another one in its place.
-    OSError
-        It cannot be made.
+        It belongs to another user, or others can write to it or replace it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)

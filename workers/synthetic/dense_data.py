@@ -20,9 +20,8 @@ __all__ = ["Factors", "Gaussians", "Regression", "geometric_decay", "harmonic_de
 class GaussianModel(NamedTuple):
     """Parameters of the classes, all float32."""
 
-    # mean, scale: shape (n_classes, n_features)
-    mean: NDArray[np.float32]
-    scale: NDArray[np.float32]
+    mean: NDArray[np.float32]  # shape (n_classes, n_features)
+    scale: NDArray[np.float32]  # likewise
     factors: NDArray[np.float32]  # shape (n_factors, n_classes, n_features)
 
 
@@ -67,7 +66,7 @@ def geometric_decay(n: int) -> NDArray[np.float64]:
 
 
 class FactorModel(NamedTuple):
-    """What all blocks of factors share."""
+    """Parameters of all blocks of factors."""
 
     scale: NDArray[np.float32]  # shape (n_features,)
     signal: NDArray[np.float64]  # shape (n_features,), unit length
@@ -76,7 +75,7 @@ class FactorModel(NamedTuple):
 
 @dataclass(frozen=True)
 class Factors:
-    """Two classes told apart by standard normal factors f, which are seen at very unequal scales.
+    """Two classes separated by standard normal factors f, which are observed at very unequal scales.
 
     A row is Q (scale * f), its class is 1 where ``signal . f + noise * g > 0``, g standard normal: the best
     achievable error is arctan(noise) / pi.
@@ -138,7 +137,8 @@ class Regression:
 
 
 def _product(weights: NDArray[np.float64], columns: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return ``weights @ columns``, (n,), added up feature by feature: the same bits on any machine."""
+    """Return ``weights @ columns``, shape (n,)."""
+    # summed feature by feature, unlike a BLAS: the same bits on any machine
     total = np.zeros(columns.shape[1])
     for weight, column in zip(weights, columns, strict=True):
         total += weight * column.astype(np.float64)

@@ -38,9 +38,9 @@ class Documents:
 
     A document draws each term from its class topic with probability `topical`, else from the background, a
     Zipf-Mandelbrot law over the terms. A topic is the background with every term's probability multiplied by
-    exp(tilt * g), g standard normal: each term tells a little, none tells much, and the many rare ones can
-    only be learned from many documents, so accuracy keeps growing with the number of rows. The most frequent
-    terms are tilted less, as stop words are.
+    exp(tilt * g), g standard normal: each term carries little information, and the many rare ones can only be learned
+    from many documents, so accuracy keeps growing with the number of rows. The most frequent terms, like stop words,
+    are tilted less.
     """
 
     labels: Labels

@@ -1,4 +1,4 @@
-"""What a kind of synthetic data is, and how a family of kinds makes its rows."""
+"""The interface of a kind of synthetic data, and of a family of kinds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK_ROWS = 8192  # part of the reproducibility promise, as are the exceptions 
 
 
 class Family(Protocol):
-    """How the rows of a family of kinds are made."""
+    """Generator of the rows of a family of kinds."""
 
     def build(self, kind: Kind, generator: np.random.Generator) -> Any:
         """Draw what all blocks of one seed share (topics, class means), whatever the part."""

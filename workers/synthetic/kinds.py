@@ -173,13 +173,13 @@ def generate_rows(kind: str, seed: int, part: str, start: int, stop: int) -> tup
     """Generate rows [start, stop) of a stream, whatever the blocks; parameters and results as in `block`."""
     if not 0 <= start <= stop:
         raise ParameterError(f"rows {start} to {stop}: need 0 <= start <= stop")
-    pieces, size = [], kind_named(kind).block_rows
+    parts, size = [], kind_named(kind).block_rows
     for index in range(start // size, max(-(-stop // size), start // size + 1)):
         first = index * size
         x, y = block(kind, seed, part, index)
         wanted = slice(max(start - first, 0), min(stop - first, size))
-        pieces.append((_cut(x, wanted), y[wanted]))
-    return concatenate_rows([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
+        parts.append((_cut(x, wanted), y[wanted]))
+    return concatenate_rows([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
 
 def kind_named(name: str) -> Kind:
@@ -193,13 +193,13 @@ def kind_named(name: str) -> Kind:
 
 @lru_cache(maxsize=2)  # a worker makes blocks of one kind; the tables of rcv1-53 take 20 MB
 def _model(kind: str, seed: int) -> Any:
-    """What all blocks of a kind and seed share; made once per process."""
+    """Draw the parameters that all blocks of a kind and seed share."""
     made = kind_named(kind)
     return made.family.build(made, rng(seed, Purpose.GENERATE, made.id))
 
 
 def _cut(x: Rows, wanted: slice) -> Rows:
-    """View of the rows `wanted` (start and stop given) of a block."""
+    """Return a view of the rows `wanted` (start and stop given) of a block."""
     if isinstance(x, DenseRows):
         return DenseRows(x.values[wanted])
     indptr = x.indptr[wanted.start : wanted.stop + 1]

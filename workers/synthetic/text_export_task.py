@@ -15,7 +15,7 @@ __all__ = ["ExportJob", "export_block"]
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What to write."""
+    """Common input of the export of all partitions."""
 
     data: DatasetRef
     labels: tuple[int, ...]  # written for each class code

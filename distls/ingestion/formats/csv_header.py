@@ -112,13 +112,7 @@ def _separator(lines: Sequence[str], path: str, given: str | None) -> str:
 
 
 def checked_separator(text: str) -> str:
-    """Return a separator as one character.
-
-    Raises
-    ------
-    ParameterError
-        It is not one, or could be part of a number or a quoted field.
-    """
+    """Return a separator as one character; raise ParameterError if it could be part of a number or a quoted field."""
     separator = _WRITTEN.get(text, text)
     if len(separator) != 1 or not separator.isascii() or separator.isalnum() or separator in '"+-.\r\n':
         raise ParameterError(

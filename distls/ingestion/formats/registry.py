@@ -80,13 +80,7 @@ def folder_format(path: Path) -> Format[Any] | None:
 
 
 def format_of(file: SourceFile, options: IngestOptions, like: Like | None) -> Format[Any]:
-    """Return the format of a file, as requested or recognised.
-
-    Raises
-    ------
-    BadInputError
-        It is not recognised.
-    """
+    """Return the format of a file, as requested or recognised; raise BadInputError if neither."""
     path = Path(file.path)
     if path.is_dir():
         found = folder_format(path)

@@ -52,19 +52,12 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
 def choose_columns(
     names: Sequence[str], words: Iterable[str], path: str, read: TableColumns, options: IngestOptions
 ) -> TableOptions:
-    """Choose label, weight and feature columns from the options.
-
-    Parameters
-    ----------
-    words : iterable of str
-        Columns that seem to be categories.
+    """Choose label, weight and feature columns from the options; `words` are columns that look categorical.
 
     Raises
     ------
-    ParameterError
-        A column is named that does not exist, or for two purposes; or no column is left.
-    BadInputError
-        No label column is named.
+    BadInputError, ParameterError
+        No label column is named; a named column does not exist or has two roles; or no feature is left.
     """
     find = ColumnFinder(names, path)
     label = label_of(read.label_column, options.unlabelled, find)
@@ -139,13 +132,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinder) -> str:
-    """Return the label column, empty for unlabelled rows.
-
-    Raises
-    ------
-    BadInputError, ParameterError
-        No label column is named; or it does not exist or contradicts `unlabelled`.
-    """
+    """Return the label column, empty for unlabelled rows; raise BadInputError if none is named."""
     if unlabelled:
         if label_column is not None:
             raise ParameterError("unlabelled and label_column exclude each other; see ignore_columns")

@@ -35,13 +35,7 @@ Like = Dataset | ModelLike
 
 
 def open_like(like: str | Place | LinearModel | Like) -> Like:
-    """Open a dataset, run or model.
-
-    Raises
-    ------
-    FormatError, IncompleteError, CorruptDataError
-        It is none of them, unfinished or damaged.
-    """
+    """Open a dataset, run or model; raises as `open_dataset` and `load_model`."""
     if isinstance(like, (Dataset, ModelLike)):
         return _checked(like)
     if isinstance(like, LinearModel):

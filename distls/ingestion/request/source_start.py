@@ -55,13 +55,7 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
 
 
 def start_of(file: SourceFile, n_bytes: int = 2**16) -> bytes:
-    """Return the first bytes of a file, decompressed.
-
-    Raises
-    ------
-    BadInputError
-        Its compression is damaged.
-    """
+    """Return the first bytes of a file, decompressed; raise BadInputError if its compression is damaged."""
     try:
         with file.open() as stream:
             return stream.read(n_bytes)

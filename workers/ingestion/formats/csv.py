@@ -1,4 +1,4 @@
-"""Separated text (CSV, TSV) to batches of row records: drives the kernel, answers what it asks, explains refusals."""
+"""Separated text (CSV, TSV) to batches of row records: runs the kernel, converts and explains what it cannot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from distls.workers.ingestion.parsing.csv_kernels import (
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
-from distls.workers.ingestion.records.batch import REPORTED_LINES, Progress, RecordBatch
+from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.messages import number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
@@ -55,17 +55,17 @@ class RowReader:
     Parameters
     ----------
     columns : int64 array of shape (n_columns, 3)
-        As the kernel takes it.
+        As in `parse_rows`.
     mode : int
         Bits of Mode.
     progress : Progress
-        Where to start; skipped lines are added here.
+        Where to start; skipped lines are added to it.
     locate : callable
-        From a line of the item (0-based) to ``FILE:LINE``; called for errors only.
+        From a 0-based line of the item to ``FILE:LINE``; called for errors only.
     n_slots : int
-        Of a row's scratch.
+        Size of a row's scratch.
     n_extra : int
-        Words that a record reserves.
+        Words to reserve in each record.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class RowReader:
     ) -> None:
         self.options = options
         na = float(options.na) if options.na else math.nan
-        # a member of Mode is a type of its own to numba: the kernel would be compiled once more
+        # int: numba treats a member of Mode as another type, and would compile the kernel again
         self.rules = Rules(ord(options.separator), int(mode), na, n_extra)
         self.columns = columns
         self.progress = progress
@@ -138,11 +138,11 @@ class RowReader:
     # -- what the kernel leaves to Python ----------------------------------------------------------------
 
     def answer(self, token: bytes) -> float:
-        """Return the number that a field means, where the kernel could not decide."""
+        """Return the value of a field that the kernel could not decide."""
         return float(token)
 
     def make_room(self) -> None:
-        """Let more words be entered."""
+        """Enlarge the table of words."""
         self.table.grow()
 
     def _token(self, text: NDArray[np.uint8]) -> bytes:
@@ -158,7 +158,7 @@ class RowReader:
         self.state[State.ANSWERS] = n + 1
 
     def _name_labels(self, text: NDArray[np.uint8]) -> None:
-        """Give new labels their values."""
+        """Assign values to new labels."""
         entries = list(self.table.unvalued())
         try:
             values, words = value_labels(map(self.table.text, entries))
@@ -171,13 +171,11 @@ class RowReader:
     # -- refusals ----------------------------------------------------------------------------------------
 
     def refuse(self, text: NDArray[np.uint8], reason: str, may_skip: bool = True) -> None:
-        """Stop at the offending row, or note it and go on behind it."""
+        """Stop at the offending row, or record and skip it."""
         state, line = self.state, int(self.state[State.LINE])
         if not (self.options.skip_errors and may_skip):
             raise BadInputError(f"{self.locate(line)}: {reason}")
-        self.progress.skipped += 1
-        if len(self.progress.skipped_first) < REPORTED_LINES:
-            self.progress.skipped_first.append((line, reason))
+        self.progress.skip(line, reason)
         state[State.POSITION] = line_end(text, int(state[State.POSITION])) + 1
         state[State.LINE] = line + 1
         state[State.ANSWERS] = 0
@@ -208,7 +206,7 @@ class RowReader:
             return text.count(separator) + 1
 
     def _value_rule(self, text: NDArray[np.uint8]) -> str:
-        """Say why a field is not the value that its column needs."""
+        """Return why a field is not a value of its column."""
         column, token = self.options.columns[int(self.state[State.COLUMN])], self._token(text)
         missing = token.decode("latin-1") in MISSING
         if column == self.options.label:
@@ -223,7 +221,7 @@ class RowReader:
 
 
 def _is_plain(token: bytes) -> bool:
-    """Return whether a field that is no usable number was too large for one."""
+    """Return whether a refused field is a number that is too large."""
     try:
         return token.strip().lower().lstrip(b"+-")[:1] in b"0123456789." and abs(float(token)) > 3e38
     except ValueError:
@@ -236,7 +234,7 @@ def records_in(pool: BufferPool, n_words: int) -> Records:
     return Records(
         words=words,
         floats=words.view(np.float32),
-        # untouched pages cost nothing: as long as the shortest records allow
+        # sized for the shortest records, as untouched pages cost nothing
         row_at=pool.take("row_at", 4 * n_words + 16).view(np.int64),
         row_line=pool.take("row_line", 2 * n_words + 8).view(np.int32),
         row_weight=pool.take("row_weight", 2 * n_words + 8).view(np.float32),
@@ -280,7 +278,7 @@ class DelimitedParser(RowReader):
                     self.columns[place[feature.name], 2] = missing
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
-        """Yield the block's rows; `progress` is right when a batch is yielded and when the block is done."""
+        """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
         start = self.progress.offset
         self.begin(block)
         while self.run(block) == Code.FULL:

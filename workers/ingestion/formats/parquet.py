@@ -1,7 +1,4 @@
-"""Parquet files to blocks of rows, a row group at a time: numbers, texts as categories, lists as sparse or dense rows.
-
-Only here is pyarrow imported, and only when there is a parquet file.
-"""
+"""Parquet files to blocks of rows by row groups: numbers, texts as categories, lists as sparse or dense rows."""
 
 from __future__ import annotations
 
@@ -34,11 +31,11 @@ _LARGEST_BATCH = 2**17
 
 @dataclass(frozen=True)
 class ParquetHead:
-    """What the footer of a file tells."""
+    """Footer of a file, and the lengths of the lists in its first row."""
 
-    # of each column, in order: ``number``, ``text``, ``list``, or the type of what cannot be a feature
+    # of each column, in order: ``number``, ``text``, ``list``, or the Arrow type of one that cannot be a feature
     kinds: dict[str, str]
-    lengths: dict[str, int]  # of the lists in the first row
+    lengths: dict[str, int]
     groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
 
 
@@ -58,6 +55,7 @@ class ParquetItem(FileRows):
 
 
 def _pyarrow(path: str) -> Any:
+    # pyarrow is optional, and loaded only where there is a Parquet file
     try:
         import pyarrow
         import pyarrow.compute
@@ -73,7 +71,7 @@ def _open(file: SourceFile) -> Any:
     file.check()
     arrow = _pyarrow(file.path)
     try:
-        # without read-ahead, whose memory nobody accounts for
+        # no read-ahead: its memory is in no budget
         return arrow.parquet.ParquetFile(file.path, pre_buffer=False, page_checksum_verification=True)
     except (OSError, arrow.ArrowException) as error:
         raise _damaged(file, error) from None
@@ -96,13 +94,7 @@ def _batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any
 
 
 def read_parquet_head(file: SourceFile) -> ParquetHead:
-    """Read the footer of a file, and its first row.
-
-    Raises
-    ------
-    BadInputError
-        It cannot be read, or pyarrow is not installed.
-    """
+    """Read the footer of a file and its first row, or raise BadInputError."""
     types = _pyarrow(file.path).types
     with _open(file) as source:
         schema, meta = source.schema_arrow, source.metadata
@@ -140,12 +132,12 @@ def _is_number(types: Any, found: Any) -> bool:
 
 
 def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]) -> dict[str, Any]:
-    """Look at the columns of one row group that are categories, or say which features a row has.
+    """Survey the columns of one row group that are categories or indices.
 
     Returns
     -------
     dict
-        As `survey_item`; and ``largest``: of each column of indices the largest, as (column, index).
+        As `survey_item`, and ``largest``: (column, largest index) of each column of indices.
     """
     names, arrow = text.columns, _pyarrow(item.file.path)
     values: dict[int, set[str]] = {column: set() for column in limits}
@@ -168,7 +160,7 @@ def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]
 
 def _collect(known: set[str], column: Any, text: TableOptions, arrow: Any) -> None:
     found = arrow.compute.unique(column).to_pylist()
-    # a missing value is what is read in its place
+    # a missing value is read as na, which may be a category
     known.update(text.na if value is None else value for value in found if value is not None or text.na)
 
 
@@ -178,9 +170,9 @@ def _largest(column: Any, arrow: Any) -> int:
 
 
 def _as_text(item: ParquetItem, name: str, column: Any, arrow: Any) -> Any:
-    """Return a column as strings, which are UTF-8."""
+    """Return a column as valid UTF-8 strings."""
     text = arrow.compute.cast(_decoded(column, arrow), arrow.string())
-    try:
+    try:  # Arrow does not check the strings it reads
         text.validate(full=True)
     except arrow.ArrowInvalid:
         raise BadInputError(f"{item.file.path}: column {quoted(name.encode())} is not UTF-8 text") from None
@@ -222,13 +214,13 @@ def record_batch_rows(
 
 @dataclass
 class _Block:
-    """A record batch on its way to rows."""
+    """The conversion of a record batch to rows."""
 
     batch: Any
     options: TableOptions
     item: ParquetItem
     progress: Progress
-    faults: dict[int, str] = field(default_factory=dict)  # rows that cannot be read, and why
+    faults: dict[int, str] = field(default_factory=dict)  # refused rows, and why
 
     def __post_init__(self) -> None:
         self.arrow = _pyarrow(self.item.file.path)
@@ -371,7 +363,7 @@ class _Block:
         return labels[:, None]
 
     def _check(self, name: str, values: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
-        """Replace missing values, and note those that cannot be stored; `rows` says to which row each belongs."""
+        """Replace missing values and record those that cannot be stored; `rows` has the row of each."""
         missing = np.isnan(values)
         if self.na is not None:
             values[missing] = self.na

@@ -1,4 +1,4 @@
-"""Vowpal Wabbit text to batches of row records: drives the kernel, explains what it refuses.
+"""Vowpal Wabbit text to batches of row records: runs the kernel, explains what it refuses.
 
 Rows are ``[label] [importance] [base] [tag]|namespace[:scale] name[:value] ... |namespace ...``. Names become
 columns as in Vowpal Wabbit's default ``--hash strings``, or are the column numbers themselves.
@@ -30,32 +30,25 @@ _HASH_REMEDY = "to hash names instead, ingest all data with --hash-bits 18, or a
 
 @dataclass(frozen=True)
 class VwReadOptions(ReadOptions):
-    """How Vowpal Wabbit text is read."""
+    """Options of the reader of Vowpal Wabbit text."""
 
-    # names are hashed to 2**hash_bits columns; None: they are numbers of columns
-    hash_bits: int | None = None
-    namespace: bytes = b""  # the only one there may be when names are numbers
+    hash_bits: int | None = None  # names are hashed to 2**hash_bits columns; None: they are column numbers
+    namespace: bytes = b""  # the only one allowed if names are column numbers
 
     @property
     def mask(self) -> int:
-        """Bits of a hash that are kept; -1 when names are not hashed."""
+        """Mask of the hash; -1 if names are not hashed."""
         return -1 if self.hash_bits is None else 2**self.hash_bits - 1
 
 
 def name_hash(name: bytes, seed: int = 0) -> int:
-    """Return Vowpal Wabbit's hash of a namespace, or with its hash as `seed` of a feature, modulo 2**32."""
+    """Return Vowpal Wabbit's hash modulo 2**32 of a namespace, or of a feature with its namespace's as `seed`."""
     text = np.frombuffer(name + bytes(8), dtype=np.uint8)
     return int(hash_name(text, 0, len(name), seed))
 
 
 def only_namespace(text: bytes) -> bytes | None:
-    """Return the namespace of lines whose names are all column numbers in one namespace; None for any others.
-
-    Parameters
-    ----------
-    text : bytes
-        Whole lines.
-    """
+    """Return the namespace of whole lines whose names are all column numbers in a single one, else None."""
     features = b"\n".join(line[line.find(b"|") :] for line in text.splitlines() if b"|" in line)
     namespaces = set(re.findall(rb"\|([^\s:|]*)", features))
     names = set(re.findall(rb"[ \t]([^\s:|]+)", features))
@@ -137,13 +130,7 @@ class VwParser(SvmlightParser):
 
 
 def explain(code: Code, token: bytes, index: int, options: VwReadOptions) -> str:
-    """Return the offending text and the rule it breaks: the part of an error message after ``FILE:LINE: ``.
-
-    Parameters
-    ----------
-    index : int
-        The last column of the row.
-    """
+    """Return the token and the rule it breaks, for a message after ``FILE:LINE: ``; `index` is the last column."""
     largest = "float64" if options.float64 else "float32"
     if code == Code.SUM:
         return f"column {index}: the sum of its values does not fit into {largest}"

@@ -1,4 +1,4 @@
-"""Blocks of rows as arrays: what a reader of anything but text in lines gives."""
+"""Blocks of rows as arrays, the output of readers of all formats but text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What is known of a source of rows before they are read."""
+    """Shape and kind of a source of rows."""
 
     # n_rows, n_features: trailing axes of an image array count as features
     n_rows: int
@@ -38,7 +38,7 @@ class FileRows:
         return self.file.path
 
     def where(self, line: int, _lines_before: int = 0) -> str:
-        """Name a row of the item."""
+        """Format the position of a row of the item."""
         return f"{self.name}, row {self.start + line}"
 
 
