@@ -36,7 +36,7 @@ _LARGEST = sys.float_info.max
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Width = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
-# Either type, since the fingerprint is of the text: 1 is not 1.0 there.
+# Integers stay integers, since the fingerprint is of the text, where 1 is not 1.0.
 Amount = Annotated[int, msgspec.Meta(ge=0)] | Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
 Positive = Annotated[int, msgspec.Meta(gt=0)] | Annotated[float, msgspec.Meta(gt=0, le=_LARGEST)]
 Label = int | Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | str
@@ -47,21 +47,19 @@ Checksum = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What training checks before it reads a partition: `attributes.distls` of the dataset's group."""
+    """Metadata of a dataset: `attributes.distls` of its group."""
 
-    # n_rows, n_features, nnz: shape, and the number of stored values (n_rows * n_features for dense data)
     n_rows: Count
     n_features: Width
-    nnz: Count
+    nnz: Count  # stored values: n_rows * n_features for dense data
     layout: Layout
-    # float32 | float64; of the stored values
+    # of the stored values
     dtype: Annotated[str, msgspec.Meta(pattern=r"\Afloat(32|64)\Z")]
     target: TargetKind
     # sorted; code c in a partition means ``classes[c]``. Empty unless target is class or multilabel.
     classes: list[Label] = []
     label_counts: list[Count] = []  # rows of each class
-    # sum of the sample weights of the rows of each class (equal to label_counts without weights)
-    label_weights: list[Amount] = []
+    label_weights: list[Amount] = []  # sums of sample weights of each class (label_counts without weights)
     n_targets: Count = 0  # columns of continuous targets, else 0
     weighted: bool = False  # whether partitions hold sample weights
     weight_sum: Amount = 0.0  # sum of the sample weights over all rows (n_rows without weights)
@@ -70,8 +68,7 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transforms: list[dict[str, Any]] = []
     # of names, parameters and fitted arrays: equal when two datasets went through the same recipe
     transforms_digest: str = ""
-    # base of the feature numbers in the source text; None for sources without numbers
-    zero_based: bool | None = None
+    zero_based: bool | None = None  # base of the feature numbers in the source; None without numbers
     shuffle_seed: int | None = None  # None when rows were kept in source order
     # format and files; ``recipe``, where the format has one: what is needed to read more of the same kind
     source: dict[str, Any] = {}
@@ -89,12 +86,7 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_json(cls, value: dict[str, Any], where: str) -> DatasetMeta:
-        """Validate stored metadata; `where` names the dataset in errors.
-
-        Raises
-        ------
-        FormatError
-        """
+        """Validate stored metadata or raise FormatError; `where` names the dataset."""
         version = value.get("format_version")
         if version != FORMAT_VERSION:
             raise FormatError(
@@ -116,7 +108,7 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return meta
 
     def _check_relations(self) -> None:
-        """Refuse fields that do not agree with those that determine them."""
+        """Refuse fields that contradict those that determine them."""
         coded = self.target in ("class", "multilabel")
         agree = {
             "nnz": self.layout == "csr" or self.nnz == self.n_rows * self.n_features,
@@ -133,16 +125,12 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class PartitionTable:
-    """One entry a partition, read in one go when a dataset is opened: the group ``partitions/``."""
+    """The group ``partitions/``: arrays of shape (n_partitions,), read when a dataset is opened."""
 
-    # rows, nnz: int64 arrays of shape (n_partitions,)
     rows: NDArray[np.int64]
     nnz: NDArray[np.int64]
-    # shape (n_partitions,); encoded bytes of each array of each partition (0: the array is empty and has no
-    # chunk)
-    sizes: dict[str, NDArray[np.int64]]
-    # shape (n_partitions,); crc32c of the encoded payload, the same number that ends the chunk
-    checksums: dict[str, NDArray[np.uint32]]
+    sizes: dict[str, NDArray[np.int64]]  # encoded bytes by array name; 0: the array is empty and has no chunk
+    checksums: dict[str, NDArray[np.uint32]]  # crc32c of the encoded payload, which also ends the chunk
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -158,26 +146,18 @@ class PartitionTable:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> PartitionTable:
-        """Rebuild the table from its stored arrays.
-
-        Raises
-        ------
-        KeyError, ValueError
-            Arrays are missing, superfluous, or of wrong type or length.
-        """
+        """Rebuild the table from its stored arrays; raise KeyError or ValueError if they are not those."""
         return cls(arrays["rows"], arrays["nnz"], *_encoded_arrays(arrays, ("rows", "nnz")))
 
 
 @dataclass(frozen=True)
 class ShardTable:
-    """One entry a column shard: the group ``columns/shards/``. Shards follow each other without a gap."""
+    """The group ``columns/shards/``: arrays of shape (n_shards,) of adjacent shards."""
 
-    # columns, nnz: int64 arrays of shape (n_shards,)
     columns: NDArray[np.int64]
     nnz: NDArray[np.int64]
-    # sizes, checksums: shape (n_shards,); as in `PartitionTable`
-    sizes: dict[str, NDArray[np.int64]]
-    checksums: dict[str, NDArray[np.uint32]]
+    sizes: dict[str, NDArray[np.int64]]  # as in `PartitionTable`
+    checksums: dict[str, NDArray[np.uint32]]  # as in `PartitionTable`
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -198,13 +178,7 @@ class ShardTable:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> ShardTable:
-        """Rebuild the table from its stored arrays.
-
-        Raises
-        ------
-        KeyError, ValueError
-            Arrays are missing, superfluous, or of wrong type or length.
-        """
+        """Rebuild the table from its stored arrays; raise KeyError or ValueError if they are not those."""
         return cls(arrays["columns"], arrays["nnz"], *_encoded_arrays(arrays, ("columns", "nnz")))
 
 
@@ -224,7 +198,13 @@ def _stored_table(
 def _encoded_arrays(
     arrays: dict[str, NDArray[Any]], counts: tuple[str, ...]
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.uint32]]]:
-    """Return sizes and checksums of a stored table, by name, once its arrays are those of a table."""
+    """Return sizes and checksums of a stored table by name.
+
+    Raises
+    ------
+    KeyError, ValueError
+        Arrays are missing, superfluous, or of wrong type or length.
+    """
     names = sorted(n.removesuffix(".size") for n in arrays if n.endswith(".size"))
     wanted = {*counts, *(f"{n}.size" for n in names), *(f"{n}.crc32c" for n in names)}
     if arrays.keys() - wanted:
@@ -241,12 +221,12 @@ def _encoded_arrays(
 
 
 def fingerprint_of(meta: DatasetMeta, table: PartitionTable) -> str:
-    """Sha256 over the metadata and every partition's checksums: two datasets are the same when it is."""
+    """Return the sha256 of the metadata and every partition's checksums, which identifies a dataset."""
     return digest_of(meta.to_json(), table.to_arrays())
 
 
 def digest_of(attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> str:
-    """Sha256 over the canonical JSON of `attributes` and then each array's name and elements."""
+    """Return the sha256 of the canonical JSON of `attributes` and then each array's name and elements."""
     digest = hashlib.sha256(canonical_json(attributes).encode())
     for name, array in arrays.items():
         digest.update(name.encode())

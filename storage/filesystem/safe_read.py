@@ -215,7 +215,7 @@ def _read_up_to(descriptor: int, at: int, into: memoryview) -> int:
 
 
 def read_json(path: Place, kind: type[T], within: Place | None = None) -> T:
-    """Read a JSON file as a value of type `kind`, mostly a `msgspec.Struct`; raises as `read_bytes` and `parse_json`."""
+    """Read a JSON file as a value of type `kind`, mostly a `msgspec.Struct`; raises as `read_bytes`, `parse_json`."""
     return parse_json(read_bytes(path, within, limit=LARGEST_JSON), kind)
 
 

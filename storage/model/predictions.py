@@ -1,4 +1,4 @@
-"""Predictions as zarr arrays: appended block by block, named only when whole."""
+"""Predictions as zarr arrays, appended block by block; they appear when complete."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class PredictionArrays:
     Parameters
     ----------
     target : Place
-        Appears when the context ends without error. What an object store is to get is put together on this machine's
-        disk, in its folder for temporary files.
+        Appears when the context ends without error; for an object store it is assembled in this machine's folder for
+        temporary files.
     kind : {"class", "multilabel", "continuous"}
     """
 
@@ -87,7 +87,7 @@ class PredictionArrays:
 
 
 class _Sets:
-    """The group ``labels``: how many there will be is not known before the end."""
+    """The group ``labels``, which grows as the number of labels is not known before the end."""
 
     def __init__(self, group: Any, n_rows: int, n_labels: int) -> None:
         attributes = {
