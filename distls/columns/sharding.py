@@ -175,7 +175,8 @@ def cut_columns(n_bytes: NDArray[np.int64], shard_size: int) -> NDArray[np.int64
         # a goal from the remaining bytes: a huge column does not starve the shards after it
         goal = ends[cuts[-1]] + (ends[-1] - ends[cuts[-1]]) // left
         stop = int(np.searchsorted(ends, goal))
-        stop -= bool(goal - ends[stop - 1] < ends[stop] - goal)
+        stop -= bool(goal - ends[stop - 1] < ends[stop] - goal)  # the nearer end
+        # at least one column here, and one for each shard that is left
         cuts.append(min(max(stop, cuts[-1] + 1), n - left + 1))
     return np.array([*cuts, n] if n else cuts, dtype=np.int64)
 

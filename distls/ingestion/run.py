@@ -240,6 +240,7 @@ class IngestRun:
         spec = self._assembly_spec(survey, schema)
         parts = self._parts(survey, schema, 1.0)
         fitted = self._fit(spec, parts[0])
+        # min_count dropped values: fewer partitions of the requested size
         if fitted.share < 1:
             parts = self._parts(survey, schema, fitted.share)
         spec = replace(spec, transforms=fitted.steps, fitted=fitted.names)
@@ -287,6 +288,7 @@ class IngestRun:
     def _assemble(
         self, spec: AssemblySpec, items: list[PartitionItem], survey: Survey
     ) -> list[dict[str, Any]]:
+        # for the progress: partitions are of about equal size
         total = sum(chunk["bytes"] for chunk in survey.chunks)
         sizes = [total // len(items)] * len(items)
         return list(self._watched("write", self._assembled(spec, items), sizes))

@@ -35,7 +35,7 @@ class Survey:
         """Return the number of lines of its file before each item."""
         first, lines = [], 0
         for item, summary in zip(self.plan.items, self.summaries, strict=True):
-            lines = 0 if item.start == 0 else lines
+            lines = 0 if item.start == 0 else lines  # a new file
             first.append(lines)
             lines += summary["lines"]
         return first
@@ -135,6 +135,7 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     MismatchError
         The data do not match `like`.
     """
+    # with --on-error skip there may be lines, but no rows
     if not survey.n_rows:
         skipped, _ = survey.skipped()
         why = f"; all {skipped} lines with content were refused" if skipped else ""
@@ -244,6 +245,7 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
     seen = sorted({value for chunk in survey.chunks for value in chunk["labels"][0]})
     if like is None or like.meta.target == "none":
         return _named(seen, words)
+    # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes
     values = {label_value(label) for label in known}
     unseen = _named([value for value in seen if value not in values], words, as_words=_has_words(known))

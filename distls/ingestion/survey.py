@@ -104,6 +104,7 @@ class _Survey:
         known = self.values.setdefault(column, set())
         if known is not None and values is not None:
             known.update(values)
+        # None stays None: the column has too many values in one item, or in all together
         if known is None or values is None or len(known) > limit:
             self.values[column] = None
 

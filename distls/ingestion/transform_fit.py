@@ -44,6 +44,7 @@ class FittedTransforms:
 def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
     """Return the transforms of `like`, stored for the workers; raise MismatchError for sparse rows to be centred."""
     fitted = FittedTransforms(tuple(like.meta.transforms), like.features())
+    # subtracting a mean would make sparse rows dense
     if "mean" in fitted.features and not spec.layout.dense:
         raise MismatchError(
             f"{like.path} has dense rows, centred by standardize; sparse rows cannot be centred"
@@ -91,6 +92,7 @@ def _kept(least: int, counts: NDArray[np.int64], spec: AssemblySpec) -> NDArray[
 def _counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> tuple[NDArray[np.int64], int]:
     """Return the non-zeros of each column and the number of rows, from an earlier attempt if there was one."""
     if not spec.staging.has_array("counts"):
+        # the last entry is the number of rows
         counts = np.zeros(spec.n_columns + 1, dtype=np.int64)
         for group_counts, group_rows in mapped(column_counts, spec, _groups(training)):
             counts[:-1] += group_counts

@@ -100,6 +100,7 @@ def generate(
         raise ParameterError(f"--rows {n_rows}: at least one row is needed")
     root = place_of(dataset)
     targets = [(root, "train", n_rows), (root.with_name(f"{root.name}-test"), "test", made.n_test)]
+    # both are checked before either is written
     for path, _, _ in targets:
         if path.exists():
             raise MismatchError(f"{path} exists already; remove it or choose another name")

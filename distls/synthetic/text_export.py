@@ -50,6 +50,7 @@ def export_text(
         raise MismatchError(
             f"{data.path}: only sparse data with classes that are whole numbers can be written as text"
         )
+    # Vowpal Wabbit numbers classes from 1
     labels = codes if style == "svmlight" else range(1, len(codes) + 1)
     job = ExportJob(
         reference(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |"

@@ -247,6 +247,7 @@ def publish_columns(
     ordered = sorted(records, key=lambda record: record.index)
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: column shards are missing; run `distls columns {root}` again")
+    # of writers that were killed
     for leftover in subfolders(folder):
         if leftover.suffix == ".partial":
             remove_tree(leftover)
@@ -289,6 +290,7 @@ def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShar
         attributes = read_json(folder / "zarr.json", _Group, root).attributes.distls_columns
         own = _described(root, attributes, fingerprint)
         table = ShardTable.from_arrays(read_arrays(folder / "shards", root))
+        # the digest is of the other attributes
         del attributes["digest"]
         if own.digest != digest_of(attributes, table.to_arrays()):
             raise ValueError("their table and its digest do not match")
@@ -319,7 +321,7 @@ def _described(root: Place, attributes: dict[str, Any], fingerprint: str) -> _De
     if own.dataset_fingerprint != fingerprint:
         raise MismatchError(
             f"{root}: its column shards are those of a data set with fingerprint {own.dataset_fingerprint[:12]}, "
-            f"its own is {fingerprint[:12]}; run `distls columns {root}` to write them anew"
+            f"its own is {fingerprint[:12]}; run `distls columns {root}` to write them again"
         )
     return own
 

@@ -98,7 +98,7 @@ def is_dataset(path: Place) -> bool:
     """Return whether `path` holds a finished dataset (of any version)."""
     try:
         read_json(path / "zarr.json", _Group, path)
-    except StorageError:
+    except StorageError:  # an object store that fails says nothing about the dataset
         raise
     except (OSError, ValueError):
         return False
@@ -193,6 +193,7 @@ def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[A
 
 
 def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
+    # of the little-endian bytes: the same on any machine
     little = ((name, a.astype(a.dtype.newbyteorder("<"), copy=False)) for name, a in arrays.items())
     return {name: google_crc32c.value(np.ascontiguousarray(a).tobytes()) for name, a in little}
 
@@ -217,6 +218,7 @@ def publish(
     table = _table_of(ordered)
     meta = msgspec.structs.replace(_with_counts(meta, ordered), features=_checksums_of(features))
     write_arrays(root / "partitions", table.to_arrays())
+    # an earlier attempt may have written others
     remove_tree(root / "features")
     if features:
         write_arrays(root / "features", features)

@@ -171,6 +171,7 @@ def _layout(
     elif meta.target == "continuous":
         layout["y"] = ((rows, rows * 0 + meta.n_targets), np.dtype(np.float64))
     elif meta.target == "multilabel":
+        # the number of labels follows from the size of their codes, which are stored raw: uint32 and a checksum
         n_labels = (table.sizes["y/indices"] - 4).clip(0) // 4
         layout["y/data"] = ((n_labels,), np.dtype(np.float32))
         layout["y/indices"] = ((n_labels,), np.dtype(np.uint32))

@@ -126,6 +126,6 @@ def explained(root: str, key: str, error: Exception) -> OSError:
         ("BadScheme" in text, "its endpoint is not https; set AWS_ALLOW_HTTP=true to allow that"),
     ]  # fmt: skip
     otherwise = (
-        f"the object store fails ({why}); when it is mended, give the same command again, or `distls resume`"
+        f"the object store fails ({why}); once it works again, repeat the command, or run `distls resume`"
     )
     return StorageError(f"{place}: {next((line for holds, line in known if holds), otherwise)}")

@@ -68,6 +68,7 @@ def write_bundle(
         inside = temporary / content["folder"] if "folder" in content else temporary
         content["arrays"] = {name: _write_array(inside, name, array) for name, array in arrays.items()}
         write_json(temporary / "bundle.json", {**content, "crc32c": _checksum(content)})
+    # folders of earlier bundles, which nothing refers to any more
     if isinstance(folder, StorePath):
         for earlier in subfolders(folder):
             if earlier.name != content["folder"]:
@@ -79,6 +80,7 @@ def _checksum(content: dict[str, Any]) -> int:
 
 
 def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any]:
+    # little-endian C order: the same bytes on any machine
     array = np.asarray(array, order="C")
     if not _NAME.fullmatch(name) or array.dtype.kind not in _NUMBERS:
         raise ValueError(

@@ -194,6 +194,7 @@ def load_model(path: str | Place) -> LinearModel:
         Its arrays do not match their checksums.
     """
     root = place_of(path)
+    # `path` is a run, which has its model in a folder, or the model itself
     folder = root / "model" if (root / "model").is_dir() else root
     if not root.exists():
         raise FormatError(f"{root}: no such run or model")
@@ -209,6 +210,7 @@ def load_model(path: str | Place) -> LinearModel:
     )
     said = msgspec.structs.asdict(attributes)
     recorded, n_features = said.pop("weights_sha256"), said.pop("n_features")
+    # the digest is that of all rows, however they are stored
     weights = _all_rows(folder, arrays, n_features)
     model = LinearModel(weights, arrays["intercept"], **said, features=features, arrays=others)
     _check_whole(model, folder)

@@ -51,8 +51,10 @@ class PredictionArrays:
         self._target = target
         name = f"{target.name}.{uuid.uuid4().hex[:8]}.partial"
         local = isinstance(target, Path)
+        # zarr appends to local arrays; an object store gets the finished group
         self._temporary = target.with_name(name) if local else Path(tempfile.gettempdir()) / name
         self._row = 0
+        # continuous targets have no classes
         attributes = {} if kind == "continuous" else {"classes": classes}
         group = zarr.create_group(str(self._temporary), attributes=attributes)
         names = {"prediction": dtype} if kind == "continuous" else {"label": np.int32, "score": dtype}

@@ -24,17 +24,10 @@ __all__ = ["AnnDataStore", "check_links", "is_store", "open_anndata"]
 
 _HDF5_START = b"\x89HDF\r\n\x1a\n"
 _ZARR_GROUPS = ("zarr.json", ".zgroup")
+# exceptions of zarr, h5py and numcodecs for damaged stores
 _UNREADABLE = (
-    *(
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        MemoryError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ),
+    *(ArithmeticError, AttributeError, LookupError, MemoryError),
+    *(OSError, RuntimeError, TypeError, ValueError),
 )
 # allowed codecs: numcodecs also has one that unpickles
 _CODECS = {
@@ -304,8 +297,10 @@ def _column(frame: Any, name: str, start: int, stop: int, path: str) -> NDArray[
     stored = _member(frame, name)
     if hasattr(stored, "keys"):
         if _has(stored, "codes"):
+            # categorical: the categories are read whole, the codes by rows
             codes = np.asarray(_member(stored, "codes")[start:stop])
             return _named(_plain(_member(stored, "categories")), codes)
+        # nullable integers and booleans
         if _has(stored, "mask") and _has(stored, "values"):
             missing = np.asarray(_member(stored, "mask")[start:stop], dtype=bool)
             return _without(_plain(_member(stored, "values"), start, stop), missing)

@@ -119,6 +119,7 @@ class StagingArea:
             np.save(content, array, allow_pickle=False)
             path.write_parts(content.getbuffer())
             return
+        # tasks must never see half an array
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
         with temporary.open("wb") as file:
             np.save(file, array, allow_pickle=False)
@@ -130,6 +131,7 @@ class StagingArea:
         try:
             if isinstance(path, StorePath):
                 return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+            # a check only: memmap opens the file by itself
             os.close(open_regular(path, self.dataset))
             return np.lib.format.open_memmap(path, mode="r")
         except (EOFError, ValueError) as error:
@@ -163,7 +165,7 @@ class StagingArea:
         try:
             facts = read_json(path.with_suffix(".json"), dict[str, Any], self.dataset)
             return facts if path.stat().st_size == convert_json(facts, _Chunk).bytes else None
-        except FormatError:
+        except FormatError:  # a ValueError too, but not one of a torn file
             raise
         except (FileNotFoundError, ValueError):
             return None
@@ -192,6 +194,7 @@ class StagingArea:
         with opened_ranges(path, self.dataset) as read:
             n_buckets = _read_header(_part(read, 0, _HEADER_BYTES), str(path))
             n_bytes = (n_buckets + 1) * _ENTRY_BYTES
+            # before memory is allocated
             if n_bytes > path.stat().st_size:
                 raise _foreign(path)
             return np.frombuffer(_part(read, _HEADER_BYTES, n_bytes), dtype="<u4").reshape(-1, 3)

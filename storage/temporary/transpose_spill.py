@@ -72,6 +72,7 @@ class SpillArea:
         """Delete the remains of a transposition that was killed after its rename."""
         if self.folder.exists():
             with contextlib.suppress(OSError), self.held():
+                # with a plan it can be resumed
                 if self.read_plan() is None:
                     self.remove()
 
@@ -141,7 +142,7 @@ class SpillArea:
 def _document(path: Place, dataset: Place) -> dict[str, Any] | None:
     try:
         return read_json(path, dict[str, Any], dataset)
-    except FormatError:
+    except FormatError:  # a ValueError too, but not one of a torn file
         raise
     except (FileNotFoundError, ValueError):
         return None

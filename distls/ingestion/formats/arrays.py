@@ -75,6 +75,7 @@ class _ArrayFormat(Format[ArrayOptions]):
                 f.size * 4.0 if h.sparse else float(h.n_rows) * h.n_features * itemsize
                 for f, h in zip(files, headers, strict=True)
             ),
+            # a changed label file prevents resuming too
             identity=[file_identity(file) for file in (*files, *([labels] if labels else []))],
         )
 
@@ -90,7 +91,7 @@ class NpyFormat(_ArrayFormat):
 
 
 class NpzFormat(_ArrayFormat):
-    """An archive with a dense array, or one with a matrix in CSR written by scipy, and maybe labels."""
+    """An archive of a dense array, or of a scipy matrix in CSR, optionally with labels."""
 
     name = "npz"
 

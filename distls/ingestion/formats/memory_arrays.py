@@ -112,6 +112,7 @@ def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
     from scipy.sparse import csr_array
 
     x, y, weight = chunks.compute(number)
+    # the layout was decided by the declared type of the blocks
     if hasattr(x, "tocsr") != chunks.sparse:
         raise BadInputError(
             f"X, chunk {number}: a {type(x).__name__}, but its meta is a {type(chunks.x._meta).__name__}; "
@@ -120,7 +121,7 @@ def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
     x = csr_array(x.tocsr()) if chunks.sparse else np.asarray(x)
     try:
         return x, _row_values("y", y, x.shape[0]), _row_values("sample_weight", weight, x.shape[0])
-    except BadInputError as error:
+    except BadInputError as error:  # name the chunk
         raise BadInputError(f"X, chunk {number}: {error}") from None
 
 
@@ -132,7 +133,7 @@ def _row_values(name: str, values: Any, n_rows: int) -> Any:
         raise BadInputError(f"{name}: shape {values.shape} does not go with the {n_rows} rows of X")
     if name == "y" and _are_words(values):
         if values.ndim > 1:
-            raise BadInputError(f"y: words have one column, these have shape {values.shape}")
+            raise BadInputError(f"y: string labels must be one-dimensional, got shape {values.shape}")
         return values.astype(str)
     if values.dtype.kind not in "fiub":
         wanted = "real numbers or words" if name == "y" else "real numbers"

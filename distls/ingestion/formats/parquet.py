@@ -79,6 +79,7 @@ class ParquetFormat(Format[ParquetOptions]):
         reading = _reading(files, heads, read, options, like)
         items = _items(files, heads)
         survey = None
+        # numbers and lists of a fixed length need no survey
         if like is None and any(f.categories == () or f.indices for f in reading.features):
             declared = declared_columns(reading, read)
             survey = ColumnSurvey(reading, declared, typed=True, task=survey_row_group, facts=table_facts)

@@ -89,6 +89,7 @@ class VwFormat(Format[VwOptions]):
 def _columns(start: bytes, path: str, hash_bits: int | None, like: Like | None) -> dict[str, Any]:
     """Return the fields of `VwReadOptions` that determine how names become columns."""
     known = description_of(like)
+    # data like Vowpal Wabbit's are read with the same hashing
     if like is not None and like.meta.source.get("format") == "vw":
         if hash_bits not in (None, known["hash_bits"]):
             bits = known["hash_bits"]
