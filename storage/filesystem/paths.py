@@ -236,6 +236,7 @@ class StorePath:
 
     def remove(self) -> None:
         """Delete everything below this name."""
+        # an empty key is a prefix of everything
         if not self.key:
             raise ValueError(f"{self}: a whole bucket is not removed")
         keys = [place.key for place in self.objects()]

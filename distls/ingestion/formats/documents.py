@@ -174,6 +174,7 @@ def _columns(
     # a field of `like` is taken over only if it is a field here too
     known = {name: description.get(name, "") for name in asked}
     names = {name: value or (known[name] if known[name] in record else "") for name, value in asked.items()}
+    # label and text are required, a weight is not
     if unlabelled:
         names["label_column"] = ""
     else:

@@ -148,6 +148,7 @@ def _are_words(values: NDArray[Any]) -> bool:
 
 
 def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
+    # arrays have no name or time by which a change would be noticed: their content is compared
     parts = [x] if isinstance(x, np.ndarray) else [x.indptr, x.indices, x.data]
     crc = 0
     for array in (*parts, y, weight):

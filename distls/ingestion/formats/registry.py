@@ -49,6 +49,7 @@ def register(format: Format[Any]) -> None:
     """
     if format.name in (*_FORMATS, "auto"):
         raise ValueError(f"there is a format {format.name} already")
+    # formats may share an option, but then its description too
     known = option_infos()
     for name, info in format.options.infos().items():
         if known.get(name, info) != info:
@@ -130,6 +131,7 @@ class ReadRequest:
             raise ParameterError(f"format must be one of auto, {', '.join(_FORMATS)}, not {format!r}")
         self._read = read
         self._given = _checked(named)
+        # either spelling, never a mixture
         if read is not None and self._given:
             both = ", ".join(self._given)
             raise ParameterError(

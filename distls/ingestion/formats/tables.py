@@ -192,6 +192,7 @@ def like_columns(
     needed = {name for feature in features for name in (feature.name, feature.indices) if name}
     for name in needed - {*names} or needed & ignored:
         raise MismatchError(f'{path}: no column "{name}", which is a feature of {like.path}')
+    # columns of `like` that are no features, such as its label, may be there too
     taken = {*needed, *ignored, label, weight, *known["columns"]}
     extra = [name for name in names if name not in taken]
     if extra:

@@ -81,6 +81,7 @@ def _weights(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> N
     if not item.weight:
         return None
     weights = store.column(item.weight, first, stop)
+    # words are no weights: NaN is refused with its row
     if weights.dtype.kind == "U":
         return np.full(len(weights), np.nan, dtype=np.float32)
     return weights.astype(np.float32)

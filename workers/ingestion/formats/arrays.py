@@ -63,6 +63,7 @@ def read_header(file: SourceFile, kind: str) -> ArrayHeader:
         with _open_array(file, kind) as stream:
             shape, dtype = _stream_header(stream, kind, file.path)
             _check_sizes(shape)
+            # the length of a compressed file is known only after reading it
             if file.compression == "none":
                 _check_length(stream.tell(), shape, dtype, file.size)
     except _DAMAGED as error:
@@ -158,6 +159,7 @@ def _npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = reader(stream)
+    # rows of a column-major array cannot be read as a stream
     if fortran and len(shape) > 1:
         raise ValueError("it is stored by columns; save np.ascontiguousarray of it")
     return shape, dtype
@@ -326,6 +328,7 @@ def _csr_blocks(
         _member(archive, "indices") as indices,
         _member(archive, "indptr") as ptr,
     ):
+        # the members are read in parallel, as three streams positioned after their headers
         types = {stream: _npy_header(stream)[1] for stream in (data, indices, ptr)}
         end = int(_read_values(ptr, 1, types[ptr])[0])
         # as many rows of average length as fill a block

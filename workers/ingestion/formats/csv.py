@@ -97,6 +97,7 @@ class RowReader:
         """Go to the block's first row."""
         state = self.state
         state[[State.POSITION, State.ANSWERS]] = 0
+        # byte order mark and header are at the start of each file only
         if block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK:
             state[State.POSITION] = 3
         found = not (block.starts_file and self.options.headed)
@@ -151,7 +152,7 @@ class RowReader:
 
     def _add_answer(self, value: float) -> None:
         n = int(self.state[State.ANSWERS])
-        if n == len(self.answers.values):
+        if n == len(self.answers.values):  # full: double the arrays
             starts, values = self.answers
             self.answers = Answers(np.resize(starts, 2 * n), np.resize(values, 2 * n))
         self.answers.starts[n], self.answers.values[n] = self.state[State.START], value
@@ -273,6 +274,7 @@ class DelimitedParser(RowReader):
             if feature.categories is not None:
                 numbers = range(start, start + len(feature.categories))
                 self.table.add(place[feature.name], feature.categories, numbers)
+                # a missing value is read as na: its category if there is one
                 if self.options.na in feature.categories:
                     missing = start + feature.categories.index(self.options.na)
                     self.columns[place[feature.name], 2] = missing
@@ -283,6 +285,7 @@ class DelimitedParser(RowReader):
         self.begin(block)
         while self.run(block) == Code.FULL:
             self._note(block, start + int(self.state[State.POSITION]))
+            # full without a row: a single row is larger than the buffers
             if self.state[State.ROWS]:
                 yield self._take_batch()
             else:
@@ -301,7 +304,7 @@ class DelimitedParser(RowReader):
             where = int(state[State.UNSEEN_LINE])
             progress.unseen_first = (where, f"column {name}: {quoted(block.text[start:end].tobytes())}")
         progress.unseen += int(state[State.UNSEEN])
-        state[State.UNSEEN] = 0
+        state[State.UNSEEN] = 0  # counted above
 
     def _take_batch(self) -> RecordBatch:
         n_rows, n_words = int(self.state[State.ROWS]), int(self.state[State.WORDS])

@@ -154,6 +154,7 @@ def _line_chunks(block: TextBlock) -> Iterator[bytes]:
     while start < block.size:
         stop = min(start + _CHUNK_BYTES, block.size)
         newlines = np.flatnonzero(block.text[start:stop] == ord("\n"))
+        # no line ends in the chunk: extend it to the end of the line
         if stop < block.size and not len(newlines):
             stop += int(np.argmax(block.text[stop : block.size + 1] == ord("\n"))) + 1
         elif stop < block.size:
@@ -232,7 +233,7 @@ def _label_text(label: Any, name: str) -> str:
         return label
     if not isinstance(label, (int, float)) or not math.isfinite(label):
         raise _Refused(f'field "{name}" must hold a word or a number')
-    return json.dumps(label)
+    return json.dumps(label)  # as the number is written
 
 
 def _checked_labels(labels: list[str]) -> list[str]:
@@ -248,6 +249,7 @@ def _weight_field(record: dict[str, Any], name: str) -> float:
     if not name:
         return 1.0
     weight = _field(record, name)
+    # bool is a subclass of int
     sound = isinstance(weight, (int, float)) and not isinstance(weight, bool)
     if not sound or not 0 <= weight <= _LARGEST_WEIGHT:
         raise _Refused(f'field "{name}" must be a number that is finite and not negative')

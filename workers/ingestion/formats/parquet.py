@@ -194,10 +194,12 @@ def parquet_blocks(
     wanted = [feature.name for feature in options.features] + lists
     wanted += [name for name in (options.label if options.labelled else "", options.weight) if name]
     width = sum(feature.size for feature in options.features if not feature.indices)
+    # the stored size of a row, or that of its dense features if that is larger
     row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 4 * width, 1)
     n_rows = max(1, min(block_bytes // row_bytes, _LARGEST_BATCH))
     first, skip = 0, progress.offset
     for batch in _batches(item, wanted, n_rows):
+        # resumed within a batch: its first `inside` rows are done
         inside = max(skip - first, 0)
         first += batch.num_rows
         if first > skip:
@@ -311,6 +313,7 @@ class _Block:
         others, indices = self._lists(feature.indices)
         for row in np.flatnonzero(lengths != others).tolist():
             self._fault(row, feature.indices, f"{others[row]} indices for {lengths[row]} values")
+        # refused rows become empty, so that the other rows keep their places
         if np.any(lengths != others):
             equal = lengths == others
             values, indices = values[np.repeat(equal, lengths)], indices[np.repeat(equal, others)]
@@ -321,7 +324,7 @@ class _Block:
         for k in np.flatnonzero(outside).tolist():
             rule = f"{indices[k]:g}: an index must be a whole number from 0 to {feature.width - 1}"
             self._fault(int(rows[k]), feature.indices, rule)
-        indices[outside] = 0
+        indices[outside] = 0  # of refused rows: only to be convertible to int
         return np.concatenate([[0], np.cumsum(lengths)]), indices.astype(np.int64), values
 
     def _categories(self, feature: Feature, first_row: int) -> Csr:

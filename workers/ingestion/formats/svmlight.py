@@ -83,6 +83,7 @@ class SvmlightParser:
             if code == Code.DONE:
                 break
             if code == Code.FULL:
+                # a single row is larger than the buffer
                 if not state[State.ROWS]:
                     self._allocate(2 * len(self._words))
                     continue
@@ -127,6 +128,7 @@ class SvmlightParser:
         n = int(self._state[State.SLOW])
         for start, end, target in self._slow[:n].tolist():
             value = float(text[start:end].tobytes())
+            # a negative target is a label, which is always a double
             if target < 0:
                 self._words[-target - 1 : -target + 1] = np.array([value]).view(np.uint32)
             elif self.options.float64:

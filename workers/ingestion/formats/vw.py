@@ -43,6 +43,7 @@ class VwReadOptions(ReadOptions):
 
 def name_hash(name: bytes, seed: int = 0) -> int:
     """Return Vowpal Wabbit's hash modulo 2**32 of a namespace, or of a feature with its namespace's as `seed`."""
+    # the kernel loads eight bytes at a time, also behind the end
     text = np.frombuffer(name + bytes(8), dtype=np.uint8)
     return int(hash_name(text, 0, len(name), seed))
 
@@ -75,6 +76,7 @@ class VwParser(SvmlightParser):
         self._namespace = -1 if self.options.hash_bits is not None else name_hash(self.options.namespace)
 
     def _run_kernel(self, block: TextBlock) -> int:
+        # a line is parsed again once its undecided numbers are known
         while (code := self._parse(block)) == Code.SLOW_FULL:
             self._convert(block.text)
         self._state[State.SLOW] = 0
@@ -117,6 +119,7 @@ class VwParser(SvmlightParser):
         self.progress.bases = int(self._state[VwState.BASES])
 
     def _take_batch(self) -> RecordBatch:
+        # before super() resets the number of rows
         weights = self._weights[: int(self._state[State.ROWS])]
         batch = super()._take_batch()
         self.progress.weighted |= bool(np.any(weights != 1))
