@@ -1,1 +1,1 @@
-"""The zarr dataset format, models and checkpoints. Knows zarr; not learning, not Dask."""
+"""The zarr dataset format, models and checkpoints; knows nothing of learning or Dask."""

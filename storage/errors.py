@@ -1,4 +1,4 @@
-"""Every failure a user can meet, one class each. The message is the whole story: what, where, what to do."""
+"""Errors raised on purpose, one class per kind of failure; a message says what failed, where, and what to do."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MemoryPlanError(DistlsError):
 
 
 class StateLostError(DistlsError):
-    """What a solver kept for each row is gone or damaged; it is made anew from the weights."""
+    """State that a solver keeps for each row is missing or damaged; it is recomputed from the weights."""
 
 
 class StorageError(DistlsError, OSError):

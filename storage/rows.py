@@ -1,7 +1,6 @@
-"""In-memory blocks: what a partition or a column shard decodes to and what every kernel reads.
+"""In-memory blocks, the decoded form of partitions and column shards.
 
-Rows and columns, sparse and dense, are NamedTuples of arrays, so that numba takes them as they are and dispatches
-on their type. All shapes and dtypes are written here once.
+Rows and columns, sparse and dense, are NamedTuples of arrays, which numba accepts as arguments and dispatches on.
 """
 
 from __future__ import annotations
@@ -30,90 +29,55 @@ __all__ = [
 
 
 class CsrRows(NamedTuple):
-    """Sparse rows: row i holds ``data[indptr[i]:indptr[i+1]]`` at columns ``indices[...]``.
+    """Sparse rows: row i holds ``data[indptr[i]:indptr[i+1]]`` at columns ``indices[...]``."""
 
-    Attributes
-    ----------
-    indptr : int64 array of shape (n_rows + 1,)
-    indices : uint16 (n_features <= 65,536) or uint32 array of shape (nnz,), increasing within a row
-    data : float32 or float64 array of shape (nnz,), without explicit zeros
-    """
-
-    indptr: NDArray[np.int64]
+    indptr: NDArray[np.int64]  # shape (n_rows + 1,)
+    # uint16 (n_features <= 65,536) or uint32 array of shape (nnz,), increasing within a row
     indices: NDArray[Any]
-    data: NDArray[Any]
+    data: NDArray[Any]  # float32 or float64 array of shape (nnz,), without explicit zeros
 
 
 class DenseRows(NamedTuple):
-    """Dense rows.
+    """Dense rows, C-ordered."""
 
-    Attributes
-    ----------
-    values : float32 or float64 array of shape (n_rows, n_features), C-ordered
-    """
-
-    values: NDArray[Any]
+    values: NDArray[Any]  # float32 or float64 array of shape (n_rows, n_features)
 
 
 Rows = CsrRows | DenseRows
 
 
 class Partition(NamedTuple):
-    """One stored block of rows with its targets.
-
-    Attributes
-    ----------
-    x : Rows
-    y : int32 class codes (n_rows,), float64 targets (n_rows, n_targets), a CsrRows of label codes
-        (multi-label; data all ones), or None (unlabelled)
-    sample_weight : float32 array of shape (n_rows,), or None (all ones)
-    """
+    """One stored block of rows with its targets."""
 
     x: Rows
+    # int32 class codes (n_rows,), float64 targets (n_rows, n_targets), a CsrRows of label codes (multi-label; data
+    # all ones), or None (unlabelled)
     y: Any
-    sample_weight: NDArray[np.float32] | None = None
+    sample_weight: NDArray[np.float32] | None = None  # shape (n_rows,), or None (all ones)
 
 
 class CscColumns(NamedTuple):
-    """Sparse columns over all rows: column j holds ``data[indptr[j]:indptr[j+1]]`` in rows ``indices[...]``.
+    """Sparse columns over all rows: column j holds ``data[indptr[j]:indptr[j+1]]`` in rows ``indices[...]``."""
 
-    Attributes
-    ----------
-    indptr : int64 array of shape (n_columns + 1,)
-    indices : uint16 (n_rows <= 65,536) or uint32 array of shape (nnz,), increasing within a column
-    data : float32 or float64 array of shape (nnz,), without explicit zeros
-    """
-
-    indptr: NDArray[np.int64]
+    indptr: NDArray[np.int64]  # shape (n_columns + 1,)
+    # uint16 (n_rows <= 65,536) or uint32 array of shape (nnz,), increasing within a column
     indices: NDArray[Any]
-    data: NDArray[Any]
+    data: NDArray[Any]  # float32 or float64 array of shape (nnz,), without explicit zeros
 
 
 class DenseColumns(NamedTuple):
-    """Dense columns over all rows, each contiguous.
+    """Dense columns over all rows, each contiguous."""
 
-    Attributes
-    ----------
-    values : float32 or float64 array of shape (n_columns, n_rows), C-ordered
-    """
-
-    values: NDArray[Any]
+    values: NDArray[Any]  # float32 or float64 array of shape (n_columns, n_rows), C-ordered
 
 
 Columns = CscColumns | DenseColumns
 
 
 class ColumnShard(NamedTuple):
-    """One stored block of columns.
+    """One stored block of columns."""
 
-    Attributes
-    ----------
-    first : int
-        Number of its first column among all features.
-    x : Columns
-    """
-
-    first: int
+    first: int  # number of its first column among all features
     x: Columns
 
     @property
@@ -123,7 +87,7 @@ class ColumnShard(NamedTuple):
 
 
 def index_dtype(n_features: int) -> np.dtype[Any]:
-    """Smallest unsigned type that numbers `n_features` columns (or so many rows): uint16 or uint32."""
+    """Return the smallest unsigned type that numbers `n_features` columns, or rows: uint16 or uint32."""
     return np.dtype(np.uint16 if n_features <= 65_536 else np.uint32)
 
 
@@ -153,10 +117,10 @@ def concatenate_rows(blocks: Sequence[Rows]) -> Rows:
     """Copy consecutive blocks of one layout into one."""
     if isinstance(blocks[0], DenseRows):
         return DenseRows(np.concatenate([block[0] for block in blocks]))
-    pieces = [block for block in blocks if isinstance(block, CsrRows)]
-    lengths = np.concatenate([np.diff(x.indptr) for x in pieces])
+    sparse = [block for block in blocks if isinstance(block, CsrRows)]
+    lengths = np.concatenate([np.diff(x.indptr) for x in sparse])
     return CsrRows(
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64, copy=False),
-        np.concatenate([x.indices for x in pieces]),
-        np.concatenate([x.data for x in pieces]),
+        np.concatenate([x.indices for x in sparse]),
+        np.concatenate([x.data for x in sparse]),
     )

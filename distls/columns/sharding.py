@@ -1,8 +1,8 @@
-"""Column shards of a dataset: the out-of-core transposition, planned and driven from here.
+"""Column shards of a dataset: plan and driver of the out-of-core transposition.
 
-Groups of partitions are read once and written by columns (step 1). That shows how many values each column has, so
-the columns are cut into shards of about equal size; each shard is then put together from one range of every group
-(step 2). The last act is a rename. What is written is whole or absent, and the same call goes on where one was killed.
+Groups of partitions are read once and written by columns (step 1). Their counts of values per column determine the
+shards, of about equal size; each shard is assembled from one range of every group (step 2) and all appear by a single
+rename. Files are whole or absent, so that the same call resumes a killed one.
 """
 
 from __future__ import annotations
@@ -44,10 +44,8 @@ __all__ = ["add_columns", "check_columns", "cut_columns"]
 Progress = Callable[[int, int, str], None]
 
 DEFAULT_SHARD_BYTES = 16 * MIB
-# Shorter reads cost more than the bytes they bring.
-_READ_BYTES = 2**18
-# A task holds what it reads, what it makes of it, and the encoded form of one or the other.
-_COPIES = 3
+_READ_BYTES = 2**18  # a shorter read is dominated by its overhead
+_COPIES = 3  # a task holds its input, its output, and the encoded form of one of them
 
 
 def add_columns(
@@ -111,17 +109,12 @@ def add_columns(
 def check_columns(
     dataset: Dataset, shard_size: int | None, memory: MemoryBudget | None
 ) -> ColumnShards | None:
-    """Return the column shards if they are there as asked; else refuse what metadata show to be impossible.
-
-    Parameters
-    ----------
-    memory : MemoryBudget or None
-        None: not known yet.
+    """Return the column shards if they exist as requested; else check that they can be made.
 
     Raises
     ------
     MemoryPlanError, ParameterError
-        See `add_columns`.
+        As `add_columns`; the memory is not checked if `memory` is None.
     """
     if shard_size is not None and shard_size < 1:
         raise ParameterError(f"shard_size must be at least 1 byte, not {shard_size}")
@@ -138,15 +131,14 @@ def check_columns(
 
 
 def _columns_of(dataset: Dataset) -> ColumnShards | None:
-    """Return the column shards of a dataset; none also where those of another dataset are in their place."""
     try:
         return dataset.columns
-    except MismatchError:
+    except MismatchError:  # shards of another dataset are replaced
         return None
 
 
 def _wanted_size(dataset: Dataset, shard_size: int | None) -> int:
-    """Return the size of shards: as asked, or the default."""
+    """Return the requested shard size, or the default described in `add_columns`."""
     if shard_size is not None:
         return shard_size
     unfinished, there = SpillArea(dataset.path).read_plan() or {}, _columns_of(dataset)
@@ -180,16 +172,17 @@ def cut_columns(n_bytes: NDArray[np.int64], shard_size: int) -> NDArray[np.int64
     wanted = min(max(-(-int(ends[-1]) // shard_size), DEFAULT_LANES), n)
     cuts = [0]
     for left in range(wanted, 1, -1):
-        # what a huge column took is not missing from the shards after it
+        # a goal from the remaining bytes: a huge column does not starve the shards after it
         goal = ends[cuts[-1]] + (ends[-1] - ends[cuts[-1]]) // left
         stop = int(np.searchsorted(ends, goal))
-        stop -= bool(goal - ends[stop - 1] < ends[stop] - goal)
+        stop -= bool(goal - ends[stop - 1] < ends[stop] - goal)  # the nearer end
+        # at least one column here, and one for each shard that is left
         cuts.append(min(max(stop, cuts[-1] + 1), n - left + 1))
     return np.array([*cuts, n] if n else cuts, dtype=np.int64)
 
 
 def _runs(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Cut a sequence into runs (start, stop) of at most `most` in sum, or of one."""
+    """Cut a sequence into runs (start, stop) that sum to at most `most`, or have a single element."""
     bounds, total = [0], 0
     for place, size in enumerate(sizes):
         if total + size > most and place > bounds[-1]:
@@ -201,33 +194,27 @@ def _runs(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Room:
-    """The memory of a worker.
-
-    Attributes
-    ----------
-    dataset : Dataset
-    budget : MemoryBudget
-    """
+    """The memory of a worker."""
 
     dataset: Dataset
     budget: MemoryBudget
 
     def needed(self, n_bytes: int) -> int:
-        """Return the bytes of a worker whose tasks hold `n_bytes` of rows or columns each."""
+        """Return the bytes a worker needs if each task holds `n_bytes` of rows or columns."""
         return BASE_BYTES + self.budget.threads * int(SLACK * _COPIES * n_bytes + 3 * self._index)
 
     @property
     def _index(self) -> int:
-        """Bytes of a group that say where each column begins."""
+        """Bytes of a group's column offsets."""
         meta = self.dataset.meta
         return 0 if meta.layout == "dense" else 8 * (meta.n_features + 1)
 
     def check(self, n_bytes: int, what: str, remedy: str) -> None:
-        """Refuse what does not fit."""
+        """Raise MemoryPlanError for `n_bytes` that do not fit."""
         needed, limit = self.needed(n_bytes), self.budget.worker_limit
         if needed <= int(limit * SAFE_FRACTION):
             return
-        # in whole MiB, upwards: what is named here must be accepted
+        # rounded up to whole MiB, so that the named limit is accepted
         remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB"]
         if needed > 2 * BASE_BYTES:
             remedies.append(remedy)
@@ -237,15 +224,16 @@ class _Room:
         )
 
     def batch(self, least: int) -> int:
-        """Return the bytes of rows, or columns, for a task to hold: so many that reads are long, and offsets few."""
+        """Return the bytes of rows, or columns, that a task should hold, at least `least`."""
         total = int(self.dataset.decoded_bytes.sum())
+        # batches of b bytes: (total / b)^2 reads of b^2 / total bytes each; fewer groups have fewer offsets
         spare = int(self.budget.worker_limit * SAFE_FRACTION) - self.needed(0)
         most = int(spare / (SLACK * _COPIES * self.budget.threads))
         return max(least, min(max(math.isqrt(total * _READ_BYTES), self._index), most))
 
 
 class _Transposition:
-    """One transposition."""
+    """Runs the two steps of one transposition."""
 
     def __init__(
         self, dataset: Dataset, shard_size: int, executor: Executor, budget: MemoryBudget, progress: Progress
@@ -259,9 +247,9 @@ class _Transposition:
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint)
 
     def run(self) -> None:
-        """Do the work, or what is left of it."""
+        """Run the transposition, or the rest of an unfinished one."""
         largest = int(self.dataset.decoded_bytes.max(initial=0))
-        groups = self._begin(max(largest, self.shard_size))
+        groups = self._planned_groups(max(largest, self.shard_size))
         check_workers(self.executor, self.dataset, self.spill.folder)
         spec = TransposeSpec(self.data, groups, self._codec())
         sizes = [self._group_bytes(group) for group in spec.groups]
@@ -272,8 +260,8 @@ class _Transposition:
         records = [ShardRecord(**record) for each in written for record in each]
         self._publish(records, spec.codec)
 
-    def _begin(self, least: int) -> tuple[RowGroup, ...]:
-        """Return the groups: those of an unfinished transposition if it was this one."""
+    def _planned_groups(self, least: int) -> tuple[RowGroup, ...]:
+        """Return the groups: those of an unfinished transposition with this plan, or new ones."""
         batch = self.room.batch(least)
         plan: dict[str, Any] = {
             "version": 1,
@@ -285,6 +273,7 @@ class _Transposition:
         refuse_links(self.spill.folder, self.dataset.path)
         with making_sense(str(self.spill.folder)):
             groups = [RowGroup(number, *run) for number, run in enumerate(earlier.get("groups", ()))]
+        # groups may differ, as they depend on the memory: they leave no trace in the shards
         if {**plan, "groups": None} == {**earlier, "groups": None} and all(
             self._group_bytes(group) <= batch for group in groups
         ):
@@ -298,9 +287,9 @@ class _Transposition:
         """Return the codec of the values: the first rows decide, as in an ingest."""
         values = "X" if self.dataset.meta.layout == "dense" else "data"
         codec = self.dataset.meta.codecs.get(values, "none")
-        return (
-            choose_codec(self.dataset.read(0).x, codec) if len(self.dataset) and codec != "none" else "none"
-        )
+        if codec == "none" or not len(self.dataset):
+            return "none"
+        return choose_codec(self.dataset.read(0).x, codec)
 
     def _group_bytes(self, group: RowGroup) -> int:
         return int(self.dataset.decoded_bytes[group.start : group.stop].sum())
@@ -313,7 +302,7 @@ class _Transposition:
         items: Sequence[Any],
         sizes: Sequence[int],
     ) -> Iterator[Any]:
-        """Run a step and pass its results on, reporting the bytes they stand for."""
+        """Run a step and yield its results, reporting the bytes they represent."""
         done, total = 0, sum(sizes)
         self.progress(done, total, stage)
         for size, result in zip(sizes, self.executor.map(task, items, shared=spec), strict=True):
@@ -323,7 +312,7 @@ class _Transposition:
         self.executor.each_worker(release_buffers, None)
 
     def _bundles(self, spec: TransposeSpec) -> tuple[list[Bundle], list[int]]:
-        """Return neighbouring shards in bundles, and the bytes of each bundle."""
+        """Return bundles of adjacent shards, and the bytes of each."""
         n_bytes = self._column_bytes(spec.groups)
         cuts = cut_columns(n_bytes, self.shard_size)
         ends = np.concatenate([[0], np.cumsum(n_bytes)])[cuts]
@@ -345,6 +334,7 @@ class _Transposition:
         return counts * (itemsize + index_dtype(meta.n_rows).itemsize) + 8
 
     def _publish(self, records: list[ShardRecord], codec: str) -> None:
+        # without a plan, a killed call leaves only files to be swept
         self.spill.end()
         publish_columns(
             self.dataset.path,

@@ -1,4 +1,4 @@
-"""Source files where a dataset is expected: ingested like the data of a model into a folder that is removed after."""
+"""Source files in place of a dataset: ingested like a model's training data into a temporary folder."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ __all__ = ["Notify", "Scorable", "are_sources", "check_source_options", "opened_
 Scorable = str | Place | Dataset | Sequence[str | Place]
 Notify = Callable[[str], None]
 
-# Folders that hold data of other programs.
-_SOURCE_FOLDERS = (".zarr",)
+_SOURCE_FOLDERS = (".zarr",)  # written by other programs
 
 
 def are_sources(data: Scorable) -> bool:
-    """Tell whether `data` are files to ingest, not a dataset."""
+    """Return whether `data` are files to ingest, not a dataset."""
     if isinstance(data, Dataset):
         return False
     if not isinstance(data, (str, Path, StorePath)):
@@ -35,16 +34,7 @@ def are_sources(data: Scorable) -> bool:
 
 
 def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
-    """Refuse options that say how source files are read where there are none.
-
-    Parameters
-    ----------
-    given : mapping of name -> whether it was given
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Raise ParameterError for options of source files (name -> whether given) where there are none."""
     name = next((name for name, was_given in given.items() if was_given), None)
     if name and not are_sources(data):
         raise ParameterError(f"{name} is for source files; a data set says itself what is in it")
@@ -54,30 +44,22 @@ def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
 def opened_like(
     model: LinearModel, data: Scorable, *, name: str, beside: Place, **options: Any
 ) -> Iterator[tuple[Dataset, tuple[str, ...]]]:
-    """Open a dataset, or make one of source files, in their order, for as long as the context lasts.
+    """Open a dataset, or ingest source files in their order into a temporary one.
 
     Parameters
     ----------
     model : LinearModel
-        Gives the description of its source, classes, width and fitted transforms.
-    data : Dataset, its path, or paths of source files
-    name : str
-        What messages call the model.
+        Determines how sources are read, classes, width and fitted transforms; messages call it `name`.
     beside : Place
-        The temporary dataset gets this name and an ending ``.partial``: workers must reach it.
+        Name of the temporary dataset, but for an ending ``.partial``; workers must reach it.
     **options
-        Of `distls.ingest`.
+        Of `distls.ingest`, which also says what is raised.
 
     Yields
     ------
     dataset : Dataset
     notices : tuple of str
-        What the ingest says of the source files; for `pass_on`.
-
-    Raises
-    ------
-    BadInputError, MismatchError, ParameterError, StorageError
-        As `distls.ingest`.
+        Of the ingest; for `pass_on`.
     """
     if isinstance(data, Dataset):
         yield data, ()
@@ -95,7 +77,7 @@ def opened_like(
 
 
 def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
-    """Give notices to `notify`; without it they become UserWarnings of the line that called our caller."""
+    """Pass notices to `notify`, or issue them as UserWarnings of our caller's caller."""
     for notice in notices:
         if notify is None:
             warnings.warn(notice, UserWarning, stacklevel=3)
@@ -106,7 +88,7 @@ def pass_on(notices: Sequence[str], notify: Notify | None) -> None:
 def _ingest(
     data: Scorable, temporary: Place, model: LinearModel, name: str, options: dict[str, Any]
 ) -> tuple[str, ...]:
-    # most fits and scores have no use for the machinery of ingest
+    # imported here: most fits and scores never ingest
     from distls.ingestion.ingest import ingest
     from distls.ingestion.request.like import like_model
 

@@ -1,4 +1,4 @@
-"""Raw files or arrays to a dataset: the public function."""
+"""The public function `ingest`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def ingest(
     n_features : int, optional
         Width; by default the largest index, for raw text 2**18.
     min_count : int, optional
-        Drop the features that are not zero in fewer training rows than this, and number the others anew.
+        Drop features that are non-zero in fewer training rows than this; the others are renumbered.
     multilabel : bool
         Labels are comma-separated lists.
     unlabelled : bool
@@ -84,8 +84,8 @@ def ingest(
         auto: classes when all labels are whole numbers.
     transform : str or sequence of str
         ``log1p``, ``idf``, ``l2norm``, ``scale=X``, ``standardize``, applied in the given order, fitted on the
-        training rows. standardize takes off the mean and divides by the standard deviation; sparse rows it only
-        divides.
+        training rows. standardize subtracts the mean and divides by the standard deviation; sparse rows are only
+        divided.
     like : path, Dataset or LinearModel, optional
         Take classes, width, base, fitted transforms and description of the source of this dataset, run or model.
     split : mapping, or sequence of "NAME=FRACTION"

@@ -1,4 +1,4 @@
-"""Stage 2 of an ingest: which rows are held out, and where partitions begin."""
+"""Stage 2 of an ingest: the held-out rows and the boundaries of partitions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["allot_split", "partition_items"]
 
 
 def allot_split(survey: Survey, schema: Schema, options: IngestOptions) -> NDArray[np.int64]:
-    """Say how many rows of each stratum each chunk gives to the first k + 1 splits.
+    """Return how many rows of each stratum each chunk contributes to the first k + 1 splits.
 
-    Strata are the classes, or all rows where there are none; of each, exactly ``round(fraction * count)`` rows are
-    held out, spread over the chunks as a draw without replacement would.
+    Strata are the classes, or all rows if there are none. Of each, exactly ``round(fraction * count)`` rows are held
+    out.
 
     Returns
     -------
@@ -40,6 +40,7 @@ def allot_split(survey: Survey, schema: Schema, options: IngestOptions) -> NDArr
     for k, (name, fraction) in enumerate(options.split):
         for s, total in enumerate(totals.tolist()):
             n_held = min(round(fraction * total), int(left[:, s].sum()))
+            # spread over the chunks as by drawing without replacement
             allotment[k, :, s] = random.multivariate_hypergeometric(left[:, s], n_held, method="marginals")
         left = left - allotment[k]
         if not allotment[k].sum():
@@ -48,7 +49,7 @@ def allot_split(survey: Survey, schema: Schema, options: IngestOptions) -> NDArr
 
 
 def _strata(survey: Survey, schema: Schema) -> NDArray[np.int64]:
-    """Return the rows of each chunk and stratum, shape (n_chunks, n_strata)."""
+    """Count the rows of each chunk and stratum, shape (n_chunks, n_strata)."""
     if schema.target != "class":
         return np.array([[chunk["rows"]] for chunk in survey.chunks], dtype=np.int64)
     codes = {value: code for code, value in enumerate(schema.class_values.tolist())}
@@ -74,13 +75,13 @@ def partition_items(
     Parameters
     ----------
     tables : iterable of uint32 arrays of shape (n_buckets + 1, 3)
-        One a chunk, in row order.
+        One per chunk, in row order.
     share : float
-        The fraction of the values that will be stored.
+        Fraction of the values that min_count leaves.
     """
     per_row, per_value = _row_bytes(plan, schema, options), share * _value_bytes(plan, schema, options)
     chunks = (table[1:].astype(np.int64) - table[:-1] for table in tables)
-    # shuffled rows: bucket b of every chunk goes together; else chunks follow each other
+    # shuffled: bucket b of all chunks is one unit; in source order, each bucket of each chunk is
     sizes: NDArray[np.int64] = (
         functools.reduce(np.add, chunks) if options.shuffle else np.concatenate(list(chunks))
     )
@@ -105,12 +106,12 @@ def _value_bytes(plan: SourcePlan, schema: Schema, options: IngestOptions) -> in
 def _cut(
     part: int, n_words: NDArray[np.int64], n_bytes: NDArray[np.int64], fraction: float, partition_size: int
 ) -> list[PartitionItem]:
-    """Cut buckets (of these words and decoded bytes) into runs that hold about `partition_size` of this part."""
+    """Cut buckets into runs that hold about `partition_size` decoded bytes of this part."""
     ends = np.cumsum(n_bytes)
     wanted = int(min(max(np.ceil(fraction * ends[-1] / partition_size), 1), len(ends)))
     goals = ends[-1] * np.arange(1, wanted) / wanted
     inner = np.searchsorted(ends, goals, side="left") + 1
-    inner = inner[ends[inner - 1] < ends[-1]]  # nothing is left behind the others
+    inner = inner[ends[inner - 1] < ends[-1]]  # no empty partition at the end
     cuts = np.unique(np.concatenate([[0], inner, [len(ends)]])).tolist()
     return [
         PartitionItem(part, index, tuple(_pieces(start, stop, n_words, partition_size)))
@@ -119,10 +120,8 @@ def _cut(
 
 
 def _pieces(start: int, stop: int, n_words: NDArray[np.int64], partition_size: int) -> Iterator[Piece]:
-    """Cut a run of buckets so that a worker holds about two partitions of staged words at once.
-
-    A partition of a small split has its rows spread over much more than that.
-    """
+    """Cut a run of buckets into reads of at most `partition_size` / 2 words."""
+    # two partitions' bytes at a time: the rows of a small split are spread over many more
     limit = max(partition_size // 2, 1)
     total = 0
     for bucket in range(start, stop):

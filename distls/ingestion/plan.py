@@ -1,4 +1,4 @@
-"""What an ingest will do: its sources recognised and planned by their format, and compared with an earlier plan."""
+"""Plan an ingest: recognise the sources, and compare the plan with that of an unfinished ingest."""
 
 from __future__ import annotations
 
@@ -23,17 +23,12 @@ __all__ = ["check_same_plan", "plan_document", "plan_files"]
 def plan_files(
     paths: Sequence[str | Place], request: ReadRequest, options: IngestOptions, like: Like | None = None
 ) -> tuple[SourcePlan, FormatOptions]:
-    """Recognise source files and cut them into items; return the options of their format too.
-
-    Parameters
-    ----------
-    like : Like, optional
-        Where the description of the source comes from.
+    """Recognise source files and cut them into items; return the plan and the options of their format.
 
     Raises
     ------
     BadInputError
-        A file is missing, empty, unreadable, of no recognised format, or does not go with the others.
+        A file is missing, empty, unreadable, of no recognised format, or does not match the others.
     """
     if not paths:
         raise ParameterError("no sources were given")
@@ -55,25 +50,19 @@ def plan_files(
 def plan_document(
     plan: SourcePlan, read: FormatOptions, options: IngestOptions, like_fingerprint: str | None
 ) -> dict[str, Any]:
-    """Return what is stored of a plan, for an ingest that resumes it to compare."""
+    """Return the record of a plan that a resumed ingest is compared with."""
     shared = {**asdict(options), "like": like_fingerprint, "format": plan.format}
     return {
         "version": 1,
         "sources": plan.identity,
-        # the options of all formats, as if each had been given by name
+        # the options of all formats: the record is the same whether they came as `read` or by name
         "options": {**shared, **option_defaults(), **asdict(read)},
         "range_bytes": source_plan.RANGE_BYTES,
     }
 
 
 def check_same_plan(dataset: Place, earlier: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse to resume an unfinished ingest with other sources or options.
-
-    Raises
-    ------
-    IncompleteError
-        Says what differs and how to start over.
-    """
+    """Raise IncompleteError if an unfinished ingest had other sources or options."""
     difference = _difference(earlier, now)
     if difference:
         raise IncompleteError(

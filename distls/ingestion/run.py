@@ -1,8 +1,8 @@
 """One ingest from plan to published dataset: the driver of the stages that run on workers.
 
-A source is cut into items; each becomes staged chunks of rows dealt to random buckets (stage 1); what only the
-whole input shows is decided here (stage 2); runs of buckets become partitions (stage 3); the metadata comes
-last. Staged files and partitions are whole or absent: the same call again goes on where one was killed.
+A source is cut into items; each becomes staged chunks of rows dealt to random buckets (stage 1). The schema, which
+needs all of the input, is decided here (stage 2). Runs of buckets become partitions (stage 3); the metadata is
+written last. Staged files and partitions are whole or absent, so that the same call resumes a killed ingest.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What an ingest wrote.
+    """The result of an ingest.
 
     Attributes
     ----------
     paths : tuple of Place
         DATASET, then DATASET-NAME for each split.
     rows, nnz, bytes : int
-        Over all of them; `bytes` as stored.
+        Totals over all paths; `bytes` as stored.
     skipped : int
         Refused lines (rows, for arrays) that were left out.
     skipped_lines : tuple of str
-        The first few of them, ``FILE:LINE: "text": rule``.
+        The first few, ``FILE:LINE: "text": rule``.
     notices : tuple of str
-        What the user should know, one line each.
+        Messages for the user, one line each.
     """
 
     paths: tuple[Place, ...]
@@ -77,7 +77,7 @@ class IngestReport:
 
 
 class IngestRun:
-    """One ingest: its plan and the few things that every stage needs."""
+    """One ingest: its plan and the state that all stages share."""
 
     def __init__(
         self,
@@ -103,17 +103,17 @@ class IngestRun:
         )
 
     def result(self) -> IngestReport:
-        """Do the work, or what is left of it."""
-        with self.staging.guard(), self._held():
-            self._begin()
+        """Run the ingest, or the rest of an unfinished one."""
+        with self.staging.guard(), self._write_lock():
+            self._claim_outputs()
             try:
                 self._survey_columns()
                 survey = self._stage()
                 schema = decide_schema(survey, self.options, self.like)
                 return self._finish(survey, schema)
             except (BadInputError, MismatchError, ParameterError):
-                # the same call would fail again, and a corrected file could not be resumed with
-                self._remove()
+                # not resumable: the same call would fail again, and a corrected file is another source
+                self._remove_outputs()
                 raise
 
     @property
@@ -124,7 +124,7 @@ class IngestRun:
     # -- before ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
+    def _write_lock(self) -> Iterator[None]:
         """Be the only process that writes the dataset."""
         if self.staging.read_document("plan") is None:
             _check_free(self.root)
@@ -134,12 +134,13 @@ class IngestRun:
                 yield
         finally:
             with contextlib.suppress(OSError):
-                self.root.rmdir()  # if nothing was written
+                self.root.rmdir()  # fails unless nothing was written
 
-    def _begin(self) -> None:
-        """Claim the output folders, or find the unfinished ingest to go on with."""
+    def _claim_outputs(self) -> None:
+        """Claim the output folders, or find the unfinished ingest to resume."""
         fingerprint = None if self.like is None else self.like.fingerprint
         document = plan_document(self.plan, self.read, self.options, fingerprint)
+        # tuples become lists, as in the stored document that it is compared with
         document = json.loads(json.dumps(document))
         earlier = self.staging.read_document("plan")
         if earlier is not None:
@@ -150,11 +151,11 @@ class IngestRun:
             _check_free(root)
         self.staging.create()
         for root in self.roots[1:]:
-            # marks it as unfinished until it is published
+            # marks the split as unfinished until it is published
             (root / STAGING).mkdir(parents=True, exist_ok=True)
         self.staging.write_document("plan", document)
 
-    def _remove(self) -> None:
+    def _remove_outputs(self) -> None:
         for root in self.roots:
             for name in (STAGING, "rows"):
                 remove_tree(root / name)
@@ -165,18 +166,18 @@ class IngestRun:
 
     @property
     def n_buckets(self) -> int:
-        """Buckets of a chunk."""
+        """Buckets per chunk."""
         return self.plan.n_buckets(self.options)
 
     @property
     def layout(self) -> RecordLayout:
-        """What the records hold."""
+        """Layout of the row records."""
         return RecordLayout(
             self.plan.is_dense, self.options.float64, self.plan.weighted, bool(self.options.split)
         )
 
     def _survey_columns(self) -> None:
-        """Complete the plan of a table with what only the whole input shows of its columns."""
+        """Complete the plan of a table by a survey of its columns."""
         survey = self.plan.survey
         if survey is not None:
             surveyed = partial(self._surveyed, survey)
@@ -213,7 +214,7 @@ class IngestRun:
             keep_fractions=options.target == "class" or options.multilabel,
             find_minimum=any(step["name"] == "log1p" for step in self.transforms),
         )
-        # arrays in memory stay in this process; what they become travels as files
+        # arrays in memory are not sent to workers, who read what was staged of them
         executor = SerialExecutor() if self.plan.in_process else self.executor
         results = executor.map(stage_item, self.plan.items, shared=spec)
         summaries = list(self._watched("parse", results, self.plan.item_bytes))
@@ -221,7 +222,7 @@ class IngestRun:
         return Survey(self.plan, summaries)
 
     def _watched(self, stage: str, results: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
-        """Pass results on, reporting the bytes they stand for."""
+        """Yield results, reporting the bytes they represent."""
         done, total = 0, sum(sizes)
         self.progress(done, total, stage)
         for size, result in zip(sizes, results, strict=True):
@@ -239,6 +240,7 @@ class IngestRun:
         spec = self._assembly_spec(survey, schema)
         parts = self._parts(survey, schema, 1.0)
         fitted = self._fit(spec, parts[0])
+        # min_count dropped values: fewer partitions of the requested size
         if fitted.share < 1:
             parts = self._parts(survey, schema, fitted.share)
         spec = replace(spec, transforms=fitted.steps, fitted=fitted.names)
@@ -286,13 +288,15 @@ class IngestRun:
     def _assemble(
         self, spec: AssemblySpec, items: list[PartitionItem], survey: Survey
     ) -> list[dict[str, Any]]:
+        # for the progress: partitions are of about equal size
         total = sum(chunk["bytes"] for chunk in survey.chunks)
         sizes = [total // len(items)] * len(items)
         return list(self._watched("write", self._assembled(spec, items), sizes))
 
     def _assembled(self, spec: AssemblySpec, items: list[PartitionItem]) -> Iterator[dict[str, Any]]:
-        """Yield the results of all items; the first one chooses the codecs of the others, which guess them."""
+        """Yield the results of all items; the first partition determines the codecs of all."""
         codecs: dict[str, str] | None = None
+        # the others run at the same time and guess; a wrong guess is written again
         for item, result in zip(items, self.executor.map(assemble, items, shared=spec), strict=True):
             codecs = codecs or result["codecs"]
             if result["codecs"] != codecs:
@@ -307,17 +311,18 @@ class IngestRun:
         parts: list[list[PartitionItem]],
         results: list[dict[str, Any]],
     ) -> list[Dataset]:
-        """Write the metadata of the splits and then, as the last act, of the dataset itself."""
+        """Write the metadata of the splits, then of the dataset."""
         meta = self._meta(schema, fitted, results[0]["codecs"])
         remaining = iter(results)
         records = [[record_of(next(remaining)) for _ in part] for part in parts]
         pairs = list(zip(self.roots, records, strict=True))
         features = {**fitted.features, **self._names(fitted)}
+        # the dataset itself last: its staging area is what a resumed ingest starts from
         published = [publish(root, meta, part, features) for root, part in reversed(pairs)]
         return published[::-1]
 
     def _names(self, fitted: FittedTransforms) -> dict[str, NDArray[Any]]:
-        """Return the names of the features that are stored, as arrays, where the source has names."""
+        """Return the names of the stored features as arrays; empty if the source has none."""
         if self.like is not None or not self.plan.feature_names:
             return {}
         names = self.plan.feature_names
@@ -344,8 +349,8 @@ class IngestRun:
         )
 
     def _source(self) -> dict[str, Any]:
-        """Return what is told of the source, with what a later ``like`` needs to read more of its kind."""
-        # the member that readers of any version know
+        """Return the description of the source, with the recipe by which a later ``like`` reads more of its kind."""
+        # `recipe` is the member that readers of every version know
         described = {"recipe": self.plan.description} if self.plan.description else {}
         return {
             "format": self.plan.format,
@@ -371,14 +376,13 @@ class IngestRun:
         )
 
 
-# What a folder may hold that is free to be written.
-_UNFINISHED = {STAGING, DATASET_LOCK}
+_UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
 
 
 def _check_free(root: Place) -> None:
     """Refuse to write into anything but a new or empty folder."""
     if is_dataset(root):
-        # killed between its last two acts: whole, with some staged files left
+        # an ingest killed between publishing and cleaning up leaves staged files
         remove_tree(root / STAGING)
         if SpillArea(root).folder.exists():
             raise StorageError(

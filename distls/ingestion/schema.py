@@ -1,4 +1,4 @@
-"""Stage 2 of an ingest: what only the whole input shows. Classes, width, base."""
+"""Stage 2 of an ingest: classes, width and base, which need all of the input."""
 
 from __future__ import annotations
 
@@ -22,14 +22,7 @@ __all__ = ["Schema", "Survey", "decide_schema"]
 
 
 class Survey:
-    """What stage 1 saw: the summaries of all items, in order, and where their lines are.
-
-    Parameters
-    ----------
-    plan : SourcePlan
-    summaries : list of dict
-        As `stage_item` returns them.
-    """
+    """The summaries of all items as `stage_item` returned them, and the positions of their lines."""
 
     def __init__(self, plan: SourcePlan, summaries: Sequence[dict[str, Any]]) -> None:
         self.plan = plan
@@ -39,10 +32,10 @@ class Survey:
         self._first_lines = self._count_lines()
 
     def _count_lines(self) -> list[int]:
-        """Return the lines of its file before each item."""
+        """Return the number of lines of its file before each item."""
         first, lines = [], 0
         for item, summary in zip(self.plan.items, self.summaries, strict=True):
-            lines = 0 if item.start == 0 else lines
+            lines = 0 if item.start == 0 else lines  # a new file
             first.append(lines)
             lines += summary["lines"]
         return first
@@ -53,15 +46,15 @@ class Survey:
         return sum(chunk["rows"] for chunk in self.chunks)
 
     def where(self, item: int, line: int) -> str:
-        """Name a 0-based line (row, for arrays) of an item for the user."""
+        """Format the position of a 0-based line (row, for arrays) of an item."""
         return self.plan.items[item].where(line, self._first_lines[item])
 
     def where_in_chunk(self, chunk: int, line: int) -> str:
-        """Name a line of the item that a chunk belongs to."""
+        """Format the position of a line of the item that a chunk belongs to."""
         return self.where(self._owners[chunk], line)
 
     def extreme(self, name: str) -> tuple[int, str]:
-        """Return the least or largest feature number ("min" or "max") and where it first stands; -1: none."""
+        """Return the "min" or "max" feature number, -1 if there is none, and its first position."""
         found = [(s[f"{name}_index"], n) for n, s in enumerate(self.summaries) if s[f"{name}_index"] >= 0]
         if not found:
             return -1, ""
@@ -70,17 +63,12 @@ class Survey:
         return best, self.where(item, self.summaries[item][f"{name}_line"])
 
     def label_words(self) -> dict[float, str]:
-        """Return the labels that are words, by the value that stands for each in the records.
-
-        Raises
-        ------
-        BadInputError
-            Two labels have one value.
-        """
+        """Return the labels that are words, by their value in the records."""
         words: dict[float, str] = {}
         for chunk in self.chunks:
             for value, word in chunk["words"]:
                 check_one_name(words.setdefault(value, word), word)
+        # a number must not have the value of a word's hash either
         for chunk in self.chunks if words else ():
             own = dict(chunk["words"])
             for value in words.keys() & set(chunk["labels"][0]):
@@ -88,7 +76,7 @@ class Survey:
         return words
 
     def first(self, fact: str) -> tuple[Any, str] | None:
-        """Return the first value that chunks noted as `fact` (None or absent: none) and where it stands."""
+        """Return the first value that a chunk recorded as `fact`, and its position; None if there is none."""
         for number, chunk in enumerate(self.chunks):
             if chunk.get(fact) is not None:
                 value, line = chunk[fact]
@@ -96,11 +84,11 @@ class Survey:
         return None
 
     def total(self, count: str) -> int:
-        """Add up a count of `Progress` over all items."""
+        """Sum a count of `Progress` over all items."""
         return sum(summary[count] for summary in self.summaries)
 
     def first_unseen(self) -> str:
-        """Return the first value that is no known category, and where it stands."""
+        """Return the first value of an unknown category, and its position."""
         item, first = next((n, s["unseen_first"]) for n, s in enumerate(self.summaries) if s["unseen_first"])
         return f"{self.where(item, first[0])}: {first[1]}"
 
@@ -116,51 +104,38 @@ class Survey:
 
 @dataclass(frozen=True)
 class Schema:
-    """Decisions about the whole dataset.
-
-    Attributes
-    ----------
-    target : {"class", "multilabel", "continuous", "none"}
-    classes : tuple of Label
-    n_targets : int
-        Columns of continuous targets, else 0.
-    n_columns : int
-        Features of the source.
-    zero_based : bool or None
-        None for sources whose columns have no numbers.
-    weighted : bool
-    notices : tuple of str
-    """
+    """Target, classes, width and base of the whole dataset."""
 
     target: TargetKind
     classes: tuple[Label, ...]
-    n_targets: int
-    n_columns: int
-    zero_based: bool | None
+    n_targets: int  # columns of continuous targets, else 0
+    n_columns: int  # features of the source
+    zero_based: bool | None  # None for sources whose columns have no numbers
     weighted: bool
     notices: tuple[str, ...]
 
     @property
     def base(self) -> int:
-        """The number of the first feature in the source."""
+        """Number of the first feature in the source."""
         return 1 if self.zero_based is False else 0
 
     @property
     def class_values(self) -> NDArray[np.float64]:
-        """Classes as they stand in the records, shape (n_classes,)."""
+        """Values of the classes in the records, shape (n_classes,)."""
         return np.array([label_value(label) for label in self.classes], dtype=np.float64)
 
 
 def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> Schema:
-    """Fix the schema.
+    """Decide the schema.
 
     Raises
     ------
     BadInputError
         No rows, a single class, features or values out of range; the message says where.
     MismatchError
-        The data do not go with the dataset they are to be like.
+        The data do not match `like`.
     """
+    # with --on-error skip there may be lines, but no rows
     if not survey.n_rows:
         skipped, _ = survey.skipped()
         why = f"; all {skipped} lines with content were refused" if skipped else ""
@@ -245,7 +220,7 @@ def _check_words(
     fraction: tuple[float, str] | None,
     word: tuple[str, str] | None,
 ) -> None:
-    """Refuse words among numbers that are no classes."""
+    """Refuse labels that are words unless all labels are classes."""
     if word is None:
         return
     if target == "continuous":
@@ -270,6 +245,7 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
     seen = sorted({value for chunk in survey.chunks for value in chunk["labels"][0]})
     if like is None or like.meta.target == "none":
         return _named(seen, words)
+    # the codes of known classes stay; unseen labels are appended
     known = like.meta.classes
     values = {label_value(label) for label in known}
     unseen = _named([value for value in seen if value not in values], words, as_words=_has_words(known))
@@ -281,7 +257,7 @@ def _classes(survey: Survey, target: TargetKind, like: Like | None, notices: lis
 
 
 def _named(values: list[float], words: dict[float, str], as_words: bool = False) -> tuple[Label, ...]:
-    """Return the labels of these increasing values, sorted: all numbers, or all words as soon as one is."""
+    """Return the labels of these increasing values, sorted: all numbers, or all words if one is a word."""
     numbers = (number_label(value) for value in values)
     if not words and not as_words:
         return tuple(numbers)
@@ -293,7 +269,7 @@ def _has_words(classes: Sequence[Label]) -> bool:
 
 
 def _check_same_kind(survey: Survey, like: Like, seen: list[float], unseen: tuple[Label, ...]) -> None:
-    """Refuse words where the classes are numbers, and numbers alone where they are words."""
+    """Refuse words if the classes are numbers, and nothing but numbers if they are words."""
     known = like.meta.classes
     word = survey.first("first_word")
     if word is not None and not _has_words(known):
@@ -315,6 +291,7 @@ def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int)
         what = f"{_sources(survey)}: {found} columns"
     if like is not None:
         known = source_width(like.meta.transforms, like.meta.n_features)
+        # min_count dropped features after they were numbered
         has = "has" if known == like.meta.n_features else f"keeps {like.meta.n_features} of"
         if options.n_features not in (None, known):
             raise MismatchError(f"n_features={options.n_features}, but {like.path} {has} {known}")
@@ -333,7 +310,8 @@ def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int)
 
 
 def _check_log1p(survey: Survey, steps: Sequence[dict[str, Any]]) -> None:
-    """Refuse what log1p cannot take while the line is still known; later steps are checked when applied."""
+    """Refuse values outside the domain of log1p."""
+    # here the line is still known; after steps other than scale, the check is left to their application
     divisor = 1.0
     for step in steps:
         if step["name"] == "log1p":

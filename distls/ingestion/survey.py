@@ -1,4 +1,4 @@
-"""Stage 0 of an ingest of tables: what only the whole input shows of its columns, merged in the order of the items."""
+"""Stage 0 of an ingest of tables: the survey of the columns, merged in the order of the items."""
 
 from __future__ import annotations
 
@@ -12,28 +12,20 @@ from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
 
 __all__ = ["SurveyRun", "surveyed_options"]
 
-# Different values of a column that was not declared to be a category.
+# Limits on the distinct values of a column: not declared to be a category, or declared.
 _MOST_GUESSED = 1000
-# Of one that was: each is a feature, and a text that every task gets.
-_MOST_DECLARED = 2**17
+_MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
 
-# From a name, the most values of the columns to collect and the columns to check, to the results of all items.
+# (name, limit of each column to collect, columns to check) -> the results of all items
 SurveyRun = Callable[[str, dict[int, int], tuple[int, ...]], Iterable[dict[str, Any]]]
-# From the lines of all items, one of them and a line in it, to FILE:LINE.
+# (line counts of all items, item, line in it) -> FILE:LINE
 Where = Callable[[Sequence[int], int, int], str]
 
 
 def surveyed_options(
     survey: ColumnSurvey, n_features: int | None, run: SurveyRun, where: Where
 ) -> tuple[TableOptions, tuple[str, ...]]:
-    """Find out which columns are categories, their values, whether labels are words, how wide sparse rows are.
-
-    Parameters
-    ----------
-    survey : ColumnSurvey
-    n_features : int or None
-        The width that was asked for.
-    run, where : callable
+    """Determine the categorical columns and their values, whether labels are words, and the width of sparse rows.
 
     Returns
     -------
@@ -55,7 +47,7 @@ def surveyed_options(
 
 
 def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[Feature, ...]:
-    """Give sparse rows what is left of the width that was asked for."""
+    """Give sparse rows the rest of the requested width."""
     if n_features is None:
         return features
     found = sum(feature.size for feature in features)
@@ -67,39 +59,29 @@ def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[
 
 @dataclass
 class _Survey:
-    """What is known of the columns, which are numbered.
-
-    Attributes
-    ----------
-    words : dict
-        The first value of a column that is no number, as (item, line, text).
-    values : dict
-        The different values of a column; None: too many.
-    largest : dict
-        The largest index of a column of indices.
-    lines : list of int
-        Of each item.
-    """
+    """Findings about the columns, by their numbers."""
 
     read: TableOptions
     declared: Sequence[str]
     typed: bool
     where: Where
+    # first value that is not a number, as (item, line, text)
     words: dict[int, tuple[int, int, str]] = field(default_factory=dict)
-    values: dict[int, set[str] | None] = field(default_factory=dict)
-    largest: dict[int, int] = field(default_factory=dict)
-    lines: list[int] = field(default_factory=list)
+    values: dict[int, set[str] | None] = field(default_factory=dict)  # distinct values; None: too many
+    largest: dict[int, int] = field(default_factory=dict)  # of a column of indices
+    lines: list[int] = field(default_factory=list)  # of each item
 
     def __post_init__(self) -> None:
         self.place = {name: c for c, name in enumerate(self.read.columns)}
 
     def collect(self, run: SurveyRun) -> None:
-        """Look at all columns, and once more at those that turn out to be categories late."""
+        """Survey all columns, and again those that turn out to be categories."""
         features = [(self.place[f.name], f) for f in self.read.features]
         limits = {c: self._limit(f.name) for c, f in features if f.categories is not None}
         numbers = [c for c, f in features if f.categories is None]
         label = [self.place[self.read.label]] if self.read.label else []
         self._add(run("survey", limits, (*numbers, *label)), limits)
+        # words after many numbers: the values before them were not collected
         late = {c: _MOST_GUESSED for c in numbers if c in self.words}
         if late:
             self._add(run("survey-late", late, ()), late)
@@ -122,11 +104,12 @@ class _Survey:
         known = self.values.setdefault(column, set())
         if known is not None and values is not None:
             known.update(values)
+        # None stays None: the column has too many values in one item, or in all together
         if known is None or values is None or len(known) > limit:
             self.values[column] = None
 
     def feature(self, guess: Feature) -> Feature:
-        """Return a column as what it turned out to be."""
+        """Return a column as the survey found it."""
         column = self.place[guess.name]
         if guess.indices:
             return replace(guess, width=max(self.largest[self.place[guess.indices]] + 1, 1))
@@ -161,7 +144,7 @@ class _Survey:
         )
 
     def notices(self, features: Sequence[Feature]) -> tuple[str, ...]:
-        """Say which columns became categories, and why where it may surprise."""
+        """Name the columns that became categories, and why if that may surprise."""
         categories = [feature for feature in features if feature.categories is not None]
         if not categories:
             return ()

@@ -20,46 +20,31 @@ __all__ = ["FittedTransforms", "Mapped", "fit_transforms", "take_over_transforms
 
 Steps = tuple[dict[str, Any], ...]
 Items = list[PartitionItem]
-# ``mapped(function, spec, groups)``: runs function(spec, group) for each group, in order
+# mapped(function, spec, groups) yields function(spec, group) for each group, in order
 Mapped = Callable[[Callable[[AssemblySpec, Items], Any], AssemblySpec, list[Items]], Iterator[Any]]
 
-# Partitions whose statistics one task adds up; part of the result's bits, so not a matter of the cluster.
+# Partitions per task. The order of summation determines the bits: not to be adapted to the cluster.
 _FITTED_TOGETHER = 8
 
 
 @dataclass(frozen=True)
 class FittedTransforms:
-    """Transforms, ready to be applied.
+    """Transforms, ready to be applied."""
 
-    Attributes
-    ----------
-    steps : tuple of dict
-        A min_count step also tells how many columns there were and are kept.
-    features : dict of name -> array
-        What goes with the dataset; the fitted arrays are in the staging area too.
-    share : float
-        The fraction of the values of the source that min_count leaves.
-    """
-
-    steps: Steps
-    features: dict[str, NDArray[Any]]
-    share: float = 1.0
+    steps: Steps  # min_count has the numbers of columns before and after
+    features: dict[str, NDArray[Any]]  # of the dataset; the fitted arrays are in the staging area too
+    share: float = 1.0  # fraction of the source's values that min_count leaves
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Arrays that the workers need."""
+        """Arrays needed by the workers."""
         return tuple(name for name in FITTED if name in self.features)
 
 
 def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
-    """Return the transforms of `like`, stored where the workers find them.
-
-    Raises
-    ------
-    MismatchError
-        Rows are sparse, and `like` has centred dense ones.
-    """
+    """Return the transforms of `like`, stored for the workers; raise MismatchError for sparse rows to be centred."""
     fitted = FittedTransforms(tuple(like.meta.transforms), like.features())
+    # subtracting a mean would make sparse rows dense
     if "mean" in fitted.features and not spec.layout.dense:
         raise MismatchError(
             f"{like.path} has dense rows, centred by standardize; sparse rows cannot be centred"
@@ -68,13 +53,7 @@ def take_over_transforms(spec: AssemblySpec, like: Like) -> FittedTransforms:
 
 
 def fit_transforms(spec: AssemblySpec, training: Items, mapped: Mapped) -> FittedTransforms:
-    """Fit the transforms of `spec` on the training rows, each on what those before it make of them.
-
-    Raises
-    ------
-    BadInputError
-        min_count keeps no column, or a variance is beyond float64.
-    """
+    """Fit each transform of `spec` on the training rows as the transforms before it leave them."""
     fitted = FittedTransforms(spec.transforms, {})
     if needs_counts(spec.transforms):
         fitted = _with_counts(spec, training, mapped)
@@ -111,8 +90,9 @@ def _kept(least: int, counts: NDArray[np.int64], spec: AssemblySpec) -> NDArray[
 
 
 def _counts(spec: AssemblySpec, training: Items, mapped: Mapped) -> tuple[NDArray[np.int64], int]:
-    """Return the non-zeros of each column and the rows, from an earlier attempt if there was one."""
+    """Return the non-zeros of each column and the number of rows, from an earlier attempt if there was one."""
     if not spec.staging.has_array("counts"):
+        # the last entry is the number of rows
         counts = np.zeros(spec.n_columns + 1, dtype=np.int64)
         for group_counts, group_rows in mapped(column_counts, spec, _groups(training)):
             counts[:-1] += group_counts

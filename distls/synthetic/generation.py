@@ -45,7 +45,7 @@ def _write(job: _Job, shared: None, index: int) -> PartitionRecord:
 
 
 def _partition_rows(kind: Kind, partition_bytes: int) -> int:
-    """Return the rows of a partition: whole generator blocks where they fit, else an even share of one."""
+    """Return the rows of a partition: whole generator blocks, or an even fraction of one."""
     row_bytes = 4 * kind.n_features + 4 if kind.layout == "dense" else 6 * kind.row_nnz + 12
     rows, block = max(1, partition_bytes // row_bytes), kind.block_rows
     return rows // block * block if rows >= block else -(-block // -(-block // rows))
@@ -64,7 +64,7 @@ def generate(
     memory: MemoryBudget | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> tuple[Dataset, Dataset]:
-    """Write a synthetic training set and its test set, DATASET and DATASET-test; docs/synthetic.md says what of.
+    """Write a synthetic training set and its test set, DATASET and DATASET-test; see docs/synthetic.md.
 
     Parameters
     ----------
@@ -100,6 +100,7 @@ def generate(
         raise ParameterError(f"--rows {n_rows}: at least one row is needed")
     root = place_of(dataset)
     targets = [(root, "train", n_rows), (root.with_name(f"{root.name}-test"), "test", made.n_test)]
+    # both are checked before either is written
     for path, _, _ in targets:
         if path.exists():
             raise MismatchError(f"{path} exists already; remove it or choose another name")
@@ -130,6 +131,7 @@ def _generate_part(
     progress: Callable[[int, int, str], None] | None,
 ) -> Dataset:
     root.mkdir(parents=True)
+    # the first block determines the codecs of all partitions
     trial = Partition(*generate_rows(kind.name, seed, part, 0, min(n_rows, kind.block_rows)))
     partition_rows = _partition_rows(kind, partition_size)
     codecs = choose_codecs(trial, compress)

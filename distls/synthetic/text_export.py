@@ -1,4 +1,4 @@
-"""A sparse dataset as text, for other programs: what the demonstration ingests and the benchmarks feed to rivals."""
+"""Export of a sparse dataset as text, for the demonstration and for other programs in benchmarks."""
 
 from __future__ import annotations
 
@@ -29,12 +29,8 @@ def export_text(
 
     Parameters
     ----------
-    dataset : path or Dataset
-    out : path
     style : {"svmlight", "vw"}
         One-based svmlight with the labels as they are, or Vowpal Wabbit lines with labels 1, 2, ...
-    executor : Executor, optional
-    progress : callable, optional
 
     Returns
     -------
@@ -54,6 +50,7 @@ def export_text(
         raise MismatchError(
             f"{data.path}: only sparse data with classes that are whole numbers can be written as text"
         )
+    # Vowpal Wabbit numbers classes from 1
     labels = codes if style == "svmlight" else range(1, len(codes) + 1)
     job = ExportJob(
         reference(data), tuple(labels), int(style == "svmlight"), b"" if style == "svmlight" else b" |"

@@ -1,7 +1,7 @@
 """One zarr array of one chunk, read and written directly: the hot path of the store.
 
-Writing goes around zarr's API because that costs milliseconds of CPU an array, reading because it allocates
-every buffer anew (page faults cost more than decoding). `tests/storage` holds both equal to zarr's own.
+Writing bypasses zarr's API because it costs milliseconds of CPU per array, reading because it allocates new buffers
+(page faults cost more than decoding). `tests/storage` holds both equal to zarr's own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Codec = Literal["none", "zstd", "lz4"]
 
 _CHECKSUM_BYTES = 4
 _AT_ONCE = 8
-# Of an array's metadata: what says how its chunk is to be read.
+# members of an array's metadata that determine how its chunk is read
 _READ = ("zarr_format", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers")
 _CODECS: dict[str, Any] = {
     "none": None,
@@ -62,22 +62,15 @@ def _codec_metadata(codec: str, itemsize: int) -> list[dict[str, Any]]:
     return chain
 
 
-def array_metadata(array: NDArray[Any], codec: str) -> dict[str, Any]:
-    """Return the zarr v3 metadata of `array` stored as one chunk."""
-    return _metadata_of(array.shape, array.dtype, codec)
-
-
-def _metadata_of(shape: tuple[int, ...], dtype: np.dtype[Any], codec: str) -> dict[str, Any]:
+def _array_metadata(shape: tuple[int, ...], dtype: np.dtype[Any], codec: str) -> dict[str, Any]:
+    """Return the zarr v3 metadata of an array stored as one chunk."""
     return {
         "zarr_format": 3,
         "node_type": "array",
         "shape": list(shape),
         "data_type": dtype.name,
-        "chunk_grid": {
-            "name": "regular",
-            # a chunk may not be empty, an array may
-            "configuration": {"chunk_shape": [max(n, 1) for n in shape]},
-        },
+        # a chunk may not be empty, an array may
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(n, 1) for n in shape]}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": 0,
         "codecs": _codec_metadata(codec, dtype.itemsize),
@@ -110,7 +103,8 @@ def write_array(folder: Place, array: NDArray[Any], codec: str) -> tuple[int, in
     """
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "zarr.json").write_text(json.dumps(array_metadata(array, codec)), encoding="utf-8")
+    metadata = _array_metadata(array.shape, array.dtype, codec)
+    (folder / "zarr.json").write_text(json.dumps(metadata), encoding="utf-8")
     if not array.size:
         return 0, 0
     encoder = _CODECS[codec]
@@ -137,16 +131,13 @@ def _write_all(descriptor: int, payload: memoryview) -> None:
 
 def decoded_by(codec: str, array: NDArray[Any]) -> float:
     """Return the ratio by which `codec` shrinks `array` (1.0 for an empty one)."""
-    return (
-        array.nbytes / max(len(_CODECS[codec].encode(np.ascontiguousarray(array))), 1) if array.size else 1.0
-    )
+    if not array.size:
+        return 1.0
+    return array.nbytes / max(len(_CODECS[codec].encode(np.ascontiguousarray(array))), 1)
 
 
 class BufferPool:
-    """Buffers that are grown once and reused for every partition, by name.
-
-    A view handed out is valid until the same name is asked for again.
-    """
+    """Named buffers that grow and are reused; a view is valid until the same name is taken again."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, NDArray[np.uint8]] = {}
@@ -174,7 +165,7 @@ class KeptBuffers(BufferPool):
         self._scratch = scratch
 
     def take(self, name: str, n_bytes: int) -> NDArray[np.uint8]:
-        """Return a buffer that nobody else will be given, or scratch space for encoded bytes."""
+        """Return a buffer of the caller's own, or scratch space for encoded bytes."""
         return self._scratch.take(name, n_bytes) if name.endswith(".encoded") else np.empty(n_bytes, np.uint8)
 
 
@@ -213,7 +204,7 @@ def read_array(
     n_bytes = math.prod(shape) * dtype.itemsize
     encoder = _CODECS[codec]
     raw_size = n_bytes + _CHECKSUM_BYTES if n_bytes else 0
-    # what an encoder makes has any size, but for that of nothing
+    # encoded data have any size, except those of an empty array
     if (size <= _CHECKSUM_BYTES) if encoder and n_bytes else (size != raw_size):
         raise corrupt(f"{size} bytes recorded, {raw_size} expected for its shape")
     if not n_bytes:
@@ -223,7 +214,7 @@ def read_array(
     payload = _read_payload(path, within or folder, expected, into, corrupt)
     if encoder is None:
         return payload.view(dtype).reshape(shape)
-    # before memory is taken for it: a decoder would leave the rest of a larger buffer as it was
+    # checked before decoding, which would leave the rest of a larger buffer unchanged
     found = _DECODED_SIZES[codec](payload)
     if found != n_bytes:
         raise corrupt(f"it decodes to {found} bytes, {n_bytes} expected for its shape")
@@ -247,19 +238,19 @@ def read_described_array(folder: Place, within: Place) -> NDArray[Any]:
     shape, dtype = tuple(described["shape"]), np.dtype(str(described["data_type"]))
     if not all(type(n) is int and n >= 0 for n in shape) or dtype.kind not in "biuf":
         raise ValueError(f"{folder.name}: shape {str(shape)[:80]}, type {dtype}")
-    expected = _metadata_of(shape, dtype, "none")
+    expected = _array_metadata(shape, dtype, "none")
     if any(described[key] != expected[key] for key in _READ):
         raise ValueError(f"{folder.name}: not an uncompressed array of one chunk")
     n_bytes = math.prod(shape) * dtype.itemsize
     if not n_bytes:
         return np.empty(shape, dtype)
     path = chunk_path(folder, len(shape))
-    # before memory is taken for it
+    # checked before memory is allocated
     if path.stat().st_size != n_bytes + _CHECKSUM_BYTES:
         raise ValueError(
             f"{folder.name}: its chunk has {path.stat().st_size} bytes, not {n_bytes + _CHECKSUM_BYTES}"
         )
-    # twice, since a read that was torn on its way looks like damage
+    # twice, since a torn read looks like damage
     contents = (read_bytes(path, within) for _ in range(2))
     content = next((content for content in contents if _matches(content, n_bytes)), None)
     if content is None:
@@ -300,7 +291,7 @@ def _read_payload(
     into: tuple[BufferPool, str],
     corrupt: partial[CorruptDataError],
 ) -> NDArray[np.uint8]:
-    """Read and verify a chunk, more than once where storage fails; return it without its checksum."""
+    """Read and verify a chunk, retried if storage fails; return it without its checksum."""
     size, checksum = expected
 
     def read() -> NDArray[np.uint8]:
@@ -325,11 +316,11 @@ def _read_payload(
 def _read_file(
     path: Place, within: Place, size: int, into: tuple[BufferPool, str], corrupt: partial[CorruptDataError]
 ) -> NDArray[np.uint8]:
-    """Read a file that must have `size` bytes; no memory is taken for one that has not."""
+    """Read a file that must have `size` bytes."""
     pool, buffer = into
 
     def room(found: int) -> NDArray[np.uint8]:
-        if found != size:
+        if found != size:  # before memory is allocated
             raise corrupt(f"{found} bytes on disk, {size} recorded")
         return pool.take(buffer, size)
 
@@ -351,17 +342,11 @@ def _corrupt(what: str, remedy: str, why: str) -> CorruptDataError:
 
 
 def read_arrays(folder: Place, within: Place) -> dict[str, NDArray[Any]]:
-    """Read all arrays of a group of small ones in the dataset `within`, by name.
-
-    Raises
-    ------
-    OSError, ValueError, KeyError, TypeError
-        One cannot be read, or is not what `write_arrays` writes.
-    """
+    """Read all arrays of a group of small ones, which `write_arrays` wrote, in the dataset `within`, by name."""
     members, read = subfolders(folder), partial(read_described_array, within=within)
     if not isinstance(folder, StorePath):
         return {path.name: read(path) for path in members}
-    # small ones: nearly all of the time is waiting for answers
+    # of small arrays nearly all of the time is latency
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(zip((path.name for path in members), pool.map(read, members), strict=True))
 

@@ -1,7 +1,7 @@
 """Column shards on disk: the group ``columns/``, one zarr group a shard, a valid AnnData `csc_matrix` when sparse.
 
-They say again by columns what the partitions say by rows, and are not part of the dataset's fingerprint. The group
-carries that fingerprint and a digest of its own; it comes to be by one rename, so it is whole or absent.
+They are redundant with the partitions, and not part of the dataset's fingerprint. The group carries that fingerprint
+and a digest of its own; it appears by a single rename, so it is whole or absent.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _SAMPLE = 2**20
 
 
 class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What describes the shards, the attribute of their group."""
+    """The attribute of the group that describes the shards."""
 
     format_version: int
     dataset_fingerprint: str
@@ -85,20 +85,12 @@ class _Attributes(msgspec.Struct):
 
 
 class _Group(msgspec.Struct):
-    """What is read of ``zarr.json`` of the group."""
-
     attributes: _Attributes
 
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What the writer of a shard reports: one row of the shard table.
-
-    Attributes
-    ----------
-    index, columns, nnz : int
-    sizes, checksums : dict of array name -> int
-    """
+    """A row of the shard table, as reported by the writer of the shard."""
 
     index: int
     columns: int
@@ -109,29 +101,14 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class ColumnShards:
-    """The open column shards of a dataset; shards are read on demand.
+    """The open column shards of a dataset; shards are read on demand."""
 
-    Attributes
-    ----------
-    path : Place
-        Of the dataset.
-    meta : DatasetMeta
-        Of the dataset.
-    shard_size : int
-        Decoded bytes of a shard that were asked for.
-    codec : {"none", "zstd", "lz4"}
-        Of the values.
-    table : ShardTable
-    digest : str
-        Sha256 of what describes the shards, their checksums among it.
-    """
-
-    path: Place
-    meta: DatasetMeta
-    shard_size: int
-    codec: str
+    path: Place  # of the dataset
+    meta: DatasetMeta  # of the dataset
+    shard_size: int  # requested decoded bytes of a shard
+    codec: str  # of the values
     table: ShardTable
-    digest: str
+    digest: str  # sha256 of the description of the shards, with their checksums
 
     def __len__(self) -> int:
         """Return the number of shards."""
@@ -196,7 +173,7 @@ def _remedy(root: Place) -> str:
 
 
 def _check_structure(x: CscColumns, n_rows: int, where: str, remedy: str) -> None:
-    """Refuse what a kernel would follow out of bounds."""
+    """Refuse offsets and row numbers that would lead a kernel out of bounds."""
     if not are_offsets(x.indptr, len(x.data), n_rows):
         raise CorruptDataError(f"{where}, array indptr: column offsets are inconsistent; {remedy}")
     if not are_below(x.indices, n_rows):
@@ -221,15 +198,7 @@ def _layout(meta: DatasetMeta, columns: int, nnz: int) -> dict[str, tuple[tuple[
 
 
 def write_shard(folder: Place, index: int, x: Columns, n_rows: int, codec: str) -> ShardRecord:
-    """Write one shard; a whole one appears under its name at once, replacing an earlier attempt.
-
-    Parameters
-    ----------
-    folder : Place
-        Group of all shards.
-    codec : {"none", "zstd", "lz4"}
-        Of the values.
-    """
+    """Write one shard to the group `folder` atomically, replacing an earlier attempt; `codec` is that of the values."""
     n_columns = n_columns_of(x)
     if isinstance(x, DenseColumns):
         arrays, attributes = {"XT": x.values}, {}
@@ -256,15 +225,8 @@ def write_shard(folder: Place, index: int, x: Columns, n_rows: int, codec: str) 
 
 
 def choose_codec(x: Rows, codec: str) -> str:
-    """Return the codec of the values by columns: that by rows, `codec`, where it shrinks them at least twofold.
-
-    Equal values of one row, as of counts that were scaled, are apart in columns.
-
-    Parameters
-    ----------
-    x : Rows
-        Some rows; the first of their values are tried.
-    """
+    """Return the `codec` of the rows if it shrinks the first values of `x` by columns at least twofold, else "none"."""
+    # equal values of a row, as of scaled counts, are not adjacent in columns
     if isinstance(x, DenseRows):
         tried = x.values[: max(_SAMPLE // max(x.values.shape[1], 1), 1)].T.reshape(-1)
     else:
@@ -281,13 +243,11 @@ def publish_columns(
     shard_size: int,
     codec: str,
 ) -> None:
-    """Complete the group of shards in `folder` and make it the column shards of the dataset, in one act.
-
-    Shards that were there before are replaced.
-    """
+    """Complete the group of shards in `folder` and make it the dataset's column shards, atomically."""
     ordered = sorted(records, key=lambda record: record.index)
     if [record.index for record in ordered] != list(range(len(ordered))):
         raise IncompleteError(f"{root}: column shards are missing; run `distls columns {root}` again")
+    # of writers that were killed
     for leftover in subfolders(folder):
         if leftover.suffix == ".partial":
             remove_tree(leftover)
@@ -316,22 +276,21 @@ def _table_of(records: list[ShardRecord]) -> ShardTable:
 
 
 def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShards | None:
-    """Open the column shards of a dataset; None where there are none, or unfinished ones.
+    """Open the column shards of a dataset; None if there are none or they are unfinished.
 
     Raises
     ------
-    FormatError
-        They are of another format version.
+    FormatError, CorruptDataError
+        They are of another format version, or their table is damaged.
     MismatchError
         They are those of a dataset with another fingerprint.
-    CorruptDataError
-        What describes them is damaged.
     """
     folder = root / COLUMNS
     try:
         attributes = read_json(folder / "zarr.json", _Group, root).attributes.distls_columns
         own = _described(root, attributes, fingerprint)
         table = ShardTable.from_arrays(read_arrays(folder / "shards", root))
+        # the digest is of the other attributes
         del attributes["digest"]
         if own.digest != digest_of(attributes, table.to_arrays()):
             raise ValueError("their table and its digest do not match")
@@ -362,7 +321,7 @@ def _described(root: Place, attributes: dict[str, Any], fingerprint: str) -> _De
     if own.dataset_fingerprint != fingerprint:
         raise MismatchError(
             f"{root}: its column shards are those of a data set with fingerprint {own.dataset_fingerprint[:12]}, "
-            f"its own is {fingerprint[:12]}; run `distls columns {root}` to write them anew"
+            f"its own is {fingerprint[:12]}; run `distls columns {root}` to write them again"
         )
     return own
 

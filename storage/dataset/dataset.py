@@ -33,8 +33,6 @@ class _Attributes(msgspec.Struct):
 
 
 class _Group(msgspec.Struct):
-    """What is read of ``zarr.json`` of a dataset."""
-
     attributes: _Attributes
 
 
@@ -83,15 +81,7 @@ class Dataset:
 
     @cached_property
     def columns(self) -> ColumnShards | None:
-        """The column shards; None where there are none, or unfinished ones.
-
-        Raises
-        ------
-        FormatError, CorruptDataError
-            They are of another format version, or their table is damaged.
-        MismatchError
-            They are those of another dataset.
-        """
+        """The column shards, None if there are none or they are unfinished; raises as `open_columns`."""
         return open_columns(self.path, self.meta, self.fingerprint)
 
     def features(self) -> dict[str, NDArray[Any]]:
@@ -105,10 +95,10 @@ class Dataset:
 
 
 def is_dataset(path: Place) -> bool:
-    """Tell whether `path` holds a finished dataset (of any version)."""
+    """Return whether `path` holds a finished dataset (of any version)."""
     try:
         read_json(path / "zarr.json", _Group, path)
-    except StorageError:
+    except StorageError:  # an object store that fails says nothing about the dataset
         raise
     except (OSError, ValueError):
         return False
@@ -158,7 +148,7 @@ def _attributes(root: Place) -> dict[str, Any]:
                 f"{root}: an ingest into it did not finish; run the same ingest again to resume it, or remove it"
             ) from None
         if (root / "rows").exists():
-            # a split of an ingest, which has its staged files elsewhere, or a generated data set
+            # a split, whose staged files are elsewhere, or a generated data set
             raise IncompleteError(
                 f"{root}: writing it did not finish; run the same ingest again, or remove it and generate it again"
             ) from None
@@ -203,6 +193,7 @@ def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[A
 
 
 def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
+    # of the little-endian bytes: the same on any machine
     little = ((name, a.astype(a.dtype.newbyteorder("<"), copy=False)) for name, a in arrays.items())
     return {name: google_crc32c.value(np.ascontiguousarray(a).tobytes()) for name, a in little}
 
@@ -210,12 +201,12 @@ def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
 def publish(
     root: Place, meta: DatasetMeta, records: Iterable[PartitionRecord], features: dict[str, NDArray[Any]]
 ) -> Dataset:
-    """Write the partition table, the features and, last, the metadata that makes the dataset whole.
+    """Write the partition table, the features and the metadata.
 
     Parameters
     ----------
     meta : DatasetMeta
-        Its counts (rows, nnz, labels, weights, norms) are filled in here from the records.
+        Its counts (rows, nnz, labels, weights, norms) are set from the records.
     records : iterable of PartitionRecord
         One for each partition 0, 1, ..., in any order.
     features : dict of name -> array
@@ -227,11 +218,13 @@ def publish(
     table = _table_of(ordered)
     meta = msgspec.structs.replace(_with_counts(meta, ordered), features=_checksums_of(features))
     write_arrays(root / "partitions", table.to_arrays())
+    # an earlier attempt may have written others
     remove_tree(root / "features")
     if features:
         write_arrays(root / "features", features)
     fingerprint = fingerprint_of(meta, table)
     attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
+    # last: it makes the dataset complete
     write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": attributes})
     remove_tree(root / STAGING)
     return Dataset(root, meta, table, fingerprint)

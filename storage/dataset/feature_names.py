@@ -16,14 +16,8 @@ NAME_ARRAYS = ("name_bytes", "name_ends")
 
 
 def pack_names(names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return names as arrays.
-
-    Returns
-    -------
-    dict
-        ``name_bytes``: uint8 array of shape (n_bytes,); ``name_ends``: int64 array of shape (n_names,), name k is
-        ``name_bytes[name_ends[k - 1]:name_ends[k]]``, the first from 0.
-    """
+    """Return names as ``name_bytes``, uint8 of shape (n_bytes,), and ``name_ends``, int64 of shape (n_names,)."""
+    # name k is name_bytes[name_ends[k - 1]:name_ends[k]]; the first starts at 0
     encoded = [name.encode() for name in names]
     return {
         "name_bytes": np.frombuffer(b"".join(encoded), dtype=np.uint8),
@@ -32,18 +26,12 @@ def pack_names(names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 def unpack_names(arrays: Mapping[str, NDArray[Any]], where: str) -> list[str] | None:
-    """Return the names among the arrays of ``features/``; None when there are none.
-
-    Raises
-    ------
-    CorruptDataError
-        They are no names.
-    """
+    """Return the names among the arrays of ``features/``, None if there are none, or raise CorruptDataError."""
     if "name_ends" not in arrays:
         return None
     try:
         joined, ends = arrays["name_bytes"].tobytes(), arrays["name_ends"].ravel().tolist()
-        # ends that went back and forth would make long names of few bytes
+        # decreasing ends would make long names of few bytes
         if any(end < start for start, end in zip([0, *ends], ends, strict=False)):
             raise ValueError("their ends decrease")
         return [joined[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]

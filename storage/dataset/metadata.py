@@ -36,7 +36,7 @@ _LARGEST = sys.float_info.max
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Width = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
-# Either type, since the fingerprint is of the text: 1 is not 1.0 there.
+# Integers stay integers, since the fingerprint is of the text, where 1 is not 1.0.
 Amount = Annotated[int, msgspec.Meta(ge=0)] | Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
 Positive = Annotated[int, msgspec.Meta(gt=0)] | Annotated[float, msgspec.Meta(gt=0, le=_LARGEST)]
 Label = int | Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | str
@@ -47,65 +47,33 @@ Checksum = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What training checks before it reads a partition: `attributes.distls` of the dataset's group.
-
-    Attributes
-    ----------
-    n_rows, n_features, nnz : int
-        Shape, and the number of stored values (n_rows * n_features for dense data).
-    layout : {"csr", "dense"}
-    dtype : {"float32", "float64"}
-        Of the stored values.
-    target : {"class", "multilabel", "continuous", "none"}
-    classes : list of int, float or str
-        Sorted; code c in a partition means ``classes[c]``. Empty unless target is class or multilabel.
-    label_counts : list of int
-        Rows of each class.
-    label_weights : list of float
-        Sum of the sample weights of the rows of each class (equal to label_counts without weights).
-    n_targets : int
-        Columns of continuous targets, else 0.
-    weighted : bool
-        Whether partitions hold sample weights.
-    weight_sum : float
-        Sum of the sample weights over all rows (n_rows without weights).
-    mean_square_norm : float
-        Mean over rows of |x|^2, after transforms.
-    transforms : list of dict
-        Applied at ingest, in order, each {"name": ..., ...}; fitted arrays are in ``features/``.
-    transforms_digest : str
-        Of names, parameters and fitted arrays: equal when two datasets went through the same recipe.
-    zero_based : bool or None
-        Base of the feature numbers in the source text; None for sources without numbers.
-    shuffle_seed : int or None
-        None when rows were kept in source order.
-    source : dict
-        Format and files; ``recipe``, where the format has one: what is needed to read more of the same kind.
-    codecs : dict
-        Array name -> "none", "zstd" or "lz4".
-    features : dict
-        Array name in ``features/`` -> crc32c of its bytes; not stored when there are none.
-    """
+    """Metadata of a dataset: `attributes.distls` of its group."""
 
     n_rows: Count
     n_features: Width
-    nnz: Count
+    nnz: Count  # stored values: n_rows * n_features for dense data
     layout: Layout
+    # of the stored values
     dtype: Annotated[str, msgspec.Meta(pattern=r"\Afloat(32|64)\Z")]
     target: TargetKind
+    # sorted; code c in a partition means ``classes[c]``. Empty unless target is class or multilabel.
     classes: list[Label] = []
-    label_counts: list[Count] = []
-    label_weights: list[Amount] = []
-    n_targets: Count = 0
-    weighted: bool = False
-    weight_sum: Amount = 0.0
-    mean_square_norm: Amount = 0.0
+    label_counts: list[Count] = []  # rows of each class
+    label_weights: list[Amount] = []  # sums of sample weights of each class (label_counts without weights)
+    n_targets: Count = 0  # columns of continuous targets, else 0
+    weighted: bool = False  # whether partitions hold sample weights
+    weight_sum: Amount = 0.0  # sum of the sample weights over all rows (n_rows without weights)
+    mean_square_norm: Amount = 0.0  # mean over rows of |x|^2, after transforms
+    # applied at ingest, in order, each {"name": ..., ...}; fitted arrays are in ``features/``
     transforms: list[dict[str, Any]] = []
+    # of names, parameters and fitted arrays: equal when two datasets went through the same recipe
     transforms_digest: str = ""
-    zero_based: bool | None = None
-    shuffle_seed: int | None = None
+    zero_based: bool | None = None  # base of the feature numbers in the source; None without numbers
+    shuffle_seed: int | None = None  # None when rows were kept in source order
+    # format and files; ``recipe``, where the format has one: what is needed to read more of the same kind
     source: dict[str, Any] = {}
-    codecs: dict[str, Codec] = {}
+    codecs: dict[str, Codec] = {}  # array name -> "none", "zstd" or "lz4"
+    # array name in ``features/`` -> crc32c of its bytes; not stored when there are none
     features: dict[str, Checksum] = {}
     format_version: int = FORMAT_VERSION
 
@@ -118,12 +86,7 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_json(cls, value: dict[str, Any], where: str) -> DatasetMeta:
-        """Validate stored metadata; `where` names the dataset in errors.
-
-        Raises
-        ------
-        FormatError
-        """
+        """Validate stored metadata or raise FormatError; `where` names the dataset."""
         version = value.get("format_version")
         if version != FORMAT_VERSION:
             raise FormatError(
@@ -145,7 +108,7 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return meta
 
     def _check_relations(self) -> None:
-        """Refuse fields that do not agree with those that determine them."""
+        """Refuse fields that contradict those that determine them."""
         coded = self.target in ("class", "multilabel")
         agree = {
             "nnz": self.layout == "csr" or self.nnz == self.n_rows * self.n_features,
@@ -162,21 +125,12 @@ class DatasetMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class PartitionTable:
-    """One entry a partition, read in one go when a dataset is opened: the group ``partitions/``.
-
-    Attributes
-    ----------
-    rows, nnz : int64 arrays of shape (n_partitions,)
-    sizes : dict of array name -> int64 array of shape (n_partitions,)
-        Encoded bytes of each array of each partition (0: the array is empty and has no chunk).
-    checksums : dict of array name -> uint32 array of shape (n_partitions,)
-        crc32c of the encoded payload, the same number that ends the chunk.
-    """
+    """The group ``partitions/``: arrays of shape (n_partitions,), read when a dataset is opened."""
 
     rows: NDArray[np.int64]
     nnz: NDArray[np.int64]
-    sizes: dict[str, NDArray[np.int64]]
-    checksums: dict[str, NDArray[np.uint32]]
+    sizes: dict[str, NDArray[np.int64]]  # encoded bytes by array name; 0: the array is empty and has no chunk
+    checksums: dict[str, NDArray[np.uint32]]  # crc32c of the encoded payload, which also ends the chunk
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -192,31 +146,18 @@ class PartitionTable:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> PartitionTable:
-        """Rebuild the table from its stored arrays.
-
-        Raises
-        ------
-        KeyError, ValueError
-            Arrays are missing, superfluous, or of wrong type or length.
-        """
+        """Rebuild the table from its stored arrays; raise KeyError or ValueError if they are not those."""
         return cls(arrays["rows"], arrays["nnz"], *_encoded_arrays(arrays, ("rows", "nnz")))
 
 
 @dataclass(frozen=True)
 class ShardTable:
-    """One entry a column shard: the group ``columns/shards/``. Shards follow each other without a gap.
-
-    Attributes
-    ----------
-    columns, nnz : int64 arrays of shape (n_shards,)
-    sizes, checksums : dicts of array name -> array of shape (n_shards,)
-        As in `PartitionTable`.
-    """
+    """The group ``columns/shards/``: arrays of shape (n_shards,) of adjacent shards."""
 
     columns: NDArray[np.int64]
     nnz: NDArray[np.int64]
-    sizes: dict[str, NDArray[np.int64]]
-    checksums: dict[str, NDArray[np.uint32]]
+    sizes: dict[str, NDArray[np.int64]]  # as in `PartitionTable`
+    checksums: dict[str, NDArray[np.uint32]]  # as in `PartitionTable`
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -237,13 +178,7 @@ class ShardTable:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> ShardTable:
-        """Rebuild the table from its stored arrays.
-
-        Raises
-        ------
-        KeyError, ValueError
-            Arrays are missing, superfluous, or of wrong type or length.
-        """
+        """Rebuild the table from its stored arrays; raise KeyError or ValueError if they are not those."""
         return cls(arrays["columns"], arrays["nnz"], *_encoded_arrays(arrays, ("columns", "nnz")))
 
 
@@ -263,7 +198,13 @@ def _stored_table(
 def _encoded_arrays(
     arrays: dict[str, NDArray[Any]], counts: tuple[str, ...]
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.uint32]]]:
-    """Return sizes and checksums of a stored table, by name, once its arrays are those of a table."""
+    """Return sizes and checksums of a stored table by name.
+
+    Raises
+    ------
+    KeyError, ValueError
+        Arrays are missing, superfluous, or of wrong type or length.
+    """
     names = sorted(n.removesuffix(".size") for n in arrays if n.endswith(".size"))
     wanted = {*counts, *(f"{n}.size" for n in names), *(f"{n}.crc32c" for n in names)}
     if arrays.keys() - wanted:
@@ -280,12 +221,12 @@ def _encoded_arrays(
 
 
 def fingerprint_of(meta: DatasetMeta, table: PartitionTable) -> str:
-    """Sha256 over the metadata and every partition's checksums: two datasets are the same when it is."""
+    """Return the sha256 of the metadata and every partition's checksums, which identifies a dataset."""
     return digest_of(meta.to_json(), table.to_arrays())
 
 
 def digest_of(attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> str:
-    """Sha256 over the canonical JSON of `attributes` and then each array's name and elements."""
+    """Return the sha256 of the canonical JSON of `attributes` and then each array's name and elements."""
     digest = hashlib.sha256(canonical_json(attributes).encode())
     for name, array in arrays.items():
         digest.update(name.encode())

@@ -27,37 +27,26 @@ __all__ = [
     "write_partition",
 ]
 
-# Values of log-tf text shrink tenfold, tf-idf values hardly at all; decoding costs more than reading below this.
+# Below this ratio decoding costs more than it saves in reading. Log-tf text shrinks tenfold, tf-idf hardly at all.
 WORTHWHILE_RATIO = 2.0
 _SAMPLE = 2**16
 
-# No partition has more rows or values: products of sizes below it cannot overflow.
+# Bound on rows and values of a partition, so that products of sizes cannot overflow.
 _MOST_ENTRIES = 2**40
 
 
 @dataclass(frozen=True)
 class PartitionRecord:
-    """What the writer of a partition reports: one row of the partition table.
-
-    Attributes
-    ----------
-    index, rows, nnz : int
-    sizes, checksums : dict of array name -> int
-    square_norm : float
-        Sum over rows of |x|^2.
-    label_counts, label_weights : list
-        Rows, and sums of sample weights, of each class (empty unless class or multi-label targets).
-    weight_sum : float
-    """
+    """A row of the partition table, as reported by the writer of the partition."""
 
     index: int
     rows: int
     nnz: int
     sizes: dict[str, int]
     checksums: dict[str, int]
-    square_norm: float
-    label_counts: list[int]
-    label_weights: list[float]
+    square_norm: float  # sum over rows of |x|^2
+    label_counts: list[int]  # rows of each class; empty unless class or multi-label targets
+    label_weights: list[float]  # sums of sample weights of each class
     weight_sum: float
 
 
@@ -87,10 +76,9 @@ def _arrays_of(partition: Partition, n_features: int) -> dict[str, NDArray[Any]]
 
 
 def choose_codecs(partition: Partition, compress: str, *, sample: bool = False) -> dict[str, str]:
-    """Return the codec of each array: `compress` for the values, raw for the rest.
+    """Return the codec of each array: `compress` for the values, none for the rest.
 
-    ``auto`` tries zstd on this partition's values (`sample`: on the first of them, a guess) and keeps it where it
-    shrinks them at least twofold.
+    ``auto`` is zstd if it shrinks this partition's values (`sample`: the first of them) at least twofold.
     """
     arrays = _arrays_of(partition, 1)
     values = "data" if "data" in arrays else "X"
@@ -107,14 +95,9 @@ def _sparse_attributes(n_rows: int, n_columns: int) -> dict[str, Any]:
 def write_partition(
     root: Place, index: int, partition: Partition, n_features: int, n_classes: int, codecs: dict[str, str]
 ) -> PartitionRecord:
-    """Write one partition; a whole one appears under its name at once, replacing an earlier attempt.
+    """Write one partition of the dataset `root` atomically, replacing an earlier attempt.
 
-    Parameters
-    ----------
-    root : Place
-        Folder of the dataset.
-    n_classes : int
-        Length of the class list, 0 for continuous targets and unlabelled rows.
+    `n_classes` is the length of the class list, 0 for continuous targets and unlabelled rows.
     """
     n_rows = n_rows_of(partition.x)
     sparse = isinstance(partition.x, CsrRows)
@@ -188,6 +171,7 @@ def _layout(
     elif meta.target == "continuous":
         layout["y"] = ((rows, rows * 0 + meta.n_targets), np.dtype(np.float64))
     elif meta.target == "multilabel":
+        # the number of labels follows from the size of their codes, which are stored raw: uint32 and a checksum
         n_labels = (table.sizes["y/indices"] - 4).clip(0) // 4
         layout["y/data"] = ((n_labels,), np.dtype(np.float32))
         layout["y/indices"] = ((n_labels,), np.dtype(np.uint32))
@@ -198,12 +182,8 @@ def _layout(
 
 
 def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
-    """Refuse a partition table that does not describe the dataset of `meta`.
-
-    Raises
-    ------
-    CorruptDataError
-    """
+    """Raise CorruptDataError for a partition table that does not describe the dataset of `meta`."""
+    # Python integers: sums of untrusted numbers cannot overflow
     rows, nnz = ([int(n) for n in counts] for counts in (table.rows, table.nnz))
     try:
         names = set(_layout(meta, table.rows, table.nnz, table)) if len(table) else set()
@@ -225,10 +205,7 @@ def check_table(meta: DatasetMeta, table: PartitionTable, where: str) -> None:
 def read_partition(
     root: Place, meta: DatasetMeta, table: PartitionTable, index: int, pool: BufferPool
 ) -> Partition:
-    """Read, verify and decode one partition into the pool's buffers.
-
-    The arrays are valid until the pool is used again. Everything about their shapes comes from the dataset's
-    metadata; nothing in the partition's own folder but the chunks is read.
+    """Read, verify and decode one partition into the pool's buffers, valid until the pool is used again.
 
     Raises
     ------
@@ -244,6 +221,7 @@ def read_partition(
         {name: checksum[index] for name, checksum in table.checksums.items()},
     )
     arrays = {}
+    # shapes and types come from the dataset's metadata; of the partition's folder only the chunks are read
     for name, (shape, dtype) in _layout(meta, one.rows, one.nnz, one).items():
         expected = int(one.sizes[name]), int(one.checksums[name])
         sizes = tuple(int(n) for n in shape)
@@ -266,15 +244,15 @@ def _targets_from(arrays: dict[str, NDArray[Any]]) -> Any:
 
 
 def are_offsets(indptr: NDArray[np.int64], n_values: int, width: int) -> bool:
-    """Tell whether `indptr` cuts `n_values` into rows of at most `width`, which is the room that kernels have."""
+    """Return whether `indptr` cuts `n_values` into rows of at most `width` values, as kernels rely on."""
     if indptr[0] != 0 or indptr[-1] != n_values:
         return False
-    # offsets that go far up and down again would overflow
+    # compared before subtracting, as differences of arbitrary offsets could overflow
     return bool(np.all(indptr[1:] >= indptr[:-1])) and int(np.diff(indptr).max(initial=0)) <= width
 
 
 def are_below(numbers: NDArray[Any], n: int) -> bool:
-    """Tell whether all numbers are 0, ..., n - 1; costs a tenth of their checksum."""
+    """Return whether all numbers are 0, ..., n - 1; costs a tenth of their checksum."""
     info = np.iinfo(numbers.dtype)
     if not len(numbers) or (info.min == 0 and info.max < n):
         return True
@@ -282,7 +260,7 @@ def are_below(numbers: NDArray[Any], n: int) -> bool:
 
 
 def _check_structure(arrays: dict[str, NDArray[Any]], meta: DatasetMeta, where: str) -> None:
-    """Refuse what a kernel would follow out of bounds: whoever made the checksums may have made up the numbers."""
+    """Refuse offsets and indices that would lead a kernel out of bounds: checksums do not prove them valid."""
     for name, width in (("indptr", meta.n_features), ("y/indptr", len(meta.classes))):
         if name not in arrays:
             continue

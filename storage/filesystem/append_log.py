@@ -1,4 +1,4 @@
-"""A text that grows by lines, such as the events of a run."""
+"""A text file that grows by lines, such as the events of a run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,9 @@ _STORE_SECONDS = 1.0
 
 
 class Lines:
-    """Lines that are appended to a file; an object of a store is written anew, once a second at most and by `flush`.
+    """Lines of a file, created with the first one; `limit` is the most bytes that are read.
 
-    Parameters
-    ----------
-    path : Place
-        Made with the first line.
-    limit : int, optional
-        Most bytes that are read.
+    An object of a store cannot grow: it is rewritten, at most once a second and by `flush`.
     """
 
     def __init__(self, path: Place, limit: int | None = None) -> None:
@@ -56,7 +51,7 @@ class Lines:
             return []
 
     def replace(self, lines: list[str]) -> None:
-        """Let these be all lines."""
+        """Replace all lines."""
         write_bytes(self.path, "".join(line + "\n" for line in lines).encode(), sync=False)
         if isinstance(self.path, StorePath):
             self._lines, self._unsent, self._sent = list(lines), False, time.monotonic()

@@ -1,4 +1,4 @@
-"""Write so that nothing half-written is ever mistaken for whole: temporary name, sync, rename."""
+"""Atomic writes: temporary name, sync, rename."""
 
 from __future__ import annotations
 
@@ -63,12 +63,9 @@ def write_bytes(path: Place, *parts: bytes | memoryview, sync: bool = True) -> N
 
 @contextlib.contextmanager
 def atomic_directory(target: Place, *, sync: bool = True) -> Iterator[Place]:
-    """Yield a temporary sibling folder that becomes `target` (replacing it) when the block ends without error.
-
-    In an object store it is `target` itself, in which objects are replaced one by one: something else has to say that
-    it is whole.
-    """
+    """Yield a temporary sibling folder that becomes `target` (replacing it) when the block ends without error."""
     if isinstance(target, StorePath):
+        # objects are replaced one by one: the caller must mark the folder as complete
         yield target
         return
     temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
@@ -88,10 +85,8 @@ def atomic_directory(target: Place, *, sync: bool = True) -> Iterator[Place]:
 
 
 def replace_directory(source: Place, target: Place) -> None:
-    """Rename `source` to `target`; a folder that was there stays whole if that fails, else may be left as `source`.
-
-    In an object store, the group `source` is copied, its metadata last; until then there is no `target`.
-    """
+    """Rename `source` to `target`; an earlier `target` stays whole on failure, and may be left as `source` else."""
+    # in an object store the group is copied, its metadata last; until then there is no `target`
     if isinstance(source, StorePath) or isinstance(target, StorePath):
         _copy_group(source, target)
         remove_tree(source)
@@ -128,7 +123,8 @@ _RENAME_EXCHANGE = 2
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one act of the kernel; False where it cannot, which leaves a moment without either."""
+    """Swap two names atomically; return whether the system could."""
+    # where it could not, replace_directory leaves a moment without `target`
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     return rename is not None and not rename(
         _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE)
@@ -144,7 +140,7 @@ def _sync(path: Path) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    # Not every file system can sync a folder; the rename itself stays atomic.
+    # not every file system can sync a folder; the rename itself stays atomic
     with contextlib.suppress(OSError):
         _sync(path)
 

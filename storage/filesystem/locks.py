@@ -1,4 +1,4 @@
-"""One writer at a time: a lock that the kernel lets go when its process ends, however it ends."""
+"""File locks for a single writer, released by the kernel when the process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -18,46 +18,36 @@ from distls.storage.filesystem.paths import Place, StorePath
 
 __all__ = ["DATASET_LOCK", "locked"]
 
-# In a dataset that is being written.
-DATASET_LOCK = ".lock"
+DATASET_LOCK = ".lock"  # in a dataset that is being written
 
-# Of file systems that know no locks: there everything works as if this process were alone.
+# errors of file systems without locks, where this process is assumed to be alone
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 @contextlib.contextmanager
 def locked(path: Place, what: str) -> Iterator[None]:
-    """Hold the file `path` as a lock; it is removed at the end.
-
-    Parameters
-    ----------
-    path : Place
-        In a folder that is there. In an object store nothing is locked.
-    what : str
-        For the error: what is being written.
+    """Hold the file `path` as a lock on `what`; it is removed at the end.
 
     Raises
     ------
     StorageError
         Another process holds it; the message names process and host.
-    OSError
-        The file cannot be made.
     """
     if isinstance(path, StorePath):
-        yield  # a store has no locks that a killed process lets go
+        yield  # an object store has no locks that a killed process releases
         return
     file = _acquired(path, what)
     try:
         yield
     finally:
-        # while it is held: who opens it from now on makes another
+        # while it is held: a process that opens it later creates another file
         path.unlink(missing_ok=True)
         file.close()
 
 
 def _acquired(path: Path, what: str) -> BinaryIO:
     while True:
-        file = os.fdopen(_never_through_a_link(path), "a+b")
+        file = os.fdopen(_open_without_links(path), "a+b")
         try:
             _lock(file, path, what)
             if _is_there(file, path):
@@ -69,8 +59,8 @@ def _acquired(path: Path, what: str) -> BinaryIO:
         file.close()
 
 
-def _never_through_a_link(path: Path) -> int:
-    # what is opened is written to: in a folder of somebody else it may lead anywhere
+def _open_without_links(path: Path) -> int:
+    # the file is written to: a link in another user's folder may lead anywhere
     how = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, how, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -92,7 +82,8 @@ def _lock(file: BinaryIO, path: Path, what: str) -> None:
 
 
 def _is_there(file: BinaryIO, path: Path) -> bool:
-    """Tell whether `file` is still the one of that name: its holder may have removed it since it was opened."""
+    """Return whether `file` is still the one of that name."""
+    # its holder may have removed it since it was opened
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False

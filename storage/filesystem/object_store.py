@@ -25,15 +25,7 @@ Result = TypeVar("Result")
 
 
 def ask(root: str, key: str, request: Callable[[Any, str], Result]) -> Result:
-    """Make a request of a store, again where the connection was lost.
-
-    Parameters
-    ----------
-    root : str
-        Scheme and bucket: ``s3://bucket``.
-    key : str
-    request : callable
-        Of a client of obstore and `key`.
+    """Return ``request(client, key)`` for a client of the bucket `root`, retried after lost connections.
 
     Raises
     ------
@@ -54,7 +46,7 @@ def ask(root: str, key: str, request: Callable[[Any, str], Result]) -> Result:
 
 
 def obstore() -> Any:
-    """Return the library, which nothing but object stores needs."""
+    """Return the library, which is optional."""
     try:
         import obstore as library
     except ImportError:
@@ -64,7 +56,7 @@ def obstore() -> Any:
 
 @functools.lru_cache(maxsize=1)
 def refusals() -> tuple[type[Exception], ...]:
-    """Return the errors of requests."""
+    """Return the exceptions that requests raise."""
     return (obstore().exceptions.BaseError, FileNotFoundError, ConnectionError)
 
 
@@ -81,7 +73,7 @@ def client(root: str) -> Any:
     """Return this process's client of a bucket; credentials and endpoint are those of the environment."""
     from_url = obstore().store.from_url
     failures: tuple[type[Exception], ...] = (*refusals(), ValueError)
-    # errors of the server are tried again until that time has passed, however many they are
+    # the time alone limits the retries
     retry = {"max_retries": 1000, "retry_timeout": timedelta(seconds=_retry_seconds())}
     options = {
         "connect_timeout": timedelta(seconds=10),
@@ -104,7 +96,7 @@ _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
 
 
 def _may_pass(error: Exception) -> bool:
-    """Tell whether the same request may succeed later: the connection was lost, or the server failed."""
+    """Return whether the same request may succeed later: the connection was lost, or the server failed."""
     text = str(error)
     if isinstance(error, FileNotFoundError) or "169.254." in text:
         return False
@@ -134,6 +126,6 @@ def explained(root: str, key: str, error: Exception) -> OSError:
         ("BadScheme" in text, "its endpoint is not https; set AWS_ALLOW_HTTP=true to allow that"),
     ]  # fmt: skip
     otherwise = (
-        f"the object store fails ({why}); when it is mended, give the same command again, or `distls resume`"
+        f"the object store fails ({why}); once it works again, repeat the command, or run `distls resume`"
     )
     return StorageError(f"{place}: {next((line for holds, line in known if holds), otherwise)}")

@@ -1,8 +1,7 @@
-"""Places in object stores, with that part of pathlib's interface which the formats use.
+"""Places in object stores, with the part of pathlib's interface that the formats use.
 
-A place is a `pathlib.Path` or a `StorePath`. A store has no folders: one is there while an object's name begins with
-it. An object appears whole or not at all, and nothing can be renamed: what consists of several objects is whole when
-the one written last is there.
+A place is a `pathlib.Path` or a `StorePath`. A store has no folders: one exists while an object's name begins with it.
+An object appears whole or not at all, and cannot be renamed: a group of objects is whole once the last one is written.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ SCHEMES = ("s3", "gs", "az", "http", "https")
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _SQUASHED = re.compile(rf"({'|'.join(SCHEMES)}):/[^/]")
-# One request up to here; more is sent in parts of this size.
-_PART_BYTES = 16 * 2**20
-_PIECE_BYTES = 2**20
+_PART_BYTES = 16 * 2**20  # larger objects are sent in parts of this size
+_CHUNK_BYTES = 2**20
 
 Result = TypeVar("Result")
 
@@ -44,24 +42,17 @@ class _Stat(NamedTuple):
 
 @dataclass(frozen=True, order=True)
 class StorePath:
-    """An object, or what stands for a folder, in an object store.
+    """An object, or a prefix in the role of a folder, in an object store."""
 
-    Attributes
-    ----------
-    root : str
-        Scheme and bucket: ``s3://bucket``.
-    key : str
-        Name in it, without slashes at its ends; empty for the bucket itself.
-    """
-
-    root: str
-    key: str
+    root: str  # scheme and bucket: ``s3://bucket``
+    key: str  # name in it, without slashes at its ends; empty for the bucket itself
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}" if self.key else self.root
 
     def __fspath__(self) -> str:
-        """Refuse: what asks for it would look for a file of that name on this machine."""
+        """Refuse to be taken for a path."""
+        # the caller would look for a file of that name on this machine
         raise TypeError(f"{self} is in an object store and not a file of this machine")
 
     # -- names -------------------------------------------------------------------------------------------
@@ -94,7 +85,7 @@ class StorePath:
         return StorePath(self.root, self.key.rpartition("/")[0])
 
     def with_name(self, name: str) -> StorePath:
-        """Return the place `name` beside this one."""
+        """Return the sibling `name`."""
         if not self.key:
             raise ValueError(f"{self}: a bucket has no name to change")
         return self.parent / name
@@ -121,30 +112,25 @@ class StorePath:
     # -- what is there -----------------------------------------------------------------------------------
 
     def stat(self) -> _Stat:
-        """Return the size of an object.
-
-        Raises
-        ------
-        FileNotFoundError
-        """
+        """Return the size of an object, or raise FileNotFoundError."""
         return _Stat(int(self._ask(lambda store, key: obstore().head(store, key))["size"]))
 
     def is_file(self) -> bool:
-        """Tell whether there is an object of this name."""
+        """Return whether there is an object of this name."""
         try:
             return bool(self.key) and self.stat().st_size >= 0
         except FileNotFoundError:
             return False
 
     def is_dir(self) -> bool:
-        """Tell whether there are objects below this name."""
+        """Return whether there are objects below this name."""
         found: list[Any] = self._ask(
             lambda store, key: next(iter(obstore().list(store, key or None, chunk_size=1)), [])
         )
         return any(each["path"] != self.key for each in found)
 
     def exists(self) -> bool:
-        """Tell whether there is an object of this name, or one below it."""
+        """Return whether there is an object of this name, or one below it."""
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[StorePath]:
@@ -174,9 +160,9 @@ class StorePath:
         def read(store: Any, key: str) -> NDArray[np.uint8]:
             found = obstore().get(store, key)
             into, done = room(int(found.meta["size"])), 0
-            for piece in found.stream(min_chunk_size=_PIECE_BYTES):
-                into.data[done : done + len(piece)] = memoryview(piece)
-                done += len(piece)
+            for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
+                into.data[done : done + len(chunk)] = memoryview(chunk)
+                done += len(chunk)
             if done != len(into):
                 raise ConnectionError(f"the answer ended after {done} of {len(into)} bytes")
             return into
@@ -209,7 +195,7 @@ class StorePath:
     # -- writing -----------------------------------------------------------------------------------------
 
     def write_parts(self, *parts: bytes | memoryview) -> None:
-        """Write an object of these parts, one after the other; it is there whole, or as it was before."""
+        """Write the concatenated parts as one object, atomically."""
         views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
         if sum(map(len, views)) <= _PART_BYTES:
             content = b"".join(views)
@@ -226,14 +212,14 @@ class StorePath:
         self.write_parts(text.encode(encoding))
 
     def copy_from(self, source: Path | StorePath) -> None:
-        """Make this object a copy of another of the same bucket, which the store does, or of a file."""
+        """Copy another object of the same bucket, or a file, to this object."""
         if isinstance(source, StorePath):
             self._ask(lambda store, key: obstore().copy(store, source.key, key))
         else:
             self._ask(lambda store, key: obstore().put(store, key, source, chunk_size=_PART_BYTES))
 
     def upload(self) -> Upload:
-        """Return a file to be written in a ``with`` block, which is there as a whole when that ends without error."""
+        """Return a file to be written in a ``with`` block; the object appears when that ends without error."""
         return Upload(self)
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
@@ -250,6 +236,7 @@ class StorePath:
 
     def remove(self) -> None:
         """Delete everything below this name."""
+        # an empty key is a prefix of everything
         if not self.key:
             raise ValueError(f"{self}: a whole bucket is not removed")
         keys = [place.key for place in self.objects()]
@@ -261,7 +248,7 @@ class StorePath:
 
 
 class Upload(io.BufferedIOBase):
-    """What is written to an object; a ``with`` block that ends in an error leaves none."""
+    """A file to write an object; a ``with`` block that ends in an error leaves none."""
 
     def __init__(self, place: StorePath) -> None:
         self._place = place
@@ -297,18 +284,12 @@ Place = Path | StorePath
 
 
 def is_url(text: object) -> bool:
-    """Tell whether a text is a URL and not a path."""
+    """Return whether a text is a URL and not a path."""
     return isinstance(text, str) and _URL.fullmatch(text) is not None
 
 
 def place_of(place: str | os.PathLike[str] | StorePath) -> Place:
-    """Return the place that a text means: an object store's for a URL, else a path.
-
-    Raises
-    ------
-    ParameterError
-        A URL of another kind, or one that no place has.
-    """
+    """Return the place of a URL or path; raise ParameterError for a URL that is not supported."""
     if isinstance(place, StorePath):
         return place
     text = os.fspath(place)

@@ -1,4 +1,4 @@
-"""Folders of this user's own: what is read back from there, nobody else has written."""
+"""Folders that no other user can write to."""
 
 from __future__ import annotations
 
@@ -13,27 +13,16 @@ __all__ = ["NotPrivateError", "private_folder", "temporary_home"]
 
 
 class NotPrivateError(StorageError):
-    """A folder is there that others can write to."""
+    """Other users can write to a folder."""
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that only this user can open, or take one that only this user can write to.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-
-    Returns
-    -------
-    pathlib.Path
-        The same folder by its real path.
+    """Create a folder for this user alone, or check an existing one; return its real path.
 
     Raises
     ------
     NotPrivateError
-        It belongs to another user, others can write to it, or anyone can put another one in its place.
-    OSError
-        It cannot be made.
+        It belongs to another user, or others can write to it or replace it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
@@ -50,7 +39,7 @@ def private_folder(path: Path) -> Path:
 
 
 def _anyone_can_replace_in(folder: Path) -> bool:
-    """Tell whether others can rename what is in a folder; in a sticky one, like /tmp, only its owner can."""
+    """Return whether others can rename what is in a folder; in a sticky one, like /tmp, only its owner can."""
     status = folder.stat()
     if not status.st_mode & stat.S_IWOTH:
         return False

@@ -1,4 +1,4 @@
-"""Storage that fails now and then: a read that went wrong is tried again before it is believed."""
+"""Retries of reads from storage that fails occasionally."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ __all__ = ["read_patiently"]
 Read = TypeVar("Read")
 
 _LOG = logging.getLogger(__name__)
-# Seconds before the second and before the third attempt where storage failed.
-_WAITS = (0.05, 0.5)
-# What another attempt finds again.
+_WAITS = (0.05, 0.5)  # seconds before the second and the third attempt
+# errors that do not go away
 _LASTING = {
     errno.ENOENT,
     errno.ENOTDIR,
@@ -31,21 +30,10 @@ _LASTING = {
 
 
 def read_patiently(read: Callable[[], Read], what: Place) -> Read:
-    """Return `read()`, tried again where storage failed (three times in all) or the bytes were wrong (once).
+    """Return `read()`, retried if storage failed (three attempts in all) or the bytes were wrong (two).
 
-    A read that was torn on its way looks like damage; damage is there the second time too.
-
-    Parameters
-    ----------
-    read : callable
-        Opens the file anew: a stale handle stays stale.
-    what : Place
-        For the note in the log, which is written when another attempt succeeded.
-
-    Raises
-    ------
-    OSError, CorruptDataError
-        The last attempt's.
+    `read` must open the file itself, as a stale handle stays stale. Raises the last attempt's OSError or
+    CorruptDataError.
     """
     failed: Exception | None = None
     for wait in (*_WAITS, None):
@@ -65,7 +53,8 @@ def read_patiently(read: Callable[[], Read], what: Place) -> Read:
 
 
 def _lasts(error: Exception, before: Exception | None) -> bool:
+    # a torn read looks like damage; damage is found the second time too
     if isinstance(error, CorruptDataError):
         return isinstance(before, CorruptDataError)
-    # an object store has been asked for long enough
+    # requests of object stores have retries of their own
     return isinstance(error, StorageError) or (isinstance(error, OSError) and error.errno in _LASTING)

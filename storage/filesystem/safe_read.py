@@ -1,7 +1,6 @@
-"""Read files that somebody else may have made: of a bounded size, regular, and inside the folder they belong to.
+"""Read untrusted files: regular, of bounded size, and inside the folder they belong to; see docs/security.md.
 
-What is refused here would else hang, fill the memory, or read and write where nobody was asked to. docs/security.md
-says what is promised. An object store has neither links nor devices.
+Other files could block, exhaust the memory, or lead elsewhere. An object store has neither links nor devices.
 """
 
 from __future__ import annotations
@@ -40,15 +39,14 @@ __all__ = [
 
 T = TypeVar("T")
 
-# A dataset of a million classes with long names has 50 MiB of metadata.
-LARGEST_JSON = 64 * 2**20
-# Each takes 64 bytes or more once it is read: the three lists of a dataset with 2 million classes stay below.
+LARGEST_JSON = 64 * 2**20  # a dataset of a million classes with long names has 50 MiB of metadata
+# Each takes at least 64 bytes in memory; the three lists of a dataset with 2 million classes stay below.
 _MOST_VALUES = 2**23
-# Ours are four levels deep. What is deeper than a few hundred overflows the stack of who writes it again.
+# Ours are four levels deep; a few hundred would overflow the stack when they are written again.
 _DEEPEST = 64
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# A name that opens nothing but a file: waiting for a writer of a FIFO, or owning a terminal, is no part of it.
+# Do not wait for the writer of a FIFO, nor become the owner of a terminal.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -56,19 +54,12 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def open_regular(path: Path, within: Place | None = None) -> int:
-    """Open a regular file for reading and return its descriptor, which is the caller's to close.
-
-    Parameters
-    ----------
-    within : Path, optional
-        The folder it must be in, whatever links lead to it; default: its own. The folder itself may be a link.
+    """Open a regular file in `within` (default: its folder) for reading; the caller closes the descriptor.
 
     Raises
     ------
     FormatError
-        It is a FIFO, a device or the like, or a link leads out of `within`.
-    OSError
-        It cannot be opened.
+        It is a FIFO, a device or the like, or a link leads out of `within`, which may be a link itself.
     """
     descriptor = os.open(path, _FLAGS)
     try:
@@ -89,14 +80,15 @@ def _check_regular(descriptor: int, path: Path) -> None:
 
 
 def _check_inside(descriptor: int, path: Path, folder: Path) -> None:
-    """Refuse an open file that is not in `folder`: asking the open file leaves nobody time to change a link."""
+    """Refuse an open file that is not in `folder`."""
+    # the name of the open file, as a link in its path may be changed at any time
     try:
         found = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:  # no /proc
         found = os.path.realpath(path)
     if found.startswith(_resolved(str(folder))):
         return
-    # the link that leads to the folder may have been changed since
+    # a link to the folder may have changed since it was cached
     _resolved.cache_clear()
     if not found.startswith(_resolved(str(folder))):
         raise _leads_out(path, folder)
@@ -114,17 +106,7 @@ def _leads_out(path: Place | str, folder: Place) -> FormatError:
 
 
 def refuse_links(folder: Place, within: Place | None = None) -> None:
-    """Refuse a folder that will be written to if something in it leads elsewhere, or is no file and no folder.
-
-    Parameters
-    ----------
-    within : Path, optional
-        What no link may lead out of, which `folder` itself may be a link in; default: `folder`.
-
-    Raises
-    ------
-    FormatError
-    """
+    """Raise FormatError for links in `folder` that lead out of `within` (default: `folder`), and for special files."""
     if isinstance(folder, StorePath):
         return  # a store has no links
     root = os.path.join(os.path.realpath(within or folder), "")
@@ -139,7 +121,7 @@ def refuse_links(folder: Place, within: Place | None = None) -> None:
 
 
 def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
-    """Yield all below a folder but for folders; links are not followed."""
+    """Yield everything below a folder except folders; links are not followed."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -149,22 +131,7 @@ def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
 
 
 def read_bytes(path: Place, within: Place | None = None, *, limit: int | None = None) -> bytes:
-    """Return a file's bytes.
-
-    Parameters
-    ----------
-    within : Path, optional
-        As of `open_regular`.
-    limit : int, optional
-        Most bytes that it may have.
-
-    Raises
-    ------
-    FormatError
-        It is larger, or `open_regular` refuses it.
-    OSError
-        It cannot be read.
-    """
+    """Return a file's bytes; raise FormatError if it has more than `limit` or `open_regular` refuses it."""
     if isinstance(path, StorePath):
 
         def room(size: int) -> NDArray[np.uint8]:
@@ -189,7 +156,7 @@ def _check_size(path: Any, size: int, limit: int | None) -> None:
 
 
 def read_array_file(path: Place, within: Place | None = None) -> NDArray[np.uint8]:
-    """Return a file's bytes as an array that may be written to; raises as `read_bytes`."""
+    """Return a file's bytes as a writable array; raises as `read_bytes`."""
     if isinstance(path, StorePath):
         return path.read_whole(lambda size: np.empty(size, np.uint8))
 
@@ -202,25 +169,20 @@ def read_array_file(path: Place, within: Place | None = None) -> NDArray[np.uint
 
 @contextlib.contextmanager
 def making_sense(where: str) -> Iterator[None]:
-    """Turn what goes wrong with values of another shape than ours into one line; for code that only looks at them.
-
-    Raises
-    ------
-    FormatError
-    """
+    """Turn exceptions of code that inspects untrusted values into a FormatError of one line."""
     try:
         yield
     except DistlsError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        # a message of ours, or one of Python that means little without its type
+        # our messages are ValueErrors; those of Python mean little without their type
         why = _one_line(error) if type(error) is ValueError else f"{type(error).__name__}: {_one_line(error)}"
         raise FormatError(f"{where}: not written by distls ({why})") from None
 
 
 @contextlib.contextmanager
 def opened_ranges(path: Place, within: Place) -> Iterator[Callable[[int, memoryview], int]]:
-    """Yield a function that fills memory with the bytes from a place on and returns how many there were.
+    """Yield a function that fills memory from an offset on and returns how many bytes there were.
 
     Raises as `open_regular`.
     """
@@ -253,17 +215,7 @@ def _read_up_to(descriptor: int, at: int, into: memoryview) -> int:
 
 
 def read_json(path: Place, kind: type[T], within: Place | None = None) -> T:
-    """Read a JSON file as a value of type `kind`: a `msgspec.Struct`, or ``dict[str, Any]`` for any object.
-
-    Raises
-    ------
-    FormatError
-        It is too large, or `open_regular` refuses it.
-    ValueError
-        As `parse_json`.
-    OSError
-        It cannot be read.
-    """
+    """Read a JSON file as a value of type `kind`, mostly a `msgspec.Struct`; raises as `read_bytes`, `parse_json`."""
     return parse_json(read_bytes(path, within, limit=LARGEST_JSON), kind)
 
 
@@ -275,7 +227,7 @@ def parse_json(content: bytes, kind: type[T]) -> T:
     ValueError
         It is no JSON, exceeds a bound, or is not of that type.
     """
-    # before there is any of them
+    # before memory is allocated for any of them
     if content.count(b",") + content.count(b"[") + content.count(b"{") > _MOST_VALUES:
         raise ValueError(f"more than {_MOST_VALUES} JSON values")
     try:
@@ -291,7 +243,7 @@ def parse_json(content: bytes, kind: type[T]) -> T:
 def _decode(content: bytes, kind: type[T]) -> T:
     if not _SURROGATE.search(content):
         return msgspec.json.decode(content, type=kind)
-    # msgspec refuses half a character; what a file name has that is no UTF-8 is half a byte, and may be here
+    # msgspec refuses lone surrogates, which stand for the bytes of file names that are not UTF-8
     value = json.loads(content.decode(), parse_constant=_finite, parse_float=_finite)
     json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
     return msgspec.convert(value, kind)
@@ -305,16 +257,10 @@ def _finite(text: str) -> float:
 
 
 def convert_json(value: object, kind: type[T], name: str = "") -> T:
-    """Return a value that `parse_json` has decoded as one of type `kind`; `name` says in messages what it is.
-
-    Raises
-    ------
-    ValueError
-        It is not of that type.
-    """
+    """Convert a value decoded by `parse_json` to type `kind`, or raise a ValueError that begins with `name`."""
     try:
         return msgspec.convert(value, kind)
-    except msgspec.MsgspecError as error:  # no ValueError before msgspec 0.21
+    except msgspec.MsgspecError as error:  # not a ValueError before msgspec 0.21
         raise ValueError(f"{name}: {_one_line(error)}" if name else _one_line(error)) from None
 
 

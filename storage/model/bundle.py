@@ -1,9 +1,7 @@
 """Models and checkpoints on disk: named arrays as .npy files and one JSON file. Never pickle.
 
-A bundle is a folder that appears under its name at once, whole. ``bundle.json`` lists every array with its shape,
-dtype and the crc32c of its file, and ends with its own checksum; nothing else in the folder is read. In an object
-store ``bundle.json`` is written last, and names the folder that its arrays are in: there is the old bundle or the new
-one. The specification is docs/format.md.
+A bundle is a folder that appears atomically. ``bundle.json`` lists every array with its shape, dtype and the crc32c of
+its file, and ends with its own checksum; nothing else in the folder is read. The specification is docs/format.md.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _ONE_PARSER = threading.Lock()
 
 
 class _Description(msgspec.Struct):
-    """What ``bundle.json`` holds beside its checksum."""
+    """Content of ``bundle.json`` except its checksum."""
 
     kind: str
     version: int
@@ -58,23 +56,19 @@ class _Description(msgspec.Struct):
 def write_bundle(
     folder: Place, kind: str, attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]
 ) -> None:
-    """Write `arrays` and `attributes` as the bundle `folder`, replacing it.
+    """Write arrays of numbers and JSON `attributes` as the bundle `folder`, replacing it.
 
-    Parameters
-    ----------
-    kind : str
-        What it is, checked by the reader: "model" or "checkpoint".
-    attributes : dict
-        JSON values.
-    arrays : dict of name -> array of numbers
+    `kind`, "model" or "checkpoint", is checked by the reader.
     """
     content: dict[str, Any] = {"kind": kind, "version": _VERSION, "attributes": attributes}
+    # an object store has no renames: bundle.json, written last, names the folder of the new arrays
     if isinstance(folder, StorePath):
         content["folder"] = f"arrays-{uuid.uuid4().hex[:8]}"
     with atomic_directory(folder) as temporary:
         inside = temporary / content["folder"] if "folder" in content else temporary
         content["arrays"] = {name: _write_array(inside, name, array) for name, array in arrays.items()}
         write_json(temporary / "bundle.json", {**content, "crc32c": _checksum(content)})
+    # folders of earlier bundles, which nothing refers to any more
     if isinstance(folder, StorePath):
         for earlier in subfolders(folder):
             if earlier.name != content["folder"]:
@@ -86,6 +80,7 @@ def _checksum(content: dict[str, Any]) -> int:
 
 
 def _write_array(folder: Place, name: str, array: NDArray[Any]) -> dict[str, Any]:
+    # little-endian C order: the same bytes on any machine
     array = np.asarray(array, order="C")
     if not _NAME.fullmatch(name) or array.dtype.kind not in _NUMBERS:
         raise ValueError(
@@ -108,19 +103,7 @@ def _describe(array: NDArray[Any], checksum: int | None) -> dict[str, Any]:
 def read_bundle(
     folder: Place, kind: str, within: Place | None = None
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read a bundle and verify every array.
-
-    Parameters
-    ----------
-    kind : str
-        "model" or "checkpoint".
-    within : Path, optional
-        The run it belongs to, which no link may lead out of; default: `folder`.
-
-    Returns
-    -------
-    attributes : dict
-    arrays : dict of name -> array
+    """Read a bundle, and return its attributes and verified arrays; no link may lead out of `within`, or `folder`.
 
     Raises
     ------
@@ -168,7 +151,7 @@ def _read_array(folder: Place, name: str, described: dict[str, Any], within: Pla
         content = read_array_file(path, within)
     except FileNotFoundError:
         raise CorruptDataError(f"{path}: missing") from None
-    # the header is looked at only when the whole file is what was written
+    # the header is parsed only if the whole file matches its checksum
     checksum = google_crc32c.value(content) if content.size else None
     array = parse_npy(content) if checksum == described.get("crc32c") else None
     if array is None or _describe(array, checksum) != described:

@@ -17,14 +17,7 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 
-__all__ = [
-    "LinearModel",
-    "load_model",
-    "save_model",
-    "used_rows",
-    "weights_sha256",
-]
-
+__all__ = ["LinearModel", "load_model", "save_model", "used_rows", "weights_sha256"]
 
 _FEATURES = "features_"
 _ROWS = "rows"
@@ -50,7 +43,7 @@ class _Attributes(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Recipe(msgspec.Struct):
-    """What of a recipe is relied on before its features and its calibration are looked at."""
+    """The part of a recipe that is used before its features and its calibration are validated."""
 
     n_features: Width
     calibration: dict[str, Any] = {}
@@ -162,6 +155,7 @@ def save_model(folder: Place, model: LinearModel) -> None:
     features = {f"{_FEATURES}{name}": array for name, array in model.features.items()}
     others = {f"{_RECIPE}{name}": array for name, array in model.arrays.items()}
     weights = {"weights": model.weights}
+    # sparse models store the non-zero rows only
     if not model.recipe and model.weights.ndim == 2:
         rows = used_rows(model.weights)
         if len(rows) <= len(model.weights) // 2:
@@ -180,7 +174,7 @@ def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: int | 
         raise FormatError(f"{folder}: its rows of weights are not rows of {n_features} features")
     n_bytes, free = n_features * weights.shape[1] * weights.itemsize, psutil.virtual_memory().available
     if n_bytes > free:
-        # few bytes on disk say how many zeros there are
+        # a few bytes on disk may declare any number of zero rows
         raise FormatError(
             f"{folder}: weights of {n_features} features take {n_bytes} bytes, more than the {free} that are free"
         )
@@ -200,6 +194,7 @@ def load_model(path: str | Place) -> LinearModel:
         Its arrays do not match their checksums.
     """
     root = place_of(path)
+    # `path` is a run, which has its model in a folder, or the model itself
     folder = root / "model" if (root / "model").is_dir() else root
     if not root.exists():
         raise FormatError(f"{root}: no such run or model")
@@ -215,6 +210,7 @@ def load_model(path: str | Place) -> LinearModel:
     )
     said = msgspec.structs.asdict(attributes)
     recorded, n_features = said.pop("weights_sha256"), said.pop("n_features")
+    # the digest is that of all rows, however they are stored
     weights = _all_rows(folder, arrays, n_features)
     model = LinearModel(weights, arrays["intercept"], **said, features=features, arrays=others)
     _check_whole(model, folder)

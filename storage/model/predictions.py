@@ -1,4 +1,4 @@
-"""Predictions as zarr arrays: appended block by block, named only when whole."""
+"""Predictions as zarr arrays, appended block by block; they appear when complete."""
 
 from __future__ import annotations
 
@@ -34,11 +34,8 @@ class PredictionArrays:
     Parameters
     ----------
     target : Place
-        Appears when the context ends without error. What an object store is to get is put together on this machine's
-        disk, in its folder for temporary files.
-    n_rows, width : int
-    classes : list of labels
-    dtype : of the scores or numbers
+        Appears when the context ends without error; for an object store it is assembled in this machine's folder for
+        temporary files.
     kind : {"class", "multilabel", "continuous"}
     """
 
@@ -54,8 +51,10 @@ class PredictionArrays:
         self._target = target
         name = f"{target.name}.{uuid.uuid4().hex[:8]}.partial"
         local = isinstance(target, Path)
+        # zarr appends to local arrays; an object store gets the finished group
         self._temporary = target.with_name(name) if local else Path(tempfile.gettempdir()) / name
         self._row = 0
+        # continuous targets have no classes
         attributes = {} if kind == "continuous" else {"classes": classes}
         group = zarr.create_group(str(self._temporary), attributes=attributes)
         names = {"prediction": dtype} if kind == "continuous" else {"label": np.int32, "score": dtype}
@@ -90,7 +89,7 @@ class PredictionArrays:
 
 
 class _Sets:
-    """The group ``labels``: how many there will be is not known before the end."""
+    """The group ``labels``, which grows as the number of labels is not known before the end."""
 
     def __init__(self, group: Any, n_rows: int, n_labels: int) -> None:
         attributes = {

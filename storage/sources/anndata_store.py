@@ -1,8 +1,8 @@
 """Read AnnData files, ``.zarr`` and ``.h5ad``, by blocks of rows: matrix, one column of labels, names of variables.
 
 The on-disk format is that of https://anndata.readthedocs.io (dataframe 0.2; stores of zarr 2 and 3). Groups and
-arrays of zarr and of h5py are alike enough to be read by the same code. Whatever is read of a store comes from
-`_member`, which refuses what leads out of it and what would run code.
+arrays of zarr and of h5py are read by the same code. All members are read through `_member`, which refuses links
+out of the store and codecs that run code.
 """
 
 from __future__ import annotations
@@ -24,28 +24,22 @@ __all__ = ["AnnDataStore", "check_links", "is_store", "open_anndata"]
 
 _HDF5_START = b"\x89HDF\r\n\x1a\n"
 _ZARR_GROUPS = ("zarr.json", ".zgroup")
+# exceptions of zarr, h5py and numcodecs for damaged stores
 _UNREADABLE = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
+    *(ArithmeticError, AttributeError, LookupError, MemoryError),
+    *(OSError, RuntimeError, TypeError, ValueError),
 )
-# What may be done with chunks. numcodecs also has a codec that unpickles.
+# allowed codecs: numcodecs also has one that unpickles
 _CODECS = {
     *("adler32", "astype", "bitround", "blosc", "bz2", "crc32", "crc32c", "delta", "fixedscaleoffset"),
     *("fletcher32", "gzip", "lz4", "lzma", "packbits", "quantize", "shuffle", "zlib", "zstd"),
     *("bytes", "endian", "sharding_indexed", "transpose", "vlen-bytes", "vlen-utf8"),
 }
-# The most that HDF5 has; a chunk of zarr may be declared as large as one likes.
-_LARGEST_CHUNK = 4 * 2**30
+_LARGEST_CHUNK = 4 * 2**30  # the limit of HDF5; zarr has none
 
 
 def is_store(path: Path) -> bool:
-    """Tell whether `path` is an HDF5 file or a folder with a zarr group."""
+    """Return whether `path` is an HDF5 file or a folder with a zarr group."""
     if path.is_dir():
         return any((path / name).exists() for name in _ZARR_GROUPS)
     with path.open("rb") as file:
@@ -54,13 +48,7 @@ def is_store(path: Path) -> bool:
 
 @contextlib.contextmanager
 def open_anndata(path: str | Path) -> Iterator[AnnDataStore]:
-    """Open a store for as long as the context lasts.
-
-    Raises
-    ------
-    BadInputError
-        It cannot be read, is of an older format, or its matrix is not stored by rows; h5py is not installed.
-    """
+    """Open a store, or raise BadInputError if it is unreadable, outdated, or its matrix is not stored by rows."""
     root, where = Path(path), str(path)
     with contextlib.ExitStack() as stack:
         with reading(where):
@@ -71,7 +59,7 @@ def open_anndata(path: str | Path) -> Iterator[AnnDataStore]:
 
 @contextlib.contextmanager
 def reading(where: str) -> Iterator[None]:
-    """Turn what the libraries refuse into one line."""
+    """Turn exceptions of the libraries into a BadInputError of one line."""
     try:
         yield
     except _UNREADABLE as error:
@@ -84,7 +72,7 @@ def reading(where: str) -> Iterator[None]:
 def _open_zarr(path: str) -> Any:
     import zarr
 
-    # what is there, not what the consolidated metadata say
+    # the members' own metadata, not a consolidated copy that may differ
     return zarr.open_group(path, mode="r", use_consolidated=False)
 
 
@@ -142,12 +130,7 @@ def _matrix(store: Any, where: str) -> _Matrix:
 
 
 def check_links(path: str | Path) -> None:
-    """Refuse a folder of zarr with links that lead out of it; looks at the names of all chunks.
-
-    Raises
-    ------
-    BadInputError
-    """
+    """Raise BadInputError for a zarr folder with links that lead out of it."""
     try:
         if Path(path).is_dir():
             refuse_links(Path(path))
@@ -170,7 +153,7 @@ def _is_hdf5(group: Any) -> bool:
 
 
 def _member(group: Any, name: str) -> Any:
-    """Return a group or an array of a group, once it is known to be in the same store and no code."""
+    """Return a member of a group, once it is known to be in the same store and free of code."""
     if _is_hdf5(group):
         return _hdf5_member(group, name)
     found = group[name]
@@ -221,14 +204,7 @@ def _names_of(codecs: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class AnnDataStore:
-    """An open store.
-
-    Attributes
-    ----------
-    path : str
-    root : group of zarr or h5py
-    matrix : _Matrix
-    """
+    """An open store."""
 
     path: str
     root: Any
@@ -256,7 +232,7 @@ class AnnDataStore:
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of X that are stored together; 1 where that is not known."""
+        """Rows of X in a chunk; 1 if unknown."""
         chunks = None if self.sparse else self.matrix.stored.chunks
         return int(chunks[0]) if chunks else 1
 
@@ -276,7 +252,7 @@ class AnnDataStore:
             return [_text(name) for name in np.asarray(obs.attrs.get("column-order", [])).tolist()]
 
     def column(self, name: str, start: int, stop: int) -> NDArray[Any]:
-        """Return rows of a column of ``obs``: float64, NaN where a value is missing, or str, empty where one is."""
+        """Return rows of a column of ``obs``: float64, or str; missing values are NaN, or empty."""
         with reading(self.path):
             return _column(_frame(self.root, "obs", self.path), name, start, stop, self.path)
 
@@ -321,8 +297,10 @@ def _column(frame: Any, name: str, start: int, stop: int, path: str) -> NDArray[
     stored = _member(frame, name)
     if hasattr(stored, "keys"):
         if _has(stored, "codes"):
+            # categorical: the categories are read whole, the codes by rows
             codes = np.asarray(_member(stored, "codes")[start:stop])
             return _named(_plain(_member(stored, "categories")), codes)
+        # nullable integers and booleans
         if _has(stored, "mask") and _has(stored, "values"):
             missing = np.asarray(_member(stored, "mask")[start:stop], dtype=bool)
             return _without(_plain(_member(stored, "values"), start, stop), missing)
@@ -333,7 +311,7 @@ def _column(frame: Any, name: str, start: int, stop: int, path: str) -> NDArray[
 def _plain(stored: Any, start: int = 0, stop: int | None = None) -> NDArray[Any]:
     """Return the entries of an array as float64 or str."""
     strings = getattr(stored, "asstr", None)
-    # before memory is taken for them
+    # before memory is allocated for them
     _check_whole(stored)
     if stored.dtype.kind in "fiub":
         return np.asarray(stored[start:stop], dtype=np.float64)
@@ -357,7 +335,7 @@ def _without(values: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def _check_whole(stored: Any) -> None:
-    """Refuse an array of values or words without some of its chunks, which would read as zeros or empty."""
+    """Refuse an array without some of its chunks, which would read as zeros or empty strings."""
     if not _is_hdf5(stored):
         found, wanted, name = stored.nchunks_initialized, stored.nchunks, stored.path
     elif stored.chunks:

@@ -1,1 +1,1 @@
-"""What an ingest, a transposition or a fit keeps on disk until it ends."""
+"""Temporary files of an ingest, a transposition or a fit."""

@@ -1,12 +1,12 @@
 """The temporary files of an ingest, under DATASET/.ingest: the plan, staged chunks, finished partitions.
 
-A chunk file holds the rows of one piece of a source, grouped into buckets, so that a partition can be put together
-from one range of every chunk. Every file appears whole under its name or not at all; a chunk is finished when its
-JSON sidecar exists, and a resumed ingest keeps what is finished. Layout of a chunk file, little-endian::
+A chunk file holds rows of one item, grouped into buckets, so that a partition is assembled from one range of every
+chunk. Files appear atomically; a chunk is finished once its JSON sidecar exists, and a resumed ingest keeps finished
+ones. Layout of a chunk file, little-endian::
 
     "distlsC1"  n_buckets (uint64)  table (uint32, n_buckets + 1 rows of 3)  words (uint32)
 
-The table gives the rows, words and values before each bucket. What the words mean is the workers' business.
+The table gives the rows, words and values before each bucket; the words are the workers' row records.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ENTRY_BYTES = 12
 
 
 class _Chunk(msgspec.Struct):
-    """What of the facts of a chunk says whether it is whole."""
+    """The facts of a chunk by which it is known to be complete."""
 
     name: str
     bytes: int
@@ -56,14 +56,7 @@ class _Item(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of buckets of one chunk.
-
-    Attributes
-    ----------
-    chunk : str
-    start, stop : int
-        Buckets start, start + 1, ..., stop - 1.
-    """
+    """Buckets start, ..., stop - 1 of one chunk."""
 
     chunk: str
     start: int
@@ -103,7 +96,7 @@ class StagingArea:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Turn what the operating system refuses into a StorageError that says how to go on."""
+        """Turn an OSError into a StorageError that says how to go on."""
         try:
             yield
         except OSError as error:
@@ -115,7 +108,7 @@ class StagingArea:
             raise describe_os_error(error, f"{self.dataset}: the ingest stopped", remedy) from error
 
     def has_array(self, name: str) -> bool:
-        """Tell whether `write_array` has stored this array."""
+        """Return whether `write_array` has stored this array."""
         return (self.folder / f"{name}.npy").exists()
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:
@@ -126,6 +119,7 @@ class StagingArea:
             np.save(content, array, allow_pickle=False)
             path.write_parts(content.getbuffer())
             return
+        # tasks must never see half an array
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
         with temporary.open("wb") as file:
             np.save(file, array, allow_pickle=False)
@@ -137,6 +131,7 @@ class StagingArea:
         try:
             if isinstance(path, StorePath):
                 return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+            # a check only: memmap opens the file by itself
             os.close(open_regular(path, self.dataset))
             return np.lib.format.open_memmap(path, mode="r")
         except (EOFError, ValueError) as error:
@@ -149,45 +144,39 @@ class StagingArea:
     def write_chunk(
         self, name: str, table: NDArray[np.uint32], words: NDArray[np.uint32], facts: dict[str, Any]
     ) -> dict[str, Any]:
-        """Write a chunk and then its sidecar.
+        """Write a chunk and its sidecar: `facts`, returned with ``name`` and ``bytes``.
 
         Parameters
         ----------
         table : uint32 array of shape (n_buckets + 1, 3)
         words : uint32 array of shape (n_words,)
-        facts : dict
-            What later stages need to know without opening the chunk.
-
-        Returns
-        -------
-        dict
-            `facts` with ``name`` and ``bytes``, as `finished_chunk` will return them.
         """
         path = self._chunk_path(name)
         header = _MAGIC + (len(table) - 1).to_bytes(8, "little")
         write_bytes(path, header, _bytes_of(table), _bytes_of(words), sync=False)
         facts = {**facts, "name": name, "bytes": _HEADER_BYTES + table.nbytes + words.nbytes}
+        # the sidecar last: it marks the chunk as finished
         write_bytes(path.with_suffix(".json"), canonical_json(facts).encode(), sync=False)
         return facts
 
     def finished_chunk(self, name: str) -> dict[str, Any] | None:
-        """Return the facts of a finished chunk; None when it must be made (again)."""
+        """Return the facts of a finished chunk, None if it must be written."""
         path = self._chunk_path(name)
         try:
             facts = read_json(path.with_suffix(".json"), dict[str, Any], self.dataset)
             return facts if path.stat().st_size == convert_json(facts, _Chunk).bytes else None
-        except FormatError:
+        except FormatError:  # a ValueError too, but not one of a torn file
             raise
         except (FileNotFoundError, ValueError):
             return None
 
     def write_item(self, number: int, summary: dict[str, Any]) -> None:
-        """Note that all chunks of item `number` are finished."""
+        """Record that all chunks of item `number` are finished."""
         path = self.folder / "items" / f"{number:06d}.json"
         write_bytes(path, canonical_json(summary).encode(), sync=False)
 
     def read_item(self, number: int) -> dict[str, Any] | None:
-        """Return what `write_item` stored if the chunks it lists are all there, else None."""
+        """Return the summary of an item if all its chunks exist, else None."""
         try:
             path = self.folder / "items" / f"{number:06d}.json"
             summary = read_json(path, dict[str, Any], self.dataset)
@@ -205,6 +194,7 @@ class StagingArea:
         with opened_ranges(path, self.dataset) as read:
             n_buckets = _read_header(_part(read, 0, _HEADER_BYTES), str(path))
             n_bytes = (n_buckets + 1) * _ENTRY_BYTES
+            # before memory is allocated
             if n_bytes > path.stat().st_size:
                 raise _foreign(path)
             return np.frombuffer(_part(read, _HEADER_BYTES, n_bytes), dtype="<u4").reshape(-1, 3)
@@ -212,18 +202,12 @@ class StagingArea:
     def read_segments(
         self, segments: Sequence[Segment], n_words: int, pool: BufferPool
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Read segments one after the other into the pool's buffer ``segments``.
-
-        Parameters
-        ----------
-        n_words : int
-            Words of all of them.
+        """Read segments of `n_words` words in all into the pool's buffer ``segments``.
 
         Returns
         -------
         words : uint32 array of shape (n_words,)
         rows : int64 array of shape (n_segments,)
-            Rows of each segment.
         """
         words = pool.take("segments", 4 * n_words).view("<u4")
         rows = np.empty(len(segments), dtype=np.int64)
@@ -239,7 +223,7 @@ class StagingArea:
 
     def _read_segment(self, segment: Segment, into: NDArray[np.uint32]) -> tuple[int, int]:
         """Read one segment to the start of `into`; return its rows and words."""
-        # partitions x chunks of these: three reads and no file object each
+        # called partitions x chunks times: three reads each, without a file object
         with opened_ranges(self._chunk_path(segment.chunk), self.dataset) as read:
             n_buckets = _read_header(_part(read, 0, _HEADER_BYTES), segment.chunk)
             entries_at = _HEADER_BYTES + segment.start * _ENTRY_BYTES
@@ -259,7 +243,7 @@ class StagingArea:
     # -- finished partitions -----------------------------------------------------------------------------
 
     def write_record(self, part: str, index: int, record: dict[str, Any]) -> None:
-        """Note that partition `index` of the dataset `part` is written."""
+        """Record that partition `index` of the dataset `part` is written."""
         text = canonical_json(record).encode()
         write_bytes(self.folder / "partitions" / f"{part}-{index:08d}.json", text, sync=False)
 

@@ -1,7 +1,7 @@
-"""What a solver keeps for each row (predictions, residuals), in RUN/state: a file a partition and version.
+"""State that a solver keeps for each row (predictions, residuals), in RUN/state: a file per partition and version.
 
-A version is what a round has written; the one before it stays until the next round, so that a round can be done
-again. Files are replaced whole, carry a checksum and are not synced: a solver can make them anew from its weights.
+A round writes a version; the one before it stays until the next round, so that a round can be repeated. Files are
+replaced atomically, carry a checksum and are not synced: a solver can recompute them from its weights.
 """
 
 from __future__ import annotations
@@ -26,13 +26,7 @@ _CHECKSUM_BYTES = 4
 
 
 class RowState:
-    """The folder RUN/state, as a worker sees it.
-
-    Parameters
-    ----------
-    folder : path
-        Made when the first array is written.
-    """
+    """The folder RUN/state on a worker, created with the first array."""
 
     def __init__(self, folder: str | Place) -> None:
         self.folder = place_of(folder)
@@ -41,10 +35,8 @@ class RowState:
         return self.folder / f"{index:08d}-{version:06d}.npy"
 
     def write(self, index: int, version: int, array: NDArray[Any]) -> None:
-        """Keep the array of partition `index` as `version`, and forget all but the version before it.
-
-        Needs no memory beside a C-ordered array.
-        """
+        """Store the array of partition `index` as `version`, and delete all but the version before it."""
+        # a C-ordered array is not copied
         array = np.ascontiguousarray(array)
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
@@ -57,17 +49,12 @@ class RowState:
     def read(
         self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None
     ) -> NDArray[Any]:
-        """Return the array of partition `index` that was kept as `version`, the reader's own to change.
-
-        Parameters
-        ----------
-        shape, dtype : optional
-            What it must have: kernels trust them, and the run may be somebody else's.
+        """Return a writable copy of the array of partition `index` that was stored as `version`.
 
         Raises
         ------
         StateLostError
-            It is not there, or not as it was written.
+            It is missing, damaged, or of another shape or type than given.
         """
         path = self._path(index, version)
         try:
@@ -79,12 +66,13 @@ class RowState:
         array = parse_npy(payload) if sound else None
         if array is None:
             raise StateLostError(f"{path}: its bytes do not match its checksum")
+        # kernels rely on them, and the run may be another user's
         if (shape is not None and array.shape != shape) or (dtype is not None and array.dtype != dtype):
             raise StateLostError(f"{path}: {array.dtype} of shape {array.shape} where others are expected")
         return array
 
     def holds(self, index: int, version: int) -> bool:
-        """Tell whether the array of partition `index` is there as it was written."""
+        """Return whether the array of partition `index` is stored undamaged."""
         try:
             self.read(index, version)
         except StateLostError:

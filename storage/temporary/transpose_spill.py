@@ -1,7 +1,7 @@
 """The temporary files of a transposition, under DATASET/.columns: plan, groups of rows, finished shards.
 
-Every file appears whole under its name or not at all, and the same command goes on with what is there. The file of
-a group holds arrays one after the other, little-endian; what they are is the workers' business.
+Files appear atomically, and the same command resumes with those it finds. The file of a group is a concatenation of
+the workers' arrays, little-endian.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FOLDER = ".columns"
 
 @dataclass(frozen=True)
 class SpillArea:
-    """The temporary files beside the partitions of the dataset at `dataset`."""
+    """The temporary files in the dataset at `dataset`."""
 
     dataset: Place
 
@@ -44,7 +44,7 @@ class SpillArea:
 
     @property
     def shards(self) -> Place:
-        """The group of finished shards, to be published as a whole."""
+        """The group of finished shards, published as a whole."""
         return self.folder / "columns"
 
     def create(self) -> None:
@@ -65,31 +65,26 @@ class SpillArea:
         return _document(self.folder / "plan.json", self.dataset)
 
     def end(self) -> None:
-        """Forget the plan: after the rename that follows, the rest is of no use."""
+        """Delete the plan: the rest is useless after the rename that follows."""
         (self.folder / "plan.json").unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Delete what is left of a transposition that was killed between its last two acts."""
+        """Delete the remains of a transposition that was killed after its rename."""
         if self.folder.exists():
             with contextlib.suppress(OSError), self.held():
+                # with a plan it can be resumed
                 if self.read_plan() is None:
                     self.remove()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Be the only process that writes the dataset.
-
-        Raises
-        ------
-        StorageError
-            Another one does; the message names it.
-        """
+        """Be the only process that writes the dataset, or raise StorageError."""
         with locked(self.dataset / DATASET_LOCK, str(self.dataset)):
             yield
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Turn what the operating system refuses into a StorageError that says how to go on."""
+        """Turn an OSError into a StorageError that says how to go on."""
         try:
             yield
         except OSError as error:
@@ -117,13 +112,7 @@ class SpillArea:
 
     @contextlib.contextmanager
     def open_group(self, number: int) -> Iterator[Callable[[int, NDArray[Any]], None]]:
-        """Yield a function that fills an array from so many bytes on in the group's file.
-
-        Raises
-        ------
-        CorruptDataError
-            The file ends before the array is full.
-        """
+        """Yield a function that fills an array from an offset in the group's file; raises CorruptDataError."""
         with opened_ranges(self._group(number), self.dataset) as read:
             yield lambda at, into: self._fill(read, at, into)
 
@@ -142,7 +131,7 @@ class SpillArea:
         return self.folder / "records" / f"{index:08d}.json"
 
     def write_record(self, index: int, record: dict[str, Any]) -> None:
-        """Note that shard `index` is written."""
+        """Record that shard `index` is written."""
         write_bytes(self._record(index), canonical_json(record).encode(), sync=False)
 
     def read_record(self, index: int) -> dict[str, Any] | None:
@@ -153,7 +142,7 @@ class SpillArea:
 def _document(path: Place, dataset: Place) -> dict[str, Any] | None:
     try:
         return read_json(path, dict[str, Any], dataset)
-    except FormatError:
+    except FormatError:  # a ValueError too, but not one of a torn file
         raise
     except (FileNotFoundError, ValueError):
         return None

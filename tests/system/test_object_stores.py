@@ -240,7 +240,7 @@ def test_a_store_that_is_gone_ends_the_fit_in_one_line(
     line = str(ended.value)
     assert line.startswith(f"{run}/")
     assert line.endswith(
-        ": the object store fails (InternalError); when it is mended, give the same command again, or `distls resume`"
+        ": the object store fails (InternalError); once it works again, repeat the command, or run `distls resume`"
     )
     assert "\n" not in line
     faults.heal()

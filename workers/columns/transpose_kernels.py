@@ -1,4 +1,4 @@
-"""From rows to columns."""
+"""Kernels of the transposition."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
@@ -7,8 +7,7 @@ from distls.workers.compilation.jit import kernel
 
 __all__ = ["append_columns", "count_values", "scatter_rows", "transpose_rows"]
 
-# Of a square whose rows and columns both stay in the first-level cache.
-_TILE = 32
+_TILE = 32  # rows and columns of a tile both stay in the first-level cache
 
 
 @kernel
@@ -20,9 +19,9 @@ def count_values(indices, counts):
 
 @kernel
 def scatter_rows(indptr, indices, data, first, place, out_rows, out_data):
-    """Deal the values of rows first, first + 1, ... to their columns.
+    """Scatter the values of rows first, first + 1, ... to their columns.
 
-    `place` (n_features,) says where the next value of each column goes in `out_rows` and `out_data`, and moves on.
+    `place` (n_features,), the position in `out_rows` and `out_data` of the next value of each column, is advanced.
     """
     for i in range(len(indptr) - 1):
         for p in range(indptr[i], indptr[i + 1]):
@@ -34,10 +33,10 @@ def scatter_rows(indptr, indices, data, first, place, out_rows, out_data):
 
 @kernel
 def append_columns(starts, rows, data, place, out_rows, out_data):
-    """Append to each column the values that a group of rows has of it.
+    """Append the values of a group of rows to their columns.
 
     `starts` (n_columns + 1,) bounds each column's values in `rows` and `data`, counted from starts[0]; `place`
-    (n_columns,) is where the next value of each column goes, and moves on.
+    (n_columns,), the position of the next value of each column, is advanced.
     """
     for j in range(len(place)):
         at = place[j]

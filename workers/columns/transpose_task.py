@@ -1,8 +1,7 @@
 """The transposition on workers: groups of partitions are written by columns, then bundles of shards from all groups.
 
-Both read and write ranges of files only. A group is as many partitions, a bundle as many neighbouring shards, as
-memory allows: a bundle reads one range of each group, so fewer of both mean fewer and longer reads. Neither leaves a
-trace in the shards.
+A group is as many partitions, a bundle as many adjacent shards, as memory allows: a bundle reads one range of each
+group, so fewer of both mean fewer and longer reads. The shards do not depend on either.
 """
 
 from __future__ import annotations
@@ -38,24 +37,12 @@ from distls.workers.columns.transpose_kernels import (
 from distls.workers.rounds.block_stream import DatasetRef, open_ref
 from distls.workers.runtime.buffers import borrowed_buffers
 
-__all__ = [
-    "Bundle",
-    "RowGroup",
-    "TransposeSpec",
-    "column_counts_of",
-    "turn_group",
-    "write_bundle",
-]
+__all__ = ["Bundle", "RowGroup", "TransposeSpec", "column_counts_of", "turn_group", "write_bundle"]
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Partitions start, start + 1, ..., stop - 1.
-
-    Attributes
-    ----------
-    number, start, stop : int
-    """
+    """Partitions start, start + 1, ..., stop - 1."""
 
     number: int
     start: int
@@ -64,56 +51,36 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class TransposeSpec:
-    """What every task needs.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    groups : tuple of RowGroup
-        All partitions, in order.
-    codec : str
-        Of the values in shards.
-    """
+    """Common input of all tasks."""
 
     data: DatasetRef
-    groups: tuple[RowGroup, ...]
-    codec: str
+    groups: tuple[RowGroup, ...]  # all partitions, in order
+    codec: str  # of the values in shards
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Neighbouring shards that are assembled at once.
+    """Adjacent shards that are assembled at once."""
 
-    Attributes
-    ----------
-    first : int
-        Number of the first shard.
-    cuts : tuple of int
-        Shard first + k has the columns cuts[k] to cuts[k + 1] - 1.
-    """
-
-    first: int
-    cuts: tuple[int, ...]
+    first: int  # number of the first shard
+    cuts: tuple[int, ...]  # shard first + k has the columns cuts[k] to cuts[k + 1] - 1
 
 
 # -- groups of rows --------------------------------------------------------------------------------------
 
 
 def turn_group(spec: TransposeSpec, group: RowGroup) -> None:
-    """Write the rows of a group by columns, unless an earlier attempt did.
-
-    The group's file holds, sparse: where each column begins (int64, n_features + 1), row numbers, values; dense:
-    values (n_features, rows of the group).
-    """
+    """Write the rows of a group by columns, unless an earlier attempt did."""
+    # file, sparse: column offsets (int64, n_features + 1), row numbers, values; dense: values (n_features, n_rows)
     dataset = open_ref(spec.data)
     spill = SpillArea(dataset.path)
     with spill.guard(), borrowed_buffers() as pool:
         if spill.group_bytes(group.number) != _group_bytes(dataset, group):
-            turned = _turned_dense if dataset.meta.layout == "dense" else _turned_sparse
+            transposed = _transposed_dense if dataset.meta.layout == "dense" else _transposed_sparse
             blocks = [
                 dataset.read(index, KeptBuffers(scratch=pool)).x for index in range(group.start, group.stop)
             ]
-            spill.write_group(group.number, *turned(dataset, group, blocks, pool))
+            spill.write_group(group.number, *transposed(dataset, group, blocks, pool))
 
 
 def _group_bytes(dataset: Dataset, group: RowGroup) -> int:
@@ -124,7 +91,7 @@ def _group_bytes(dataset: Dataset, group: RowGroup) -> int:
     return 8 * (dataset.meta.n_features + 1) + nnz * (value + index_dtype(dataset.meta.n_rows).itemsize)
 
 
-def _turned_sparse(
+def _transposed_sparse(
     dataset: Dataset, group: RowGroup, blocks: Sequence[Rows], pool: BufferPool
 ) -> tuple[NDArray[Any], ...]:
     """Return column offsets, row numbers and values."""
@@ -143,17 +110,16 @@ def _turned_sparse(
 
 
 def _pairs(meta: DatasetMeta, nnz: int, pool: BufferPool, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return room for row numbers and values."""
-    return _taken(pool, f"{name}.rows", (nnz,), index_dtype(meta.n_rows)), _taken(
-        pool, f"{name}.data", (nnz,), np.dtype(meta.dtype)
-    )
+    """Return buffers for row numbers and values."""
+    rows = _taken(pool, f"{name}.rows", (nnz,), index_dtype(meta.n_rows))
+    return rows, _taken(pool, f"{name}.data", (nnz,), np.dtype(meta.dtype))
 
 
 def _taken(pool: BufferPool, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return pool.take(name, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize).view(dtype).reshape(shape)
 
 
-def _turned_dense(
+def _transposed_dense(
     dataset: Dataset, group: RowGroup, blocks: Sequence[Rows], pool: BufferPool
 ) -> tuple[NDArray[Any], ...]:
     """Return the transpose of the rows, shape (n_features, rows of the group)."""
@@ -170,13 +136,7 @@ def _turned_dense(
 def column_counts_of(
     dataset: Dataset, groups: Sequence[RowGroup], start: int, stop: int
 ) -> NDArray[np.int64]:
-    """Return the values of columns start, ..., stop - 1 in all groups of sparse rows, shape (stop - start,).
-
-    Raises
-    ------
-    CorruptDataError
-        A group has other values than its partitions.
-    """
+    """Count the values of columns start, ..., stop - 1 in all groups of sparse rows, shape (stop - start,)."""
     spill, counts = SpillArea(dataset.path), np.zeros(stop - start, dtype=np.int64)
     starts = np.empty(stop - start + 1, dtype=np.int64)
     for group in groups:
@@ -184,6 +144,7 @@ def column_counts_of(
             read(8 * start, starts)
         lengths = np.diff(starts)
         nnz = int(dataset.table.nnz[group.start : group.stop].sum())
+        # damaged offsets would lead kernels out of bounds
         if lengths.min(initial=0) < 0 or starts[0] < 0 or starts[-1] > nnz:
             raise spill.damaged()
         counts += lengths
@@ -194,13 +155,7 @@ def column_counts_of(
 
 
 def write_bundle(spec: TransposeSpec, bundle: Bundle) -> list[dict[str, Any]]:
-    """Write the shards of a bundle, unless an earlier attempt did.
-
-    Returns
-    -------
-    list of dict
-        The fields of `ShardRecord` of each shard.
-    """
+    """Write the shards of a bundle, unless an earlier attempt did; return the fields of each `ShardRecord`."""
     dataset = open_ref(spec.data)
     spill = SpillArea(dataset.path)
     with spill.guard(), borrowed_buffers() as pool:
@@ -215,7 +170,7 @@ def write_bundle(spec: TransposeSpec, bundle: Bundle) -> list[dict[str, Any]]:
 
 
 def _write(spill: SpillArea, bundle: Bundle, k: int, x: Columns, n_rows: int, codec: str) -> dict[str, Any]:
-    """Write the k-th shard of a bundle and note it."""
+    """Write the k-th shard of a bundle and its record."""
     start, stop = (cut - bundle.cuts[0] for cut in bundle.cuts[k : k + 2])
     record = asdict(write_shard(spill.shards, bundle.first + k, _part(x, start, stop), n_rows, codec))
     spill.write_record(bundle.first + k, record)

@@ -1,4 +1,4 @@
-"""Stage 3 of an ingest, on workers: ranges of every staged chunk become one partition of a dataset."""
+"""Stage 3 of an ingest, on workers: ranges of all staged chunks become one partition of a dataset."""
 
 from __future__ import annotations
 
@@ -43,69 +43,38 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AssemblySpec:
-    """What every assembly task needs; the larger arrays are in the staging area.
+    """Common input of all assembly tasks; the larger arrays are in the staging area."""
 
-    Attributes
-    ----------
-    staging : StagingArea
-        With the arrays ``classes`` (class targets: their values, float64), ``allotment`` (see `_kept`) when there
-        is a split, and each fitted transform.
-    roots : tuple of Place
-        Dataset of the training rows, then of each split.
-    chunks : tuple of str
-        Names, in row order.
-    n_buckets : int
-    layout : RecordLayout
-    weighted : bool
-        Whether partitions get the weights of the records.
-    target : str
-    n_targets, n_columns, base, seed : int
-        Of columns there are `n_columns` in the source, the first has the number `base`.
-    transforms : tuple of dict
-    fitted : tuple of str
-        Names of the fitted arrays.
-    codecs : dict or None
-        None: by `compress`; the first partition decides, the others guess.
-    """
-
+    # with arrays ``classes`` (float64 values), ``allotment`` (see `_selected_rows`) and each fitted transform
     staging: StagingArea
-    roots: tuple[Place, ...]
-    chunks: tuple[str, ...]
+    roots: tuple[Place, ...]  # dataset of the training rows, then of each split
+    chunks: tuple[str, ...]  # names, in row order
     n_buckets: int
     layout: RecordLayout
-    weighted: bool
+    weighted: bool  # whether partitions get the weights of the records
     target: TargetKind
     n_targets: int
-    n_columns: int
-    base: int
+    n_columns: int  # of the source
+    base: int  # number of the first column in the source
     seed: int
     shuffle: bool
     transforms: tuple[dict[str, Any], ...]
-    fitted: tuple[str, ...]
-    codecs: dict[str, str] | None
+    fitted: tuple[str, ...]  # names of the fitted arrays
+    codecs: dict[str, str] | None  # None: by `compress`; the first partition decides, the others guess
     compress: str
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of buckets that is read at once.
-
-    Buckets start, ..., stop - 1 of every chunk when rows are shuffled; else the consecutive slices `start` to
-    `stop` - 1, numbered chunk by chunk.
-
-    Attributes
-    ----------
-    start, stop : int
-    n_words : int
-        Words of the records in these buckets.
-    """
+    """A run of buckets start, ..., stop - 1 that is read at once."""
 
     start: int
     stop: int
-    n_words: int
+    n_words: int  # words of the records in these buckets
 
     def segments(self, spec: AssemblySpec) -> list[Segment]:
         """Return the runs of buckets to read, in row order."""
+        # shuffled: these buckets of every chunk; in source order buckets are numbered chunk by chunk
         if spec.shuffle:
             return [Segment(chunk, self.start, self.stop) for chunk in spec.chunks]
         segments = []
@@ -118,26 +87,16 @@ class Piece:
 
 @dataclass(frozen=True)
 class PartitionItem:
-    """A partition to assemble.
+    """A partition to assemble."""
 
-    Attributes
-    ----------
-    part : int
-        0 for the training rows, k for the k-th split.
-    index : int
-        Number of the partition in its dataset.
-    pieces : tuple of Piece
-        Several for a small split, whose rows are a few of very many.
-    """
-
-    part: int
-    index: int
-    pieces: tuple[Piece, ...]
+    part: int  # 0 for the training rows, k for the k-th split
+    index: int  # number of the partition in its dataset
+    pieces: tuple[Piece, ...]  # several for a small split, whose rows are a few of very many
 
 
 @dataclass(frozen=True)
 class _Records:
-    """Staged rows in memory: each row's first word and the number of its chunk."""
+    """Staged rows in memory: first word and chunk number of each row."""
 
     words: NDArray[np.uint32]
     row_at: NDArray[np.int64]
@@ -145,18 +104,7 @@ class _Records:
 
 
 def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
-    """Write one partition, unless an earlier attempt did.
-
-    Returns
-    -------
-    dict
-        ``codecs`` and ``record``, the fields of `PartitionRecord`.
-
-    Raises
-    ------
-    BadInputError
-        A transform cannot be applied to a value.
-    """
+    """Write one partition, unless an earlier attempt did; return ``codecs`` and ``record``, the `PartitionRecord`."""
     with spec.staging.guard():
         finished = spec.staging.read_record(f"part{item.part}", item.index)
         if finished is not None and spec.codecs in (None, finished["codecs"]):
@@ -167,18 +115,15 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
 
 def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict[str, Any]:
     partition = _partition(spec, item, pool)
+    # the first partition decides for all; the others guess from a sample until that is known
     first = item.part == item.index == 0
     codecs = spec.codecs or choose_codecs(partition, spec.compress, sample=not first)
-    n_classes = _n_classes(spec)
+    n_classes = len(spec.staging.read_array("classes")) if spec.target in ("class", "multilabel") else 0
     n_features = stored_width(spec.transforms, spec.n_columns)
     record = write_partition(spec.roots[item.part], item.index, partition, n_features, n_classes, codecs)
     result = {"codecs": codecs, "record": asdict(record)}
     spec.staging.write_record(f"part{item.part}", item.index, result)
     return result
-
-
-def _n_classes(spec: AssemblySpec) -> int:
-    return len(spec.staging.read_array("classes")) if spec.target in ("class", "multilabel") else 0
 
 
 def _partition(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Partition:
@@ -200,16 +145,16 @@ def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows) -> Rows:
 def _rows_of(
     spec: AssemblySpec, item: PartitionItem, pool: BufferPool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return words and the first word of each record that belongs to the item, in source order."""
+    """Return words and the position of each record that belongs to the item, in source order."""
     taken = []
     for piece in item.pieces:
         records = _read(spec, piece, pool)
         row_at = records.row_at
         if len(spec.roots) > 1:
-            row_at = row_at[_kept(spec, records, item.part)]
+            row_at = row_at[_selected_rows(spec, records, item.part)]
         if len(item.pieces) == 1:
             return records.words, row_at
-        # the buffer serves the next piece: keep the few records that are wanted
+        # the buffer is reused for the next piece: copy the few records of this part
         taken.append(_copied(spec, records.words, row_at))
     starts = np.cumsum([0, *(len(words) for words, _ in taken)])
     row_at = np.concatenate([rows + start for (_, rows), start in zip(taken, starts[:-1], strict=True)])
@@ -238,12 +183,9 @@ def _read(spec: AssemblySpec, piece: Piece, pool: BufferPool) -> _Records:
     return _Records(words, row_at[:-1], chunk)
 
 
-def _kept(spec: AssemblySpec, records: _Records, part: int) -> NDArray[np.bool_]:
-    """Return which rows belong to `part`, shape (n_rows,).
-
-    ``allotment[k, c, s]`` rows of stratum s (a class, or all rows) of chunk c go to the first k + 1 splits: those
-    of the lowest ranks.
-    """
+def _selected_rows(spec: AssemblySpec, records: _Records, part: int) -> NDArray[np.bool_]:
+    """Return which rows belong to `part`, shape (n_rows,)."""
+    # of stratum s of chunk c, the allotment[k, c, s] rows of the lowest ranks go to the first k + 1 splits
     allotment = spec.staging.read_array("allotment")
     if spec.target == "class":
         stratum = _codes(spec, _labels(spec, records.words, records.row_at)[0])
@@ -290,8 +232,9 @@ def _labels(
 
 
 def _codes(spec: AssemblySpec, labels: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the class code of each label; classes taken over from another dataset need not be sorted."""
+    """Return the class code of each label."""
     classes = spec.staging.read_array("classes")
+    # classes taken over from another dataset need not be sorted
     order = np.argsort(classes, kind="stable")
     return np.asarray(order[np.searchsorted(classes, labels, sorter=order)])
 
@@ -311,7 +254,7 @@ def _targets(spec: AssemblySpec, words: NDArray[np.uint32], row_at: NDArray[np.i
 
 
 def column_counts(spec: AssemblySpec, items: Sequence[PartitionItem]) -> tuple[NDArray[np.int64], int]:
-    """Return the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
+    """Count the non-zeros of each column over the rows of `items`, shape (n_columns,), and the rows."""
     counts = np.zeros(spec.n_columns, dtype=np.int64)
     with spec.staging.guard(), borrowed_buffers() as pool:
         n_rows = sum(_count(spec, item, counts, pool) for item in items)

@@ -1,4 +1,4 @@
-"""Mean and variance of each column, partition by partition: fitted by the transform ``standardize``."""
+"""Mean and variance of each column, partition by partition, for the transform ``standardize``."""
 
 from __future__ import annotations
 
@@ -20,19 +20,11 @@ _BLOCK_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Moments:
-    """Of rows.
-
-    Attributes
-    ----------
-    n_rows : int
-    mean : float64 array of shape (n_features,)
-    squares : float64 array of shape (n_features,)
-        Sum of the squared distances from the mean.
-    """
+    """Sufficient statistics of the columns of some rows."""
 
     n_rows: int
-    mean: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    mean: NDArray[np.float64]  # shape (n_features,)
+    squares: NDArray[np.float64]  # shape (n_features,); sum of squared distances from the mean
 
 
 def moments_of(x: Rows, n_features: int) -> Moments:
@@ -41,7 +33,7 @@ def moments_of(x: Rows, n_features: int) -> Moments:
 
 
 def row_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield consecutive rows in views that are small when converted to float64."""
+    """Yield views of consecutive rows, small because they are copied to float64."""
     step = max(1, _BLOCK_BYTES // (8 * max(values.shape[1], 1)))
     for start in range(0, len(values), step):
         yield values[start : start + step]
@@ -84,19 +76,12 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
 
 
 def scale_of(moments: Moments) -> NDArray[np.float64]:
-    """Return the population standard deviation of each column, 1 where it is constant, shape (n_features,).
-
-    Constant is, as for scikit-learn's StandardScaler, what does not differ from the mean by more than rounding.
-
-    Raises
-    ------
-    BadInputError
-        A variance is beyond float64.
-    """
+    """Return the population standard deviation of each column, 1 if it is constant, shape (n_features,)."""
     n, eps = moments.n_rows, np.finfo(np.float64).eps
     variance = moments.squares / n
-    if not np.isfinite(variance).all():
+    if not np.isfinite(variance).all():  # squares that overflowed
         column = int(np.flatnonzero(~np.isfinite(variance))[0])
         raise BadInputError(f"standardize: the variance of column {column} is beyond float64; scale the data")
+    # constant up to rounding, by the criterion of scikit-learn's StandardScaler
     constant = variance <= n * eps * variance + np.square(n * moments.mean * eps)
     return np.where(constant, 1.0, np.sqrt(variance))

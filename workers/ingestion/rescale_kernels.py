@@ -29,7 +29,7 @@ def normalise_rows(indptr: NDArray[np.int64], data: NDArray[Any]) -> None:
 def keep_columns(
     indptr: NDArray[np.int64], indices: NDArray[Any], data: NDArray[Any], place: NDArray[np.int64]
 ) -> None:
-    """Move each column c to place[c] and drop it where that is negative, in place; offsets are set anew."""
+    """Renumber column c to place[c], or drop it if that is negative, in place; `indptr` is updated."""
     kept, start = 0, indptr[0]
     for r in range(len(indptr) - 1):
         stop = indptr[r + 1]

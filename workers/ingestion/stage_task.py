@@ -1,4 +1,4 @@
-"""Stage 1 of an ingest, on workers: a piece of a source becomes staged chunks of shuffled row records."""
+"""Stage 1 of an ingest, on workers: an item of a source becomes staged chunks of shuffled row records."""
 
 from __future__ import annotations
 
@@ -21,21 +21,12 @@ __all__ = ["RecordLayout", "StageSpec", "stage_item"]
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """What the records of an ingest hold besides their labels and values (see kernels/records.py).
-
-    Attributes
-    ----------
-    dense, float64 : bool
-    weighted : bool
-        The first extra word is the sample weight.
-    ranked : bool
-        Two more extra words: the row's random rank within its label, and within its chunk.
-    """
+    """Layout of the records of an ingest (see `parsing/record_kernels.py`)."""
 
     dense: bool = False
     float64: bool = False
-    weighted: bool = False
-    ranked: bool = False
+    weighted: bool = False  # the first extra word is the sample weight
+    ranked: bool = False  # two more extra words: the row's random rank within its label, and within its chunk
 
     @property
     def n_extra(self) -> int:
@@ -50,54 +41,28 @@ class RecordLayout:
 
 @dataclass(frozen=True)
 class StageSpec:
-    """What every staging task needs.
-
-    Attributes
-    ----------
-    staging : StagingArea
-    reader : Reader
-        Of the items' format.
-    layout : RecordLayout
-    read : ReadOptions
-    n_buckets : int
-    shuffle : bool
-        Deal rows to random buckets; else buckets are consecutive slices of a chunk.
-    seed : int
-    n_features : int
-        Columns, where they are known before rows are read.
-    block_bytes : int
-        Decompressed text of a compressed source in one chunk.
-    keep_fractions : bool
-        List fractional labels too (they become classes); else only note that there are some.
-    find_minimum : bool
-        Note the smallest value and its line, for log1p.
-    """
+    """Common input of all staging tasks."""
 
     staging: StagingArea
-    reader: Reader[Any, Any]
+    reader: Reader[Any, Any]  # of the items' format
     layout: RecordLayout = field(default_factory=RecordLayout)
     read: ReadOptions = field(default_factory=ReadOptions)
     n_buckets: int = 1
-    shuffle: bool = True
+    shuffle: bool = True  # into random buckets; else buckets are consecutive slices of a chunk
     seed: int = 0
-    n_features: int = 0
-    block_bytes: int = 32 * 2**20
-    keep_fractions: bool = False
-    find_minimum: bool = False
+    n_features: int = 0  # columns, where they are known before rows are read
+    block_bytes: int = 32 * 2**20  # decompressed text of a compressed source in one chunk
+    keep_fractions: bool = False  # list fractional labels, which become classes; else only the first
+    find_minimum: bool = False  # record the smallest value and its line, for log1p
 
 
 def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
-    """Stage one item, continuing where an earlier attempt stopped.
+    """Stage one item, resuming an earlier attempt.
 
     Returns
     -------
     dict
         ``chunks``: the facts of each chunk, in row order; and the fields of `Progress` over the whole item.
-
-    Raises
-    ------
-    BadInputError
-        A line or row is refused; the message starts with ``FILE:LINE:`` or names the row.
     """
     with spec.staging.guard():
         finished = spec.staging.read_item(item.number)
@@ -161,7 +126,7 @@ def _labels_of(batch: RecordBatch, n_extra: int) -> tuple[NDArray[np.float64], N
 def _label_facts(
     spec: StageSpec, batch: RecordBatch, labels: NDArray[np.float64], offsets: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Count the labels; of fractional ones keep only the first's line, unless they are to be classes."""
+    """Count the labels, and locate the first fraction and the first word."""
 
     def line_of(label: int) -> int:
         return int(batch.row_line[int(np.searchsorted(offsets, label, side="right")) - 1])
@@ -174,6 +139,7 @@ def _label_facts(
     if len(words):
         facts["words"] = [[value, batch.label_words[value]] for value in np.unique(labels[words]).tolist()]
         facts["first_word"] = [batch.label_words[labels[words[0]]], line_of(words[0])]
+    # fractions are a continuous target, whose values are not listed, unless they are to be classes
     if not len(fractional) or spec.keep_fractions:
         values, counts = np.unique(labels, return_counts=True)
         facts["labels"] = [values.tolist(), counts.tolist()]
@@ -211,6 +177,7 @@ def _extra_words(
         assert batch.weights is not None
         extra[0] = batch.weights.view(np.uint32)
     if spec.layout.ranked:
+        # hold-out takes the lowest ranks of a chunk, within each class if rows have one label
         rank = rng(spec.seed, Purpose.SPLIT, item, part).permutation(n_rows)
         single = len(labels) == n_rows and offsets[-1] == n_rows
         extra[-2] = ranks_within(labels, rank) if single else rank

@@ -1,4 +1,4 @@
-"""Stage 0 of an ingest of tables, on workers: which columns of a piece of a source are no numbers, and their values."""
+"""Stage 0 of an ingest of tables, on workers: columns of an item that are not numeric, and their values."""
 
 from __future__ import annotations
 
@@ -26,46 +26,26 @@ __all__ = ["SurveySpec", "survey_delimited", "survey_item", "survey_row_group"]
 
 @dataclass(frozen=True)
 class SurveySpec:
-    """What every survey task needs.
-
-    Attributes
-    ----------
-    staging : StagingArea
-    name : str
-        Tells this survey from others of the same ingest.
-    survey : callable
-        Looks at the columns of an item, by the spec: the part of the format.
-    read : TableOptions
-    limits : dict of int -> int
-        The columns whose values are collected, and how many at most.
-    checked : tuple of int
-        Columns that should be numbers.
-    block_bytes : int
-    """
+    """Common input of all survey tasks."""
 
     staging: StagingArea
-    name: str
+    name: str  # distinguishes the surveys of an ingest
+    # the part of the format: surveys the columns of an item
     survey: Callable[[Any, SurveySpec], dict[str, Any]]
     read: TableOptions
-    limits: dict[int, int]
-    checked: tuple[int, ...]
+    limits: dict[int, int]  # column to collect -> most distinct values
+    checked: tuple[int, ...]  # columns that should be numbers
     block_bytes: int
 
 
 def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
-    """Look at the columns of one item.
+    """Survey the columns of one item.
 
     Returns
     -------
     dict
-        ``lines``: of the item. ``words``: of each column with values that are no numbers the first, as (column, line,
-        text). ``values``: of each column to collect (column, its different values, sorted), or None for more of
-        them than its limit.
-
-    Raises
-    ------
-    BadInputError
-        A row is refused that no knowledge of other rows could save.
+        ``lines``: of the item. ``words``: (column, line, text) of the first value of a column that is not a number.
+        ``values``: (column, its distinct values, sorted) of each column to collect; None for more than its limit.
     """
     name = f"{spec.name}-{item.number:06d}"
     with spec.staging.guard():
@@ -77,12 +57,12 @@ def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
 
 
 def survey_row_group(item: ParquetItem, spec: SurveySpec) -> dict[str, Any]:
-    """Look at the columns of parquet; returns what `survey_item` does."""
+    """Survey the columns of a Parquet row group; see `survey_item`."""
     return survey_parquet(item, spec.read, spec.limits)
 
 
 def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
-    """Look at the columns of separated text; returns what `survey_item` does."""
+    """Survey the columns of separated text; see `survey_item`."""
     reader = _ColumnReader(spec, line_locator(item))
     with borrowed_buffers() as pool:
         for block in text_blocks(item, 0, spec.block_bytes, 0, pool):
@@ -92,7 +72,7 @@ def survey_delimited(item: TextItem, spec: SurveySpec) -> dict[str, Any]:
 
 
 class _ColumnReader(RowReader):
-    """Reads rows for what they tell about the columns."""
+    """Reads rows only to survey the columns."""
 
     def __init__(self, spec: SurveySpec, locate: Callable[[int], str]) -> None:
         kinds = np.full(len(spec.read.columns), Kind.SKIP)
@@ -109,7 +89,7 @@ class _ColumnReader(RowReader):
         self.words: dict[int, tuple[int, str]] = {}
 
     def answer(self, token: bytes) -> float:
-        """Note the first word of a column, which need not be looked at any more."""
+        """Record the first word of a column, whose other values are then skipped."""
         column, line = self.state[[State.COLUMN, State.LINE]].tolist()
         text = token.decode("utf-8", "backslashreplace")
         if is_word(text) or self.options.columns[column] == self.options.label:
@@ -118,7 +98,7 @@ class _ColumnReader(RowReader):
         return 0.0
 
     def refuse(self, text: NDArray[np.uint8], reason: str, may_skip: bool = True) -> None:
-        """Stop at the offending row, or forget what it told."""
+        """Stop at the offending row, or undo what was recorded of it."""
         line = int(self.state[State.LINE])
         super().refuse(text, reason, may_skip)
         self.table.forget_line(line)
@@ -127,11 +107,11 @@ class _ColumnReader(RowReader):
             del self.words[column]
 
     def make_room(self) -> None:
-        """Stop collecting the values of columns that have too many, or let there be more words."""
+        """Stop collecting the values of columns that have too many, or enlarge the table."""
         entries = self.table.by_column()
         for column in [c for c, limit in self.limits.items() if len(entries.get(c, ())) > limit]:
             self._note_word(column, entries[column])
-            # its values are of no use any more, but for a word
+            # from here on, only its first word matters
             self.columns[column, 0] = Kind.SKIP if column in self.words else Kind.CHECK
             del self.limits[column]
         super().make_room()
@@ -153,7 +133,7 @@ class _ColumnReader(RowReader):
 
     def _values(self, column: int, entries: Iterable[int]) -> list[str]:
         values = {self._text(column, entry) for entry in entries}
-        # a missing value is what is read in its place
+        # a missing value is read as na, which may be a category
         return sorted(values | {self.options.na} if self.columns[column, 2] else values)
 
     def result(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Transforms of the features at ingest: their steps, their fitted arrays, and the application to rows in memory.
+"""Transforms of the features at ingest: steps, fitted arrays, application to rows in memory.
 
 Steps are plain dictionaries in order, ``{"name": "scale", "divisor": 255.0}``, stored with the dataset, so that
-``--like`` applies to a test set exactly what its training set went through.
+``--like`` applies to a test set exactly the transforms of its training set.
 """
 
 from __future__ import annotations
@@ -41,14 +41,7 @@ Fitted = Mapping[str, NDArray[Any]]
 
 
 def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """Turn ``"log1p,idf"`` or ``["log1p", "scale=255"]`` into steps.
-
-    Raises
-    ------
-    ParameterError
-        An unknown name, a value where none is taken, a repeated idf or standardize, or a scale that is not a
-        positive number.
-    """
+    """Turn ``"log1p,idf"`` or ``["log1p", "scale=255"]`` into steps, or raise ParameterError."""
     given = [name for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
     steps = tuple(_parse_transform(name.strip()) for name in given)
     if sum(step["name"] == "idf" for step in steps) > 1:
@@ -78,12 +71,12 @@ def _parse_transform(text: str) -> dict[str, Any]:
 
 
 def needs_counts(steps: Steps) -> bool:
-    """Tell whether fitting needs the number of non-zeros of each column."""
+    """Return whether fitting needs the number of non-zeros of each column."""
     return any(step["name"] in ("idf", "min_count") for step in steps)
 
 
 def needs_moments(steps: Steps) -> bool:
-    """Tell whether fitting needs the mean and the variance of each column."""
+    """Return whether fitting needs the mean and the variance of each column."""
     return any(step["name"] == "standardize" for step in steps)
 
 
@@ -93,12 +86,12 @@ def idf_weights(counts: NDArray[np.int64], n_rows: int) -> NDArray[np.float64]:
 
 
 def source_width(steps: Steps, n_features: int) -> int:
-    """Return the columns of the source of rows that have `n_features` after the steps."""
+    """Return the number of source columns of rows that have `n_features` after the steps."""
     return next((step["columns"] for step in steps if step["name"] == "min_count"), n_features)
 
 
 def stored_width(steps: Steps, n_columns: int) -> int:
-    """Return the columns that rows of `n_columns` have after the steps."""
+    """Return the number of columns after the steps of rows that have `n_columns` before."""
     return next((step["kept"] for step in steps if step["name"] == "min_count"), n_columns)
 
 
@@ -114,15 +107,12 @@ def transforms_digest(steps: Steps, fitted: Fitted) -> str:
 
 
 def apply_transforms(x: Rows, steps: Steps, fitted: Fitted, where: str) -> Rows:
-    """Apply steps to rows, in place as far as their width stays, and return them.
+    """Apply steps to rows, in place unless their width changes, and return them.
 
     Parameters
     ----------
-    x : Rows
-        Of shape (n_rows, n_features).
     fitted : dict of name -> array
-        Of the steps that are fitted: ``kept``, the columns that min_count keeps, increasing; ``idf``, ``mean`` and
-        ``std``, shape (n_features,).
+        ``kept``, the columns that min_count keeps, increasing; ``idf``, ``mean`` and ``std``, shape (n_features,).
     where : str
         Names the rows in errors.
 
@@ -134,6 +124,7 @@ def apply_transforms(x: Rows, steps: Steps, fitted: Fitted, where: str) -> Rows:
     for step in steps:
         x = _APPLY[step["name"]](x, step, fitted, where)
     values = _values(x)
+    # one pass without a temporary in the usual case; a sum may also overflow, so look for the value
     if steps and not np.isfinite(values.sum(dtype=np.float64)):
         bad = np.flatnonzero(~np.isfinite(values.reshape(-1)))
         if len(bad):
@@ -203,11 +194,11 @@ def _scale(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows
 def _standardize(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
     std = np.asarray(fitted["std"], dtype=np.float64)
     if isinstance(x, CsrRows):
-        # centred rows would be dense
+        # centring would make the rows dense
         scale_columns(x.indices, x.data, 1.0 / std)
         return x
     for block in row_blocks(x.values):
-        # rows that were sparse where this was fitted are not centred here either
+        # without a mean, if this was fitted on sparse rows: dense ones are not centred either
         np.divide(block - fitted.get("mean", 0.0), std, out=block, casting="same_kind")
     return x
 

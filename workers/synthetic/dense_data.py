@@ -18,29 +18,16 @@ __all__ = ["Factors", "Gaussians", "Regression", "geometric_decay", "harmonic_de
 
 
 class GaussianModel(NamedTuple):
-    """Parameters of the classes, all float32.
+    """Parameters of the classes, all float32."""
 
-    Attributes
-    ----------
-    mean, scale : arrays of shape (n_classes, n_features)
-    factors : array of shape (n_factors, n_classes, n_features)
-    """
-
-    mean: NDArray[np.float32]
-    scale: NDArray[np.float32]
-    factors: NDArray[np.float32]
+    mean: NDArray[np.float32]  # shape (n_classes, n_features)
+    scale: NDArray[np.float32]  # likewise
+    factors: NDArray[np.float32]  # shape (n_factors, n_classes, n_features)
 
 
 @dataclass(frozen=True)
 class Gaussians:
-    """One Gaussian per class, with its own mean and its own covariance diag(scale^2) + factors.T @ factors.
-
-    Attributes
-    ----------
-    labels : priors and noise
-    separation : standard deviation of the entries of a class mean
-    n_factors : number of correlated directions of each class
-    """
+    """One Gaussian per class, with its own mean and its own covariance diag(scale^2) + factors.T @ factors."""
 
     labels: Labels
     separation: float
@@ -79,33 +66,19 @@ def geometric_decay(n: int) -> NDArray[np.float64]:
 
 
 class FactorModel(NamedTuple):
-    """What all blocks of factors share.
+    """Parameters of all blocks of factors."""
 
-    Attributes
-    ----------
-    scale : float32 array of shape (n_features,)
-    signal : float64 array of shape (n_features,), unit length
-    pairings : int64 array of shape (rotations, n_features), permutations
-    """
-
-    scale: NDArray[np.float32]
-    signal: NDArray[np.float64]
-    pairings: NDArray[np.int64]
+    scale: NDArray[np.float32]  # shape (n_features,)
+    signal: NDArray[np.float64]  # shape (n_features,), unit length
+    pairings: NDArray[np.int64]  # shape (rotations, n_features), permutations
 
 
 @dataclass(frozen=True)
 class Factors:
-    """Two classes told apart by standard normal factors f, which are seen at very unequal scales.
+    """Two classes separated by standard normal factors f, which are observed at very unequal scales.
 
     A row is Q (scale * f), its class is 1 where ``signal . f + noise * g > 0``, g standard normal: the best
     achievable error is arctan(noise) / pi.
-
-    Attributes
-    ----------
-    scales : gives the scales of n factors, largest first
-    damped : the weight of a factor in the label is a normal number, times the square root of its scale if damped
-    rotations : Q turns the features in random pairs by 45 degrees, so many times over; 0 for Q = I
-    noise : standard deviation of what the label does not owe to the factors
     """
 
     scales: Callable[[int], NDArray[np.float64]]
@@ -144,10 +117,6 @@ class Regression:
 
     The first input is 1, which Theorem 2.1 of the paper needs; the others are uniform on [0, 1). The target is
     ``w* . x`` plus noise, w* standard normal.
-
-    Attributes
-    ----------
-    variance : of the noise
     """
 
     variance: float = 0.2
@@ -168,7 +137,8 @@ class Regression:
 
 
 def _product(weights: NDArray[np.float64], columns: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return ``weights @ columns``, (n,), added up feature by feature: the same bits on any machine."""
+    """Return ``weights @ columns``, shape (n,)."""
+    # summed feature by feature, unlike a BLAS: the same bits on any machine
     total = np.zeros(columns.shape[1])
     for weight, column in zip(weights, columns, strict=True):
         total += weight * column.astype(np.float64)

@@ -17,13 +17,7 @@ __all__ = ["Documents", "Labels"]
 
 @dataclass(frozen=True)
 class Labels:
-    """Class codes with unequal priors and label noise.
-
-    Attributes
-    ----------
-    priors : weight of each class, in any unit
-    noise : fraction of rows whose label is replaced by one of the other classes, uniformly
-    """
+    """Class codes with unequal priors and label noise."""
 
     priors: Sequence[float]
     noise: float = 0.02
@@ -44,19 +38,9 @@ class Documents:
 
     A document draws each term from its class topic with probability `topical`, else from the background, a
     Zipf-Mandelbrot law over the terms. A topic is the background with every term's probability multiplied by
-    exp(tilt * g), g standard normal: each term tells a little, none tells much, and the many rare ones can
-    only be learned from many documents, so accuracy keeps growing with the number of rows. The most frequent
-    terms are tilted less, as stop words are.
-
-    Attributes
-    ----------
-    labels : priors and noise
-    topical : probability that a term is drawn from the class topic
-    tilt : standard deviation of a rare term's log probability ratio between a topic and the background
-    neutral : rank at which half of the tilt is reached
-    draws, spread : mean number of terms drawn for a document; standard deviation of its logarithm
-    burst : probability that an occurrence of a term is followed by another of the same term
-    shift, power : the background probability of rank r = 0, 1, ... is proportional to (r + shift)^-power
+    exp(tilt * g), g standard normal: each term carries little information, and the many rare ones can only be learned
+    from many documents, so accuracy keeps growing with the number of rows. The most frequent terms, like stop words,
+    are tilted less.
     """
 
     labels: Labels

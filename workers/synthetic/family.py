@@ -1,4 +1,4 @@
-"""What a kind of synthetic data is, and how a family of kinds makes its rows."""
+"""The interface of a kind of synthetic data, and of a family of kinds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK_ROWS = 8192  # part of the reproducibility promise, as are the exceptions 
 
 
 class Family(Protocol):
-    """How the rows of a family of kinds are made."""
+    """Generator of the rows of a family of kinds."""
 
     def build(self, kind: Kind, generator: np.random.Generator) -> Any:
         """Draw what all blocks of one seed share (topics, class means), whatever the part."""
@@ -25,21 +25,7 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """A named stream of synthetic rows.
-
-    Attributes
-    ----------
-    name : as typed after `distls generate`
-    id : keys the random streams; part of the reproducibility promise, never reused
-    n_train, n_test : the paper's numbers of rows, which are the defaults; more is more of the stream
-    n_features : width of a row
-    n_classes : number of classes, coded 0 to n_classes - 1; 0 for regression targets
-    layout : whether blocks are CsrRows or DenseRows
-    description : one line for the help text
-    family : makes the rows
-    block_rows : rows of a block
-    row_nnz : non-zeros of a sparse row, about: how many rows a partition gets
-    """
+    """A named stream of synthetic rows."""
 
     name: str
     id: int

@@ -39,130 +39,65 @@ __all__ = ["BLOCK_ROWS", "KINDS", "PARTS", "Kind", "block", "generate_rows", "ki
 
 PARTS = ("train", "test")  # a part's position keys its random stream: only append
 
-
 _RCV1_PRIORS = (0.47, 0.26, 0.14, 0.13)  # unequal, as the four top-level topics of RCV1 are
 
 # The families' numbers were set by the test error of the best tuned one-versus-rest LinearSVC (squared hinge),
 # trained on all default rows of seed 0: rcv1-4 6.8 % (C = 0.3), rcv1-53 30.3 % (C = 1), dense 7.6 %,
 # odp 14.0 % (C = 1), alpha 15.0 % and axis 14.9 % (C = 10; without an intercept).
+# fmt: off
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
         Kind(
-            name="rcv1-4",
-            id=0,
-            n_train=665_265,
-            n_test=19_806,
-            n_features=47_236,
-            n_classes=4,
-            layout="csr",
+            "rcv1-4", id=0, n_train=665_265, n_test=19_806, n_features=47_236, n_classes=4, layout="csr",
             description="RCV1-like documents in 4 classes, 90 non-zeros a row",
             family=Documents(Labels(_RCV1_PRIORS), topical=0.5, tilt=1.08, draws=99.0, spread=0.8),
         ),
         Kind(
-            name="rcv1-53",
-            id=1,
-            n_train=518_571,
-            n_test=15_564,
-            n_features=47_236,
-            n_classes=53,
-            layout="csr",
+            "rcv1-53", id=1, n_train=518_571, n_test=15_564, n_features=47_236, n_classes=53, layout="csr",
             description="RCV1-like documents in 53 classes, 90 non-zeros a row",
             family=Documents(
-                Labels([1 / (rank + 2) for rank in range(53)]),
-                topical=0.335,
-                tilt=1.2,
-                draws=98.0,
-                spread=0.65,
+                Labels([1 / (rank + 2) for rank in range(53)]), topical=0.335, tilt=1.2, draws=98.0, spread=0.65
             ),
         ),
         Kind(
-            name="dense",
-            id=2,
-            n_train=100_000,
-            n_test=20_000,
-            n_features=200,
-            n_classes=10,
-            layout="dense",
+            "dense", id=2, n_train=100_000, n_test=20_000, n_features=200, n_classes=10, layout="dense",
             description="Gaussian classes of unequal covariance, 200 features, 10 classes",
             family=Gaussians(Labels([1.0 + 0.1 * rank for rank in range(10)]), separation=0.25),
         ),
         Kind(
-            name="odp",
-            id=3,
-            n_train=569_068,
-            n_test=142_267,
-            n_features=61_016,
-            n_classes=11,
-            layout="csr",
+            "odp", id=3, n_train=569_068, n_test=142_267, n_features=61_016, n_classes=11, layout="csr",
             description="web pages in 11 classes, 190 non-zeros a row",
             family=Documents(
-                Labels([1 / (rank + 4) for rank in range(11)]),
-                topical=0.3,
-                tilt=1.1,
-                draws=228.0,
-                spread=0.8,
+                Labels([1 / (rank + 4) for rank in range(11)]), topical=0.3, tilt=1.1, draws=228.0, spread=0.8
             ),
             row_nnz=190,
         ),
         Kind(
-            name="csgd",
-            id=4,
-            n_train=10_000,
-            n_test=10_000,
-            n_features=100,
-            n_classes=0,
-            layout="dense",
-            description="linear regression, 100 uniform inputs",
-            family=Regression(),
+            "csgd", id=4, n_train=10_000, n_test=10_000, n_features=100, n_classes=0, layout="dense",
+            description="linear regression, 100 uniform inputs", family=Regression(),
         ),
         Kind(
-            name="csgd-wide",
-            id=5,
-            n_train=5_000,
-            n_test=5_000,
-            n_features=5_000,
-            n_classes=0,
-            layout="dense",
-            description="linear regression, as many uniform inputs as rows",
-            family=Regression(),
-            block_rows=512,
+            "csgd-wide", id=5, n_train=5_000, n_test=5_000, n_features=5_000, n_classes=0, layout="dense",
+            description="linear regression, as many uniform inputs as rows", family=Regression(), block_rows=512,
         ),
         Kind(
-            name="alpha",
-            id=6,
-            n_train=100_000,
-            n_test=50_000,
-            n_features=500,
-            n_classes=2,
-            layout="dense",
+            "alpha", id=6, n_train=100_000, n_test=50_000, n_features=500, n_classes=2, layout="dense",
             description="two classes, 500 rotated features, condition number 10,000",
             family=Factors(geometric_decay, damped=True, rotations=12),
         ),
         Kind(
-            name="axis",
-            id=7,
-            n_train=100_000,
-            n_test=50_000,
-            n_features=500,
-            n_classes=2,
-            layout="dense",
+            "axis", id=7, n_train=100_000, n_test=50_000, n_features=500, n_classes=2, layout="dense",
             description="two classes, 500 features of scales 1, 1/2, 1/3, ...",
             family=Factors(harmonic_decay, damped=False, rotations=0),
         ),
     )
 }
+# fmt: on
 
 
 def block(kind: str, seed: int, part: str, index: int) -> tuple[Rows, NDArray[Any]]:
     """Generate rows [index * n, (index + 1) * n) of a stream, n the kind's `block_rows`.
-
-    Parameters
-    ----------
-    kind : a name in `KINDS`
-    seed : int, non-negative
-    part : 'train' or 'test'
-    index : int, non-negative; there is no last block
 
     Returns
     -------
@@ -180,13 +115,13 @@ def generate_rows(kind: str, seed: int, part: str, start: int, stop: int) -> tup
     """Generate rows [start, stop) of a stream, whatever the blocks; parameters and results as in `block`."""
     if not 0 <= start <= stop:
         raise ParameterError(f"rows {start} to {stop}: need 0 <= start <= stop")
-    pieces, size = [], kind_named(kind).block_rows
+    parts, size = [], kind_named(kind).block_rows
     for index in range(start // size, max(-(-stop // size), start // size + 1)):
         first = index * size
         x, y = block(kind, seed, part, index)
         wanted = slice(max(start - first, 0), min(stop - first, size))
-        pieces.append((_cut(x, wanted), y[wanted]))
-    return concatenate_rows([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])
+        parts.append((_cut(x, wanted), y[wanted]))
+    return concatenate_rows([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
 
 def kind_named(name: str) -> Kind:
@@ -200,13 +135,13 @@ def kind_named(name: str) -> Kind:
 
 @lru_cache(maxsize=2)  # a worker makes blocks of one kind; the tables of rcv1-53 take 20 MB
 def _model(kind: str, seed: int) -> Any:
-    """What all blocks of a kind and seed share; made once per process."""
+    """Draw the parameters that all blocks of a kind and seed share."""
     made = kind_named(kind)
     return made.family.build(made, rng(seed, Purpose.GENERATE, made.id))
 
 
 def _cut(x: Rows, wanted: slice) -> Rows:
-    """View of the rows `wanted` (start and stop given) of a block."""
+    """Return a view of the rows `wanted` (start and stop given) of a block."""
     if isinstance(x, DenseRows):
         return DenseRows(x.values[wanted])
     indptr = x.indptr[wanted.start : wanted.stop + 1]

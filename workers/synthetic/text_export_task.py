@@ -15,22 +15,12 @@ __all__ = ["ExportJob", "export_block"]
 
 @dataclass(frozen=True)
 class ExportJob:
-    """What to write.
-
-    Attributes
-    ----------
-    data : DatasetRef
-    labels : tuple of int
-        Written for each class code.
-    first_index : int
-    separator : bytes
-        Between label and features.
-    """
+    """Common input of the export of all partitions."""
 
     data: DatasetRef
-    labels: tuple[int, ...]
+    labels: tuple[int, ...]  # written for each class code
     first_index: int
-    separator: bytes
+    separator: bytes  # between label and features
 
 
 def export_block(job: ExportJob, shared: None, index: int) -> bytes:

@@ -54,7 +54,6 @@ def format_rows(indptr, indices, data, labels, first_index, separator, out):  # 
 
     Parameters
     ----------
-    indptr, indices, data : of CsrRows
     labels : int64 array of shape (n_rows,), not negative
     first_index : int
         Added to column numbers: 1 for one-based text.

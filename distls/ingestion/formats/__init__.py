@@ -1,1 +1,1 @@
-"""What the driver knows of each input format: recognition, options, plan."""
+"""The input formats of the driver: recognition, options, plan."""

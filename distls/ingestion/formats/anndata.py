@@ -1,11 +1,13 @@
-"""The AnnData format of the driver: pieces of rows, the column of labels, the names of features."""
+"""AnnData format: ranges of rows, the label column, the feature names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from distls.ingestion.formats.arrays import ARRAY_REFUSES
 from distls.ingestion.formats.tables import ColumnFinder, label_of
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format import Format, SourceStart
@@ -23,11 +25,7 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 
 __all__ = ["AnnDataFormat", "AnnDataOptions"]
 
-_REFUSES = {
-    "zero_based": "zero_based is for svmlight text; columns of arrays have no numbers",
-    "multilabel": "multilabel is for svmlight text; an array of labels has one a row",
-    "labels": "labels is for npy, npz and idx sources; labels of AnnData are in a column of obs",
-}
+_LABELS = "labels is for npy, npz and idx sources; labels of AnnData are in a column of obs"
 
 
 @dataclass(frozen=True)
@@ -46,20 +44,20 @@ class AnnDataFormat(Format[AnnDataOptions]):
 
     name = "anndata"
     options = AnnDataOptions
-    refuses = _REFUSES
+    refuses: ClassVar[Mapping[str, str]] = {**ARRAY_REFUSES, "labels": _LABELS}
 
     def recognises(self, start: SourceStart) -> bool:
-        """Tell whether it is an HDF5 file."""
+        """Return whether it is an HDF5 file."""
         return start.content.startswith(b"\x89HDF")
 
     def takes_folder(self, path: Path) -> bool:
-        """Tell whether a folder has a zarr group."""
+        """Return whether the folder has a zarr group."""
         return is_store(path)
 
     def plan(
         self, files: Sequence[SourceFile], read: AnnDataOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
-        """Open the stores, find their columns, and cut them into pieces of rows."""
+        """Open the stores, find their columns, and cut them into ranges of rows."""
         heads = [_head(file, read, options.unlabelled, like) for file in files]
         _check_same_names(files, heads, like)
         items = _items(files, heads, source_plan.RANGE_BYTES)
@@ -83,27 +81,14 @@ class AnnDataFormat(Format[AnnDataOptions]):
 
 @dataclass(frozen=True)
 class _Head:
-    """What is known of a store before its rows are read.
-
-    Attributes
-    ----------
-    header : ArrayHeader
-    label, weight : str
-        Columns of ``obs``; empty: there is none.
-    names : tuple of str
-        Of the features.
-    row_bytes : int
-        Mean size of a row.
-    step : int
-        Rows that should not be read apart.
-    """
+    """Metadata of a store."""
 
     header: ArrayHeader
-    label: str
-    weight: str
-    names: tuple[str, ...]
-    row_bytes: int
-    step: int
+    label: str  # column of ``obs``; empty if there is none
+    weight: str  # likewise
+    names: tuple[str, ...]  # of the features
+    row_bytes: int  # mean
+    step: int  # rows of a chunk: a cut inside one would decode it twice
 
 
 def _head(file: SourceFile, read: AnnDataOptions, unlabelled: bool, like: Like | None) -> _Head:
@@ -120,7 +105,7 @@ def _head(file: SourceFile, read: AnnDataOptions, unlabelled: bool, like: Like |
 
 
 def _items(files: Sequence[SourceFile], heads: Sequence[_Head], range_bytes: int) -> tuple[AnnDataItem, ...]:
-    """Cut stores into pieces of about `range_bytes`."""
+    """Cut stores into ranges of about `range_bytes`."""
     items: list[AnnDataItem] = []
     for file, head in zip(files, heads, strict=True):
         n_rows = head.header.n_rows
@@ -132,13 +117,7 @@ def _items(files: Sequence[SourceFile], heads: Sequence[_Head], range_bytes: int
 
 
 def _check_same_names(files: Sequence[SourceFile], heads: Sequence[_Head], like: Like | None) -> None:
-    """Refuse stores whose features are not those of the first, or of `like`.
-
-    Raises
-    ------
-    BadInputError, MismatchError
-        Names the first feature that differs.
-    """
+    """Refuse stores whose features are not those of the first, or of `like`."""
     for file, head in zip(files[1:], heads[1:], strict=True):
         if head.header.sparse != heads[0].header.sparse:
             kinds = ["sparse" if h.header.sparse else "dense" for h in (head, heads[0])]
@@ -150,6 +129,7 @@ def _check_same_names(files: Sequence[SourceFile], heads: Sequence[_Head], like:
     known = unpack_names(arrays, "" if like is None else str(like.path))
     if known is not None:
         names = heads[0].names
+        # min_count has dropped some features of `like`
         kept = arrays["kept"].tolist() if "kept" in arrays else range(len(names))
         difference = _difference([names[column] for column in kept if column < len(names)], known)
         if difference and like is not None:
@@ -157,7 +137,7 @@ def _check_same_names(files: Sequence[SourceFile], heads: Sequence[_Head], like:
 
 
 def _difference(names: Sequence[str], known: Sequence[str]) -> str:
-    """Say where the names of features are not the known ones, for a message that ends with whose those are."""
+    """Describe the first difference of feature names; the message goes on with whose names `known` are."""
     for number, (name, other) in enumerate(zip(names, known, strict=False)):
         if name != other:
             return f'feature {number} is "{name}", but it is "{other}" in'

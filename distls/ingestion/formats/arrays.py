@@ -1,4 +1,4 @@
-"""The formats of array files of the driver, npy, npz and idx: shapes, label files, pieces of rows."""
+"""Formats of array files, npy, npz and idx: shapes, label files, ranges of rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _ArrayFormat(Format[ArrayOptions]):
     def plan(
         self, files: Sequence[SourceFile], read: ArrayOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
-        """Read the shapes, find the labels, and cut the files into pieces of rows."""
+        """Read the shapes, find the labels, and cut the files into ranges of rows."""
         if options.unlabelled and read.labels is not None:
             raise ParameterError("unlabelled and labels exclude each other")
         headers = tuple(read_header(file, self.name) for file in files)
@@ -75,6 +75,7 @@ class _ArrayFormat(Format[ArrayOptions]):
                 f.size * 4.0 if h.sparse else float(h.n_rows) * h.n_features * itemsize
                 for f, h in zip(files, headers, strict=True)
             ),
+            # a changed label file prevents resuming too
             identity=[file_identity(file) for file in (*files, *([labels] if labels else []))],
         )
 
@@ -85,17 +86,17 @@ class NpyFormat(_ArrayFormat):
     name = "npy"
 
     def recognises(self, start: SourceStart) -> bool:
-        """Tell whether it starts as such files do."""
+        """Return whether it has the signature of npy."""
         return start.content.startswith(b"\x93NUMPY")
 
 
 class NpzFormat(_ArrayFormat):
-    """An archive with a dense array, or one with a matrix in CSR written by scipy, and maybe labels."""
+    """An archive of a dense array, or of a scipy matrix in CSR, optionally with labels."""
 
     name = "npz"
 
     def recognises(self, start: SourceStart) -> bool:
-        """Tell whether it is a zip archive."""
+        """Return whether it is a zip archive."""
         return start.content.startswith(b"PK")
 
 
@@ -105,7 +106,7 @@ class IdxFormat(_ArrayFormat):
     name = "idx"
 
     def recognises(self, start: SourceStart) -> bool:
-        """Tell whether it starts with two zeros, a type and a number of axes."""
+        """Return whether it starts with two zeros, a type and a number of axes."""
         content = start.content
         return (
             content[:2] == b"\0\0"
@@ -137,9 +138,9 @@ def _items(
 ) -> Iterator[ArrayItem]:
     number = first_row = 0
     for file, header in zip(files, headers, strict=True):
-        # only npy can be entered anywhere
-        piece = max(1, source_plan.RANGE_BYTES // (4 * max(header.n_features, 1)))
-        step = piece if kind == "npy" else max(header.n_rows, 1)
+        # only npy, which is memory-mapped, can be read from the middle
+        range_rows = max(1, source_plan.RANGE_BYTES // (4 * max(header.n_features, 1)))
+        step = range_rows if kind == "npy" else max(header.n_rows, 1)
         for start in range(0, header.n_rows, step):
             stop = min(start + step, header.n_rows)
             yield ArrayItem(number, file, kind, start, stop, labels, first_row)

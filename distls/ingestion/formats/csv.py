@@ -1,4 +1,4 @@
-"""The format of separated text of the driver: separator, header, and what each column is."""
+"""CSV format: separator, header and the roles of the columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import OptionInfo, TableColumns, option, yes_or_no
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, shared_options, text_plan
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
 from distls.ingestion.request.source_start import first_lines
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.csv import CSV_READER, DelimitedOptions
@@ -68,17 +68,17 @@ class CsvFormat(Format[CsvOptions]):
     refuses = TABLE_REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
-        """Tell whether it is a table by its name, is to be like one, or has lines of as many fields."""
+        """Return whether its name is that of a table, `like` is one, or its lines have equally many fields."""
         if start.name.endswith(_NAMES) or (start.like is not None and is_table(start.like)):
             return True
         first = next(filter(None, map(bytes.strip, start.content.split(b"\n"))), b"")
-        # lines with a bar are rather Vowpal Wabbit's
+        # lines with a bar are more likely Vowpal Wabbit's
         return b"|" not in first and looks_like_table(start.content)
 
     def plan(
         self, files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
-        """Look at the start of each file, and decide what the columns are."""
+        """Inspect the start of each file and choose the columns."""
         if options.n_features is not None:
             raise ParameterError("n_features is not for tables of text, whose columns are the features")
         reading, notices = _reading(files, read, options, like)
@@ -102,7 +102,7 @@ class CsvFormat(Format[CsvOptions]):
 def _reading(
     files: Sequence[SourceFile], read: CsvOptions, options: IngestOptions, like: Like | None
 ) -> tuple[DelimitedOptions, tuple[str, ...]]:
-    """Decide how the text is read, and what the user should know of that."""
+    """Return the options of the reader, and notices for the user."""
     path = files[0].path
     features: list[dict[str, Any]] = description_of(like).get("features", [])
     if like is not None and any("width" in feature for feature in features):
@@ -116,21 +116,14 @@ def _reading(
                 f"{file.path}: its first line is not like that of {path}; one of them may be a header"
             )
     if like is None:
-        columns = choose_columns(head.columns, head.words, path, read, options.unlabelled)
+        columns = choose_columns(head.columns, head.words, path, read, options)
     else:
-        columns = like_columns(head.columns, head.headed, path, read, options.unlabelled, like)
-    reading = DelimitedOptions(
-        separator=head.separator,
-        headed=head.headed,
-        columns=columns.names,
-        label=columns.label,
-        weight=columns.weight,
-        # labels of classes are looked at as text, as those of any other text are
-        label_words=like is not None and like.meta.target != "continuous",
-        features=columns.features,
-        na=columns.na,
-        **shared_options(options),
-    )
-    taken = "names of columns" if head.headed else "a row"
-    notice = f"the first line of {path} is taken for {taken}; --header {'no' if head.headed else 'yes'} if it is not"
-    return reading, () if head.certain else (notice,)
+        columns = like_columns(head.columns, head.headed, path, read, options, like)
+    # class labels are read as text, as in every other text format
+    label_words = like is not None and like.meta.target != "continuous"
+    own = {"separator": head.separator, "headed": head.headed, "label_words": label_words}
+    reading = DelimitedOptions(**{**vars(columns), **own})
+    if head.certain:
+        return reading, ()
+    taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
+    return reading, (f"the first line of {path} is taken for {taken}; --header {opposite} if it is not",)

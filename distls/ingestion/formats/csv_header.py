@@ -1,4 +1,4 @@
-"""What the start of separated text shows: the separator, whether the first line names the columns, the columns."""
+"""Detect the separator, the header and the columns from the start of separated text."""
 
 from __future__ import annotations
 
@@ -11,39 +11,24 @@ from distls.workers.ingestion.formats.table_columns import is_number, is_word
 
 __all__ = ["Head", "looks_like_table", "read_head"]
 
-# In the order in which they are preferred where several would do.
-_SEPARATORS = (",", "\t", ";", "|")
-_SHOWN = {"\t": "tab", " ": "space"}
+_SEPARATORS = (",", "\t", ";", "|")  # of several candidates that fit, the first is taken
 _WRITTEN = {"\\t": "\t", "tab": "\t", "space": " "}
 _SAMPLED_LINES = 500
 
 
 @dataclass(frozen=True)
 class Head:
-    """The start of a file.
-
-    Attributes
-    ----------
-    separator : str
-    headed : bool
-        The first line names the columns.
-    certain : bool
-        No other reading of the first line is plausible.
-    columns : tuple of str
-        The names; without a header, the positions from 0.
-    rows : list of list of str
-        The first rows.
-    """
+    """The start of a file."""
 
     separator: str
-    headed: bool
-    certain: bool
-    columns: tuple[str, ...]
-    rows: list[list[str]]
+    headed: bool  # the first line names the columns
+    certain: bool  # no other reading of the first line is plausible
+    columns: tuple[str, ...]  # the names; without a header, the positions from 0
+    rows: list[list[str]]  # the first rows
 
     @property
     def words(self) -> set[str]:
-        """The columns that have something else than numbers in these rows."""
+        """Columns with something other than numbers in these rows."""
         return {
             name
             for c, name in enumerate(self.columns)
@@ -52,7 +37,7 @@ class Head:
 
 
 def looks_like_table(start: bytes) -> bool:
-    """Tell whether lines have equally many fields, and numbers among them."""
+    """Return whether lines have equally many fields, some of them numbers."""
     lines = _lines(start)
     if len(lines) < 2 or "\0" in lines[0]:
         return False
@@ -65,16 +50,16 @@ def looks_like_table(start: bytes) -> bool:
 
 
 def _lines(start: bytes) -> list[str]:
-    """Return the first whole lines with content; characters that are not UTF-8 become surrogates."""
+    """Return the first complete non-empty lines; bytes that are not UTF-8 become surrogates."""
     text = start.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     lines = text.split("\n", _SAMPLED_LINES)
     if len(lines) > 1:
-        lines.pop()  # it may go on, or is the rest
+        lines.pop()  # possibly incomplete, or everything after the sample
     return [line.replace("\r", " ") for line in lines if line.strip()]
 
 
 def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
-    """Split lines into fields, each line for itself."""
+    """Split lines into fields; quotes do not span lines."""
     readers = (csv.reader([line], delimiter=separator, skipinitialspace=separator != " ") for line in lines)
     try:
         return [[field.strip() for field in next(reader, [""])] for reader in readers]
@@ -85,17 +70,12 @@ def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
 def read_head(
     start: bytes, path: str, separator: str | None, header: str | bool | None, known: Sequence[str] = ()
 ) -> Head:
-    """Look at the start of a file.
+    """Parse the start of the file `path`; `separator` and `header` are as in `CsvOptions`.
 
     Parameters
     ----------
-    start : bytes
-    path : str
-        For errors.
-    separator, header : str or None
-        As `CsvOptions` has them.
     known : sequence of str
-        Names of columns that the file should have; with all of them, a first line is a header.
+        Expected column names: a first line that has all of them is a header.
 
     Raises
     ------
@@ -127,18 +107,12 @@ def _separator(lines: Sequence[str], path: str, given: str | None) -> str:
             f'{path}: no comma, tab, semicolon or bar in its first line ("{shown}"); '
             "name its separator with --separator"
         )
-    # of those with which all lines agree, or else most, the one that gives most columns
+    # the separator on which most lines agree; among equals, the one with most columns
     return max(possible, key=lambda s: (widths[s].count(widths[s][0]), widths[s][0]))
 
 
 def checked_separator(text: str) -> str:
-    """Return a separator as one character.
-
-    Raises
-    ------
-    ParameterError
-        It is not one, or could be part of a number or a quoted field.
-    """
+    """Return a separator as one character; raise ParameterError if it could be part of a number or a quoted field."""
     separator = _WRITTEN.get(text, text)
     if len(separator) != 1 or not separator.isascii() or separator.isalnum() or separator in '"+-.\r\n':
         raise ParameterError(
@@ -159,14 +133,14 @@ def _is_headed(rows: list[list[str]], header: str | bool | None, known: Sequence
     columns = range(len(first))
     if any(any(is_number(row[c]) for row in others if c < len(row)) for c in columns):
         return True, True
-    # words everywhere: values of a category come again, names do not
+    # words everywhere: values of a category recur, names do not
     return not any(any(row[c] == first[c] for row in others if c < len(row)) for c in columns), False
 
 
 def _names(fields: list[str], path: str) -> tuple[str, ...]:
-    """Return the names of columns; one without a name has its position."""
+    """Return the column names; a column without a name gets its position."""
     names = tuple(field or str(c) for c, field in enumerate(fields))
-    known: set[str] = set()  # a search of the names before each would take a minute for 100,000 columns
+    known: set[str] = set()  # a linear search would take a minute for 100,000 columns
     for c, name in enumerate(names):
         if any("\ud800" <= character <= "\udfff" for character in name):
             raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; convert the file first")

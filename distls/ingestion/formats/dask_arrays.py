@@ -14,7 +14,7 @@ __all__ = ["RowChunks"]
 
 
 class RowChunks:
-    """The chunks of rows of X, with those of y and the weights that belong to them.
+    """The row chunks of X, y and the weights.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ class RowChunks:
 
     @property
     def names(self) -> list[str]:
-        """Dask's names of the arrays: they tell arrays of different content apart."""
+        """Dask's names of the arrays, which are derived from their content."""
         return [array.name for array in (self.x, self.y, self.sample_weight) if array is not None]
 
     def compute(self, number: int) -> tuple[Any, Any, Any]:
-        """Compute one chunk of X, y and weights, what they share once."""
+        """Compute one chunk of X, y and weights; tasks they share run once."""
         lazy = (self.x, self.y, self.sample_weight)
         parts = dask.compute(*(None if array is None else array.blocks[number] for array in lazy))
         return parts[0], parts[1], parts[2]
@@ -83,7 +83,8 @@ def _lazy(value: Any) -> Any:
 
 
 def _with_known_chunks(x: Any) -> Any:
-    """Count the rows of all chunks, which computes them once, without a change to the user's array."""
+    """Count the rows of all chunks, which computes them once."""
+    # a copy: compute_chunk_sizes works in place, on the user's array
     x = dask.array.Array(x.dask, x.name, x.chunks, meta=x._meta)
     return x.compute_chunk_sizes() if np.isnan(x.shape[0]) else x
 
@@ -93,7 +94,7 @@ def _in_rows(x: Any) -> Any:
 
 
 def _like_x(name: str, value: Any, x: Any) -> Any:
-    """Cut an array into the chunks of X."""
+    """Rechunk an array like X."""
     if value is None:
         return None
     value = _lazy(value) if _is_lazy(value) else dask.array.from_array(np.asarray(value))

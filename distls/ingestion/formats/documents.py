@@ -1,4 +1,4 @@
-"""The format of raw text of the driver: how it is hashed, and which fields hold document, label and weight."""
+"""Raw text format: hashing, and the JSON fields of document, label and weight."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 __all__ = ["DocumentFormat", "DocumentOptions"]
 
 _JSON_NAMES = (".jsonl", ".ndjson")
-# Names of fields to look for, in this order.
+# Field names tried, in this order.
 _TEXT_NAMES = ("text", "document", "sentence", "content", "body")
 _LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -61,13 +61,13 @@ class DocumentOptions(LabelColumn):
         ``content``, ``body`` that the first record has, its label the first of ``label``, ``class``, ``category``,
         ``intent``, ``target``, ``y``; there is no weight.
     ngrams : (int, int) or str, optional
-        Runs of so many words or characters at least and at most. Default: (1, 1).
+        Shortest and longest run of words or characters. Default: (1, 1).
     analyzer : {"word", "char", "char_wb"}, optional
         What is counted. Default: "word".
     lowercase : bool, optional
         Default: true.
     alternate_sign : bool, optional
-        Let half of the columns count downwards. Default: false, as log1p and idf want counts.
+        Alternate the sign of hashed features. Default: false, as log1p and idf need counts.
     binary : bool, optional
         Ones instead of counts. Default: false.
     """
@@ -94,19 +94,19 @@ class DocumentFormat(Format[DocumentOptions]):
 
     name = "text"
     options = DocumentOptions
-    # data like hashed text are that, whatever they look like
+    # asked first: data like hashed text are hashed text, whatever they look like
     rank = 0
     refuses = _REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
-        """Tell whether it is to be like hashed text, or is JSON by its name or its first character."""
+        """Return whether `like` is hashed text, or the file is JSON by its name or its first character."""
         hashed = start.like is not None and _is_hashed_text(start.like)
         return hashed or start.name.endswith(_JSON_NAMES) or _looks_like_json_lines(start.content)
 
     def plan(
         self, files: Sequence[SourceFile], read: DocumentOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
-        """Decide how documents are read and hashed, which must be the hashing of `like`."""
+        """Choose fields and hashing, which must be the hashing of `like`."""
         path = files[0].path
         if like is not None and not _is_hashed_text(like):
             kind = like.meta.source.get("format", "other")
@@ -127,19 +127,18 @@ class DocumentFormat(Format[DocumentOptions]):
 
 
 def _looks_like_json_lines(start: bytes) -> bool:
-    """Tell whether text begins with a JSON object."""
     return start.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
 
 
 def _is_hashed_text(like: Like) -> bool:
-    """Tell whether the columns of `like` are hashes of raw text."""
+    """Return whether the columns of `like` are hashes of raw text."""
     return like.meta.source.get("format") == "text"
 
 
 def _hashing(
     read: DocumentOptions, n_features: int | None, description: Mapping[str, Any], like: Like | None
 ) -> Hashing:
-    """Return the hashing that was asked for, which must be that of `like`."""
+    """Return the requested hashing, which must be that of `like`."""
     given: dict[str, Any] = {name: value for name, value in read.given().items() if name in _HASHING}
     if n_features is not None:
         given["n_features"] = n_features
@@ -162,7 +161,7 @@ def _hashing(
 def _columns(
     start: bytes, path: str, read: DocumentOptions, unlabelled: bool, description: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the names of the fields, all empty for plain text."""
+    """Return the field names, all empty for plain text."""
     asked = {name: read.given().get(name) for name in _COLUMNS}
     if not _looks_like_json_lines(start):
         given = next((name for name, value in asked.items() if value is not None), None)
@@ -172,7 +171,10 @@ def _columns(
             )
         return dict.fromkeys(_COLUMNS, "")
     record = _first_record(start)
-    names = {name: value or _known(record, description.get(name, "")) for name, value in asked.items()}
+    # a field of `like` is taken over only if it is a field here too
+    known = {name: description.get(name, "") for name in asked}
+    names = {name: value or (known[name] if known[name] in record else "") for name, value in asked.items()}
+    # label and text are required, a weight is not
     if unlabelled:
         names["label_column"] = ""
     else:
@@ -189,13 +191,8 @@ def _first_record(start: bytes) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _known(record: dict[str, Any], name: str) -> str:
-    """Return the name that a field has in other data of the kind, if it is one here too."""
-    return name if name in record else ""
-
-
 def _found(record: dict[str, Any], path: str, what: str, names: tuple[str, ...]) -> str:
-    """Return the first of `names` that the first record has a field of."""
+    """Return the first of `names` that is a field of the first record."""
     found = next((name for name in names if name in record), None)
     if found is None:
         fields = ", ".join(f'"{name}"' for name in list(record)[:10]) or "none that can be read"

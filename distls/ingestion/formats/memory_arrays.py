@@ -1,4 +1,4 @@
-"""Arrays in memory, and dask arrays, as the sources of an ingest."""
+"""Arrays in memory and dask arrays as sources."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
     y = _row_values("y", y, x.shape[0])
     weight = _row_values("sample_weight", sample_weight, x.shape[0])
     _check_labelled(y, options)
-    step = _memory_step(x, sparse)
+    row_bytes = 8 * x.nnz // max(x.shape[0], 1) if sparse else 4 * x.shape[1]
+    step = max(1, source_plan.RANGE_BYTES // max(row_bytes, 16))
     ranges = [(start, min(start + step, x.shape[0])) for start in range(0, x.shape[0], step)]
     n_bytes = (12 * x.nnz if sparse else 4 * x.size) + 8 * x.shape[0]
     return SourcePlan(
@@ -76,7 +77,7 @@ def _check_labelled(y: Any, options: IngestOptions) -> None:
 
 
 def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> SourcePlan:
-    """Make an item of each chunk of rows of a dask array."""
+    """Plan a dask array: an item is a row chunk."""
     from distls.ingestion.formats.dask_arrays import RowChunks  # loads Dask, which is there with a dask array
 
     _check_labelled(y, options)
@@ -88,7 +89,7 @@ def _plan_chunks(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> 
         for n, start in enumerate(starts)
     )
     row_bytes = chunks.n_features * (8 if options.float64 else 4)
-    # sparse or unknown chunks are hardly larger than Dask advises
+    # sparse chunks, or those of unknown size, are hardly larger than Dask recommends
     estimate = min(sum(rows or [2**31]) * row_bytes, len(chunks) * _CHUNK_BYTES)
     return SourcePlan(
         "memory",
@@ -111,6 +112,7 @@ def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
     from scipy.sparse import csr_array
 
     x, y, weight = chunks.compute(number)
+    # the layout was decided by the declared type of the blocks
     if hasattr(x, "tocsr") != chunks.sparse:
         raise BadInputError(
             f"X, chunk {number}: a {type(x).__name__}, but its meta is a {type(chunks.x._meta).__name__}; "
@@ -119,7 +121,7 @@ def _computed(chunks: RowChunks, number: int) -> tuple[Any, Any, Any]:
     x = csr_array(x.tocsr()) if chunks.sparse else np.asarray(x)
     try:
         return x, _row_values("y", y, x.shape[0]), _row_values("sample_weight", weight, x.shape[0])
-    except BadInputError as error:
+    except BadInputError as error:  # name the chunk
         raise BadInputError(f"X, chunk {number}: {error}") from None
 
 
@@ -131,7 +133,7 @@ def _row_values(name: str, values: Any, n_rows: int) -> Any:
         raise BadInputError(f"{name}: shape {values.shape} does not go with the {n_rows} rows of X")
     if name == "y" and _are_words(values):
         if values.ndim > 1:
-            raise BadInputError(f"y: words have one column, these have shape {values.shape}")
+            raise BadInputError(f"y: string labels must be one-dimensional, got shape {values.shape}")
         return values.astype(str)
     if values.dtype.kind not in "fiub":
         wanted = "real numbers or words" if name == "y" else "real numbers"
@@ -145,12 +147,8 @@ def _are_words(values: NDArray[Any]) -> bool:
     )
 
 
-def _memory_step(x: Any, sparse: bool) -> int:
-    row_bytes = 8 * x.nnz // max(x.shape[0], 1) if sparse else 4 * x.shape[1]
-    return max(1, source_plan.RANGE_BYTES // max(row_bytes, 16))
-
-
 def _memory_identity(x: Any, y: Any, weight: Any) -> dict[str, Any]:
+    # arrays have no name or time by which a change would be noticed: their content is compared
     parts = [x] if isinstance(x, np.ndarray) else [x.indptr, x.indices, x.data]
     crc = 0
     for array in (*parts, y, weight):

@@ -1,4 +1,4 @@
-"""The parquet format of the driver: columns by type, and which pair of lists is sparse rows."""
+"""Parquet format: roles of the columns by type, and the pair of list columns that holds sparse rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
-    Columns,
     choose_columns,
     declared_columns,
     like_columns,
@@ -17,7 +16,7 @@ from distls.ingestion.request.format import Format, SourceStart
 from distls.ingestion.request.format_options import OptionInfo, TableColumns, column_list, option
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity, shared_options
+from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.parquet import (
     PARQUET_READER,
@@ -31,8 +30,7 @@ from distls.workers.ingestion.survey_task import survey_row_group
 
 __all__ = ["ParquetFormat", "ParquetOptions"]
 
-# Names of a pair of list columns, indices and values, when none is given.
-_PAIR = ("indices", "values")
+_PAIR = ("indices", "values")  # default of list_columns
 # Row labels of pandas, which are no data.
 _PANDAS_INDEX = "__index_level_"
 
@@ -70,17 +68,18 @@ class ParquetFormat(Format[ParquetOptions]):
     refuses = TABLE_REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
-        """Tell whether it starts as such files do."""
+        """Return whether it has the signature of Parquet."""
         return start.content.startswith(b"PAR1")
 
     def plan(
         self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
-        """Decide what the columns are, by their types and the first row; an item is a row group."""
+        """Choose the columns by their types and the first row; an item is a row group."""
         heads = [read_parquet_head(file) for file in files]
         reading = _reading(files, heads, read, options, like)
         items = _items(files, heads)
         survey = None
+        # numbers and lists of a fixed length need no survey
         if like is None and any(f.categories == () or f.indices for f in reading.features):
             declared = declared_columns(reading, read)
             survey = ColumnSurvey(reading, declared, typed=True, task=survey_row_group, facts=table_facts)
@@ -107,7 +106,7 @@ def _reading(
     options: IngestOptions,
     like: Like | None,
 ) -> TableOptions:
-    """Decide what the columns are."""
+    """Return the options of the reader."""
     path, kinds = files[0].path, heads[0].kinds
     for file, other in zip(files[1:], heads[1:], strict=True):
         if list(other.kinds.items()) != list(kinds.items()):
@@ -117,20 +116,13 @@ def _reading(
     names = [name for name in kinds if not name.startswith(_PANDAS_INDEX)]
     if like is None:
         words = [name for name in names if kinds[name] == "text"]
-        columns = choose_columns(names, words, path, read, options.unlabelled)
-        columns = replace(columns, features=_features(columns, heads[0], path, read, options))
+        reading = choose_columns(names, words, path, read, options)
+        reading = replace(reading, features=_features(reading, heads[0], path, read, options))
     else:
-        columns = _renamed(like_columns(names, True, path, read, options.unlabelled, like), names)
-        _check_like(columns, kinds, path, like)
-    _check_other(columns, kinds, path)
-    return TableOptions(
-        columns=columns.names,
-        label=columns.label,
-        weight=columns.weight,
-        features=columns.features,
-        na=columns.na,
-        **shared_options(options),
-    )
+        reading = _renamed(like_columns(names, True, path, read, options, like), names)
+        _check_like(reading, kinds, path, like)
+    _check_types(reading, kinds, path)
+    return reading
 
 
 def _items(files: Sequence[SourceFile], heads: Sequence[ParquetHead]) -> tuple[ParquetItem, ...]:
@@ -145,30 +137,30 @@ def _items(files: Sequence[SourceFile], heads: Sequence[ParquetHead]) -> tuple[P
     return tuple(items)
 
 
-def _renamed(columns: Columns, names: Sequence[str]) -> Columns:
-    """Return columns that were matched by their places with the names that they have in the file."""
-    own = dict(zip(columns.names, names, strict=True))
-    features = (
+def _renamed(table: TableOptions, names: Sequence[str]) -> TableOptions:
+    """Give columns that were matched by position the names they have in the file."""
+    own = dict(zip(table.columns, names, strict=True))
+    features = tuple(
         replace(feature, name=own[feature.name], indices=own.get(feature.indices, ""))
-        for feature in columns.features
+        for feature in table.features
     )
-    return Columns(
-        tuple(names), own.get(columns.label, ""), own.get(columns.weight, ""), tuple(features), columns.na
-    )
+    label, weight = own.get(table.label, ""), own.get(table.weight, "")
+    return replace(table, columns=tuple(names), label=label, weight=weight, features=features)
 
 
 def _features(
-    columns: Columns, head: ParquetHead, path: str, read: ParquetOptions, options: IngestOptions
+    table: TableOptions, head: ParquetHead, path: str, read: ParquetOptions, options: IngestOptions
 ) -> tuple[Feature, ...]:
-    """Return the features, lists among them; the width of sparse rows is left to the survey."""
-    indices, values = _pair(columns, head.kinds, path, read.list_columns)
+    """Return the features, lists included; the width of sparse rows is left to the survey."""
+    indices, values = _sparse_pair(table, head.kinds, path, read.list_columns)
     features = []
-    for feature in columns.features:
+    for feature in table.features:
         if feature.name == values:
             features.append(Feature(values, indices=indices))
         elif feature.name != indices:
-            listed = head.kinds[feature.name] == "list"
-            features.append(replace(feature, width=_length(feature.name, head, path)) if listed else feature)
+            if head.kinds[feature.name] == "list":
+                feature = replace(feature, width=_list_length(feature.name, head, path))
+            features.append(feature)
     if options.n_features is not None and not values:
         raise ParameterError(
             "n_features is for sparse rows; there are no two columns of lists, indices and values"
@@ -176,11 +168,11 @@ def _features(
     return tuple(features)
 
 
-def _pair(
-    columns: Columns, kinds: Mapping[str, str], path: str, given: Sequence[str] | None
+def _sparse_pair(
+    table: TableOptions, kinds: Mapping[str, str], path: str, given: Sequence[str] | None
 ) -> tuple[str, str]:
-    """Return the columns of indices and values of sparse rows, empty when there are none."""
-    lists = [feature.name for feature in columns.features if kinds[feature.name] == "list"]
+    """Return the columns of indices and values of sparse rows, empty if there are none."""
+    lists = [feature.name for feature in table.features if kinds[feature.name] == "list"]
     pair = given or _PAIR
     if set(pair) <= set(lists):
         return pair[0], pair[1]
@@ -190,7 +182,7 @@ def _pair(
     return "", ""
 
 
-def _length(name: str, head: ParquetHead, path: str) -> int:
+def _list_length(name: str, head: ParquetHead, path: str) -> int:
     if not head.lengths.get(name):
         raise BadInputError(
             f'{path}, row 0: column "{name}": an empty list; the first row says how long lists are, '
@@ -199,23 +191,24 @@ def _length(name: str, head: ParquetHead, path: str) -> int:
     return head.lengths[name]
 
 
-def _check_like(columns: Columns, kinds: Mapping[str, str], path: str, like: Like) -> None:
-    """Refuse columns that are of another kind than those of `like`."""
-    for feature in columns.features:
+def _check_like(table: TableOptions, kinds: Mapping[str, str], path: str, like: Like) -> None:
+    """Refuse columns of another kind than those of `like`."""
+    for feature in table.features:
         listed = bool(feature.width or feature.indices)
         expected = "list" if listed else "number" if feature.categories is None else "text"
         found = kinds[feature.name]
+        # numbers serve as categories: they are compared as text
         if found != expected and (found, expected) != ("number", "text"):
             raise MismatchError(
                 f'{path}: column "{feature.name}" is of kind {found}, but that of {like.path} of kind {expected}'
             )
 
 
-def _check_other(columns: Columns, kinds: Mapping[str, str], path: str) -> None:
-    """Refuse columns of types that cannot be what they are to be."""
+def _check_types(table: TableOptions, kinds: Mapping[str, str], path: str) -> None:
+    """Refuse columns of types that do not suit their roles."""
     allowed: dict[str, tuple[str, ...]]
-    allowed = {feature.name: ("number", "text", "list") for feature in columns.features}
-    allowed |= {columns.label: ("number", "text"), columns.weight: ("number",)}
+    allowed = {feature.name: ("number", "text", "list") for feature in table.features}
+    allowed |= {table.label: ("number", "text"), table.weight: ("number",)}
     for name, fitting in allowed.items():
         if name and kinds[name] not in fitting:
             remedy = f'; --ignore-columns "{name}" leaves it out' if len(fitting) == 3 else ""

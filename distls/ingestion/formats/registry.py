@@ -1,4 +1,4 @@
-"""The input formats: the one list of them, and the options that belong to each."""
+"""The registry of input formats, their recognition, and the options that belong to each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FORMATS = {format.name: format for format in _BUILT_IN}
 
 
 def register(format: Format[Any]) -> None:
-    """Add a format, from where it is read by all that `ingest` does.
+    """Add a format, which `ingest` and the command line then accept.
 
     Raises
     ------
@@ -49,6 +49,7 @@ def register(format: Format[Any]) -> None:
     """
     if format.name in (*_FORMATS, "auto"):
         raise ValueError(f"there is a format {format.name} already")
+    # formats may share an option, but then its description too
     known = option_infos()
     for name, info in format.options.infos().items():
         if known.get(name, info) != info:
@@ -57,12 +58,12 @@ def register(format: Format[Any]) -> None:
 
 
 def format_names() -> tuple[str, ...]:
-    """Return the names that `format` may have besides ``auto``."""
+    """Return the names of all formats."""
     return tuple(_FORMATS)
 
 
 def option_infos() -> dict[str, OptionInfo]:
-    """Return what is known of each option that only some formats take, by name."""
+    """Return the description of each option that only some formats take, by name."""
     return {name: info for format in _FORMATS.values() for name, info in format.options.infos().items()}
 
 
@@ -75,18 +76,12 @@ def option_defaults() -> dict[str, object]:
 
 
 def folder_format(path: Path) -> Format[Any] | None:
-    """Return the format whose source a folder is, if there is one."""
+    """Return the format of which a folder is a source, if there is one."""
     return next((format for format in _FORMATS.values() if format.takes_folder(path)), None)
 
 
 def format_of(file: SourceFile, options: IngestOptions, like: Like | None) -> Format[Any]:
-    """Return the format of a file: what was asked for, or what it looks like.
-
-    Raises
-    ------
-    BadInputError
-        It looks like none.
-    """
+    """Return the format of a file, as requested or recognised; raise BadInputError if neither."""
     path = Path(file.path)
     if path.is_dir():
         found = folder_format(path)
@@ -96,7 +91,7 @@ def format_of(file: SourceFile, options: IngestOptions, like: Like | None) -> Fo
     if options.format != "auto":
         return _FORMATS[options.format]
     start = SourceStart(start_of(file), re.sub(r"\.(gz|bz2)\Z", "", file.path), options, like)
-    # sorting is stable: of one rank in the order of the list
+    # the sort is stable: formats of equal rank are asked in the order of the list
     for format in sorted(_FORMATS.values(), key=lambda format: format.rank):
         if format.recognises(start):
             return format
@@ -112,7 +107,7 @@ def format_of(file: SourceFile, options: IngestOptions, like: Like | None) -> Fo
 
 
 class ReadRequest:
-    """What the user said about how sources are read, checked before any is opened.
+    """Format and options as the user gave them, checked before any source is opened.
 
     Parameters
     ----------
@@ -121,7 +116,7 @@ class ReadRequest:
     read : FormatOptions, or None
         The options of a format.
     named : mapping
-        Options by their names, of whatever format; those at their defaults count as not given.
+        Options by name, of any format; those at their defaults count as not given.
 
     Raises
     ------
@@ -136,6 +131,7 @@ class ReadRequest:
             raise ParameterError(f"format must be one of auto, {', '.join(_FORMATS)}, not {format!r}")
         self._read = read
         self._given = _checked(named)
+        # either spelling, never a mixture
         if read is not None and self._given:
             both = ", ".join(self._given)
             raise ParameterError(
@@ -144,17 +140,11 @@ class ReadRequest:
         self.format = format
         if read is not None and format == "auto":
             fitting = [name for name, known in _FORMATS.items() if known.options is type(read)]
-            # several share the options of arrays: what is read decides among them
+            # npz, npy and idx share their options: the files decide which it is
             self.format = fitting[0] if len(fitting) == 1 else format
 
     def options_of(self, format: Format[Any], multilabel: bool) -> FormatOptions:
-        """Return the options of a format.
-
-        Raises
-        ------
-        ParameterError
-            One is given that this format has no use for.
-        """
+        """Return the options of a format; raise ParameterError for one it does not take."""
         if self._read is not None:
             if type(self._read) is not format.options:
                 raise ParameterError(
@@ -163,13 +153,12 @@ class ReadRequest:
                 )
             self._refuse((), format.name, format.refuses, multilabel)
             return self._read
-        own = format.options.infos()
-        self._refuse(own, format.name, format.refuses, multilabel)
+        self._refuse(format.options.infos(), format.name, format.refuses, multilabel)
         options: FormatOptions = format.options(**self._given)
         return options
 
     def refuse_for_arrays(self, multilabel: bool) -> None:
-        """Refuse all that is for files, as arrays in memory are given."""
+        """Refuse options of files where arrays in memory are given."""
         if self.format != "auto" or self._read is not None or "labels" in self._given:
             what = "read is" if self._read is not None else "format and labels are"
             raise ParameterError(f"{what} for files; arrays in memory were given")
@@ -193,7 +182,7 @@ class ReadRequest:
 
 
 def _checked(named: Mapping[str, object]) -> dict[str, object]:
-    """Return the options that are not at their defaults, as they are kept."""
+    """Return the parsed options that are not at their defaults."""
     infos, defaults = option_infos(), option_defaults()
     unknown = next((name for name in named if name not in infos), None)
     if unknown is not None:

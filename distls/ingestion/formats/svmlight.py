@@ -1,4 +1,4 @@
-"""The svmlight format of the driver: how it is recognised, its options, its plan."""
+"""Svmlight format: recognition, options, plan."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class SvmlightFormat(Format[SvmlightOptions]):
     refuses = _REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
-        """Judge by the name, or the first line with content: numbers and pairs, and a pair or one label at least."""
+        """Return whether the name, or the first non-empty line, is that of svmlight."""
         if start.name.endswith(_NAMES):
             return True
         lines = (line.split(b"#", 1)[0].strip() for line in start.content.split(b"\n"))
         line = next(filter(None, lines), b"")
         if not line or not _LINE.fullmatch(line[:4096].rsplit(None, 1)[0] if len(line) > 4096 else line):
             return False
-        # a line of numbers between commas is CSV as well
+        # numbers between commas without any pair are CSV as well
         return b":" in line or b"," not in line or start.options.multilabel
 
     def plan(

@@ -1,13 +1,14 @@
-"""What an ingest of a table will do: which column is what, what its categories are, and how that is taken over."""
+"""Columns of a table: roles chosen by the options, or taken over from another data set."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from distls.ingestion.request.format_options import TableColumns
 from distls.ingestion.request.like import Like, description_of
+from distls.ingestion.request.options import IngestOptions
+from distls.ingestion.request.source_plan import shared_options
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, feature_names, first_columns
 from distls.workers.ingestion.records.row_block import ArrayHeader
@@ -15,7 +16,6 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 __all__ = [
     "TABLE_REFUSES",
     "ColumnFinder",
-    "Columns",
     "choose_columns",
     "declared_columns",
     "is_table",
@@ -24,35 +24,11 @@ __all__ = [
     "table_facts",
 ]
 
-_SHOWN = 20
-# Options that say nothing about a table.
+_SHOWN = 20  # column names listed in a message
 TABLE_REFUSES = {
     name: f"{name} is not for tables: the label is a column of theirs, the features are the others"
     for name in ("zero_based", "labels", "multilabel")
 }
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a table and what they are.
-
-    Attributes
-    ----------
-    names : tuple of str
-        All of them, in the order of the source.
-    label, weight : str
-        Empty: there is none.
-    features : tuple of Feature
-        In the order of the features. Before the survey, ``categories=()`` says that the values are to be collected.
-    na : str
-        The number that missing values stand for; empty: they are refused.
-    """
-
-    names: tuple[str, ...]
-    label: str
-    weight: str
-    features: tuple[Feature, ...]
-    na: str
 
 
 def table_facts(read: TableOptions) -> dict[str, Any]:
@@ -74,27 +50,20 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
 
 
 def choose_columns(
-    names: Sequence[str], words: Iterable[str], path: str, options: TableColumns, unlabelled: bool
-) -> Columns:
-    """Decide from the options what each column is.
-
-    Parameters
-    ----------
-    words : iterable of str
-        Columns that seem to be categories.
+    names: Sequence[str], words: Iterable[str], path: str, read: TableColumns, options: IngestOptions
+) -> TableOptions:
+    """Choose label, weight and feature columns from the options; `words` are columns that look categorical.
 
     Raises
     ------
-    ParameterError
-        A column is named that does not exist, or for two purposes; or no column is left.
-    BadInputError
-        No label column is named.
+    BadInputError, ParameterError
+        No label column is named; a named column does not exist or has two roles; or no feature is left.
     """
     find = ColumnFinder(names, path)
-    label = label_of(options.label_column, unlabelled, find)
-    weight = "" if options.weight_column is None else find("weight_column", options.weight_column)
-    ignored = [find("ignore_columns", name) for name in options.ignore_columns]
-    declared = [find("categorical", name) for name in options.categorical]
+    label = label_of(read.label_column, options.unlabelled, find)
+    weight = "" if read.weight_column is None else find("weight_column", read.weight_column)
+    ignored = [find("ignore_columns", name) for name in read.ignore_columns]
+    declared = [find("categorical", name) for name in read.categorical]
     _check_purposes({"label_column": [label], "weight_column": [weight], "ignore_columns": ignored})
     no_features = {label, weight, *ignored}
     others = [name for name in names if name not in no_features]
@@ -103,34 +72,42 @@ def choose_columns(
             raise ParameterError(f'categorical: column "{name}" is not a feature')
     if not others:
         raise ParameterError(f"{path}: no column is left for features")
+    # categories=() asks the survey to collect the values
     collected = {*words, *declared}
     features = tuple(Feature(name, () if name in collected else None) for name in others)
-    return Columns(tuple(names), label, weight, features, str(options.na or ""))
+    return _table_options(names, label, weight, features, str(read.na or ""), options)
+
+
+def _table_options(
+    names: Sequence[str],
+    label: str,
+    weight: str,
+    features: tuple[Feature, ...],
+    na: str,
+    options: IngestOptions,
+) -> TableOptions:
+    return TableOptions(
+        columns=tuple(names), label=label, weight=weight, features=features, na=na, **shared_options(options)
+    )
 
 
 def declared_columns(read: TableOptions, options: TableColumns) -> tuple[str, ...]:
-    """Return the columns that are categories whatever is in them."""
+    """Return the columns declared categorical."""
     find = ColumnFinder(read.columns, "")
     return tuple(find("categorical", name) for name in options.categorical)
 
 
 class ColumnFinder:
-    """Finds columns by name, or else by position.
-
-    Parameters
-    ----------
-    names : sequence of str
-    path : str
-        Of the source, for errors.
-    """
+    """Finds columns of the source `path` by name, or else by position."""
 
     def __init__(self, names: Sequence[str], path: str) -> None:
         self.names = names
         self.path = path
+        # a scan of 50,000 names for each of them would take half a minute
         self._known = frozenset(names)
 
     def __call__(self, option: str, wanted: str | int) -> str:
-        """Return the name of the column that `option` wants."""
+        """Return the name of the column that `option` refers to."""
         if wanted in self._known:
             return str(wanted)
         position = -1 if wanted == "last" else _position(wanted)
@@ -149,21 +126,13 @@ def _position(text: str | int) -> int | None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names for a message, the first few of many."""
+    """Format column names for a message, only the first few of many."""
     shown = ", ".join(f'"{name}"' for name in names[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown}, ... ({len(names)} columns)"
 
 
 def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinder) -> str:
-    """Return the column of labels, empty for unlabelled rows.
-
-    Raises
-    ------
-    BadInputError
-        None is named.
-    ParameterError
-        It does not exist, or rows are said to have no labels.
-    """
+    """Return the label column, empty for unlabelled rows; raise BadInputError if none is named."""
     if unlabelled:
         if label_column is not None:
             raise ParameterError("unlabelled and label_column exclude each other; see ignore_columns")
@@ -188,54 +157,58 @@ def _check_purposes(purposes: Mapping[str, Sequence[str]]) -> None:
 
 
 def is_table(like: Like) -> bool:
-    """Tell whether the features of `like` are columns of a table."""
+    """Return whether the features of `like` are columns of a table."""
     return "features" in description_of(like)
 
 
 def like_columns(
-    names: Sequence[str], headed: bool, path: str, options: TableColumns, unlabelled: bool, like: Like
-) -> Columns:
-    """Take the columns of `like`, by their names, or by their places where one of the two has none.
+    names: Sequence[str], headed: bool, path: str, read: TableColumns, options: IngestOptions, like: Like
+) -> TableOptions:
+    """Match the columns of `like` by name, or by position if either side is unnamed.
 
     Raises
     ------
     MismatchError
-        The source has not the columns of `like`, or others; or an option contradicts it.
+        Columns of `like` are missing, or there are others; or an option contradicts it.
     """
     if not is_table(like):
         kind = like.meta.source.get("format", "other")
         raise MismatchError(f"{path} is a table, but {like.path} has features of {kind} sources")
     known = description_of(like)
-    if options.categorical:
+    if read.categorical:
         raise ParameterError("like takes the categories of a data set; categorical is for new ones")
-    if options.na not in (None, known["na"] or options.na):
-        raise MismatchError(f"na={options.na}, but {like.path} has na={known['na']}")
-    names = _known_names(names, headed, path, unlabelled, like)
+    if read.na not in (None, known["na"] or read.na):
+        raise MismatchError(f"na={read.na}, but {like.path} has na={known['na']}")
+    names = _known_names(names, headed, path, options.unlabelled, like)
     find = ColumnFinder(names, path)
     features = tuple(Feature.from_json(value) for value in known["features"])
-    same = options.label_column is None and not unlabelled and known["label"] in names
-    label = known["label"] if same else label_of(options.label_column, unlabelled, find)
-    weight = options.weight_column if options.weight_column is not None else known["weight"]
-    weight = find("weight_column", weight) if weight in names or options.weight_column is not None else ""
-    ignored = {find("ignore_columns", name) for name in options.ignore_columns}
+    # the label and the weight of `like` may be missing from data to be scored
+    same = read.label_column is None and not options.unlabelled and known["label"] in names
+    label = known["label"] if same else label_of(read.label_column, options.unlabelled, find)
+    weight = known["weight"] if known["weight"] in names else ""
+    if read.weight_column is not None:
+        weight = find("weight_column", read.weight_column)
+    ignored = {find("ignore_columns", name) for name in read.ignore_columns}
     needed = {name for feature in features for name in (feature.name, feature.indices) if name}
     for name in needed - {*names} or needed & ignored:
         raise MismatchError(f'{path}: no column "{name}", which is a feature of {like.path}')
+    # columns of `like` that are no features, such as its label, may be there too
     taken = {*needed, *ignored, label, weight, *known["columns"]}
     extra = [name for name in names if name not in taken]
     if extra:
         raise MismatchError(
             f'{path}: column "{extra[0]}" is none of {like.path}; --ignore-columns leaves it out'
         )
-    return Columns(tuple(names), label, weight, features, str(options.na or known["na"]))
+    return _table_options(names, label, weight, features, str(read.na or known["na"]), options)
 
 
 def _known_names(
     names: Sequence[str], headed: bool, path: str, unlabelled: bool, like: Like
 ) -> Sequence[str]:
-    """Return the names of columns that have none in one of the two."""
+    """Return the column names, those of `like` if either side is unnamed."""
     description = description_of(like)
     known, label = description["columns"], description["label"]
+    # columns of a file without a header are named by their positions
     numbered = known == [str(c) for c in range(len(known))]
     if headed and not numbered:
         return names

@@ -1,8 +1,8 @@
-"""The Vowpal Wabbit format of the driver: names are column numbers or are hashed, and to how many columns."""
+"""Vowpal Wabbit format: feature names are column numbers, or are hashed to 2**B columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,7 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 
 __all__ = ["VwFormat", "VwOptions"]
 
-# Vowpal Wabbit's own default
-_DEFAULT_BITS = 18
+_DEFAULT_BITS = 18  # Vowpal Wabbit's own
 _REFUSES = {
     "labels": "labels is for array sources; Vowpal Wabbit text has its own",
     "zero_based": "zero_based is for svmlight text; columns of Vowpal Wabbit text count from 0",
@@ -51,13 +50,13 @@ class VwFormat(Format[VwOptions]):
     refuses = _REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
-        """Tell whether the first line with content has a bar."""
+        """Return whether the first non-empty line has a bar."""
         return b"|" in next(filter(None, map(bytes.strip, start.content.split(b"\n"))), b"")
 
     def plan(
         self, files: Sequence[SourceFile], read: VwOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
-        """Decide how names become columns, from the options, from `like`, or else from the start of the first file."""
+        """Choose how names become columns: by the options, by `like`, or by the start of the first file."""
         start, path = whole_lines(start_of(files[0])), files[0].path
         reading = VwReadOptions(**_columns(start, path, read.hash_bits, like), **shared_options(options))
         bits = reading.hash_bits
@@ -79,17 +78,23 @@ class VwFormat(Format[VwOptions]):
             weighted=True,
             may_be_unweighted=True,
             zero_based="yes",
-            description={"hash_bits": bits, "namespace": _as_text(reading.namespace)},
+            description={
+                "hash_bits": bits,
+                "namespace": reading.namespace.decode("utf-8", "surrogateescape"),
+            },
             notices=() if read.hash_bits is not None or like is not None else (_notice(bits),),
         )
 
 
 def _columns(start: bytes, path: str, hash_bits: int | None, like: Like | None) -> dict[str, Any]:
-    """Return the fields of `VwReadOptions` that say how names become columns."""
+    """Return the fields of `VwReadOptions` that determine how names become columns."""
     known = description_of(like)
+    # data like Vowpal Wabbit's are read with the same hashing
     if like is not None and like.meta.source.get("format") == "vw":
         if hash_bits not in (None, known["hash_bits"]):
-            raise MismatchError(f"hash_bits={hash_bits}, but {like.path} has {_described(known)}")
+            bits = known["hash_bits"]
+            has = "column numbers as names" if bits is None else f"hash_bits={bits}"
+            raise MismatchError(f"hash_bits={hash_bits}, but {like.path} has {has}")
         return {**known, "namespace": known["namespace"].encode("utf-8", "surrogateescape")}
     if hash_bits is not None:
         return {"hash_bits": hash_bits}
@@ -103,17 +108,8 @@ def _columns(start: bytes, path: str, hash_bits: int | None, like: Like | None) 
     return {"hash_bits": _DEFAULT_BITS}
 
 
-def _described(known: Mapping[str, Any]) -> str:
-    bits = known["hash_bits"]
-    return "column numbers as names" if bits is None else f"hash_bits={bits}"
-
-
-def _as_text(namespace: bytes) -> str:
-    return namespace.decode("utf-8", "surrogateescape")
-
-
 def _notice(bits: int | None) -> str:
-    """Say what was decided about names where the user did not."""
+    """Describe the treatment of names that the user did not choose."""
     if bits is None:
         return "the names of features are numbers of columns; --hash-bits 18 hashes them as vw does"
     return f"the names of features are hashed to 2**{bits} columns; --hash-bits chooses how many"

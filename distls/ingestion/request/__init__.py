@@ -1,1 +1,1 @@
-"""What an ingest is asked to do: options, data to be like, the plan of its sources, and what an input format is."""
+"""The request of an ingest: options, reference data, the plan of its sources, the interface of a format."""

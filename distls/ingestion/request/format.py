@@ -1,4 +1,4 @@
-"""What an input format is to the driver: a name, options, how its files are recognised, and the plan to read them."""
+"""The interface of an input format: name, options, recognition, plan."""
 
 from __future__ import annotations
 
@@ -21,73 +21,42 @@ OptionsT = TypeVar("OptionsT", bound=FormatOptions)
 
 @dataclass(frozen=True)
 class SourceStart:
-    """What a file is recognised by.
+    """The evidence by which the format of a file is recognised."""
 
-    Attributes
-    ----------
-    content : bytes
-        The first 64 KiB, decompressed.
-    name : str
-        Its path, without the ending of a compressed file.
-    options : IngestOptions
-    like : Like, or None
-    """
-
-    content: bytes
-    name: str
+    content: bytes  # the first 64 KiB, decompressed
+    name: str  # its path, without the ending of a compressed file
     options: IngestOptions
     like: Like | None
 
 
 class Format(ABC, Generic[OptionsT]):
-    """An input format; `distls.ingestion.formats.registry` holds one object of each.
+    """An input format; `distls.ingestion.formats.registry` holds one object of each."""
 
-    Attributes
-    ----------
-    name : str
-        What `format` is given as, and what data sets are stored with.
-    options : type
-        Dataclass of the options that only some formats take.
-    rank : int
-        Formats of lower rank are asked first whether they recognise a file. Those with a signature in their first
-        bytes have rank 1, so that the guesses about text come after.
-    refuses : mapping of str -> str
-        Options for which there is a better message than that they are for other formats.
-    """
-
-    name: ClassVar[str]
+    name: ClassVar[str]  # value of `format`, stored with the data set
     options: type[OptionsT]
+    # formats of lower rank are asked first; those with a signature have 1, so that guesses about text come last
     rank: ClassVar[int] = 1
+    # option -> message, where there is a better one than that the option is for other formats
     refuses: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def recognises(self, start: SourceStart) -> bool:
-        """Tell whether a file looks like this format."""
+        """Return whether a file looks like this format."""
 
     def takes_folder(self, path: Path) -> bool:
-        """Tell whether a folder is a source of this format."""
+        """Return whether a folder is a source of this format."""
         return False
 
     @abstractmethod
     def plan(
         self, files: Sequence[SourceFile], read: OptionsT, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
-        """Cut files into items, and say how they are read.
-
-        Parameters
-        ----------
-        files : sequence of SourceFile
-        read : FormatOptions
-            Of this format, as they were given.
-        options : IngestOptions
-            That all formats share.
-        like : Like, or None
-            Other data whose description of their source is taken over.
+        """Cut files into items and choose how they are read, as `like` was where it is given.
 
         Raises
         ------
         BadInputError
-            A file cannot be read, or does not go with the others.
+            A file cannot be read, or does not match the others.
         ParameterError, MismatchError
-            An option does not go with the files, or the files not with `like`.
+            An option contradicts the files, or the files `like`.
         """

@@ -1,4 +1,4 @@
-"""The options of one input format: a dataclass that declares each once, for Python and for the command line."""
+"""Options of an input format: dataclasses that declare each option once, for Python and the command line."""
 
 from __future__ import annotations
 
@@ -18,39 +18,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """What is known of an option besides its type and default.
+    """Description of an option besides its type and default."""
 
-    Attributes
-    ----------
-    help : str
-        One line, for the command line.
-    metavar : str
-        What stands for the value there.
-    choices : tuple of str
-        All that it may be; empty: anything.
-    bounds : (int, int), or None
-        The least and the largest number that it may be.
-    flag : str
-        For a boolean: the spelling on the command line, as in ``--binary`` or ``--lowercase/--no-lowercase``.
-    parse : callable, or None
-        Turns what users may write into what is kept, and leaves that alone.
-    """
-
-    help: str
+    help: str  # one line, for the command line
     metavar: str = ""
-    choices: tuple[str, ...] = ()
-    bounds: tuple[int, int] | None = None
-    flag: str = ""
+    choices: tuple[str, ...] = ()  # empty: any value
+    bounds: tuple[int, int] | None = None  # inclusive
+    flag: str = ""  # of a boolean: its spelling, as in ``--binary`` or ``--lowercase/--no-lowercase``
+    # to the stored form; idempotent, as options that were given by name are parsed twice
     parse: Callable[[Any], Any] | None = None
 
     def checked(self, name: str, value: Any) -> Any:
-        """Return a value as it is kept.
-
-        Raises
-        ------
-        ParameterError
-            It is not allowed.
-        """
+        """Return the value in its stored form, or raise ParameterError."""
         value = value if value is None or self.parse is None else self.parse(value)
         if value is not None and self.choices and value not in self.choices:
             raise ParameterError(f"{name} must be one of {', '.join(self.choices)}, not {value!r}")
@@ -66,16 +45,16 @@ def option(default: T, info: OptionInfo) -> T:
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """Base of the options of a format, all of them declared with `option`; they are checked when one is made."""
+    """Base of the options of a format, all declared with `option` and checked on construction."""
 
     def __post_init__(self) -> None:
         for name, info in self.infos().items():
-            # the dataclass is frozen for everybody else
+            # the dataclass is frozen
             object.__setattr__(self, name, info.checked(name, vars(self)[name]))
 
     @classmethod
     def infos(cls) -> dict[str, OptionInfo]:
-        """Return what is known of each option, by name."""
+        """Return the description of each option, by name."""
         return {entry.name: entry.metadata["info"] for entry in fields(cls)}
 
     @classmethod
@@ -89,28 +68,28 @@ class FormatOptions:
         return {name: value for name, value in vars(self).items() if value != defaults[name]}
 
 
-# -- what users may write --------------------------------------------------------------------------------
+# -- parsers ---------------------------------------------------------------------------------------------
 
 
 def yes_or_no(given: bool | str) -> str:
-    """Return a boolean as the word that is kept."""
+    """Return "yes" or "no" for a boolean, other words unchanged."""
     return {True: "yes", False: "no"}[given] if isinstance(given, bool) else given
 
 
 def absolute_path(given: str | Path) -> str:
-    """Return the path of a file, whatever folder is current later."""
+    """Return the absolute path, which stays valid when the current folder changes."""
     return str(Path(given).absolute())
 
 
 def column_list(given: str | int | Sequence[str | int]) -> tuple[str | int, ...]:
-    """Turn ``"id,name"``, written as a line of CSV, or a sequence into names and positions of columns."""
+    """Turn a line of CSV such as ``"id,name"``, or a sequence, into column names and positions."""
     if isinstance(given, str):
         return tuple(name.strip() for name in next(csv.reader([given], skipinitialspace=True), []))
     return (given,) if isinstance(given, int) else tuple(given)
 
 
 def decimal_number(given: str | float) -> str:
-    """Return the text of a number."""
+    """Return the number as text: the recipe compares it literally."""
     text = str(given).strip()
     if not is_number(text):
         raise ParameterError(f"na must be the number that missing values stand for, not {given!r}")
@@ -132,7 +111,7 @@ class LabelColumn(FormatOptions):
 
 @dataclass(frozen=True)
 class TableColumns(LabelColumn):
-    """Options of tables: `CsvOptions` says what they are."""
+    """Options of tables; see `CsvOptions`."""
 
     ignore_columns: Sequence[str | int] = option(
         (), OptionInfo("Columns of a table to leave out.", "A,B,...", parse=column_list)

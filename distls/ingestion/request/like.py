@@ -1,4 +1,4 @@
-"""What new data take over with ``like``: from a dataset, or from a model of one."""
+"""Reference data of ``like``: a dataset, or a model as far as it describes its training data."""
 
 from __future__ import annotations
 
@@ -19,21 +19,10 @@ __all__ = ["Like", "ModelLike", "description_of", "like_model", "open_like"]
 
 @dataclass(frozen=True)
 class ModelLike:
-    """What a model knows of its training data: the part of a `Dataset` that other data take over.
+    """A model in the role of its training data."""
 
-    Attributes
-    ----------
-    path : Place
-        Names it in messages.
-    meta : DatasetMeta
-        Classes, width, base, transforms, source; its counts of rows mean nothing.
-    fingerprint : str
-        Tells it from another.
-    arrays : dict of name -> array
-    """
-
-    path: Place
-    meta: DatasetMeta
+    path: Place  # for messages
+    meta: DatasetMeta  # classes, width, base, transforms, source; row counts are meaningless
     fingerprint: str
     arrays: dict[str, NDArray[Any]]
 
@@ -46,13 +35,7 @@ Like = Dataset | ModelLike
 
 
 def open_like(like: str | Place | LinearModel | Like) -> Like:
-    """Open a dataset, run or model.
-
-    Raises
-    ------
-    FormatError, IncompleteError, CorruptDataError
-        It is none of them, unfinished or damaged.
-    """
+    """Open a dataset, run or model; raises as `open_dataset` and `load_model`."""
     if isinstance(like, (Dataset, ModelLike)):
         return _checked(like)
     if isinstance(like, LinearModel):
@@ -64,7 +47,7 @@ def open_like(like: str | Place | LinearModel | Like) -> Like:
 
 
 def like_model(model: LinearModel, name: str) -> ModelLike:
-    """Return what `model` knows of its training data; `name` is what messages call it."""
+    """Return the description of the training data in `model`; `name` is for messages."""
     meta = DatasetMeta(
         n_rows=0,
         n_features=model.n_features,
@@ -86,7 +69,7 @@ L = TypeVar("L", bound=Like)
 
 
 def _checked(like: L) -> L:
-    """Return `like` if other data can go through what it says its own went through."""
+    """Return `like` once its transforms and source are known to be applicable to other data."""
     meta, where = like.meta, str(like.path)
     with making_sense(where):
         check_transforms(meta.transforms, like.features(), meta.n_features)
@@ -95,5 +78,5 @@ def _checked(like: L) -> L:
 
 
 def description_of(like: Like | None) -> dict[str, Any]:
-    """Return how the source of `like` was read, as its format described it; empty without one."""
+    """Return how the source of `like` was read, as its format recorded it; empty without `like`."""
     return {} if like is None else dict(like.meta.source.get("recipe", {}))

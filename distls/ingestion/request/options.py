@@ -1,4 +1,4 @@
-"""The options of an ingest that every format shares, checked before any source is opened."""
+"""Options of an ingest shared by all formats, checked before any source is opened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["IngestOptions"]
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """The options of an ingest but for those of its format, checked; see `distls.ingest`."""
+    """Options of an ingest except those of its format; see `distls.ingest`."""
 
     format: str = "auto"
     n_features: int | None = None
@@ -53,32 +53,20 @@ class IngestOptions:
         self._check_combinations()
 
     def _check_combinations(self) -> None:
-        exclusive = [
-            (self.unlabelled and self.multilabel, "unlabelled and multilabel exclude each other"),
-            (
-                self.unlabelled and self.target != "auto",
-                f"unlabelled rows have no target; {self.target!r} was given",
-            ),
-            (
-                self.multilabel and self.target != "auto",
-                f"multilabel rows have a target of their own kind; {self.target!r} was given",
-            ),
-            (
-                bool(self.like) and bool(self.transform),
-                "like takes min_count and transforms of other data; give none",
-            ),
-            (
-                self.split and not sum(fraction for _, fraction in self.split) < 1,
-                "the fractions of all splits must add up to less than 1",
-            ),
-            (
-                len({name for name, _ in self.split}) < len(self.split),
-                "two splits have the same name",
-            ),
-        ]
-        for wrong, message in exclusive:
-            if wrong:
-                raise ParameterError(message)
+        if self.unlabelled and self.multilabel:
+            raise ParameterError("unlabelled and multilabel exclude each other")
+        if self.target != "auto" and self.unlabelled:
+            raise ParameterError(f"unlabelled rows have no target; {self.target!r} was given")
+        if self.target != "auto" and self.multilabel:
+            raise ParameterError(
+                f"multilabel rows have a target of their own kind; {self.target!r} was given"
+            )
+        if self.like and self.transform:
+            raise ParameterError("like takes min_count and transforms of other data; give none")
+        if self.split and not sum(fraction for _, fraction in self.split) < 1:
+            raise ParameterError("the fractions of all splits must add up to less than 1")
+        if len({name for name, _ in self.split}) < len(self.split):
+            raise ParameterError("two splits have the same name")
 
     @property
     def float64(self) -> bool:
@@ -96,7 +84,7 @@ class IngestOptions:
         partition_size: int,
         **others: Any,
     ) -> IngestOptions:
-        """Build options from what users may write: ``"name=fraction"``, paths, booleans."""
+        """Build options from their spellings: ``"name=fraction"``, paths, booleans."""
         return cls(
             transform=(*_parse_min_count(min_count), *parse_transforms(transform)),
             like=None if like is None else str(place_of(like).absolute()),
@@ -107,7 +95,7 @@ class IngestOptions:
 
 
 def _parse_min_count(min_count: int | None) -> tuple[dict[str, Any], ...]:
-    """Return the step that drops features of few rows: it comes before all transforms."""
+    """Return the step that drops rare features; it comes before all transforms."""
     if min_count is None:
         return ()
     if min_count < 1:
@@ -124,7 +112,8 @@ def _parse_split(entry: Any) -> tuple[str, float]:
     if isinstance(entry, str):
         name, _, value = entry.partition("=")
     else:
-        name, value = entry if _is_pair(entry) else (entry, "")
+        is_pair = isinstance(entry, (tuple, list)) and len(entry) == 2
+        name, value = entry if is_pair else (entry, "")
     try:
         fraction = float(value)
     except ValueError:
@@ -132,7 +121,3 @@ def _parse_split(entry: Any) -> tuple[str, float]:
     if not re.fullmatch(r"[A-Za-z0-9_.]+", str(name)) or not 0 < fraction < 1:
         raise ParameterError(f"a split is NAME=FRACTION with a fraction between 0 and 1, not {entry!r}")
     return str(name), fraction
-
-
-def _is_pair(entry: Any) -> bool:
-    return isinstance(entry, (tuple, list)) and len(entry) == 2

@@ -1,4 +1,4 @@
-"""What data sets and models say of their ingest, checked before other data are read like theirs: docs/security.md."""
+"""Validate recorded transforms and sources before other data are read like them; see docs/security.md."""
 
 from __future__ import annotations
 
@@ -49,20 +49,16 @@ _FITTED = {_Idf: "idf", _Standardize: "std"}
 def check_transforms(
     transforms: Sequence[dict[str, Any]], features: Mapping[str, NDArray[Any]], n_features: int
 ) -> None:
-    """Refuse transforms, fitted arrays or names of features that are not those of rows of `n_features`.
-
-    Raises
-    ------
-    ValueError
-    """
-    kinds_of_steps = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount]
-    steps = convert_json(transforms, kinds_of_steps, "transforms")
+    """Raise ValueError for transforms, fitted arrays or feature names that do not suit rows of `n_features`."""
+    step_types = list[_Plain | _Norm | _Idf | _Standardize | _Scale | _MinCount]
+    steps = convert_json(transforms, step_types, "transforms")
     kinds = [type(step) for step in steps]
     if any(kinds.count(kind) > 1 for kind in (_MinCount, *_FITTED)):
         raise ValueError("a transform that is fitted once is there twice")
     for step in steps:
         if isinstance(step, _MinCount):
             _check_kept(step, features.get("kept"), n_features)
+    # mean is optional: sparse rows are not centred
     for name in {_FITTED[kind] for kind in kinds if kind in _FITTED} | ({"mean"} & features.keys()):
         array = features.get(name)
         if array is None or array.shape != (n_features,) or array.dtype.kind != "f":
@@ -83,8 +79,6 @@ def _check_kept(step: _MinCount, kept: NDArray[Any] | None, n_features: int) -> 
 
 
 class _Source(msgspec.Struct):
-    """Format, and how files of it were read."""
-
     format: str = ""
     recipe: dict[str, Any] = {}
 
@@ -133,21 +127,16 @@ class _AnnData(msgspec.Struct):
     weight: str
 
 
-# By format: members of ``source.recipe`` in docs/format.md that a reader needs.
+# Members of ``source.recipe`` (docs/format.md) that a reader needs, by format.
 _RECIPES: dict[str, type[msgspec.Struct]] = {
     "vw": _Vw, "text": _Text, "csv": _Table, "parquet": _Table, "anndata": _AnnData
 }  # fmt: skip
 
 
 def check_source(source: Mapping[str, Any]) -> None:
-    """Refuse a description of source files that others cannot be read by.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Raise ValueError for a description of source files that does not suffice to read others."""
     own = convert_json(source, _Source, "its source")
-    # what has features of its own is read as a table, whatever it calls itself
+    # a recipe with features is read as that of a table, whatever its format says
     kind = _Table if "features" in own.recipe else _RECIPES.get(own.format)
     if kind is not None:
         convert_json(own.recipe, kind, "its source recipe")

@@ -1,4 +1,4 @@
-"""What an ingest will read: sources cut into items, with all that the stages need to know of them."""
+"""The plan of an ingest: sources cut into items, and how they are read."""
 
 from __future__ import annotations
 
@@ -21,97 +21,53 @@ RANGE_BYTES = 32 * 2**20
 
 _MAX_BUCKETS = 2**17
 _BUCKETS_PER_PARTITION = 16
-# Decoded bytes for a byte of source, on the high side: more buckets than needed cost next to nothing.
+# Decoded bytes for a byte of source, estimated high: more buckets than needed cost next to nothing.
 _EXPANSION = {"none": 1.0, "gzip": 4.0, "bz2": 5.0}
 
 
 @dataclass(frozen=True)
 class ColumnSurvey:
-    """What is left to find out of the columns of a table before its rows are read.
+    """The survey of a table's columns that comes before its rows are read."""
 
-    Attributes
-    ----------
-    read : TableOptions
-        ``categories=()`` of a feature says that it may be a category; where columns have types, that it is one.
-    declared : tuple of str
-        Columns that are categories whatever is in them.
-    typed : bool
-        Columns of text have a type; others show it by their values.
-    task : callable
-        Looks at the columns of an item, on a worker.
-    facts : callable
-        From the completed `read` to the fields of `SourcePlan` that follow from it.
-    """
-
+    # ``categories=()`` of a feature: it may be a category; if columns are typed, it is one
     read: TableOptions
-    declared: tuple[str, ...]
-    typed: bool
-    task: Callable[[Any, SurveySpec], dict[str, Any]]
+    declared: tuple[str, ...]  # categories whatever their values
+    typed: bool  # the file has column types; else the values show them
+    task: Callable[[Any, SurveySpec], dict[str, Any]]  # surveys an item, on a worker
+    # fields of `SourcePlan` that follow from the completed `read`
     facts: Callable[[TableOptions], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """Recognised sources, cut into items.
+    """Recognised sources, cut into items."""
 
-    Attributes
-    ----------
-    format : str
-        The name of the format; ``memory`` for arrays in memory.
-    reader : Reader
-        Reads the items.
-    files : tuple of SourceFile
-    items : tuple of SourceItem
-    item_bytes : tuple of int
-        For the progress display.
-    read : ReadOptions
-        How the reader reads them.
-    headers : tuple of ArrayHeader
-        One a file for array sources; one, for the width, for hashed text and tables; empty where columns have numbers
-        in the source, which show how many there are.
-    labelled, weighted : bool
-    may_be_unweighted : bool
-        Weights that are all 1 are not stored.
-    zero_based : {"auto", "yes", "no"}
-        Base of columns that have numbers; auto: zero when 0 occurs.
-    estimate : float
-        Decoded bytes to expect.
-    description : dict
-        What a later ``like`` needs to read more of the same kind: JSON values.
-    survey : ColumnSurvey, or None
-        What is to be found out before rows are read.
-    feature_names : tuple of str
-        Of all features, or empty.
-    notices : tuple of str
-        What the user should know.
-    identity : list of dict
-        What must be the same when an unfinished ingest is resumed.
-    in_process : bool
-        The items stay in this process: what they become travels as files.
-    """
-
-    format: str
+    format: str  # ``memory`` for arrays in memory
     reader: Reader[Any, Any]
     files: tuple[SourceFile, ...]
     items: tuple[SourceItem, ...]
-    item_bytes: tuple[int, ...]
+    item_bytes: tuple[int, ...]  # for the progress display
     read: ReadOptions
+    # one per file for arrays; a single one, for the width, for hashed text and tables; empty for numbered columns,
+    # whose largest number is the width
     headers: tuple[ArrayHeader, ...] = ()
     labelled: bool = True
     weighted: bool = False
-    may_be_unweighted: bool = False
-    zero_based: str = "auto"
-    estimate: float = 0.0
+    may_be_unweighted: bool = False  # weights that are all 1 are not stored
+    zero_based: str = "auto"  # auto | yes | no; auto: zero if index 0 occurs
+    estimate: float = 0.0  # of decoded bytes
+    # JSON values by which a later ``like`` reads more of the same kind
     description: dict[str, Any] = field(default_factory=dict)
     survey: ColumnSurvey | None = None
-    feature_names: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()  # of all features, or empty
+    notices: tuple[str, ...] = ()  # for the user
+    # must not change until an unfinished ingest is resumed
     identity: list[dict[str, Any]] = field(default_factory=list)
-    in_process: bool = False
+    in_process: bool = False  # items hold arrays of this process and are never sent to a worker
 
     @property
     def is_numbered(self) -> bool:
-        """Whether columns have numbers in the source, which shows how many there are."""
+        """Whether columns are numbered in the source, so that the largest number gives the width."""
         return not self.headers
 
     @property
@@ -125,7 +81,7 @@ class SourcePlan:
         return RANGE_BYTES
 
     def n_buckets(self, options: IngestOptions) -> int:
-        """Return the buckets of a chunk: a power of two, several for each partition there will be."""
+        """Return the buckets per chunk: a power of two, several for each partition."""
         # rows in source order: buckets are slices of one chunk, not of the whole
         share = self.estimate if options.shuffle else min(self.estimate, 2 * RANGE_BYTES)
         wanted = _BUCKETS_PER_PARTITION * math.ceil(share / options.partition_size)
@@ -133,7 +89,7 @@ class SourcePlan:
 
 
 def shared_options(options: IngestOptions) -> dict[str, Any]:
-    """Return what the options of every format say about reading it: fields of `ReadOptions`."""
+    """Return the fields of `ReadOptions` that follow from the options of every format."""
     return {
         "labelled": not options.unlabelled,
         "multilabel": options.multilabel,
@@ -143,21 +99,16 @@ def shared_options(options: IngestOptions) -> dict[str, Any]:
 
 
 def file_identity(file: SourceFile) -> dict[str, Any]:
-    """Return what must not change of a file when an ingest is resumed."""
+    """Return the facts of a file that must not change until an ingest is resumed."""
     return {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
 
 
 def text_plan(
     name: str, reader: Reader[TextItem, Any], files: Sequence[SourceFile], read: ReadOptions, **facts: Any
 ) -> SourcePlan:
-    """Plan files of text in lines: an item is a range of a plain file, or a compressed one.
+    """Plan line-oriented text files: an item is a range of a plain file, or a whole compressed one.
 
-    Parameters
-    ----------
-    name : str
-        Of the format.
-    **facts
-        Other fields of `SourcePlan`.
+    `name` is that of the format; `facts` are other fields of `SourcePlan`.
     """
     ranges = [(file, start, stop) for file in files for start, stop in _ranges(file)]
     return SourcePlan(

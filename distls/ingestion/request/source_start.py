@@ -1,4 +1,4 @@
-"""Sources on disk: whether they can be read, and their first bytes, by which they are recognised."""
+"""Source files: whether they are readable, and their first bytes, by which they are recognised."""
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ def _no_folder(path: Path) -> bool:
 
 
 def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_folder) -> SourceFile:
-    """Look at a file without reading it.
-
-    Parameters
-    ----------
-    source : path
-    is_source : callable
-        Whether a folder is a source.
+    """Stat a file and detect its compression; `is_source` decides whether a folder is a source.
 
     Raises
     ------
@@ -61,13 +55,7 @@ def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_fol
 
 
 def start_of(file: SourceFile, n_bytes: int = 2**16) -> bytes:
-    """Return the first bytes of a file, decompressed.
-
-    Raises
-    ------
-    BadInputError
-        Its compression is damaged.
-    """
+    """Return the first bytes of a file, decompressed; raise BadInputError if its compression is damaged."""
     try:
         with file.open() as stream:
             return stream.read(n_bytes)
@@ -80,7 +68,7 @@ def start_of(file: SourceFile, n_bytes: int = 2**16) -> bytes:
 
 
 def first_lines(file: SourceFile) -> bytes:
-    """Return the start of a file, with two whole lines at least."""
+    """Return the start of a file with at least two whole lines."""
     n_bytes = 2**16
     while True:
         start = start_of(file, n_bytes)
@@ -90,5 +78,5 @@ def first_lines(file: SourceFile) -> bytes:
 
 
 def whole_lines(start: bytes) -> bytes:
-    """Drop a last line that may go on, or the last word of an only one."""
+    """Drop the last, possibly incomplete line, or the last word of a single line."""
     return start[: start.rfind(b"\n") + 1] or start.rpartition(b" ")[0] or start

@@ -244,7 +244,7 @@ def test_another_size_replaces_them(many, tmp_path):
 def test_those_of_another_dataset_are_replaced(many, tmp_path):
     path = copy(many, "sparse", tmp_path)
     shutil.copytree(many / "dense-whole" / "columns", path / "columns")
-    with pytest.raises(MismatchError, match="to write them anew"):
+    with pytest.raises(MismatchError, match="to write them again"):
         _ = open_dataset(path).columns
     add_columns(path, shard_size=900)
     assert file_bytes(path) == file_bytes(many / "sparse-whole")

@@ -41,7 +41,7 @@ def vectorized(texts, **options):
     ("name", "pack"), [("a.jsonl", bytes), ("a.txt", bytes), ("a.gz", gzip.compress), ("a.bz2", bz2.compress)]
 )
 def test_json_lines_are_recognised(tmp_path, monkeypatch, name, pack):
-    monkeypatch.setattr(distls.workers.ingestion.formats.documents, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(distls.workers.ingestion.formats.documents, "_CHUNK_BYTES", 1000)
     texts, labels = make_documents()
     write_json(tmp_path / name, texts, labels, "intent", pack)
     report = ingest(tmp_path / name, tmp_path / "d", n_features=64, shuffle=False, partition_size=500)
@@ -94,7 +94,7 @@ def test_every_chunk_boundary_gives_the_same_rows(tmp_path, monkeypatch):
 
 
 def test_same_bits_with_any_schedule_and_resumed(tmp_path, monkeypatch):
-    monkeypatch.setattr(distls.workers.ingestion.formats.documents, "_PIECE_BYTES", 500)
+    monkeypatch.setattr(distls.workers.ingestion.formats.documents, "_CHUNK_BYTES", 500)
     files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"]
     write_json(files[0], *make_documents())
     write_json(files[1], *make_documents(80, seed=1), pack=gzip.compress)
@@ -207,7 +207,7 @@ def test_text_is_not_like_other_data(tmp_path):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_bad_lines_have_the_number_they_have_in_the_file(tmp_path, monkeypatch, pack):
-    monkeypatch.setattr(distls.workers.ingestion.formats.documents, "_PIECE_BYTES", 300)
+    monkeypatch.setattr(distls.workers.ingestion.formats.documents, "_CHUNK_BYTES", 300)
     texts, labels = make_documents()
     write_json(tmp_path / "a.jsonl", texts, labels)
     lines = (tmp_path / "a.jsonl").read_text().splitlines()

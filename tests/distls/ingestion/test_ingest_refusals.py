@@ -54,7 +54,7 @@ def test_bad_lines_of_a_compressed_file_have_their_number_too(tmp_path):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_line_that_cannot_be_a_row_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, pack):
     monkeypatch.setattr(distls.workers.ingestion.parsing.text_blocks, "MAX_LINE", 5000)
-    monkeypatch.setattr(distls.workers.ingestion.parsing.text_blocks, "_PIECE", 100)
+    monkeypatch.setattr(distls.workers.ingestion.parsing.text_blocks, "_READ_BYTES", 100)
     (tmp_path / "a.svm").write_bytes(pack(b"1 1:1\n\n2 " + b"1" * 20_000 + b"\n"))
     with pytest.raises(BadInputError) as caught:
         ingest(tmp_path / "a.svm", tmp_path / "d")

@@ -23,6 +23,7 @@ from distls.ingestion.formats.csv import CsvOptions
 from distls.ingestion.formats.csv_header import read_head
 from distls.ingestion.formats.tables import choose_columns
 from distls.ingestion.ingest import ingest
+from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 
@@ -415,7 +416,7 @@ def test_the_columns_of_a_wide_table_are_found_in_time_proportional_to_their_num
     options = CsvOptions(label_column="last", ignore_columns=tuple(names[:20_000]))
     before = time.process_time()
     head = read_head(start, "a.csv", options.separator, options.header)
-    columns = choose_columns(head.columns, head.words, "a.csv", options, unlabelled=False)
+    columns = choose_columns(head.columns, head.words, "a.csv", options, IngestOptions())
     # half a second; comparing each name with all before it takes half a minute
     assert time.process_time() - before < 5
     assert [feature.name for feature in columns.features] == names[20_000:-1]

@@ -124,7 +124,7 @@ def test_words_and_numbers_do_not_go_together(tmp_path, known, labels, message):
          "target=class makes classes of both"),
         (["a", "a", "a"], {}, "X: every label is a; two classes are needed at least"),
         (np.array(["a", 1, "b"], dtype=object), {}, "y: values of type object; real numbers or words are needed"),
-        (np.array([["a"], ["b"], ["a"]]), {}, "y: words have one column, these have shape (3, 1)"),
+        (np.array([["a"], ["b"], ["a"]]), {}, "y: string labels must be one-dimensional, got shape (3, 1)"),
     ],
 )  # fmt: skip
 def test_refused_words(tmp_path, labels, options, message):

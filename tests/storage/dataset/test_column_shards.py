@@ -205,7 +205,7 @@ def test_those_of_another_dataset_are_refused(small_csr):
     own = made.dataset.fingerprint
     assert refusal(made, MismatchError) == (
         f"{made.path}: its column shards are those of a data set with fingerprint 0123456789ab, its own is "
-        f"{own[:12]}; run `distls columns {made.path}` to write them anew"
+        f"{own[:12]}; run `distls columns {made.path}` to write them again"
     )
 
 

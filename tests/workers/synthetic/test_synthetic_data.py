@@ -133,7 +133,7 @@ def test_term_values_are_log_term_frequencies(kind):
 
 @pytest.mark.parametrize("kind", LABELLED)
 def test_labels_follow_the_priors_with_two_percent_noise(kind):
-    labels = KINDS[kind].recipe.labels
+    labels = KINDS[kind].family.labels
     draws = [labels.draw(np.random.default_rng(i)) for i in range(5)]
     true, y = (np.concatenate(part) for part in zip(*draws, strict=True))
     priors = np.asarray(labels.priors) / np.sum(labels.priors)

@@ -1,4 +1,4 @@
-"""AnnData stores as sources: blocks of rows of X with a column of labels."""
+"""AnnData stores: blocks of rows of X with a column of labels."""
 
 from __future__ import annotations
 
@@ -20,20 +20,14 @@ __all__ = ["ANNDATA_READER", "AnnDataItem", "anndata_blocks"]
 
 @dataclass(frozen=True)
 class AnnDataItem(FileRows):
-    """Rows start, ..., stop - 1 of a store.
-
-    Attributes
-    ----------
-    label, weight : str
-        Columns of ``obs``; empty: there is none.
-    """
+    """Rows start, ..., stop - 1 of a store."""
 
     number: int
     file: SourceFile
     start: int
     stop: int
-    label: str
-    weight: str
+    label: str  # column of ``obs``; empty if there is none
+    weight: str  # likewise
 
 
 def anndata_blocks(
@@ -44,7 +38,7 @@ def anndata_blocks(
     item.file.check()
     with open_anndata(item.file.path) as store:
         for first, stop in _cuts(store, item, block_bytes):
-            # an earlier attempt cut the rows into the same blocks
+            # resumed: an earlier attempt cut the rows into the same blocks
             if first >= first_wanted:
                 yield _block(store, item, first, stop)
 
@@ -57,7 +51,7 @@ def _cuts(store: AnnDataStore, item: AnnDataItem, block_bytes: int) -> Iterator[
             yield first, min(first + step, item.stop)
         return
     ends = store.row_ends(item.start, item.stop)
-    # bytes before each row: its values, and something for the row itself
+    # bytes before each row: 8 per value, and 16 for the row itself
     size = 8 * (ends[:-1] - ends[0]) + 16 * np.arange(len(ends) - 1)
     cuts = item.start + np.flatnonzero(np.diff(size // block_bytes, prepend=-1))
     yield from zip(cuts.tolist(), [*cuts[1:].tolist(), item.stop], strict=True)
@@ -87,6 +81,7 @@ def _weights(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> N
     if not item.weight:
         return None
     weights = store.column(item.weight, first, stop)
+    # words are no weights: NaN is refused with its row
     if weights.dtype.kind == "U":
         return np.full(len(weights), np.nan, dtype=np.float32)
     return weights.astype(np.float32)

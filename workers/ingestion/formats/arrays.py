@@ -1,7 +1,4 @@
-"""Array files as sources: IDX (.gz), npy, npz and scipy CSR npz, read in blocks of rows.
-
-Files are never loaded whole: npy is memory-mapped, members of an npz and compressed IDX are read as streams.
-"""
+"""Array files, IDX (.gz), npy, npz and scipy CSR npz, in blocks of rows; no file is loaded whole."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.parsing.text_blocks import SourceFile, discard
 from distls.workers.ingestion.records.batch import Progress, ReadOptions
 from distls.workers.ingestion.records.reader import BlockReader
 from distls.workers.ingestion.records.row_block import ArrayHeader, FileRows, RowBlock
@@ -34,8 +31,7 @@ __all__ = [
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _CSR_KEYS = {"data", "indices", "indptr", "shape", "format"}
-# Bytes of the members of an npz that are looked at before the rows: two numbers, or a word, and a header.
-_LARGEST_FACT = 4096
+_LARGEST_FACT = 4096  # bytes of shape or format in an npz: a header, and two numbers or a word
 _MOST_FEATURES = 2**32
 _DAMAGED = (
     *(EOFError, KeyError, NotImplementedError, OverflowError, RecursionError, RuntimeError, SyntaxError),
@@ -45,41 +41,29 @@ _DAMAGED = (
 
 @dataclass(frozen=True)
 class ArrayItem(FileRows):
-    """Rows start, ..., stop - 1 of an array file, with their labels if there are any.
-
-    Attributes
-    ----------
-    kind : {"npy", "npz", "idx"}
-    first_row : int
-        Rows of the files before this one in the label file.
-    """
+    """Rows start, ..., stop - 1 of an array file, with their labels if there are any."""
 
     number: int
     file: SourceFile
-    kind: str
+    kind: str  # npy | npz | idx
     start: int
     stop: int
     labels: SourceFile | None = None
-    first_row: int = 0
+    first_row: int = 0  # rows of the files before this one in the label file
 
 
 # -- headers ---------------------------------------------------------------------------------------------
 
 
 def read_header(file: SourceFile, kind: str) -> ArrayHeader:
-    """Return the shape of an array file.
-
-    Raises
-    ------
-    BadInputError
-        It is not such a file, or holds something that is not a table of numbers.
-    """
+    """Return the shape of an array file, or raise BadInputError if it is not a table of numbers."""
     try:
         if kind == "npz":
             return _npz_header(file)
         with _open_array(file, kind) as stream:
             shape, dtype = _stream_header(stream, kind, file.path)
             _check_sizes(shape)
+            # the length of a compressed file is known only after reading it
             if file.compression == "none":
                 _check_length(stream.tell(), shape, dtype, file.size)
     except _DAMAGED as error:
@@ -98,20 +82,20 @@ def _dense_header(shape: tuple[int, ...], dtype: np.dtype[Any], path: str) -> Ar
 
 
 def _check_sizes(shape: tuple[int, ...]) -> None:
-    """Refuse the shape of no table, before anything is computed with it."""
+    """Refuse shapes that are not those of a table, before anything is computed with them."""
     if any(n < 0 for n in shape) or shape[:1] > (2**48,) or math.prod(shape[1:]) > _MOST_FEATURES:
         raise ValueError(f"an array of shape {shape}")
 
 
 def _check_length(start: int, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> None:
-    """Refuse a header that tells of more values than there are."""
+    """Refuse a header that declares more values than the file has."""
     if start + math.prod(shape) * dtype.itemsize > size:
         raise ValueError(f"it has {size} bytes, too few for an array of shape {shape} and type {dtype}")
 
 
 def _npz_header(file: SourceFile) -> ArrayHeader:
     with zipfile.ZipFile(file.path) as archive:
-        names = _members(archive)
+        names = {name.removesuffix(".npy") for name in archive.namelist()}
         labelled = _label_key(names) is not None
         if names >= _CSR_KEYS:
             n_rows, n_features = map(int, _fact(archive, "shape").tolist())
@@ -132,10 +116,6 @@ def _npz_header(file: SourceFile) -> ArrayHeader:
     return replace(_dense_header(shape, dtype, file.path), labelled=labelled)
 
 
-def _members(archive: zipfile.ZipFile) -> set[str]:
-    return {name.removesuffix(".npy") for name in archive.namelist()}
-
-
 def _member(archive: zipfile.ZipFile, key: str) -> IO[bytes]:
     return archive.open(f"{key}.npy")
 
@@ -154,7 +134,7 @@ def _label_key(names: set[str]) -> str | None:
 
 
 def _member_header(archive: zipfile.ZipFile, key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type of a member, which is as long as they tell."""
+    """Return shape and type of a member, whose length was checked against them."""
     with _member(archive, key) as stream:
         shape, dtype = _npy_header(stream)
         _check_sizes(shape)
@@ -163,7 +143,7 @@ def _member_header(archive: zipfile.ZipFile, key: str) -> tuple[tuple[int, ...],
 
 
 def _fact(archive: zipfile.ZipFile, key: str) -> NDArray[Any]:
-    """Return a member of a few bytes."""
+    """Return a small member: the shape or the format of a matrix."""
     if archive.getinfo(f"{key}.npy").file_size > _LARGEST_FACT:
         raise ValueError(f"{key} of more than {_LARGEST_FACT} bytes")
     return _small_member(archive, key)
@@ -179,6 +159,7 @@ def _npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = reader(stream)
+    # rows of a column-major array cannot be read as a stream
     if fortran and len(shape) > 1:
         raise ValueError("it is stored by columns; save np.ascontiguousarray of it")
     return shape, dtype
@@ -225,10 +206,11 @@ def read_labels_file(file: SourceFile) -> NDArray[Any]:
 
 
 def _read_up_to(stream: IO[bytes], n_bytes: int) -> bytearray:
-    """Read so many bytes, or what there is, without taking memory for what is not."""
+    """Read at most `n_bytes`."""
     content = bytearray()
-    while piece := stream.read(min(n_bytes - len(content), 2**24)):
-        content += piece
+    # in steps: no memory is allocated for bytes that a header merely claims
+    while chunk := stream.read(min(n_bytes - len(content), 2**24)):
+        content += chunk
     return content
 
 
@@ -272,7 +254,7 @@ def _labels_for(item: ArrayItem) -> NDArray[Any] | None:
 
 
 def as_targets(y: NDArray[Any] | None, first: int, stop: int) -> NDArray[Any] | None:
-    """Return the labels of these rows as `RowBlock` has them."""
+    """Return the labels of rows first, ..., stop - 1 in the form of `RowBlock`."""
     if y is None:
         return None
     part = np.asarray(y[first:stop], dtype=None if y.dtype.kind == "U" else np.float64)
@@ -305,15 +287,10 @@ def _stream_blocks(
     block_bytes: int,
 ) -> Iterator[RowBlock]:
     n_features = math.prod(shape[1:])
-    _discard(stream, skip * n_features * dtype.itemsize)
+    discard(stream, skip * n_features * dtype.itemsize)
     for first, stop in row_ranges(skip, shape[0], n_features, block_bytes):
         block = _read_values(stream, (stop - first) * n_features, dtype).reshape(stop - first, n_features)
         yield RowBlock(first, block, None, as_targets(y, first, stop))
-
-
-def _discard(stream: IO[bytes], n_bytes: int) -> None:
-    while n_bytes > 0 and (piece := stream.read(min(n_bytes, 2**20))):
-        n_bytes -= len(piece)
 
 
 def _read_values(stream: IO[bytes], n_values: int, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -326,7 +303,7 @@ def _read_values(stream: IO[bytes], n_values: int, dtype: np.dtype[Any]) -> NDAr
 def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
     item.file.check()
     with zipfile.ZipFile(item.file.path) as archive:
-        names = _members(archive)
+        names = {name.removesuffix(".npy") for name in archive.namelist()}
         y = _labels_for(item)
         key = _label_key(names)
         if y is None and key is not None:
@@ -351,9 +328,10 @@ def _csr_blocks(
         _member(archive, "indices") as indices,
         _member(archive, "indptr") as ptr,
     ):
+        # the members are read in parallel, as three streams positioned after their headers
         types = {stream: _npy_header(stream)[1] for stream in (data, indices, ptr)}
         end = int(_read_values(ptr, 1, types[ptr])[0])
-        # rows vary in length: as many as average ones fill a block
+        # as many rows of average length as fill a block
         step = max(1, min(2**16, block_bytes * max(item.stop, 1) // (8 * max(item.file.size, 1))))
         for first in range(0, item.stop, step):
             stop = min(first + step, item.stop)
@@ -367,7 +345,7 @@ def _csr_blocks(
                 _read_values(data, int(indptr[-1]), types[data]),
             )
             end = int(ends[-1])
-            # an earlier attempt cut the rows into the same blocks
+            # resumed: an earlier attempt cut the rows into the same blocks
             if first >= skip:
                 yield RowBlock(first, None, block, as_targets(y, first, stop))
 

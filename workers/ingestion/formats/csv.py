@@ -1,4 +1,4 @@
-"""Separated text (CSV, TSV) to batches of row records: drives the kernel, answers what it asks, explains refusals."""
+"""Separated text (CSV, TSV) to batches of row records: runs the kernel, converts and explains what it cannot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from distls.workers.ingestion.parsing.csv_kernels import (
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
-from distls.workers.ingestion.records.batch import REPORTED_LINES, Progress, RecordBatch
+from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.labels import value_labels
 from distls.workers.ingestion.records.messages import number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
@@ -43,18 +43,10 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class DelimitedOptions(TableOptions):
-    """How separated text is read.
+    """How separated text is read."""
 
-    Attributes
-    ----------
-    separator : str
-        One ASCII character.
-    headed : bool
-        The first line of each file names the columns.
-    """
-
-    separator: str = ","
-    headed: bool = False
+    separator: str = ","  # one ASCII character
+    headed: bool = False  # the first line of each file names the columns
 
 
 class RowReader:
@@ -62,19 +54,18 @@ class RowReader:
 
     Parameters
     ----------
-    options : DelimitedOptions
     columns : int64 array of shape (n_columns, 3)
-        As the kernel takes it.
+        As in `parse_rows`.
     mode : int
         Bits of Mode.
     progress : Progress
-        Where to start; skipped lines are added here.
+        Where to start; skipped lines are added to it.
     locate : callable
-        From a line of the item (0-based) to ``FILE:LINE``; called for errors only.
+        From a 0-based line of the item to ``FILE:LINE``; called for errors only.
     n_slots : int
-        Of a row's scratch.
+        Size of a row's scratch.
     n_extra : int
-        Words that a record reserves.
+        Words to reserve in each record.
     """
 
     def __init__(
@@ -89,7 +80,7 @@ class RowReader:
     ) -> None:
         self.options = options
         na = float(options.na) if options.na else math.nan
-        # a member of Mode is a type of its own to numba: the kernel would be compiled once more
+        # int: numba treats a member of Mode as another type, and would compile the kernel again
         self.rules = Rules(ord(options.separator), int(mode), na, n_extra)
         self.columns = columns
         self.progress = progress
@@ -106,6 +97,7 @@ class RowReader:
         """Go to the block's first row."""
         state = self.state
         state[[State.POSITION, State.ANSWERS]] = 0
+        # byte order mark and header are at the start of each file only
         if block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK:
             state[State.POSITION] = 3
         found = not (block.starts_file and self.options.headed)
@@ -147,11 +139,11 @@ class RowReader:
     # -- what the kernel leaves to Python ----------------------------------------------------------------
 
     def answer(self, token: bytes) -> float:
-        """Return the number that a field means, where the kernel could not decide."""
+        """Return the value of a field that the kernel could not decide."""
         return float(token)
 
     def make_room(self) -> None:
-        """Let more words be entered."""
+        """Enlarge the table of words."""
         self.table.grow()
 
     def _token(self, text: NDArray[np.uint8]) -> bytes:
@@ -160,14 +152,14 @@ class RowReader:
 
     def _add_answer(self, value: float) -> None:
         n = int(self.state[State.ANSWERS])
-        if n == len(self.answers.values):
+        if n == len(self.answers.values):  # full: double the arrays
             starts, values = self.answers
             self.answers = Answers(np.resize(starts, 2 * n), np.resize(values, 2 * n))
         self.answers.starts[n], self.answers.values[n] = self.state[State.START], value
         self.state[State.ANSWERS] = n + 1
 
     def _name_labels(self, text: NDArray[np.uint8]) -> None:
-        """Give new labels their values."""
+        """Assign values to new labels."""
         entries = list(self.table.unvalued())
         try:
             values, words = value_labels(map(self.table.text, entries))
@@ -180,13 +172,11 @@ class RowReader:
     # -- refusals ----------------------------------------------------------------------------------------
 
     def refuse(self, text: NDArray[np.uint8], reason: str, may_skip: bool = True) -> None:
-        """Stop at the offending row, or note it and go on behind it."""
+        """Stop at the offending row, or record and skip it."""
         state, line = self.state, int(self.state[State.LINE])
         if not (self.options.skip_errors and may_skip):
             raise BadInputError(f"{self.locate(line)}: {reason}")
-        self.progress.skipped += 1
-        if len(self.progress.skipped_first) < REPORTED_LINES:
-            self.progress.skipped_first.append((line, reason))
+        self.progress.skip(line, reason)
         state[State.POSITION] = line_end(text, int(state[State.POSITION])) + 1
         state[State.LINE] = line + 1
         state[State.ANSWERS] = 0
@@ -217,7 +207,7 @@ class RowReader:
             return text.count(separator) + 1
 
     def _value_rule(self, text: NDArray[np.uint8]) -> str:
-        """Say why a field is not the value that its column needs."""
+        """Return why a field is not a value of its column."""
         column, token = self.options.columns[int(self.state[State.COLUMN])], self._token(text)
         missing = token.decode("latin-1") in MISSING
         if column == self.options.label:
@@ -232,7 +222,7 @@ class RowReader:
 
 
 def _is_plain(token: bytes) -> bool:
-    """Tell whether a field that is no usable number was too large for one."""
+    """Return whether a refused field is a number that is too large."""
     try:
         return token.strip().lower().lstrip(b"+-")[:1] in b"0123456789." and abs(float(token)) > 3e38
     except ValueError:
@@ -245,7 +235,7 @@ def records_in(pool: BufferPool, n_words: int) -> Records:
     return Records(
         words=words,
         floats=words.view(np.float32),
-        # untouched pages cost nothing: as long as the shortest records allow
+        # sized for the shortest records, as untouched pages cost nothing
         row_at=pool.take("row_at", 4 * n_words + 16).view(np.int64),
         row_line=pool.take("row_line", 2 * n_words + 8).view(np.int32),
         row_weight=pool.take("row_weight", 2 * n_words + 8).view(np.float32),
@@ -284,16 +274,18 @@ class DelimitedParser(RowReader):
             if feature.categories is not None:
                 numbers = range(start, start + len(feature.categories))
                 self.table.add(place[feature.name], feature.categories, numbers)
+                # a missing value is read as na: its category if there is one
                 if self.options.na in feature.categories:
                     missing = start + feature.categories.index(self.options.na)
                     self.columns[place[feature.name], 2] = missing
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
-        """Yield the block's rows; `progress` is right when a batch is yielded and when the block is done."""
+        """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
         start = self.progress.offset
         self.begin(block)
         while self.run(block) == Code.FULL:
             self._note(block, start + int(self.state[State.POSITION]))
+            # full without a row: a single row is larger than the buffers
             if self.state[State.ROWS]:
                 yield self._take_batch()
             else:
@@ -312,7 +304,7 @@ class DelimitedParser(RowReader):
             where = int(state[State.UNSEEN_LINE])
             progress.unseen_first = (where, f"column {name}: {quoted(block.text[start:end].tobytes())}")
         progress.unseen += int(state[State.UNSEEN])
-        state[State.UNSEEN] = 0
+        state[State.UNSEEN] = 0  # counted above
 
     def _take_batch(self) -> RecordBatch:
         n_rows, n_words = int(self.state[State.ROWS]), int(self.state[State.WORDS])

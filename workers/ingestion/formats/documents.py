@@ -1,7 +1,6 @@
-"""Raw text to batches of row records: one document a line, hashed into columns by scikit-learn.
+"""Raw text to batches of row records: one document per line, hashed into columns by scikit-learn.
 
-A line is ``LABEL<TAB>DOCUMENT``, a document alone, or a JSON object with named fields. Only here do workers import
-scikit-learn, and only when there is text to hash.
+A line is ``LABEL<TAB>DOCUMENT``, a document alone, or a JSON object with named fields.
 """
 
 from __future__ import annotations
@@ -31,38 +30,25 @@ __all__ = ["DOCUMENT_READER", "MAX_COLUMNS", "DocumentParser", "DocumentReadOpti
 
 MAX_COLUMNS = 2**31 - 1  # of scikit-learn's FeatureHasher
 
-# Text hashed at a time: its tokens take several times its size.
-_PIECE_BYTES = 8 * 2**20
+_CHUNK_BYTES = 8 * 2**20  # of text hashed at a time: its tokens take several times its size
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Hashing:
-    """How a document becomes a row: the parameters of scikit-learn's HashingVectorizer, without a norm.
-
-    Attributes
-    ----------
-    n_features : int
-    ngrams : tuple of int
-        Shortest and longest run of words, or of characters.
-    analyzer : {"word", "char", "char_wb"}
-    lowercase : bool
-    alternate_sign : bool
-        Half of the columns count downwards, so that what collides cancels out on average.
-    binary : bool
-        Ones instead of counts.
-    """
+    """Parameters of scikit-learn's HashingVectorizer, without a norm."""
 
     n_features: int = 2**18
-    ngrams: tuple[int, int] = (1, 1)
-    analyzer: str = "word"
+    ngrams: tuple[int, int] = (1, 1)  # shortest and longest run of words, or of characters
+    analyzer: str = "word"  # word | char | char_wb
     lowercase: bool = True
-    alternate_sign: bool = False
-    binary: bool = False
+    alternate_sign: bool = False  # hash collisions cancel out on average
+    binary: bool = False  # ones instead of counts
 
     def vectorizer(self) -> HashingVectorizer:
         """Return scikit-learn's transformer."""
+        # imported only where there is text to hash: other workers do not need scikit-learn
         from sklearn.feature_extraction.text import HashingVectorizer
 
         return HashingVectorizer(
@@ -78,19 +64,10 @@ class Hashing:
 
 @dataclass(frozen=True)
 class DocumentReadOptions(ReadOptions):
-    """How documents are read.
-
-    Attributes
-    ----------
-    hashing : Hashing
-    text_column : str
-        JSON field of the document; empty: lines are plain text.
-    label_column, weight_column : str
-        JSON fields of label and sample weight; empty: there is none.
-    """
+    """Options of the reader of documents; columns are JSON fields, empty if there is none."""
 
     hashing: Hashing = field(default_factory=Hashing)
-    text_column: str = ""
+    text_column: str = ""  # empty: lines are plain text
     label_column: str = ""
     weight_column: str = ""
 
@@ -124,17 +101,17 @@ class DocumentParser:
         self._read = _read_json if options.text_column else _read_plain
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
-        """Yield the block's rows; `progress` is right when a batch is yielded and when the block is done."""
-        for piece in _pieces(block):
-            found = list(self._documents(piece))
-            self.progress.offset += len(piece)
-            self.progress.lines += piece.count(b"\n") + (not piece.endswith(b"\n"))
+        """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
+        for chunk in _line_chunks(block):
+            found = list(self._documents(chunk))
+            self.progress.offset += len(chunk)
+            self.progress.lines += chunk.count(b"\n") + (not chunk.endswith(b"\n"))
             if found:
                 yield self._batch(found)
 
-    def _documents(self, piece: bytes) -> Iterator[tuple[int, _Document]]:
-        """Yield the piece's documents, each with its line."""
-        for line, raw in enumerate(piece.removesuffix(b"\n").split(b"\n"), self.progress.lines):
+    def _documents(self, chunk: bytes) -> Iterator[tuple[int, _Document]]:
+        """Yield the documents of some lines, each with its line number."""
+        for line, raw in enumerate(chunk.removesuffix(b"\n").split(b"\n"), self.progress.lines):
             try:
                 document = self._read(raw, self.options)
             except _Refused as refused:
@@ -171,12 +148,13 @@ class DocumentParser:
         return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(dtype)
 
 
-def _pieces(block: TextBlock) -> Iterator[bytes]:
-    """Cut a block into pieces of whole lines, each as long as may be, but for a longer line."""
+def _line_chunks(block: TextBlock) -> Iterator[bytes]:
+    """Cut a block into chunks of whole lines, of at most _CHUNK_BYTES unless a line is longer."""
     start = 0
     while start < block.size:
-        stop = min(start + _PIECE_BYTES, block.size)
+        stop = min(start + _CHUNK_BYTES, block.size)
         newlines = np.flatnonzero(block.text[start:stop] == ord("\n"))
+        # no line ends in the chunk: extend it to the end of the line
         if stop < block.size and not len(newlines):
             stop += int(np.argmax(block.text[stop : block.size + 1] == ord("\n"))) + 1
         elif stop < block.size:
@@ -197,7 +175,9 @@ def _read_plain(raw: bytes, options: DocumentReadOptions) -> _Document | None:
     label, tab, document = text.partition("\t")
     if not tab:
         raise _Refused("expected LABEL<TAB>DOCUMENT; documents alone are read with --unlabelled")
-    labels = label.split(",") if options.multilabel and label.strip() else [label] * (not options.multilabel)
+    labels = [label]
+    if options.multilabel:
+        labels = label.split(",") if label.strip() else []
     return _Document(document, _checked_labels([label.strip() for label in labels]), 1.0)
 
 
@@ -253,7 +233,7 @@ def _label_text(label: Any, name: str) -> str:
         return label
     if not isinstance(label, (int, float)) or not math.isfinite(label):
         raise _Refused(f'field "{name}" must hold a word or a number')
-    return json.dumps(label)
+    return json.dumps(label)  # as the number is written
 
 
 def _checked_labels(labels: list[str]) -> list[str]:
@@ -269,6 +249,7 @@ def _weight_field(record: dict[str, Any], name: str) -> float:
     if not name:
         return 1.0
     weight = _field(record, name)
+    # bool is a subclass of int
     sound = isinstance(weight, (int, float)) and not isinstance(weight, bool)
     if not sound or not 0 <= weight <= _LARGEST_WEIGHT:
         raise _Refused(f'field "{name}" must be a number that is finite and not negative')

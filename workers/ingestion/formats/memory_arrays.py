@@ -1,4 +1,4 @@
-"""Arrays in memory as sources, and rows that are computed when they are read, in blocks of rows."""
+"""Arrays in memory, and rows that are computed when read, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -19,57 +19,38 @@ __all__ = ["COMPUTED_READER", "MEMORY_READER", "ComputedItem", "MemoryItem"]
 
 @dataclass(frozen=True)
 class MemoryItem:
-    """Rows of arrays in memory: staged in the process that holds them.
-
-    Attributes
-    ----------
-    x : array or scipy.sparse CSR of shape (n_rows, n_features)
-    y : array of shape (n_rows,) or (n_rows, n_targets), or None
-    sample_weight : array of shape (n_rows,), or None
-    start, stop : int
-        The rows of this item.
-    """
+    """Rows start, ..., stop - 1 of arrays in memory, staged in the process that holds them."""
 
     number: int
-    x: Any
-    y: NDArray[Any] | None
-    sample_weight: NDArray[Any] | None
+    x: Any  # shape (n_rows, n_features)
+    y: NDArray[Any] | None  # shape (n_rows,) or (n_rows, n_targets), or None
+    sample_weight: NDArray[Any] | None  # shape (n_rows,), or None
     start: int
     stop: int
 
     def where(self, line: int, _lines_before: int = 0) -> str:
-        """Name a row of the item."""
+        """Format the position of a row of the item."""
         return f"X, row {self.start + line}"
 
 
 @dataclass(frozen=True)
 class ComputedItem:
-    """Rows that are computed when they are read, such as a chunk of a lazy array.
-
-    Attributes
-    ----------
-    name : str
-        Of the source, for messages.
-    start : int
-        Number of the first row.
-    compute : callable
-        Returns x, y and sample_weight of these rows, as `MemoryItem` has them.
-    """
+    """Rows that are computed when they are read, such as a chunk of a lazy array."""
 
     number: int
-    name: str
-    start: int
-    compute: Callable[[], tuple[Any, Any, Any]]
+    name: str  # of the source, for messages
+    start: int  # number of the first row
+    compute: Callable[[], tuple[Any, Any, Any]]  # returns x, y and sample_weight as in `MemoryItem`
 
     def where(self, line: int, _lines_before: int = 0) -> str:
-        """Name a row of the item."""
+        """Format the position of a row of the item."""
         return f"{self.name}, row {self.start + line}"
 
 
 def memory_blocks(
     item: MemoryItem, _options: ReadOptions, progress: Progress, block_bytes: int
 ) -> Iterator[RowBlock]:
-    """Yield the rows of arrays in memory from the `progress.offset`-th on, in blocks as `array_blocks` does."""
+    """Yield the rows of arrays in memory from the `progress.offset`-th on, in blocks of about `block_bytes`."""
     weights, skip = item.sample_weight, progress.offset
     sparse = not isinstance(item.x, np.ndarray)
     width = 2 * item.x.nnz // max(item.x.shape[0], 1) if sparse else item.x.shape[1]

@@ -1,7 +1,4 @@
-"""Parquet files to blocks of rows, a row group at a time: numbers, texts as categories, lists as sparse or dense rows.
-
-Only here is pyarrow imported, and only when there is a parquet file.
-"""
+"""Parquet files to blocks of rows by row groups: numbers, texts as categories, lists as sparse or dense rows."""
 
 from __future__ import annotations
 
@@ -34,21 +31,12 @@ _LARGEST_BATCH = 2**17
 
 @dataclass(frozen=True)
 class ParquetHead:
-    """What the footer of a file tells.
+    """Footer of a file, and the lengths of the lists in its first row."""
 
-    Attributes
-    ----------
-    kinds : dict of str -> str
-        Of each column, in order: ``number``, ``text``, ``list``, or the type of what cannot be a feature.
-    lengths : dict of str -> int
-        Of the lists in the first row.
-    groups : tuple of (int, int)
-        Rows and decoded bytes of each row group.
-    """
-
+    # of each column, in order: ``number``, ``text``, ``list``, or the Arrow type of one that cannot be a feature
     kinds: dict[str, str]
     lengths: dict[str, int]
-    groups: tuple[tuple[int, int], ...]
+    groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
 
 
 @dataclass(frozen=True)
@@ -67,6 +55,7 @@ class ParquetItem(FileRows):
 
 
 def _pyarrow(path: str) -> Any:
+    # pyarrow is optional, and loaded only where there is a Parquet file
     try:
         import pyarrow
         import pyarrow.compute
@@ -82,7 +71,7 @@ def _open(file: SourceFile) -> Any:
     file.check()
     arrow = _pyarrow(file.path)
     try:
-        # without read-ahead, whose memory nobody accounts for
+        # no read-ahead: its memory is in no budget
         return arrow.parquet.ParquetFile(file.path, pre_buffer=False, page_checksum_verification=True)
     except (OSError, arrow.ArrowException) as error:
         raise _damaged(file, error) from None
@@ -105,13 +94,7 @@ def _batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any
 
 
 def read_parquet_head(file: SourceFile) -> ParquetHead:
-    """Read the footer of a file, and its first row.
-
-    Raises
-    ------
-    BadInputError
-        It cannot be read, or pyarrow is not installed.
-    """
+    """Read the footer of a file and its first row, or raise BadInputError."""
     types = _pyarrow(file.path).types
     with _open(file) as source:
         schema, meta = source.schema_arrow, source.metadata
@@ -149,12 +132,12 @@ def _is_number(types: Any, found: Any) -> bool:
 
 
 def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]) -> dict[str, Any]:
-    """Look at the columns of one row group that are categories, or say which features a row has.
+    """Survey the columns of one row group that are categories or indices.
 
     Returns
     -------
     dict
-        As `survey_item`; and ``largest``: of each column of indices the largest, as (column, index).
+        As `survey_item`, and ``largest``: (column, largest index) of each column of indices.
     """
     names, arrow = text.columns, _pyarrow(item.file.path)
     values: dict[int, set[str]] = {column: set() for column in limits}
@@ -177,7 +160,7 @@ def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]
 
 def _collect(known: set[str], column: Any, text: TableOptions, arrow: Any) -> None:
     found = arrow.compute.unique(column).to_pylist()
-    # a missing value is what is read in its place
+    # a missing value is read as na, which may be a category
     known.update(text.na if value is None else value for value in found if value is not None or text.na)
 
 
@@ -187,9 +170,9 @@ def _largest(column: Any, arrow: Any) -> int:
 
 
 def _as_text(item: ParquetItem, name: str, column: Any, arrow: Any) -> Any:
-    """Return a column as strings, which are UTF-8."""
+    """Return a column as valid UTF-8 strings."""
     text = arrow.compute.cast(_decoded(column, arrow), arrow.string())
-    try:
+    try:  # Arrow does not check the strings it reads
         text.validate(full=True)
     except arrow.ArrowInvalid:
         raise BadInputError(f"{item.file.path}: column {quoted(name.encode())} is not UTF-8 text") from None
@@ -211,10 +194,12 @@ def parquet_blocks(
     wanted = [feature.name for feature in options.features] + lists
     wanted += [name for name in (options.label if options.labelled else "", options.weight) if name]
     width = sum(feature.size for feature in options.features if not feature.indices)
+    # the stored size of a row, or that of its dense features if that is larger
     row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 4 * width, 1)
     n_rows = max(1, min(block_bytes // row_bytes, _LARGEST_BATCH))
     first, skip = 0, progress.offset
     for batch in _batches(item, wanted, n_rows):
+        # resumed within a batch: its first `inside` rows are done
         inside = max(skip - first, 0)
         first += batch.num_rows
         if first > skip:
@@ -231,19 +216,13 @@ def record_batch_rows(
 
 @dataclass
 class _Block:
-    """A record batch on its way to rows.
-
-    Attributes
-    ----------
-    faults : dict
-        Rows that cannot be read, and why.
-    """
+    """The conversion of a record batch to rows."""
 
     batch: Any
     options: TableOptions
     item: ParquetItem
     progress: Progress
-    faults: dict[int, str] = field(default_factory=dict)
+    faults: dict[int, str] = field(default_factory=dict)  # refused rows, and why
 
     def __post_init__(self) -> None:
         self.arrow = _pyarrow(self.item.file.path)
@@ -334,6 +313,7 @@ class _Block:
         others, indices = self._lists(feature.indices)
         for row in np.flatnonzero(lengths != others).tolist():
             self._fault(row, feature.indices, f"{others[row]} indices for {lengths[row]} values")
+        # refused rows become empty, so that the other rows keep their places
         if np.any(lengths != others):
             equal = lengths == others
             values, indices = values[np.repeat(equal, lengths)], indices[np.repeat(equal, others)]
@@ -344,7 +324,7 @@ class _Block:
         for k in np.flatnonzero(outside).tolist():
             rule = f"{indices[k]:g}: an index must be a whole number from 0 to {feature.width - 1}"
             self._fault(int(rows[k]), feature.indices, rule)
-        indices[outside] = 0
+        indices[outside] = 0  # of refused rows: only to be convertible to int
         return np.concatenate([[0], np.cumsum(lengths)]), indices.astype(np.int64), values
 
     def _categories(self, feature: Feature, first_row: int) -> Csr:
@@ -386,7 +366,7 @@ class _Block:
         return labels[:, None]
 
     def _check(self, name: str, values: NDArray[np.float64], rows: NDArray[np.int64]) -> None:
-        """Replace missing values, and note those that cannot be stored; `rows` says to which row each belongs."""
+        """Replace missing values and record those that cannot be stored; `rows` has the row of each."""
         missing = np.isnan(values)
         if self.na is not None:
             values[missing] = self.na

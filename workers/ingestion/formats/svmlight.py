@@ -1,7 +1,4 @@
-"""Svmlight text to batches of row records: drives the kernel, explains what it refuses.
-
-The kernel only says which token it stopped at; the rule that the token breaks is found here, in plain Python.
-"""
+"""Svmlight text to batches of row records: runs the kernel, and finds the rule that a refused token breaks."""
 
 from __future__ import annotations
 
@@ -31,14 +28,12 @@ class SvmlightParser:
 
     Parameters
     ----------
-    options : ReadOptions
     n_extra : int
         Words to reserve in each record.
     progress : Progress
         Where to start; updated as batches are yielded.
     locate : callable
-        From a line of the item (0-based) to ``FILE:LINE``; called for errors only.
-    pool : BufferPool
+        From a 0-based line of the item to ``FILE:LINE``; called for errors only.
     """
 
     state_size = int(State.SIZE)
@@ -70,25 +65,25 @@ class SvmlightParser:
         state[State.MAX_INDEX], state[State.MAX_LINE] = progress.max_index, progress.max_line
 
     def _allocate(self, n_words: int) -> None:
-        # untouched pages cost nothing: the row arrays are as long as the shortest records allow
+        # row arrays are sized for the shortest records, as untouched pages cost nothing
         self._words = self._pool.take("words", 4 * n_words).view(np.uint32)
         self._row_at = self._pool.take("row_at", 4 * n_words + 16).view(np.int64)
         self._row_line = self._pool.take("row_line", 2 * n_words + 8).view(np.int32)
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
-        """Yield the block's rows; `progress` is right when a batch is yielded and when the block is done."""
+        """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
         state, start = self._state, self.progress.offset
         state[State.POSITION] = 0
         while True:
             code = self._run_kernel(block)
             if code == Code.SLOW_FULL and not state[State.SLOW]:
-                self._slow = np.zeros(
-                    (2 * len(self._slow), 3), dtype=np.int64
-                )  # one line alone fills the list
+                # one line alone fills the list
+                self._slow = np.zeros((2 * len(self._slow), 3), dtype=np.int64)
             self._convert_slow(block.text)
             if code == Code.DONE:
                 break
             if code == Code.FULL:
+                # a single row is larger than the buffer
                 if not state[State.ROWS]:
                     self._allocate(2 * len(self._words))
                     continue
@@ -133,6 +128,7 @@ class SvmlightParser:
         n = int(self._state[State.SLOW])
         for start, end, target in self._slow[:n].tolist():
             value = float(text[start:end].tobytes())
+            # a negative target is a label, which is always a double
             if target < 0:
                 self._words[-target - 1 : -target + 1] = np.array([value]).view(np.uint32)
             elif self.options.float64:
@@ -142,7 +138,7 @@ class SvmlightParser:
         self._state[State.SLOW] = 0
 
     def _refuse(self, code: int, text: NDArray[np.uint8]) -> None:
-        """Stop at the offending line, or note it and go on behind it."""
+        """Stop at the offending line, or record and skip it."""
         state = self._state
         position, line = int(state[State.POSITION]), int(state[State.LINE])
         reason = self._reason(code, text, position)
@@ -153,26 +149,17 @@ class SvmlightParser:
         state[State.LINE] = line + 1
 
     def _reason(self, code: int, text: NDArray[np.uint8], position: int) -> str:
-        """Say which rule the token at `position` breaks."""
-        return explain(
-            Code(code), _token_at(text, position), int(self._state[State.LAST_INDEX]), self.options
-        )
-
-
-def _token_at(text: NDArray[np.uint8], position: int) -> bytes:
-    piece = text[position : position + 4096].tobytes()
-    found = re.match(rb"[^\s#]*", piece)
-    return found.group() if found else b""
+        """Return the rule that the token at `position` breaks."""
+        found = re.match(rb"[^\s#]*", text[position : position + 4096].tobytes())
+        last = int(self._state[State.LAST_INDEX])
+        return explain(Code(code), found.group() if found else b"", last, self.options)
 
 
 def _pair_rule(token: bytes, options: ReadOptions) -> str:
     index, colon, value = token.partition(b":")
     if not colon:
-        return "expected index:value" + (
-            ""
-            if options.labelled
-            else " (no label is expected: leave out --unlabelled, or give predict --labelled)"
-        )
+        hint = " (no label is expected: leave out --unlabelled, or give predict --labelled)"
+        return "expected index:value" + ("" if options.labelled else hint)
     if not _INDEX.match(index):
         return f"an index must be a whole number from {1 if options.one_based else 0} to {MAX_INDEX}"
     return number_rule(value, "a value")
@@ -188,15 +175,7 @@ def _order_rule(token: bytes, last: int) -> str:
 
 
 def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
-    """Return the offending text and the rule it breaks: the part of an error message after ``FILE:LINE: ``.
-
-    Parameters
-    ----------
-    code : Code
-    token : bytes
-    last : int
-        The index before it in its row.
-    """
+    """Return the token and the rule it breaks, for a message after ``FILE:LINE: ``; `last` is the index before it."""
     largest = "float64" if options.float64 else "float32"
     rules = {
         Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel only",

@@ -1,4 +1,4 @@
-"""The columns of a table, and the features they become: a number is one, a category is one for each of its values."""
+"""Columns of a table and their features: one for a number, one for each value of a category."""
 
 from __future__ import annotations
 
@@ -22,28 +22,16 @@ _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Feature:
-    """A column of a table and the features it becomes.
-
-    Attributes
-    ----------
-    name : str
-    categories : tuple of str, or None
-        Its values, sorted: a feature each, which is 1 where the column has that value. None: the column is a number.
-    width : int
-        Features of a column of lists of numbers; 0: it has no lists.
-    indices : str
-        The column that says which features the numbers of a list are; empty: the first, the second and so on of
-        all, so that every list has this length.
-    """
+    """A column of a table and the features it becomes."""
 
     name: str
-    categories: tuple[str, ...] | None = None
-    width: int = 0
-    indices: str = ""
+    categories: tuple[str, ...] | None = None  # sorted values, each an indicator feature; None: a number
+    width: int = 0  # features of a column of lists; 0: it has no lists
+    indices: str = ""  # column of the indices of sparse rows; empty: all lists have `width` numbers
 
     @property
     def size(self) -> int:
-        """Features."""
+        """Number of features."""
         return len(self.categories) if self.categories is not None else max(self.width, 1)
 
     def names(self) -> Iterator[str]:
@@ -56,7 +44,7 @@ class Feature:
             yield self.name
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` takes."""
+        """Return the JSON form."""
         value: dict[str, Any] = {"name": self.name}
         if self.categories is not None:
             value["categories"] = list(self.categories)
@@ -80,52 +68,38 @@ class Feature:
 
 @dataclass(frozen=True)
 class TableOptions(ReadOptions):
-    """What the columns of a table are.
+    """Columns of a table and their roles."""
 
-    Attributes
-    ----------
-    columns : tuple of str
-        Names of all columns, in the order of the source.
-    label, weight : str
-        Their columns; empty: there is none.
-    label_words : bool
-        Some labels are not numbers.
-    features : tuple of Feature
-        In the order of the features.
-    na : str
-        The number that missing values stand for; empty: they are refused.
-    """
-
-    columns: tuple[str, ...] = ()
-    label: str = ""
-    weight: str = ""
-    label_words: bool = False
-    features: tuple[Feature, ...] = ()
-    na: str = ""
+    columns: tuple[str, ...] = ()  # all names, in the order of the source
+    label: str = ""  # column name, empty if there is none
+    weight: str = ""  # likewise
+    label_words: bool = False  # some labels are not numbers
+    features: tuple[Feature, ...] = ()  # categories=() before the survey: values are to be collected
+    na: str = ""  # value of missing fields; empty: they are refused
 
     @property
     def dense(self) -> bool:
-        """Whether no feature is a category, or one of few that a row names."""
+        """Whether no feature is a category or comes from sparse rows."""
         return all(feature.categories is None and not feature.indices for feature in self.features)
 
 
 def first_columns(features: Iterable[Feature]) -> list[int]:
-    """Return the number of the first feature of each column, and of all features."""
+    """Return the first feature of each column, then the number of features."""
     return [0, *accumulate(feature.size for feature in features)]
 
 
 def feature_names(features: Sequence[Feature]) -> tuple[str, ...]:
-    """Return the names of all features; none where some are only numbered."""
+    """Return the names of all features, empty if some are only numbered."""
     if any(feature.indices for feature in features):
         return ()
     return tuple(name for feature in features for name in feature.names())
 
 
 def is_number(text: str) -> bool:
-    """Tell whether a text is a finite number in decimal notation."""
+    """Return whether a text is a finite number in decimal notation."""
     return _NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def is_word(text: str) -> bool:
-    """Tell whether a text makes its column a category: neither number, nor infinity, nor missing."""
+    """Return whether a text makes its column a category: neither number, nor infinity, nor missing."""
     return text not in MISSING and not _NUMBER.fullmatch(text) and not _INFINITY.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Vowpal Wabbit text to batches of row records: drives the kernel, explains what it refuses.
+"""Vowpal Wabbit text to batches of row records: runs the kernel, explains what it refuses.
 
 Rows are ``[label] [importance] [base] [tag]|namespace[:scale] name[:value] ... |namespace ...``. Names become
 columns as in Vowpal Wabbit's default ``--hash strings``, or are the column numbers themselves.
@@ -30,39 +30,26 @@ _HASH_REMEDY = "to hash names instead, ingest all data with --hash-bits 18, or a
 
 @dataclass(frozen=True)
 class VwReadOptions(ReadOptions):
-    """How Vowpal Wabbit text is read.
+    """Options of the reader of Vowpal Wabbit text."""
 
-    Attributes
-    ----------
-    hash_bits : int or None
-        Names are hashed to 2**hash_bits columns; None: they are numbers of columns.
-    namespace : bytes
-        The only one there may be when names are numbers.
-    """
-
-    hash_bits: int | None = None
-    namespace: bytes = b""
+    hash_bits: int | None = None  # names are hashed to 2**hash_bits columns; None: they are column numbers
+    namespace: bytes = b""  # the only one allowed if names are column numbers
 
     @property
     def mask(self) -> int:
-        """Bits of a hash that are kept; -1 when names are not hashed."""
+        """Mask of the hash; -1 if names are not hashed."""
         return -1 if self.hash_bits is None else 2**self.hash_bits - 1
 
 
 def name_hash(name: bytes, seed: int = 0) -> int:
-    """Return Vowpal Wabbit's hash of a namespace, or with its hash as `seed` of a feature, modulo 2**32."""
+    """Return Vowpal Wabbit's hash modulo 2**32 of a namespace, or of a feature with its namespace's as `seed`."""
+    # the kernel loads eight bytes at a time, also behind the end
     text = np.frombuffer(name + bytes(8), dtype=np.uint8)
     return int(hash_name(text, 0, len(name), seed))
 
 
 def only_namespace(text: bytes) -> bytes | None:
-    """Return the namespace of lines whose names are all column numbers in one namespace; None for any others.
-
-    Parameters
-    ----------
-    text : bytes
-        Whole lines.
-    """
+    """Return the namespace of whole lines whose names are all column numbers in a single one, else None."""
     features = b"\n".join(line[line.find(b"|") :] for line in text.splitlines() if b"|" in line)
     namespaces = set(re.findall(rb"\|([^\s:|]*)", features))
     names = set(re.findall(rb"[ \t]([^\s:|]+)", features))
@@ -89,6 +76,7 @@ class VwParser(SvmlightParser):
         self._namespace = -1 if self.options.hash_bits is not None else name_hash(self.options.namespace)
 
     def _run_kernel(self, block: TextBlock) -> int:
+        # a line is parsed again once its undecided numbers are known
         while (code := self._parse(block)) == Code.SLOW_FULL:
             self._convert(block.text)
         self._state[State.SLOW] = 0
@@ -131,6 +119,7 @@ class VwParser(SvmlightParser):
         self.progress.bases = int(self._state[VwState.BASES])
 
     def _take_batch(self) -> RecordBatch:
+        # before super() resets the number of rows
         weights = self._weights[: int(self._state[State.ROWS])]
         batch = super()._take_batch()
         self.progress.weighted |= bool(np.any(weights != 1))
@@ -144,16 +133,7 @@ class VwParser(SvmlightParser):
 
 
 def explain(code: Code, token: bytes, index: int, options: VwReadOptions) -> str:
-    """Return the offending text and the rule it breaks: the part of an error message after ``FILE:LINE: ``.
-
-    Parameters
-    ----------
-    code : Code
-    token : bytes
-    index : int
-        The last column of the row.
-    options : VwReadOptions
-    """
+    """Return the token and the rule it breaks, for a message after ``FILE:LINE: ``; `index` is the last column."""
     largest = "float64" if options.float64 else "float32"
     if code == Code.SUM:
         return f"column {index}: the sum of its values does not fit into {largest}"

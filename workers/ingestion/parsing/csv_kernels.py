@@ -1,8 +1,8 @@
 """Parse separated text (CSV, TSV) into row records (see `record_kernels`), or survey its columns.
 
-Fields are those of RFC 4180: between quotes, separators are text and a quote is doubled; blanks around a field that
-is not quoted are not part of it. The kernel stops at the first field that it cannot decide on, and
-`workers/ingestion/formats/csv.py` explains it or answers. Text is followed by `PADDING` newlines.
+Fields are those of RFC 4180; blanks around an unquoted field are not part of it. The kernel stops at the first field
+that it cannot decide on, and `workers/ingestion/formats/csv.py` explains it or answers. Text is followed by `PADDING`
+newlines.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ __all__ = ["FEATURES", "Answers", "Code", "Kind", "Mode", "Records", "Rules", "S
 
 
 class Kind(IntEnum):
-    """What is done with the fields of a column."""
+    """Treatment of the fields of a column."""
 
     SKIP = 0
     NUMBER = 1
     LABEL = 2  # a number
     WEIGHT = 3
-    CHECK = 4  # survey: numbers, as far as is known
+    CHECK = 4  # survey: numbers so far
     CHECK_LABEL = 5
     CATEGORY = 6
     LABEL_WORD = 7
-    COLLECT = 8  # survey: note the different values
+    COLLECT = 8  # survey: collect the distinct values
 
 
 class Mode(IntEnum):
@@ -75,9 +75,9 @@ class State(IntEnum):
     WORDS = 3
     ANSWERS = 4
     COLUMN = 5  # where the parser stopped
-    START = 6  # and at which text
+    START = 6  # text of that field
     END = 7
-    UNSEEN = 8  # values that are no known category
+    UNSEEN = 8  # values of unknown categories
     UNSEEN_START = 9  # the first of them, and its row
     UNSEEN_END = 10
     UNSEEN_COLUMN = 11
@@ -86,73 +86,40 @@ class State(IntEnum):
 
 
 class Rules(NamedTuple):
-    """How the fields of all rows are read.
+    """Options that apply to all rows."""
 
-    Attributes
-    ----------
-    separator : int
-        A byte.
-    mode : int
-        Bits of Mode.
-    na : float
-        What a missing value becomes; NaN: it is refused.
-    n_extra : int
-        Words that a record reserves for what is known later.
-    """
-
-    separator: int
-    mode: int
-    na: float
-    n_extra: int
+    separator: int  # a byte
+    mode: int  # bits of Mode
+    na: float  # value of a missing field; NaN: it is refused
+    n_extra: int  # words to reserve in each record
 
 
 class Answers(NamedTuple):
-    """What Python has answered about fields of the current row; state[ANSWERS] of them.
-
-    Attributes
-    ----------
-    starts : int64 array, where the fields start in the text
-    values : float64 array
-    """
+    """Values of fields of the current row that Python has converted; state[ANSWERS] of them."""
 
     starts: NDArray[np.int64]
     values: NDArray[np.float64]
 
 
 class Slots(NamedTuple):
-    """A row's scratch: slot LABEL, slot WEIGHT, and from FEATURES on one for each feature column.
+    """Scratch of a row: slot LABEL, slot WEIGHT, and from FEATURES on one for each feature column."""
 
-    Attributes
-    ----------
-    indices : int64 array of shape (FEATURES + n feature columns,)
-        Features; the parser fills in those of categories.
-    values : float64 array of the same shape
-    """
-
+    # shape (FEATURES + n feature columns,); feature numbers; the parser fills in those of categories
     indices: NDArray[np.int64]
     values: NDArray[np.float64]
 
 
 class Records(NamedTuple):
-    """Where rows go.
+    """Buffers for the records of rows."""
 
-    Attributes
-    ----------
-    words : uint32 array of shape (n_words,)
-    floats : float32 array of shape (n_words,), the same memory
-    row_at : int64 array, each record's first word
-    row_line : int32 array, its 0-based line
-    row_weight : float32 array
-    """
-
-    words: NDArray[np.uint32]
-    floats: NDArray[np.float32]
+    words: NDArray[np.uint32]  # shape (n_words,)
+    floats: NDArray[np.float32]  # shape (n_words,), the same memory
     row_at: NDArray[np.int64]
     row_line: NDArray[np.int32]
     row_weight: NDArray[np.float32]
 
 
-LABEL, WEIGHT, FEATURES = 0, 1, 2  # of `Slots`, the features in the order of the records
+LABEL, WEIGHT, FEATURES = 0, 1, 2  # of `Slots`; features in the order of the records
 
 _NEWLINE, _RETURN, _SPACE, _TAB, _QUOTE = 10, 13, 32, 9, 34
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on float32 is infinite
@@ -169,7 +136,7 @@ def _is_blank(character: int, separator: int) -> bool:
 
 @inlined
 def _bounds(text: NDArray[np.uint8], p: int, separator: int) -> Any:
-    """Return (code, start, end, position of the separator or newline, whether quotes are doubled) of a field."""
+    """Return (code, start, end, position of the separator or newline, whether quotes are escaped) of a field."""
     while _is_blank(text[p], separator):
         p += 1
     if text[p] != _QUOTE:
@@ -199,7 +166,7 @@ def _bounds(text: NDArray[np.uint8], p: int, separator: int) -> Any:
 
 @inlined
 def _is_missing(text: NDArray[np.uint8], start: int, end: int) -> bool:
-    """Tell whether a field is empty, ``?``, ``NA``, ``NaN`` or ``nan``."""
+    """Return whether a field is empty, ``?``, ``NA``, ``NaN`` or ``nan``."""
     n = end - start
     if n == 0 or (n == 1 and text[start] == 63):
         return True
@@ -220,7 +187,7 @@ def _answer(answers: Answers, n_answers: int, start: int) -> Any:
 
 @inlined
 def _is_code(text: NDArray[np.uint8], start: int) -> bool:
-    """Tell whether a whole number would lose something as a float64: leading zeros, or more than 15 digits."""
+    """Return whether a whole number has leading zeros or more than 15 digits, which float64 does not keep."""
     p = start + (text[start] in (43, 45))
     first = p
     while 48 <= text[p] <= 57:
@@ -238,7 +205,7 @@ def _number_in(
     answers: Answers,
     state: NDArray[np.int64],
 ) -> Any:
-    """Return (code, value) of the number in text[start:end]; `na`, NaN for none, is what a missing one becomes."""
+    """Return (code, value) of the number in text[start:end]; `na` is the value of a missing one, or NaN."""
     if _is_missing(text, start, end):
         may_miss = kind in (Kind.NUMBER, Kind.CHECK) and not np.isnan(na)
         return (Code.DONE if may_miss else Code.VALUE), na
@@ -254,7 +221,7 @@ def _number_in(
 
 @inlined
 def _is_sound(value: float, kind: int, wide: int) -> bool:
-    """Tell whether a number can be stored as what it is."""
+    """Return whether a number is in the range of its column."""
     if kind >= Kind.CHECK:
         return True
     if kind == Kind.WEIGHT:
@@ -294,8 +261,7 @@ def _word_in(
 ) -> Any:
     """Return (code, position after the field, value) of a field that may be a word.
 
-    `key` is that of its column (see `distls.workers.ingestion.parsing.word_table`). The value is that of the
-    word's entry: a feature (-1: of no known category), or a label.
+    `key` is that of its column (see `word_table`). The value is a feature (-1: unknown category), or a label.
     """
     kind = column[_KIND]
     code, start, end, after, escaped = _bounds(text, p, rules.separator)
@@ -326,7 +292,7 @@ def _word_in(
 
 @inlined
 def _note_unseen(state: NDArray[np.int64], column: int, n_before: int) -> None:
-    """Keep the first of the values that are no known category."""
+    """Record the first value of an unknown category."""
     if state[State.UNSEEN] + n_before == 0:
         state[State.UNSEEN_START], state[State.UNSEEN_END] = state[State.START], state[State.END]
         state[State.UNSEEN_COLUMN], state[State.UNSEEN_LINE] = column, state[State.LINE]
@@ -334,7 +300,7 @@ def _note_unseen(state: NDArray[np.int64], column: int, n_before: int) -> None:
 
 @inlined
 def _store_word(value: float, kind: int, slot: int, slots: Slots) -> None:
-    """Fill the slot of a label, or of a category; the one of an unknown category is zero."""
+    """Fill the slot of a label or a category; an unknown category is zero."""
     if kind == Kind.LABEL_WORD:
         slots.values[slot] = value
     elif kind == Kind.CATEGORY:
@@ -432,10 +398,9 @@ def parse_rows(
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    columns : shape (n_columns, 3), of each its Kind, its slot, and the feature of a missing category (-1: unknown);
-        of a column to collect, whether a value was missing
-    words : known categories and labels, or what a survey has collected
-    state : shape (State.SIZE,); when a row is refused, COLUMN, START and END say what of it
+    columns : shape (n_columns, 3): Kind, slot, and the feature of a missing category (-1: unknown); for a column to
+        collect, whether a value was missing
+    state : shape (State.SIZE,); COLUMN, START and END locate the error in a refused row
     """
     p = state[State.POSITION]
     separators = np.uint64(0x0101010101010101) * np.uint64(rules.separator)  # in each of eight bytes
@@ -452,6 +417,7 @@ def parse_rows(
                 text, p, rules, separators, columns, words, answers, slots, state
             )
             if code != Code.DONE:
+                # the row is parsed again after an answer, or skipped by the caller
                 state[State.POSITION] = p
                 return code
             state[State.UNSEEN] += n_unseen

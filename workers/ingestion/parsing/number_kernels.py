@@ -179,10 +179,7 @@ def _long_token(p: int, word: np.uint64, second: np.uint64) -> Any:
 
 @inlined
 def _short_token(p: int, word: np.uint64, second: np.uint64) -> Any:
-    """Return (end, value) of the plain decimal at `p`, in `word` and `second`; the end is -1 for others.
-
-    Both the mantissa and the power of ten are exact doubles, so that one division rounds correctly.
-    """
+    """Return (end, value) of the plain decimal at `p`, in `word` and `second`; the end is -1 for others."""
     n_bits = _token_bits(word)
     if n_bits == 64:
         return _long_token(p, word, second)
@@ -196,6 +193,7 @@ def _short_token(p: int, word: np.uint64, second: np.uint64) -> Any:
     if n_bits == 0:
         return -1, 0.0
     valid, mantissa = _short_number(word, n_bits)
+    # mantissa and power of ten are exact doubles: one division rounds correctly
     return (after if valid else -1), np.float64(np.int64(mantissa)) / _TENS[decimals]
 
 
@@ -210,7 +208,7 @@ def parse_short_value(text: NDArray[np.uint8], start: int) -> Any:
 
 @inlined
 def _ended_at(word: np.uint64, separators: np.uint64) -> np.uint64:
-    """Return a word with a zero byte for the first of its bytes that is the separator (what follows is void)."""
+    """Return a word with a zero byte in place of the first separator; the bytes after it are undefined."""
     odd = word ^ separators
     hits = (odd - _ONES) & ~odd & _TOPS
     return word & ~((hits >> np.uint64(7)) * np.uint64(0xFF))
@@ -218,7 +216,7 @@ def _ended_at(word: np.uint64, separators: np.uint64) -> np.uint64:
 
 @inlined
 def parse_short_field(text: NDArray[np.uint8], start: int, separators: np.uint64) -> Any:
-    """Do the same for a decimal that may also end at the byte that `separators` holds eight times."""
+    """Parse as `parse_short_value` a decimal that may also end at the byte that `separators` holds eight times."""
     digit = np.int64(text[start]) - 48
     if text[start + 1] == np.uint8(separators & np.uint64(0xFF)) and 0 <= digit <= 9:
         return start + 1, np.float64(digit)

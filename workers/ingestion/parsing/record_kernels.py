@@ -1,6 +1,6 @@
-"""Row records: how rows travel from a source to a partition, as 32-bit words.
+"""Row records: the 32-bit words in which rows travel from a source to a partition.
 
-One record a row, so that the shuffle moves rows by copying memory and a partition is put together from ranges of
+One record per row, so that the shuffle moves rows by copying memory and a partition is assembled from ranges of
 files. Words of a record::
 
     n_values  n_labels  extra[n_extra]  labels[2 * n_labels]  values
@@ -118,7 +118,7 @@ def read_labels(
 
 @inlined
 def is_repeated(words: NDArray[np.uint32], at: int, n_before: int) -> bool:
-    """Tell whether the label at word `at` is one of the `n_before` before it."""
+    """Return whether the label at word `at` is one of the `n_before` before it."""
     for before in range(at - 2 * n_before, at, 2):
         if words[before] == words[at] and words[before + 1] == words[at + 1]:
             return True
@@ -154,11 +154,9 @@ def gather_pairs(
     indices: NDArray[Any],
     data: NDArray[Any],
 ) -> None:
-    """Copy the sparse records at `row_at` (shape (n_rows,)) into CSR arrays, `base` taken off the indices.
-
-    `floats` is `words` seen as float32; the dtype of `data` tells which values the records hold.
-    """
+    """Copy the sparse records at `row_at` (shape (n_rows,)) into CSR arrays, `base` subtracted from the indices."""
     n = 0
+    # the records hold values of the dtype of `data`; `floats` is `words` viewed as float32
     wide = data.itemsize == 8
     for r in range(len(row_at)):
         indptr[r] = n
@@ -217,7 +215,7 @@ def smallest_value(
     stride: int,
     dense: bool,
 ) -> Any:
-    """Return (smallest value, its row) of records; (0.0, -1) when nothing is negative."""
+    """Return (smallest value, its row) of records; (0.0, -1) if none is negative."""
     smallest, row = 0.0, -1
     index_words = 0 if dense else 1
     for r in range(len(row_at)):

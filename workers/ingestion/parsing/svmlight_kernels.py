@@ -1,8 +1,7 @@
-"""Parse svmlight text into row records (see kernels/records.py).
+"""Parse svmlight text into row records (see `record_kernels`).
 
-The grammar is that of scikit-learn's `load_svmlight_file`, with everything dubious refused: a kernel stops at
-the first offending token and `workers/ingestion/formats/svmlight.py` explains it. Text is
-followed by `PADDING` newlines.
+The grammar is that of scikit-learn's `load_svmlight_file`, with everything dubious refused: a kernel stops at the
+first offending token and `workers/ingestion/formats/svmlight.py` explains it. Text is followed by `PADDING` newlines.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class State(IntEnum):
     SIZE = 12
 
 
-# What is known of a row besides its words: entries of a small int64 scratch array.
+# Entries of the scratch array of a row.
 _NNZ, _FIRST, _LAST, _SLOW, _QIDS, _N_LABELS = range(6)
 
 _NEWLINE, _SPACE, _HASH, _COLON, _COMMA = 10, 32, 35, 58, 44
@@ -147,7 +146,7 @@ def _parse_labels(
     row: NDArray[np.int64],
     slow: NDArray[np.int64],
 ) -> Any:
-    """Write the labels at `token` from word `at` on; return (code, position after them or of the offender)."""
+    """Write the labels at `token` from word `at` on; return (code, position after them or of the error)."""
     row[_N_LABELS] = 0
     if not mode & Mode.LABELLED:
         return Code.DONE, token
@@ -173,10 +172,10 @@ def _parse_labels(
 
 @helper
 def _skip_qid(text: NDArray[np.uint8], p: int, row: NDArray[np.int64]) -> Any:
-    """Pass over ``qid:NUMBER`` at `p`, if that is what is there; return (code, position)."""
+    """Skip an optional ``qid:NUMBER`` at `p`; return (code, position)."""
     row[_QIDS] = 0
     p = _skip_blanks(text, p)
-    if not (text[p] == 113 and text[p + 1] == 105 and text[p + 2] == 100):
+    if not (text[p] == 113 and text[p + 1] == 105 and text[p + 2] == 100):  # "qid"
         return Code.DONE, p
     end = p + 4
     while 48 <= text[end] <= 57:
@@ -191,7 +190,7 @@ def _skip_qid(text: NDArray[np.uint8], p: int, row: NDArray[np.int64]) -> Any:
 def _parse_long_value(
     text: NDArray[np.uint8], start: int, wide: int, at: int, row: NDArray[np.int64], slow: NDArray[np.int64]
 ) -> Any:
-    """Return (code, end, value) of the number at `start` in any notation; word `at` is where it will go."""
+    """Return (code, end, value) of the number at `start` in any notation, to be stored at word `at`."""
     end, value, exact = scan_number(text, start)
     if end < 0 or not _ends_token(text[end]):
         return Code.PAIR, start, 0.0
@@ -200,7 +199,9 @@ def _parse_long_value(
         return Code.OVERFLOW, start, 0.0
     if exact or (not wide and np.float32(size) == np.float32(0.0)):
         return Code.DONE, end, value
-    if size == 0.0:  # zero or the smallest double: the kernel cannot tell, and a zero has no place to correct
+    if (
+        size == 0.0
+    ):  # undecided between zero and the smallest double; a zero is not stored, so cannot be corrected
         return Code.OVERFLOW, start, 0.0
     if row[_SLOW] == len(slow):
         return Code.SLOW_FULL, start, 0.0
@@ -259,7 +260,7 @@ def _parse_pairs(  # noqa: C901  (one loop: moving the pair into a function of i
 
 @inlined
 def note_indices(state: NDArray[np.int64], first: int, last: int) -> None:
-    """Note the extreme indices of the row at state[LINE], first <= last; -1: it has none."""
+    """Update the extreme indices by those of the row at state[LINE], first <= last; -1: it has none."""
     if first < 0:
         return
     if state[State.MIN_INDEX] < 0 or first < state[State.MIN_INDEX]:
@@ -270,7 +271,7 @@ def note_indices(state: NDArray[np.int64], first: int, last: int) -> None:
 
 @inlined
 def _finish_row(state: NDArray[np.int64], row: NDArray[np.int64]) -> None:
-    """Add a whole row to the totals."""
+    """Add a complete row to the totals."""
     state[State.NNZ] += row[_NNZ]
     state[State.ROWS] += 1
     state[State.SLOW] = row[_SLOW]
@@ -296,8 +297,6 @@ def parse_lines(
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    mode : bits of Mode
-    n_extra : words that a record reserves for what is known later (see kernels/records.py)
     words, floats : one buffer of shape (n_words,) seen as both; records are written one after another
     row_at, row_line : shape (at least len(words) // 2,), each record's first word and 0-based line
     slow : shape (any, 3): start and end in the text and target word of tokens left to Python; a negative target
@@ -323,6 +322,7 @@ def parse_lines(
                 pairs_at = labels_at + 2 * row[_N_LABELS]
                 code, p, end = _parse_pairs(text, p, mode, words, floats, pairs_at, row, slow)
             if code != Code.DONE:
+                # nothing of the row was counted: it is parsed again, or its offending token is reported
                 state[State.POSITION] = line_start if code == Code.SLOW_FULL or code == Code.FULL else p
                 state[State.LAST_INDEX] = row[_LAST]
                 return code

@@ -17,27 +17,20 @@ from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 
-__all__ = ["MAX_LINE", "SourceFile", "TextBlock", "TextItem", "line_locator", "text_blocks"]
+__all__ = ["MAX_LINE", "SourceFile", "TextBlock", "TextItem", "discard", "line_locator", "text_blocks"]
 
 MAX_LINE = 64 * 2**20
-_PIECE = 2**16
+_READ_BYTES = 2**16
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A source as it was when the ingest was planned.
-
-    Attributes
-    ----------
-    path : str
-    size, mtime_ns : int
-    compression : {"none", "gzip", "bz2"}
-    """
+    """A source as it was when the ingest was planned."""
 
     path: str
     size: int
     mtime_ns: int
-    compression: str = "none"
+    compression: str = "none"  # none | gzip | bz2
 
     def check(self) -> None:
         """Refuse a file that changed or vanished since the plan."""
@@ -70,41 +63,32 @@ class TextItem:
     stop: int
 
     def where(self, line: int, lines_before: int = 0) -> str:
-        """Name a 0-based line of the item, before which its file has so many lines more."""
+        """Format the position of a 0-based line of the item, which has `lines_before` in its file."""
         return f"{self.file.path}:{lines_before + line + 1}"
 
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Whole lines.
-
-    Attributes
-    ----------
-    text : uint8 array, newlines from `size` on (at least PADDING of them)
-    size : int
-        Bytes of the lines.
-    starts_file : bool
-        The first line is the file's.
-    """
+    """Whole lines."""
 
     text: NDArray[np.uint8]
-    size: int
-    starts_file: bool = False
+    size: int  # bytes of the lines
+    starts_file: bool = False  # the first line is the file's
 
 
 def _line_start(file: IO[bytes], offset: int, size: int, path: str) -> int:
-    """Return where the first line that starts at or after `offset` starts (`size` when there is none)."""
+    """Return the start of the first line at or after `offset` (`size` if there is none)."""
     if offset == 0 or offset >= size:
         return min(offset, size)
     position = offset - 1
     file.seek(position)
     while position < size:
-        piece = file.read(_PIECE)
-        found = piece.find(b"\n")
+        chunk = file.read(_READ_BYTES)
+        found = chunk.find(b"\n")
         if found >= 0:
             return position + found + 1
-        position += len(piece)
-        if not piece or position - offset > MAX_LINE:
+        position += len(chunk)
+        if not chunk or position - offset > MAX_LINE:
             break
     if position < size:
         raise _line_too_long(path, lines_before(path, offset) + 1)
@@ -119,26 +103,26 @@ def lines_before(path: str, offset: int) -> int:
     """Count the lines of a plain file that end before byte `offset`."""
     n_lines, left = 0, offset
     with open(path, "rb", buffering=0) as file:
-        while left > 0 and (piece := file.read(min(left, 2**22))):
-            n_lines += piece.count(b"\n")
-            left -= len(piece)
+        while left > 0 and (chunk := file.read(min(left, 2**22))):
+            n_lines += chunk.count(b"\n")
+            left -= len(chunk)
     return n_lines
 
 
 def starts_line(path: str, offset: int) -> bool:
-    """Tell whether a line starts at byte `offset` of a plain file."""
+    """Return whether a line starts at byte `offset` of a plain file."""
     with open(path, "rb", buffering=0) as file:
         file.seek(max(offset - 1, 0))
         return offset == 0 or file.read(1) == b"\n"
 
 
 def line_locator(item: TextItem) -> Callable[[int], str]:
-    """Return what turns a line of the item (0-based) into ``FILE:LINE``, for errors."""
+    """Return a function from a 0-based line of the item to ``FILE:LINE``, for errors."""
     plain = item.file.compression == "none"
 
     def locate(line: int) -> str:
         before = lines_before(item.file.path, item.start) if plain else 0
-        # a range that starts inside a line owns from the next one on
+        # a range that starts inside a line begins with the next one
         inside = item.start > 0 and plain and not starts_line(item.file.path, item.start)
         return f"{item.file.path}:{before + inside + line + 1}"
 
@@ -148,10 +132,9 @@ def line_locator(item: TextItem) -> Callable[[int], str]:
 def text_blocks(
     item: TextItem, skip: int, block_bytes: int, line: int, pool: BufferPool
 ) -> Iterator[TextBlock]:
-    """Yield the item's text from byte `skip` of it on, in blocks of whole lines.
+    """Yield the item's text from its byte `skip` on, in blocks of whole lines that share a buffer.
 
-    A plain range is one block; a compressed file one about every `block_bytes`. A block's buffer is reused for the
-    next one. `line` is the 0-based line at `skip`, for errors.
+    A plain range is one block, a compressed file has blocks of about `block_bytes`. `line` is the line at `skip`.
 
     Raises
     ------
@@ -162,7 +145,7 @@ def text_blocks(
     try:
         with item.file.open() as file:
             if item.file.compression != "none":
-                _discard(file, skip)
+                discard(file, skip)
                 for block in _streamed(file, block_bytes, path, line, pool):
                     yield replace(block, starts_file=skip == 0)
                     skip += block.size
@@ -171,7 +154,9 @@ def text_blocks(
             size = _line_start(file, item.stop, item.file.size, path) - start
             if size > 0:
                 file.seek(start)
-                yield replace(_whole(file, size, pool), starts_file=start == 0)
+                buffer = pool.take("text", size + PADDING)
+                block = _padded_block(buffer, _read_fully(file, buffer[:size]))
+                yield replace(block, starts_file=start == 0)
                 item.file.check()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BadInputError(f"{path}: damaged or cut short {item.file.compression} file ({error})") from None
@@ -182,13 +167,7 @@ def text_blocks(
         raise
 
 
-def _whole(file: IO[bytes], size: int, pool: BufferPool) -> TextBlock:
-    buffer = pool.take("text", size + PADDING)
-    filled = _read_fully(file, buffer[:size])
-    return _block(buffer, filled)
-
-
-def _block(buffer: NDArray[np.uint8], size: int) -> TextBlock:
+def _padded_block(buffer: NDArray[np.uint8], size: int) -> TextBlock:
     buffer[size : size + PADDING] = ord("\n")
     return TextBlock(buffer, size)
 
@@ -200,9 +179,10 @@ def _read_fully(file: Any, into: NDArray[np.uint8]) -> int:
     return done
 
 
-def _discard(file: IO[bytes], n_bytes: int) -> None:
-    while n_bytes > 0 and (piece := file.read(min(n_bytes, 2**20))):
-        n_bytes -= len(piece)
+def discard(file: IO[bytes], n_bytes: int) -> None:
+    """Read and drop bytes of a stream that cannot seek."""
+    while n_bytes > 0 and (chunk := file.read(min(n_bytes, 2**20))):
+        n_bytes -= len(chunk)
 
 
 def _streamed(
@@ -217,7 +197,7 @@ def _streamed(
         rest = buffer[stop:filled].copy()
         if stop:
             line += int(np.count_nonzero(buffer[:stop] == ord("\n")))
-            yield _block(buffer, stop)
+            yield _padded_block(buffer, stop)
         elif not at_end:
             if len(buffer) > MAX_LINE:
                 raise _line_too_long(path, line + 1)
@@ -229,9 +209,9 @@ def _streamed(
 
 
 def _after_last_newline(buffer: NDArray[np.uint8], size: int) -> int:
-    for start in range(max(size - _PIECE, 0), -_PIECE, -_PIECE):
-        piece = buffer[max(start, 0) : min(max(start, 0) + _PIECE, size)].tobytes()
-        found = piece.rfind(b"\n")
+    for start in range(max(size - _READ_BYTES, 0), -_READ_BYTES, -_READ_BYTES):
+        chunk = buffer[max(start, 0) : min(max(start, 0) + _READ_BYTES, size)].tobytes()
+        found = chunk.rfind(b"\n")
         if found >= 0:
             return max(start, 0) + found + 1
     return 0

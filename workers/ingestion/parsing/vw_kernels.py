@@ -1,7 +1,7 @@
-"""Parse Vowpal Wabbit text into row records (see kernels/records.py).
+"""Parse Vowpal Wabbit text into row records (see `record_kernels`).
 
-The grammar is Vowpal Wabbit's with everything refused that it would read with a warning: a kernel stops at the first
-offending token and `workers/ingestion/formats/vw.py` explains it. Text is followed by `PADDING` newlines.
+The grammar is Vowpal Wabbit's, but what it reads with a warning is refused: a kernel stops at the first offending
+token and `workers/ingestion/formats/vw.py` explains it. Text is followed by `PADDING` newlines.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper, inlined, kernel
 from distls.workers.ingestion.parsing import vw_token_kernels as tokens
-from distls.workers.ingestion.parsing.number_kernels import (
-    MAX_INDEX,
-    parse_index,
-    parse_short_value,
-)
+from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, parse_index, parse_short_value
 from distls.workers.ingestion.parsing.record_kernels import store_pair
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode, State, line_end, note_indices
 from distls.workers.ingestion.parsing.vw_token_kernels import Code, VwState
@@ -39,10 +35,7 @@ def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls 
     slow: NDArray[np.int64],
     known: NDArray[np.float64],
 ) -> Any:
-    """List the features from `p` to the end of the line; return (code, position, features, whether indices increase).
-
-    A key is index * 2**32 + place in the row.
-    """
+    """List the features of the line from `p` on; return (code, position, features, whether indices increase)."""
     wide, plain = mode & Mode.FLOAT64, mask < 0
     code, n, last, in_order = Code.DONE, 0, -1, True
     seed, scale, n_nameless = 0, 1.0, 0
@@ -83,6 +76,7 @@ def _parse_features(  # noqa: C901  (one loop, as in the svmlight parser: calls 
             index &= mask
         in_order = in_order and index > last
         last = index
+        # sorting by (index, position in the row) keeps equal indices in source order
         keys[n] = np.uint64(index) << np.uint64(32) | np.uint64(n)
         values[n] = value
         n += 1
@@ -110,7 +104,7 @@ def _store_features(
     wide: int,
     row: NDArray[np.int64],
 ) -> Any:
-    """Write sorted features at word `at`, those of one index summed in source order; return (code, next word)."""
+    """Write sorted features at word `at`, equal indices summed in source order; return (code, next word)."""
     k = 0
     while k < n:
         index = _index_of(keys[k])
@@ -133,7 +127,7 @@ def _store_features(
 
 @inlined
 def _finish_row(state: NDArray[np.int64], row: NDArray[np.int64]) -> None:
-    """Add a whole row to the totals."""
+    """Add a complete row to the totals."""
     state[State.NNZ] += row[tokens.ROW_NNZ]
     state[State.ROWS] += 1
     state[VwState.TAGS] += row[tokens.ROW_TAG]
@@ -174,6 +168,7 @@ def _parse_line(
             start = at
             code, at = _store_features(words, floats, at, keys, values, n, mode & Mode.FLOAT64, row)
             row[tokens.ROW_NNZ] = (at - start) // stride
+    # any other error may come from a number that Python has yet to convert
     if code != Code.FULL and row[tokens.ROW_UNSURE] > row[tokens.ROW_KNOWN]:
         code = Code.SLOW_FULL
     return code, p, at, weight
@@ -203,14 +198,7 @@ def parse_vw_lines(
     Parameters
     ----------
     text : shape (at least stop + PADDING,), newlines from `stop` on
-    mode : bits of svmlight's Mode
-    mask : 2**bits - 1 to hash names; -1 to take them as numbers
-    namespace : hash of the only namespace there may be; -1 for any
-    n_extra, words, floats, row_at, row_line : as for the svmlight parser
-    row_weight : as long as row_line; importances
-    keys, values : of one row's features; as many as words could hold
-    slow : shape (any, 2), start and end in the text of the numbers of a line that Python must convert; state[SLOW]
-        tells how many there are
+    slow : shape (any, 2), start and end in the text of the state[SLOW] numbers of a line that Python must convert
     known : shape (len(slow),), the values of the first state[KNOWN] of them when the line is parsed again
     state : shape (VW_STATE_SIZE,); on an error POSITION is the offending token and nothing of its line is kept
     """
@@ -223,20 +211,9 @@ def parse_vw_lines(
             row[:] = 0
             row[tokens.ROW_KNOWN] = state[VwState.KNOWN]
             at, n_rows = state[State.WORDS], state[State.ROWS]
+            labels_at = at + 2 + n_extra
             code, p, end, weight = _parse_line(
-                text,
-                p,
-                mode,
-                mask,
-                namespace,
-                at + 2 + n_extra,
-                words,
-                floats,
-                keys,
-                values,
-                row,
-                slow,
-                known,
+                text, p, mode, mask, namespace, labels_at, words, floats, keys, values, row, slow, known
             )
             if code != Code.DONE:
                 again = code == Code.SLOW_FULL or code == Code.FULL or code == Code.SUM

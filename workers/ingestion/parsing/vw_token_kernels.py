@@ -1,7 +1,4 @@
-"""The tokens of Vowpal Wabbit text: labels, importance and tag before the bar, namespaces, names and values behind it.
-
-Helpers of `vw_kernels`, which has the loop over lines and features.
-"""
+"""Tokens of Vowpal Wabbit text, for `vw_kernels`: labels, importance and tag, namespaces, names and values."""
 
 from enum import IntEnum
 from typing import Any
@@ -13,10 +10,7 @@ from distls.workers.compilation.jit import helper, inlined, kernel
 from distls.workers.ingestion.parsing import svmlight_kernels as svmlight
 from distls.workers.ingestion.parsing.decimal_kernels import write_double
 from distls.workers.ingestion.parsing.murmurhash import murmur3_32
-from distls.workers.ingestion.parsing.number_kernels import (
-    MAX_INDEX,
-    scan_number,
-)
+from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX, scan_number
 from distls.workers.ingestion.parsing.record_kernels import is_repeated
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode, State
 
@@ -59,7 +53,7 @@ class VwState(IntEnum):
 
 VW_STATE_SIZE = int(State.SIZE) + 3
 
-# What is known of a row besides its words: entries of a small int64 scratch array.
+# Entries of the scratch array of a row.
 ROW_NNZ, ROW_FIRST, ROW_LAST, ROW_UNSURE, ROW_KNOWN, ROW_LABELS, ROW_TAG, ROW_BASE = range(8)
 
 _TAB, _NEWLINE, RETURN, _SPACE, _QUOTE, _COMMA, COLON, BAR = 9, 10, 13, 32, 39, 44, 58, 124
@@ -69,7 +63,7 @@ _LARGEST_FLOAT32 = 3.4028235677973366e38  # halfway to 2**128: from here on floa
 
 @inlined
 def ends_token(character: int) -> bool:
-    """Tell whether a token ends before this character."""
+    """Return whether a token ends before this character."""
     return character in (_SPACE, _NEWLINE, BAR, _TAB, RETURN)
 
 
@@ -97,18 +91,18 @@ def skip_blanks(text: NDArray[np.uint8], p: int) -> int:
 
 @inlined
 def skip_mark(text: NDArray[np.uint8], p: int) -> int:
-    """Pass over the byte order mark of UTF-8."""
+    """Skip the byte order mark of UTF-8."""
     marked = text[p] == 0xEF and text[p + 1] == 0xBB and text[p + 2] == 0xBF
     return p + 3 if marked else p
 
 
 @inlined
 def at_line_end(text: NDArray[np.uint8], p: int) -> bool:
-    """Tell whether the line ends at `p`."""
+    """Return whether the line ends at `p`."""
     return text[p] == _NEWLINE or (text[p] == RETURN and text[p + 1] == _NEWLINE)
 
 
-# Arithmetic on parsed values stays out of the kernels' own `fastmath`.
+# Arithmetic on parsed values, kept out of the `fastmath` of the kernels.
 @inlined
 def product(a: float, b: float) -> float:
     """Return a * b."""
@@ -126,12 +120,13 @@ def total(a: float, b: float) -> float:
 
 @kernel
 def hash_name(text: NDArray[np.uint8], start: int, end: int, seed: int) -> int:
-    """Return Vowpal Wabbit's hash of a name, modulo 2**32: digits are a number added to `seed`, all else is hashed."""
+    """Return Vowpal Wabbit's hash of a name, modulo 2**32."""
     while start < end and text[start] <= _SPACE:
         start += 1
     while start < end and text[end - 1] <= _SPACE:
         end -= 1
     number = np.uint64(0)
+    # as with --hash strings: a name of digits is a number added to the seed, any other is hashed
     for p in range(start, end):
         digit = np.int64(text[p]) - 48
         if digit < 0 or digit > 9:
@@ -142,7 +137,7 @@ def hash_name(text: NDArray[np.uint8], start: int, end: int, seed: int) -> int:
 
 @inlined
 def _plain_index(text: NDArray[np.uint8], start: int, end: int) -> int:
-    """Return the number that a name is; -1 when it is none, MAX_INDEX + 1 when it is too large."""
+    """Return the column number in text[start:end]; -1 if it is none, MAX_INDEX + 1 if it is too large."""
     index = 0
     for p in range(start, end):
         digit = np.int64(text[p]) - 48
@@ -163,13 +158,11 @@ def _number(
     slow: NDArray[np.int64],
     known: NDArray[np.float64],
 ) -> Any:
-    """Return (end, value) of the number at `start`; the end is -1 when there is none.
-
-    What the kernel cannot decide is listed for Python, which calls again with the values known.
-    """
+    """Return (end, value) of the number at `start`; the end is -1 if there is none."""
     end, value, exact = scan_number(text, start)
     if end < 0 or exact:
         return end, value
+    # undecided: Python converts the listed tokens and parses the line again with their values
     n = row[ROW_UNSURE]
     row[ROW_UNSURE] = n + 1
     if n < row[ROW_KNOWN]:
@@ -181,7 +174,7 @@ def _number(
 
 @inlined
 def overflows(value: float, wide: int) -> bool:
-    """Tell whether a value is too large for its type."""
+    """Return whether a value is NaN or too large for its type."""
     return not abs(value) < (np.inf if wide else _LARGEST_FLOAT32)
 
 
@@ -233,7 +226,7 @@ def _parse_word(
     slow: NDArray[np.int64],
     known: NDArray[np.float64],
 ) -> Any:
-    """Read text[p:end], before which `n_words` stand: labels, importance or base; return (code, value)."""
+    """Read word number `n_words`, text[p:end]: labels, importance or base; return (code, value)."""
     if n_words == 0:
         return _parse_labels(text, p, end, mode, words, at, row, slow, known), 1.0
     if n_words > 2:
@@ -266,7 +259,7 @@ def parse_head(
     slow: NDArray[np.int64],
     known: NDArray[np.float64],
 ) -> Any:
-    """Read ``[label] [importance] [base] [tag]``; return (code, position of the bar or the offender, importance)."""
+    """Read ``[label] [importance] [base] [tag]``; return (code, position of the bar or the error, importance)."""
     start, n_words, weight = p, 0, 1.0
     if not _has_bar(text, p):
         return Code.NO_BAR, p, weight
@@ -277,6 +270,7 @@ def parse_head(
             after += 1
         if text[after] == _TAB or text[after] == RETURN:
             return (Code.TAB if text[after] == _TAB else Code.RETURN), p, weight
+        # a tag touches the bar, or begins with a quote
         if text[after] == BAR and (after == end or text[p] == _QUOTE):
             row[ROW_TAG] = 1
         else:
@@ -302,7 +296,7 @@ def parse_namespace(
     slow: NDArray[np.int64],
     known: NDArray[np.float64],
 ) -> Any:
-    """Return (code, end, hash, scale) of the namespace after the bar at `p`; it must be `namespace`, unless -1."""
+    """Return (code, end, hash, scale) of the namespace after the bar at `p`; -1 as `namespace` allows any."""
     end = _name_end(text, p + 1)
     seed, scale = 0, 1.0
     if end > p + 1:
@@ -322,7 +316,7 @@ def parse_namespace(
 def parse_name(text: NDArray[np.uint8], p: int, plain: bool, seed: int, n_nameless: int) -> Any:
     """Return (code, end, index before the mask) of the name at `p`, which may be empty."""
     end = _name_end(text, p)
-    if end == p:
+    if end == p:  # nameless features of a namespace are numbered
         return Code.DONE, end, (n_nameless if plain else seed + n_nameless)
     if not plain:
         return Code.DONE, end, hash_name(text, p, end, seed)

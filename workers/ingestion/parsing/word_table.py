@@ -1,11 +1,10 @@
-"""The hash table of words that the parser of separated text looks fields up in: it grows here, in Python."""
+"""The growing hash table in which the parser of separated text looks words up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from distls.workers.ingestion.parsing.word_table_kernels import ENTRIES, Words, has_room, insert_words
 
@@ -17,7 +16,7 @@ _SPARE = bytes(8)
 class WordTable:
     """Words of several columns, each with a value.
 
-    The key of a word is twice its column, plus 1 for a text between quotes in which quotes are doubled.
+    The key of a word is twice its column, plus 1 for the text of a quoted field with escaped quotes.
     """
 
     def __init__(self, n_entries: int = 4096, n_bytes: int = 2**16) -> None:
@@ -27,8 +26,8 @@ class WordTable:
         return int(self.words.size[ENTRIES])
 
     def add(self, column: int, texts: Sequence[str], values: Sequence[float]) -> None:
-        """Enter new words of a column."""
-        # a quote is doubled in a field between quotes, and single in another
+        """Insert new words of a column."""
+        # a quote is doubled in a quoted field, and single in another
         forms = [(text, value, 0) for text, value in zip(texts, values, strict=True)]
         forms += [(text.replace('"', '""'), value, 1) for text, value, _ in forms if '"' in text]
         encoded = [text.encode() for text, _, _ in forms]
@@ -37,37 +36,30 @@ class WordTable:
         first = len(self)
         keys = np.array([2 * column + doubled for _, _, doubled in forms], dtype=np.int64)
         joined = np.frombuffer(b"".join(encoded) + _SPARE, dtype=np.uint8)
-        self._insert(keys, np.zeros_like(keys), joined, np.cumsum([*map(len, encoded)], dtype=np.int64))
+        ends = np.cumsum([*map(len, encoded)], dtype=np.int64)
+        # a copy: frombuffer is read-only, for which the kernel would be compiled once more
+        insert_words(self.words, keys, np.zeros_like(keys), np.array(joined), ends)
         self.words.values[first : len(self)] = [value for _, value, _ in forms]
 
-    def _insert(
-        self,
-        keys: NDArray[np.int64],
-        lines: NDArray[np.int64],
-        text: NDArray[np.uint8],
-        ends: NDArray[np.int64],
-    ) -> None:
-        insert_words(self.words, keys, lines, np.array(text), ends)
-
     def grow(self) -> None:
-        """Double the room."""
+        """Double the capacity."""
         self._rebuild(len(self), 2)
 
     def forget_line(self, line: int) -> None:
-        """Take out the words that were entered last, first seen in this line."""
+        """Remove the last words if they first occurred in this line."""
         kept = int(np.searchsorted(self.words.lines[: len(self)], line))
         if kept < len(self):
             self._rebuild(kept, 1)
 
     def _rebuild(self, n: int, factor: int) -> None:
-        """Enter the first `n` words into a new table with room for `factor` times as many as this one."""
+        """Insert the first `n` words into a new table of `factor` times the capacity."""
         old = self.words
         self.words = _empty(factor * len(old.keys), factor * len(old.text))
-        self._insert(old.keys[:n], old.lines[:n], old.text, old.starts[1 : n + 1])
+        insert_words(self.words, old.keys[:n], old.lines[:n], old.text, old.starts[1 : n + 1])
         self.words.values[:n] = old.values[:n]
 
     def by_column(self) -> dict[int, list[int]]:
-        """Return the entries of each column that has some, in the order in which they were entered."""
+        """Return the entries of each column that has any, in the order of insertion."""
         columns = self.words.keys[: len(self)] >> 1
         order = np.argsort(columns, kind="stable")
         found, starts = np.unique(columns[order], return_index=True)
@@ -80,18 +72,12 @@ class WordTable:
         yield from np.flatnonzero(np.isnan(self.words.values[: len(self)])).tolist()
 
     def raw(self, entry: int) -> bytes:
-        """Return the text of an entry as it stands in the source."""
+        """Return the text of an entry as in the source."""
         start, end = self.words.starts[entry : entry + 2].tolist()
         return self.words.text[start:end].tobytes()
 
     def text(self, entry: int) -> str:
-        """Return the text of an entry.
-
-        Raises
-        ------
-        UnicodeDecodeError
-            It is not UTF-8.
-        """
+        """Return the text of an entry; raise UnicodeDecodeError if it is not UTF-8."""
         text = self.raw(entry).decode()
         return text.replace('""', '"') if self.words.keys[entry] & 1 else text
 

@@ -1,4 +1,4 @@
-"""A hash table of the words in a text, with a value for each: categories, labels, the values of a column."""
+"""A hash table from words of a text to values: categories, labels, the values of a column."""
 
 from __future__ import annotations
 
@@ -18,30 +18,16 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Words(NamedTuple):
-    """The table.
+    """Open addressing with linear probing; entries are in the order of insertion."""
 
-    Attributes
-    ----------
-    slots : int32 array of shape (a power of two,), entry + 1 or 0
-    hashes : uint64 array of shape (n_entries,)
-    keys, lines : int64 arrays of shape (n_entries,)
-        What tells equal texts of different meaning apart; and the line where a word was first seen.
-    starts : int64 array of shape (n_entries + 1,), into `text`
-    values : float64 array of shape (n_entries,)
-        NaN: not known yet.
-    text : uint8 array, at least eight bytes longer than what is in it
-    size : int64 array of shape (2,)
-        Entries in the table, and bytes of their texts.
-    """
-
-    slots: NDArray[np.int32]
-    hashes: NDArray[np.uint64]
-    keys: NDArray[np.int64]
-    lines: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    values: NDArray[np.float64]
+    slots: NDArray[np.int32]  # shape (a power of two,), entry + 1 or 0
+    hashes: NDArray[np.uint64]  # shape (n_entries,)
+    keys: NDArray[np.int64]  # shape (n_entries,); distinguishes equal texts of different columns
+    lines: NDArray[np.int64]  # shape (n_entries,); first occurrence
+    starts: NDArray[np.int64]  # shape (n_entries + 1,), into `text`
+    values: NDArray[np.float64]  # shape (n_entries,); NaN: not known yet
     text: NDArray[np.uint8]
-    size: NDArray[np.int64]
+    size: NDArray[np.int64]  # shape (2,); entries, and bytes of their texts
 
 
 @inlined
@@ -85,7 +71,8 @@ def find_word(words: Words, value: np.uint64, key: int, text: NDArray[np.uint8],
 
 @inlined
 def has_room(words: Words, n_entries: int, n_bytes: int) -> bool:
-    """Tell whether so many more words, of so many bytes, fit in; slots are twice the entries at least."""
+    """Return whether `n_entries` more words of `n_bytes` in all fit in."""
+    # eight bytes to spare, as word_hash reads behind the last word
     enough = words.size[ENTRIES] + n_entries <= len(words.keys)
     return enough and words.size[BYTES] + n_bytes + 8 <= len(words.text)
 
@@ -101,7 +88,7 @@ def insert_word(
     start: int,
     end: int,
 ) -> int:
-    """Enter a new word at the slot where it belongs; return its entry."""
+    """Insert a new word at its slot; return its entry."""
     entry, at = words.size[ENTRIES], words.size[BYTES]
     for k in range(end - start):
         words.text[at + k] = text[start + k]
@@ -121,7 +108,7 @@ def insert_words(
     text: NDArray[np.uint8],
     ends: NDArray[np.int64],
 ) -> None:
-    """Enter new words, one after the other in `text` (eight bytes longer), into a table with room for them."""
+    """Insert new words, concatenated in `text` (and eight bytes more), into a table with room for them."""
     start = 0
     for k in range(len(keys)):
         value = word_hash(text, start, ends[k], keys[k])

@@ -1,4 +1,4 @@
-"""What every reader takes and gives: the options that all formats share, its progress, batches of records."""
+"""Input and output of every reader: shared options, progress, batches of records."""
 
 from __future__ import annotations
 
@@ -16,20 +16,13 @@ REPORTED_LINES = 10
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How rows are read, whatever their format; formats with more to say inherit from it.
-
-    Attributes
-    ----------
-    labelled, multilabel, one_based, float64 : bool
-    skip_errors : bool
-        Count, report and skip refused lines instead of stopping at the first.
-    """
+    """Options of all readers; formats with more of them inherit from it."""
 
     labelled: bool = True
     multilabel: bool = False
     one_based: bool = False
     float64: bool = False
-    skip_errors: bool = False
+    skip_errors: bool = False  # count, report and skip refused lines instead of stopping at the first
 
     @property
     def mode(self) -> int:
@@ -45,26 +38,21 @@ class ReadOptions:
 
 @dataclass
 class Progress:
-    """How far an item is read, and what was seen on the way: stored with each chunk, so that it can be resumed.
-
-    Lines are counted from the item's first. `weighted` tells of a weight that is not 1, in text that may have some.
-    `min_line` and `max_line` are where the extreme indices first stand (indices -1: no index seen). `unseen` counts
-    values of categories that the training data do not have.
-    """
+    """Position in an item and counts up to there, stored with each chunk to resume from; lines start from 0."""
 
     offset: int = 0
     lines: int = 0
     qids: int = 0
     tags: int = 0
     bases: int = 0
-    weighted: bool = False
-    min_index: int = -1
-    min_line: int = 0
+    weighted: bool = False  # a weight other than 1 was read
+    min_index: int = -1  # -1: no index was read
+    min_line: int = 0  # first occurrence of min_index
     max_index: int = -1
     max_line: int = 0
     skipped: int = 0
     skipped_first: list[tuple[int, str]] = field(default_factory=list)
-    unseen: int = 0
+    unseen: int = 0  # values of categories that the training data do not have
     unseen_first: tuple[int, str] | None = None
 
     def skip(self, line: int, reason: str) -> None:
@@ -76,21 +64,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class RecordBatch:
-    """Records of consecutive rows, in buffers that the reader reuses.
+    """Records of consecutive rows, in buffers that the reader reuses."""
 
-    Attributes
-    ----------
-    words : uint32 array of shape (n_words,)
-    row_at : int64 array of shape (n_rows + 1,)
-    row_line : int32 array of shape (n_rows,)
-        0-based lines, from the item's first.
-    weights : float32 array of shape (n_rows,), or None
-    label_words : dict of value -> word
-        For the labels that are words; see `distls.workers.ingestion.records.labels`.
-    """
-
-    words: NDArray[np.uint32]
-    row_at: NDArray[np.int64]
-    row_line: NDArray[np.int32]
-    weights: NDArray[np.float32] | None = None
+    words: NDArray[np.uint32]  # shape (n_words,)
+    row_at: NDArray[np.int64]  # shape (n_rows + 1,)
+    row_line: NDArray[np.int32]  # shape (n_rows,); 0-based lines, from the item's first
+    weights: NDArray[np.float32] | None = None  # shape (n_rows,), or None
+    # by value; see `distls.workers.ingestion.records.labels`
     label_words: dict[float, str] = field(default_factory=dict)

@@ -1,9 +1,9 @@
-"""Labels as text: numbers by value, words by a number that stands for them until the classes are known.
+"""Labels as text: numbers by value, words by their hash until the classes are known.
 
-A row record has a float64 for each label. A word travels there as the first 53 bits of the BLAKE2b hash of its
-UTF-8 bytes, a whole number that is exact in float64; the facts of a chunk say which word each of them is. A label
-that reads as a number is that number, so that ``7``, ``7.0`` and ``+7`` are one class, beside words too. Numbers
-that would lose something as float64, leading zeros or more than 15 digits, are words: they are mostly codes.
+A row record has a float64 for each label. A word is represented by the first 53 bits of the BLAKE2b hash of its UTF-8
+bytes, a whole number that is exact in float64; the facts of a chunk map these to words. A label that reads as a number
+is that number, even among words, so that ``7``, ``7.0`` and ``+7`` are one class. Numbers that float64 does not keep,
+with leading zeros or more than 15 digits, are words: they are mostly codes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?
 
 
 def label_value(label: Label) -> float:
-    """Return the number that stands for a label in a row record."""
+    """Return the value of a label in a row record."""
     if not isinstance(label, str):
         return float(label)
     number = _number(label)
@@ -49,15 +49,15 @@ def _hash(word: str) -> float:
 
 
 def label_fault(label: str) -> str:
-    """Return why a text is no label; empty when it is one."""
+    """Return why a text cannot be a label, empty if it can."""
     if not label:
         return "the label is empty"
     return "" if is_encodable(label) else "the label has a lone surrogate, which is no character"
 
 
 def is_encodable(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8: JSON and NumPy may give half a pair of surrogates."""
-    try:
+    """Return whether a text can be encoded as UTF-8."""
+    try:  # JSON and NumPy may give half a pair of surrogates
         text.encode()
     except UnicodeEncodeError:
         return False
@@ -65,24 +65,7 @@ def is_encodable(text: str) -> bool:
 
 
 def value_labels(labels: Iterable[str]) -> tuple[NDArray[np.float64], dict[float, str]]:
-    """Turn labels written as text into numbers.
-
-    Parameters
-    ----------
-    labels : iterable of str
-        Without faults; see `label_fault`.
-
-    Returns
-    -------
-    values : float64 array of shape (n_labels,)
-    words : dict of value -> word
-        For the labels that are not numbers.
-
-    Raises
-    ------
-    BadInputError
-        Two different labels have one value.
-    """
+    """Return the values of labels without faults, shape (n_labels,), and the words among them by value."""
     labels = list(labels)
     value_of: dict[str, float] = {}
     words: dict[float, str] = {}
@@ -97,12 +80,7 @@ def value_labels(labels: Iterable[str]) -> tuple[NDArray[np.float64], dict[float
 
 
 def check_one_name(first: str, second: str) -> None:
-    """Refuse two labels that stand for one value, by an accident of hashing.
-
-    Raises
-    ------
-    BadInputError
-    """
+    """Raise BadInputError if two labels with one hash are different."""
     if first != second:
         raise BadInputError(
             f'the labels "{first}" and "{second}" have the same hash; write one of them differently'

@@ -1,4 +1,4 @@
-"""How a refused token is shown in a message, and which rule about numbers it breaks."""
+"""Refused tokens in messages, and the rules about numbers that they break."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PLAIN = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 
 
 def quoted(token: bytes) -> str:
-    """Return the start of a token as an error message shows it."""
+    """Return the start of a token, quoted and escaped for a message."""
     shown = token[:_QUOTED_BYTES].decode("utf-8", "backslashreplace")
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
     return f'"{shown}{"..." if len(token) > _QUOTED_BYTES else ""}"'
 
 
 def number_rule(text: bytes, what: str) -> str:
-    """Say why `text` is not a usable number."""
+    """Return why `text` is not a usable number."""
     try:
         value = float(text)
     except ValueError:
@@ -30,11 +30,11 @@ def number_rule(text: bytes, what: str) -> str:
 
 
 def label_rule(token: bytes) -> str:
-    """Say why `token` is not a list of labels."""
+    """Return why `token` is not a list of labels."""
     bad = next((part for part in token.split(b",") if not _is_plain(part)), token)
     return number_rule(bad, "a label")
 
 
 def _is_plain(text: bytes) -> bool:
-    """Tell whether the kernels accept `text` as a number."""
+    """Return whether the kernels accept `text` as a number."""
     return _PLAIN.match(text) is not None and math.isfinite(float(text))

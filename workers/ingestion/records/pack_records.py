@@ -1,4 +1,4 @@
-"""Blocks of an array source to batches of row records, checked on the way."""
+"""Convert blocks of an array source to batches of row records, and check them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,12 @@ Locate = Callable[[int], str]
 
 @dataclass(frozen=True)
 class PackOptions:
-    """How array rows become records.
-
-    Attributes
-    ----------
-    n_features : int
-    n_extra : int
-        Words to reserve in each record.
-    float64 : bool
-    skip_errors : bool
-        Leave out refused rows instead of stopping at the first.
-    """
+    """Options of the conversion of array rows to records."""
 
     n_features: int
-    n_extra: int
+    n_extra: int  # words to reserve in each record
     float64: bool
-    skip_errors: bool
+    skip_errors: bool  # leave out refused rows instead of stopping at the first
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -48,7 +38,7 @@ class PackOptions:
 def pack_blocks(
     blocks: Iterable[RowBlock], options: PackOptions, progress: Progress, locate: Locate
 ) -> Iterator[RecordBatch]:
-    """Yield the records of each block; `progress` counts rows where it counts lines and bytes for text.
+    """Yield the records of each block; `progress.lines` and `.offset` count rows.
 
     Raises
     ------
@@ -81,8 +71,8 @@ def _n_rows(block: RowBlock) -> int:
 
 
 def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
-    """Return the block with values of the stored type; sparse rows sorted, without repeats and zeros."""
-    # too large for float32 becomes infinite, which is refused below with its row
+    """Return the block with values of the stored type; sparse rows are sorted, duplicates summed, zeros dropped."""
+    # values too large for float32 become infinite, and _refused_rows names their row
     with np.errstate(over="ignore"):
         if block.values is not None:
             return replace(block, values=np.ascontiguousarray(block.values, dtype=options.dtype))
@@ -94,7 +84,7 @@ def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
         indices, data = np.asarray(indices[first:stop]), np.asarray(data[first:stop], dtype=np.float64)
         if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= options.n_features):
             return replace(block, csr=(indptr, indices, data.astype(options.dtype)))
-        from scipy.sparse import csr_array  # a fifth of a second that workers on text need not spend
+        from scipy.sparse import csr_array  # takes a fifth of a second, which workers on text save
 
         matrix = csr_array(
             (data, indices.astype(np.int64), indptr), shape=(len(indptr) - 1, options.n_features), copy=True
@@ -107,6 +97,7 @@ def _converted(block: RowBlock, options: PackOptions) -> RowBlock:
 
 def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
     """Return the rows of a converted block that cannot be stored, and why."""
+    # of several faults of a row the last one is reported, so the reader's own if there is one
     bad: dict[int, str] = {}
     if block.values is not None:
         finite = np.isfinite(block.values).all(axis=1)
@@ -129,7 +120,7 @@ def _refused_rows(block: RowBlock, options: PackOptions) -> dict[int, str]:
 
 
 def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
-    """Return the rows whose label is none, and why."""
+    """Return the rows without a valid label, and why."""
     if labels.dtype.kind in "fiub":
         nameless = ~np.isfinite(labels).all(axis=1)
         return dict.fromkeys(np.flatnonzero(nameless).tolist(), "the label is not finite")
@@ -138,7 +129,7 @@ def _faulty_labels(labels: NDArray[Any]) -> dict[int, str]:
 
 
 def _with_label_values(block: RowBlock) -> tuple[RowBlock, dict[float, str]]:
-    """Return the block with labels as numbers, and the words that some stand for."""
+    """Return the block with numbers as labels, and the words among them by value."""
     if block.labels is None or block.labels.dtype.kind in "fiub":
         return block, {}
     values, words = value_labels(block.labels[:, 0].tolist())
@@ -188,6 +179,7 @@ def _pack_dense(block: RowBlock, options: PackOptions) -> tuple[NDArray[np.uint3
     width = values_at + values.view(np.uint32).shape[1]
     words = np.empty((n_rows, width), dtype=np.uint32)
     words[:, 0], words[:, 1] = values.shape[1], n_labels
+    # labels + 0.0: minus zero is zero
     if labels is not None:
         words[:, values_at - 2 * n_labels : values_at] = np.ascontiguousarray(labels + 0.0).view(np.uint32)
     words[:, values_at:] = values.view(np.uint32)
@@ -212,7 +204,7 @@ def pack_sparse(
     Parameters
     ----------
     csr : (indptr, indices, data)
-        Sorted, without repeats; data of the stored type.
+        Sorted, without duplicates; data of the stored type.
     labels, offsets : arrays
         Row r has labels[offsets[r]:offsets[r + 1]].
     n_extra : int

@@ -1,6 +1,6 @@
-"""A reader turns the items of one input format into batches of records: what a staging task asks for.
+"""Readers turn the items of one input format into batches of records for a staging task.
 
-A format of text in lines gives a parser of blocks of whole lines, any other a function that yields blocks of rows.
+A line-oriented text format has a parser of blocks of whole lines, any other a function that yields blocks of rows.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["BlockReader", "ReadRun", "Reader", "SourceItem", "TextParser", "Text
 
 
 class SourceItem(Protocol):
-    """A piece of a source: what one task reads."""
+    """The part of a source that one task reads."""
 
     @property
     def number(self) -> int:
-        """Its place among the items of the ingest."""
+        """Its position among the items of the ingest."""
 
     @property
     def start(self) -> int:
-        """Its first row or byte in the source; 0: the source starts here."""
+        """Its first row or byte in the source; 0: it starts the source."""
 
     def where(self, line: int, lines_before: int = 0) -> str:
-        """Name a line (row) of the item, 0-based, for messages; so many lines of its source come before the item."""
+        """Format the position of a 0-based line (row) of the item, which has `lines_before` in its source."""
 
 
 ItemT = TypeVar("ItemT", bound=SourceItem)
@@ -40,27 +40,13 @@ OptionsT = TypeVar("OptionsT", bound=ReadOptions)
 
 @dataclass(frozen=True)
 class ReadRun(Generic[OptionsT]):
-    """What a reader needs besides the item.
-
-    Attributes
-    ----------
-    options : ReadOptions
-    progress : Progress
-        Where to start; right whenever a batch is yielded.
-    n_extra : int
-        Words to reserve in each record.
-    n_features : int
-        Columns, where they are known before the rows are read.
-    block_bytes : int
-        Decoded bytes to hold at a time.
-    pool : BufferPool
-    """
+    """Arguments of a reader besides the item."""
 
     options: OptionsT
-    progress: Progress
-    n_extra: int
-    n_features: int
-    block_bytes: int
+    progress: Progress  # where to start; up to date whenever a batch is yielded
+    n_extra: int  # words to reserve in each record
+    n_features: int  # columns, where they are known before the rows are read
+    block_bytes: int  # decoded bytes to hold at a time
     pool: BufferPool
 
 
@@ -76,20 +62,14 @@ class TextParser(Protocol):
     """Parses the blocks of one item, in order."""
 
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
-        """Yield the block's rows; the progress is right when a batch is yielded and when the block is done."""
+        """Yield the block's rows; the progress is up to date at each batch and at the end of the block."""
 
 
 @dataclass(frozen=True)
 class TextReader(Reader[TextItem, OptionsT]):
-    """Reads text in lines.
+    """Reads line-oriented text."""
 
-    Attributes
-    ----------
-    parser : callable
-        Makes a parser of options, the extra words of a record, the progress, what turns a line of the item (0-based)
-        into ``FILE:LINE``, and a pool of buffers.
-    """
-
+    # (options, extra words of a record, progress, 0-based line -> ``FILE:LINE``, pool) -> parser
     parser: Callable[[OptionsT, int, Progress, Callable[[int], str], BufferPool], TextParser]
 
     def batches(self, item: TextItem, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
@@ -102,14 +82,9 @@ class TextReader(Reader[TextItem, OptionsT]):
 
 @dataclass(frozen=True)
 class BlockReader(Reader[ItemT, OptionsT]):
-    """Reads blocks of rows.
+    """Reads blocks of rows."""
 
-    Attributes
-    ----------
-    blocks : callable
-        From an item, options, the progress (its offset counts rows) and bytes, to blocks of about so many.
-    """
-
+    # (item, options, progress, whose offset counts rows, bytes) -> blocks of about that many bytes
     blocks: Callable[[ItemT, OptionsT, Progress, int], Iterator[RowBlock]]
 
     def batches(self, item: ItemT, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:

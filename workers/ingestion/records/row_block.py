@@ -1,4 +1,4 @@
-"""Blocks of rows as arrays: what a reader of anything but text in lines gives."""
+"""Blocks of rows as arrays, the output of readers of all formats but text."""
 
 from __future__ import annotations
 
@@ -17,21 +17,13 @@ Csr = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What is known of a source of rows before they are read.
+    """Shape and kind of a source of rows."""
 
-    Attributes
-    ----------
-    n_rows, n_features : int
-        Trailing axes of an image array count as features.
-    sparse : bool
-    labelled : bool
-        The source holds the labels too.
-    """
-
+    # n_rows, n_features: trailing axes of an image array count as features
     n_rows: int
     n_features: int
     sparse: bool
-    labelled: bool = False
+    labelled: bool = False  # the source holds the labels too
 
 
 class FileRows:
@@ -46,30 +38,18 @@ class FileRows:
         return self.file.path
 
     def where(self, line: int, _lines_before: int = 0) -> str:
-        """Name a row of the item."""
+        """Format the position of a row of the item."""
         return f"{self.name}, row {self.start + line}"
 
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Consecutive rows of a source.
+    """Consecutive rows of a source."""
 
-    Attributes
-    ----------
-    first_row : int
-        Number of the first row in its source.
-    values : array of shape (n_rows, n_features); None for sparse rows
-    csr : (indptr, indices, data); None for dense rows
-    labels : array of shape (n_rows, n_targets), or None
-        float64; or str, where labels may be words.
-    weights : float32 array of shape (n_rows,), or None
-    faults : dict
-        Rows of the block that the reader refuses, and why.
-    """
-
-    first_row: int
-    values: NDArray[Any] | None
+    first_row: int  # number of the first row in its source
+    values: NDArray[Any] | None  # shape (n_rows, n_features); None for sparse rows
     csr: Csr | None
+    # shape (n_rows, n_targets), or None; float64; or str, where labels may be words
     labels: NDArray[Any] | None
-    weights: NDArray[np.float32] | None = None
-    faults: dict[int, str] = field(default_factory=dict)
+    weights: NDArray[np.float32] | None = None  # shape (n_rows,), or None
+    faults: dict[int, str] = field(default_factory=dict)  # rows of the block that the reader refuses, and why

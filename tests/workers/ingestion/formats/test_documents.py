@@ -73,7 +73,7 @@ names = st.text(
 @given(st.lists(st.tuples(names, texts), min_size=1), st.sampled_from([b"\n", b"\r\n"]), st.integers(1, 60))
 def test_plain_lines(records, ending, piece):
     text = ending.join(f"{label}\t{document}".encode() for label, document in records)
-    with mock.patch.object(documents, "_PIECE_BYTES", piece):
+    with mock.patch.object(documents, "_CHUNK_BYTES", piece):
         rows, labels, lines, progress, _ = parse(text)
     assert equal(rows, vectorized([document for _, document in records]))
     assert [label_value(found) for (found,) in labels] == [label_value(label) for label, _ in records]
@@ -92,7 +92,7 @@ def test_json_lines(records, ascii, piece):
         json.dumps({"label": label, "other": [1, None], "text": text}, ensure_ascii=ascii)
         for label, text in records
     ]
-    with mock.patch.object(documents, "_PIECE_BYTES", piece):
+    with mock.patch.object(documents, "_CHUNK_BYTES", piece):
         rows, labels, _, progress, _ = parse("\n".join([*lines, "", "  "]).encode(), **JSON)
     assert rows is None if not records else equal(rows, vectorized([text for _, text in records]))
     expected = [json.dumps(label) if isinstance(label, bool) else label for label, _ in records]
