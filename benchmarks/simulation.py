@@ -36,8 +36,8 @@ import psutil
 from distributed import Client, Worker
 
 from distls.execution.dask.connection import Connection
+from distls.execution.dask.error_logs import set_log_level
 from distls.execution.dask.executor import DaskExecutor
-from distls.execution.dask.messages import set_log_level
 from distls.execution.executor import group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.registry import method_named

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from distls.workers.penalties.penalty import Array, Penalty
-from distls.workers.penalties.row_functions import (
+from distls.workers.penalties.penalty_rows import (
     row_penalty_of,
     row_prox_of,
     soft_threshold,

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from distls.workers.penalties.penalty import Array, Penalty
-from distls.workers.penalties.row_functions import row_penalty_of, row_prox_of, shorten, sum_of_squares
+from distls.workers.penalties.penalty_rows import row_penalty_of, row_prox_of, shorten, sum_of_squares
 
 __all__ = ["L1L2"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from distls.workers.compilation.jit import elementwise_helper
 from distls.workers.penalties.penalty import Array, Penalty
-from distls.workers.penalties.row_functions import row_penalty_of, row_prox_of, sum_of_absolutes
+from distls.workers.penalties.penalty_rows import row_penalty_of, row_prox_of, sum_of_absolutes
 
 __all__ = ["L1Linf"]
 

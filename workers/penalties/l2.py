@@ -9,7 +9,7 @@ import numpy as np
 
 from distls.workers.penalties.l1 import L1
 from distls.workers.penalties.penalty import Array, Penalty
-from distls.workers.penalties.row_functions import row_penalty_of, row_prox_of, scale, sum_of_squares
+from distls.workers.penalties.penalty_rows import row_penalty_of, row_prox_of, scale, sum_of_squares
 
 __all__ = ["L2"]
 

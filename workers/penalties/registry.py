@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from distls.storage.errors import ParameterError
 from distls.workers.penalties import row_kernels
 from distls.workers.penalties.penalty import Array, Penalty
-from distls.workers.penalties.row_functions import row_function
+from distls.workers.penalties.penalty_rows import row_function
 
 __all__ = [
     "PENALTIES",

@@ -15,7 +15,7 @@ from distls.workers.penalties.l1l2 import L1L2
 from distls.workers.penalties.l1linf import L1Linf
 from distls.workers.penalties.l2 import L2
 from distls.workers.penalties.penalty import Array, Penalty
-from distls.workers.penalties.row_functions import row_function
+from distls.workers.penalties.penalty_rows import row_function
 from distls.workers.penalties.sparse_group import SparseGroup
 
 __all__ = ["NUMBERED", "prox_rows", "row_penalty", "row_prox"]

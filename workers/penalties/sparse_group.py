@@ -9,7 +9,7 @@ import numpy as np
 
 from distls.workers.penalties.l1l2 import L1L2
 from distls.workers.penalties.penalty import Array, Penalty
-from distls.workers.penalties.row_functions import (
+from distls.workers.penalties.penalty_rows import (
     row_penalty_of,
     row_prox_of,
     shorten,

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import DenseRows
-from distls.workers.synthetic.documents import Labels
 from distls.workers.synthetic.family import BLOCK_ROWS, Kind
+from distls.workers.synthetic.topic_documents import Labels
 
 __all__ = ["Factors", "Gaussians", "Regression", "geometric_decay", "harmonic_decay"]
 

@@ -32,8 +32,8 @@ from distls.workers.synthetic.dense_data import (
     geometric_decay,
     harmonic_decay,
 )
-from distls.workers.synthetic.documents import Documents, Labels
 from distls.workers.synthetic.family import BLOCK_ROWS, Kind
+from distls.workers.synthetic.topic_documents import Documents, Labels
 
 __all__ = ["BLOCK_ROWS", "KINDS", "PARTS", "Kind", "block", "generate_rows", "kind_named"]
 

@@ -20,7 +20,7 @@ from typing import Any
 from distributed import Client, Future, LocalCluster
 
 from distls.execution.dask.connection import Answer, Connection, Lost, release
-from distls.execution.dask.messages import ignore_defects, watch_loop
+from distls.execution.dask.error_logs import ignore_defects, watch_loop
 from distls.execution.executor import Group, Item, Result, group_items, move_groups, run_group
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.network import SMALL

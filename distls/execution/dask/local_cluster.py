@@ -14,9 +14,9 @@ import distributed.utils
 from distributed import LocalCluster, Nanny, SpecCluster
 
 from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
+from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
 from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.forkserver import SINGLE_THREADED, Made, start_fork_server, started
-from distls.execution.dask.messages import report_defects, set_log_level, watch_loop
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
 
 __all__ = ["PatientNanny", "local_cluster", "start_local", "started_as_suits"]

@@ -15,8 +15,8 @@ from distributed import LocalCluster
 from distributed.core import Status
 from distributed.security import Security
 
+from distls.execution.dask.error_logs import set_log_level
 from distls.execution.dask.local_cluster import PatientNanny, local_cluster, started_as_suits
-from distls.execution.dask.messages import set_log_level
 from distls.execution.dask.remote_cluster import security_of
 from distls.execution.dask.tls import Certificates, private_files
 from distls.execution.memory_budget import MemoryBudget

@@ -26,6 +26,7 @@ from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import point_lane
+from distls.workers.losses.registry import loss_named
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 
@@ -33,14 +34,13 @@ __all__ = ["Accelerated", "lipschitz_bounds", "points_of"]
 
 Array = NDArray[np.float64]
 
-# The Lipschitz constants of the links: L Sigma is above every Hessian from these on (footnote 3 for the softmax).
-_SHARP = {"ovr_log": 0.25, "softmax": 0.5}
 _START = 8.0  # L starts at the sharp bound divided by this, by default
 
 
 def lipschitz_bounds(loss: str, given: str | float | None) -> tuple[float, float]:
     """Return the initial L, and the bound from which on the objective cannot increase."""
-    sharp = _SHARP[loss]
+    # L Sigma is above every Hessian from here on, for any number of outputs (footnote 3 for the softmax)
+    sharp = loss_named(loss).lipschitz(2)
     named = {None: sharp / _START, "adaptive": sharp / _START, "sharp": sharp, "paper": 1.0}
     return float(given if isinstance(given, float | int) else named[given]), sharp
 

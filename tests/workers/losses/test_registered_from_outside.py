@@ -21,7 +21,7 @@ from distls.workers.losses.numpy_forms import negated_at_class
 from distls.workers.losses.row_functions import GRADIENT_IN_G, row_gradient, row_gradient_of
 from distls.workers.penalties import registry as penalties
 from distls.workers.penalties.penalty import Array, Penalty
-from distls.workers.penalties.row_functions import row_penalty_of, row_prox_of, scale, shorten, sum_of_squares
+from distls.workers.penalties.penalty_rows import row_penalty_of, row_prox_of, scale, shorten, sum_of_squares
 from distls.workers.simd.class_sums import first_max
 
 
