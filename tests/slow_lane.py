@@ -41,7 +41,14 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_lazy_shrinkage_equals_that_of_every_step\[(0\.0-|0\.2-|0\.02-crammer)",
         r"::test_results_do_not_depend_on_addresses\[.*(csr-float32|dense-float64)\]",
         r"::test_scheduled_updates_are_those_of_the_figures\[(True|False)-ovr_log-",
-        r"::test_adaptive_steps_with_lazy_decay_equal_dense_ones\[crammer",
+        r"::test_adaptive_steps_with_lazy_decay_equal_dense_ones\[(crammer_singer|ovr_hinge)",
+        r"::test_schedules_with_decay\[(crammer_singer|ovr_squared_hinge)",
+        r"::test_one_column_of_two_classes_is_the_mirrored_model_of_two\[ovr_(log|hinge)\]",
+    ),
+    "workers/stochastic/test_sgd_kernels.py": (
+        r"::test_float64_equals_the_oracle\[(perceptron|multi|ovr_)",
+        r"::test_cutting_the_order_into_blocks_changes_no_bit\[float..-(perceptron|multi|ovr_)",
+        r"::test_float32_data_with_float64_weights_and_wide_indices\[(perceptron|multi|ovr_)",
     ),
     "deploy/test_kubernetes.py": (r"::test_a_job_trains_the_same_weights_and_resumes",),
     "system/faults/test_workers.py": (
