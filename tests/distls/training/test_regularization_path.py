@@ -119,7 +119,7 @@ REFUSED = [
     ({"penalty": ["l1", "l1l2"]}, "alpha=path: with one value of each other parameter"),
     ({"alpha": 1e-3}, "alphas=4: of alpha=path only; leave it out"),
     ({"alphas": 1}, "alphas=1: expected a whole number of at least 2"),
-    ({"alphas": "1:0"}, "alphas=1:0: expected numbers greater than 0 with colons"),
+    ({"alphas": "1:0"}, "alphas=1:0: expected numbers greater than 0 separated by colons"),
 ]
 
 

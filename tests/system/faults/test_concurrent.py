@@ -143,7 +143,7 @@ def _fit(train: Path, run: Path) -> list[object]:
     return ["fit", method, train, run, *options, *SERIAL]
 
 
-IN_FIT = ("runs", "Run", "append_event")
+IN_FIT = ("training.run_folder", "Run", "append_event")
 
 
 def test_the_second_driver_of_a_run_is_refused(
@@ -182,15 +182,21 @@ def test_the_second_ingest_and_the_second_transposition_are_refused(
     export_text(train, tmp_path / "d.svm")
     out, lock = tmp_path / "out", tmp_path / "out" / ".lock"
     ingest = ["ingest", tmp_path / "d.svm", out, *SERIAL]
-    first = Slowed(("storage.staging", "StagingArea", "write_item"), tmp_path / "mark", *ingest)
+    first = Slowed(
+        ("storage.temporary.ingest_staging", "StagingArea", "write_item"), tmp_path / "mark", *ingest
+    )
     refused(command, out, lock, *ingest)
     first.kill()
-    first = Slowed(("storage.staging", "StagingArea", "write_item"), tmp_path / "mark", *ingest)
+    first = Slowed(
+        ("storage.temporary.ingest_staging", "StagingArea", "write_item"), tmp_path / "mark", *ingest
+    )
     assert first.go_on() == (0, "")
     assert not lock.exists()
     fingerprint = open_dataset(out).fingerprint
     columns = ["columns", out, "--shard-size", "16KiB", *SERIAL]
-    first = Slowed(("storage.spill", "SpillArea", "write_group"), tmp_path / "mark", *columns)
+    first = Slowed(
+        ("storage.temporary.transpose_spill", "SpillArea", "write_group"), tmp_path / "mark", *columns
+    )
     refused(command, out, lock, *columns)
     refused(command, out, lock, "columns", out, "--shard-size", "8KiB", *SERIAL)
     assert first.go_on() == (0, "")

@@ -197,7 +197,7 @@ def test_the_best_possible_error_of_factors_is_that_of_their_noise(kind):
         columns[pairing[0::2]] = (left + right) * math.sqrt(0.5)
         columns[pairing[1::2]] = (right - left) * math.sqrt(0.5)
     margin = model.signal @ (columns / model.scale[:, None])
-    assert np.mean((margin > 0) != y) == pytest.approx(math.atan(made.recipe.noise) / math.pi, abs=0.01)
+    assert np.mean((margin > 0) != y) == pytest.approx(math.atan(made.family.noise) / math.pi, abs=0.01)
 
 
 def test_regression_is_the_papers_model():

@@ -102,7 +102,7 @@ def test_steps_are_judged_with_their_penalty(small, tmp_path):
 
 
 def test_the_sparse_group_penalty_is_refused(small):
-    with pytest.raises(ParameterError, match=r"do not add up .*; bcd, fista and sparsa have it") as refusal:
+    with pytest.raises(ParameterError, match=r"does not add up .*; use bcd, fista or sparsa") as refusal:
         fit("fobos", small[0], params={"penalty": "sparse-group"}, passes=1)
     assert "\n" not in str(refusal.value)
 
