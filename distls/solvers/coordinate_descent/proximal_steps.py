@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -67,7 +68,7 @@ class ProximalState(State):
     vectors: Array = field(default_factory=NONE.copy)
 
 
-class ProximalSteps:
+class ProximalSteps(ABC):
     """Accepts or rejects a step after a read, and proposes the next; FISTA and SpaRSA differ in three methods.
 
     No step is rejected at L = `safe`, a bound of it; with `constant`, L never changes; `history` objectives are kept.
@@ -139,13 +140,13 @@ class ProximalSteps:
         )
         return out
 
+    @abstractmethod
     def _accepts(self, state: ProximalState, curvature: float, objective: float) -> bool:
         """Whether the candidate is good enough to be taken."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _followed(self, state: ProximalState, read: Read, curvature: float) -> tuple[ProximalState, str]:
         """Return L and the momentum after an accepted candidate, and the outcome."""
-        raise NotImplementedError
 
     def _look_ahead(self, state: ProximalState) -> Array:
         """Return the point from which the step after the candidate's is taken, (0, 0) where it is that."""
