@@ -13,8 +13,8 @@ import pytest
 from distls.columns.sharding import add_columns
 from distls.storage.dataset.dataset import open_dataset
 
-# some thousands of shards, which take a while to write
-SIZE = 2**12
+# a thousand shards or more, which take a while to write
+SIZE = 2**13
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from distls.columns.sharding import add_columns
 from distls.training.fitting import fit
 
-PASSES = 100
+PASSES = 50
 
 
 def _arguments(documents: Path, run: Path, *more: object) -> list[object]:
