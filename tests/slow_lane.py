@@ -7,7 +7,6 @@ what starts many processes or waits for them. Naming a file or a folder on the c
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 __all__ = ["SLOW", "is_slow", "unmatched"]
 
@@ -172,14 +171,25 @@ def is_slow(node: str) -> bool:
     node : str
         Its name as pytest has it, ``tests/FILE::TEST``.
     """
-    file, _, name = node.removeprefix("tests/").partition("::")
-    return any(re.match(pattern, "::" + name.split("::")[-1]) for pattern in (*SLOW[""], *SLOW.get(file, ())))
+    file, name = _file_and_name(node)
+    return any(re.match(pattern, name) for pattern in (*SLOW[""], *SLOW.get(file, ())))
 
 
 def unmatched(nodes: list[str]) -> list[str]:
     """Return the patterns that match none of all tests: what they were for has another name now."""
-    found = []
-    for file, patterns in SLOW.items():
-        names = ["::" + node.split("::")[-1] for node in nodes if node.startswith(str(Path("tests") / file))]
-        found += [f"{file}: {p}" for p in patterns if not any(re.match(p, name) for name in names)]
-    return found
+    names: dict[str, list[str]] = {file: [] for file in SLOW}
+    for file, name in map(_file_and_name, nodes):
+        names[""].append(name)
+        if file in names:
+            names[file].append(name)
+    return [
+        f"{file}: {pattern}"
+        for file, patterns in SLOW.items()
+        for pattern in patterns
+        if not any(re.match(pattern, name) for name in names[file])
+    ]
+
+
+def _file_and_name(node: str) -> tuple[str, str]:
+    file, _, name = node.removeprefix("tests/").partition("::")
+    return file, "::" + name.split("::")[-1]
