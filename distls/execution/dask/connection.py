@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError as NotYet
 from queue import Empty, SimpleQueue
@@ -29,14 +30,19 @@ Answer = TypeVar("Answer")
 RETURN_SECONDS = 120.0
 # The log keeps messages too, which may hold weights: a thousand, Dask's default, are some 50 MiB per connection.
 SHORT_LOGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
-# Interval at which the scheduler is asked whether it still knows the tasks that are waited for.
-CHECK_SECONDS = 5.0
+# Interval at which the scheduler is asked whether it still knows the tasks that are waited for, and how often in a row
+# it must not.
+CHECK_SECONDS = 2.0
+_SIGHTINGS = 3
 _POLL_SECONDS = 0.25
 
 # Exceptions of a lost connection, or of a worker that dies.
 CUT = (FutureCancelledError, ClosedClientError, asyncio.CancelledError, OSError)
 # States of a task that will end. One that the scheduler does not know, or believes to have reported, never will.
 _UNDER_WAY = ("processing", "queued", "no-worker")
+# Of a task that was meant for a worker which died as the last one: it stays without a worker, whoever joins.
+_UNPLACED = "no-worker"
+_GONE = "its result was lost with the workers that held it"
 
 
 class Lost(Exception):
@@ -156,43 +162,63 @@ class Connection:
                 fetching.cancel()
 
     def _watched(self, fetching: Any, future: Future) -> Any:
-        doubted: set[str] = set()
+        sightings = Counter[str]()
         while True:
             try:
                 return fetching.result(CHECK_SECONDS)
             except NotYet:
                 if fetching.done():
                     raise
-            stranded = self._not_under_way([future])
-            # messages cross: only a task that is found stranded twice is lost
-            if stranded & doubted:
-                raise Lost("its result was lost with the workers that held it")
-            doubted = stranded
+            if self._lost_among([future], sightings):
+                raise Lost(_GONE)
 
-    def ended(self, futures: Iterable[Future]) -> Iterator[Future]:
-        """Yield tasks as they end, and those that never will, for which `result` raises `Lost`."""
-        waiting, doubted = set(futures), set[str]()
+    def ended(self, futures: Iterable[Future]) -> Iterator[tuple[Future, Lost | None]]:
+        """Yield each task once: as it ends, or with `Lost` if it never will."""
+        waiting, sightings = set(futures), Counter[str]()
         finished: SimpleQueue[Future] = SimpleQueue()
         for future in waiting:
             future.add_done_callback(finished.put)
         while waiting:
             try:
-                found = [finished.get(timeout=CHECK_SECONDS)]
+                # one that ended after it was given up is dropped
+                found = {finished.get(timeout=CHECK_SECONDS)} & waiting
+                lost = set[str]()
             except Empty:
-                stranded = self._not_under_way(waiting)
-                found = [future for future in waiting if future.done() or future.key in stranded & doubted]
-                doubted = stranded
-            waiting.difference_update(found)
-            yield from found
+                lost = self._lost_among(waiting, sightings)
+                found = {future for future in waiting if future.key in lost}
+            waiting -= found
+            for future in found:
+                yield future, Lost(_GONE) if future.key in lost else None
 
-    def _not_under_way(self, futures: Iterable[Future]) -> set[str]:
-        """Return the keys of tasks that have not ended here and that the scheduler is not working on."""
-        keys = [future.key for future in futures if not future.done()]
+    def _lost_among(self, futures: Iterable[Future], sightings: Counter[str]) -> set[str]:
+        """Return the keys of tasks that will not end; `sightings` are those that earlier calls found stranded."""
+        keys = {future.key for future in futures if not future.done()}
         self.threads()
+        states = self._states(keys)
+        stranded = {key for key in keys if states.get(key) not in _UNDER_WAY}
+        for key in list(sightings):
+            if key not in stranded:
+                del sightings[key]
+        sightings.update(stranded)
+        # messages cross: a task that is found stranded once may have ended
+        lost = {key for key in stranded if sightings[key] >= _SIGHTINGS}
+        return lost | self._unplaced({key for key in keys if states.get(key) == _UNPLACED})
+
+    def _unplaced(self, keys: set[str]) -> set[str]:
+        """Return those of the tasks without a worker that no worker will be given."""
         with contextlib.suppress(*CUT):
-            states = self.client.sync(self.client.scheduler.get_task_status, keys=keys)
-            return {key for key in keys if states[key] not in _UNDER_WAY}
-        return set(keys)
+            # all may have paused: Dask gives no task to workers whose memory is full
+            if keys and self.client.sync(self.client.scheduler.ncores_running):
+                states = self._states(keys)
+                return {key for key in keys if states.get(key) == _UNPLACED}
+        return set()
+
+    def _states(self, keys: Collection[str]) -> dict[str, str | None]:
+        """Return what the scheduler knows of tasks; nothing if it cannot be asked."""
+        states: dict[str, str | None] = {}
+        with contextlib.suppress(*CUT):
+            states = self.client.sync(self.client.scheduler.get_task_status, keys=list(keys))
+        return states
 
     def ask_each(self, function: Callable[[Any], Answer], item: Any) -> dict[str, Answer]:
         """Run a short function once in every worker process, leaving out those that die meanwhile.
