@@ -11,8 +11,9 @@ import contextlib
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError as NotYet
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -42,7 +43,8 @@ CUT = (FutureCancelledError, ClosedClientError, asyncio.CancelledError, OSError)
 _UNDER_WAY = ("processing", "queued", "no-worker")
 # Of a task that was meant for a worker which died as the last one: it stays without a worker, whoever joins.
 _UNPLACED = "no-worker"
-_GONE = "its result was lost with the workers that held it"
+_RESUME = "once that is fixed, `distls resume` continues the run"
+_GONE = "its result was lost with the workers that held it, or were to answer"
 
 
 class Lost(Exception):
@@ -67,7 +69,8 @@ class Connection:
     """A client that is reopened when its scheduler comes back.
 
     `reopen` returns a new client or raises OSError; without it a closed client is the end. `check` gets the client and
-    the addresses of new workers, and raises WorkerError if one does not suit.
+    the addresses of new workers, and raises WorkerError if one does not suit. `hopeless` tells whether nobody is left
+    to start workers.
     """
 
     def __init__(
@@ -76,9 +79,10 @@ class Connection:
         *,
         reopen: Callable[[], Client] | None = None,
         check: Callable[[Client, list[str]], None] = lambda client, workers: None,
+        hopeless: Callable[[], bool] = lambda: False,
     ) -> None:
         self.client = client
-        self._reopen, self._check = reopen, check
+        self._reopen, self._check, self._hopeless = reopen, check, hopeless
         self._address = client.scheduler.address
         self._known: set[str] = set()
         self._kept: Future | None = None
@@ -94,11 +98,10 @@ class Connection:
             if found:
                 self._check_new_workers(found)
                 return dict(sorted(found.items()))
+            if self._hopeless():
+                raise WorkerError(f"all workers have died and cannot be started again; {_RESUME}")
             if time.monotonic() > deadline:
-                raise WorkerError(
-                    f"{trouble} within {RETURN_SECONDS:.0f} s; once that is fixed, "
-                    "`distls resume` continues the run"
-                )
+                raise WorkerError(f"{trouble} within {RETURN_SECONDS:.0f} s; {_RESUME}")
             time.sleep(_POLL_SECONDS)
 
     def _look(self) -> tuple[Mapping[str, int], str]:
@@ -128,10 +131,20 @@ class Connection:
         key = _key()
         with _as_lost():
             try:
-                return self.client.scatter({key: value}, hash=False, broadcast=False)[key]
+                return self._asked(partial(self.client.scatter, {key: value}, hash=False, broadcast=False))[
+                    key
+                ]
             except KeyError:
                 # the scheduler's answer to a client that names a worker it has just removed
                 raise Lost("the worker died that took it") from None
+
+    def _asked(self, call: Callable[..., Any]) -> Any:
+        """Return the answer of workers to a call of the client; raise Lost if one of them leaves meanwhile.
+
+        One that is stopped never answers: the scheduler drops it when it misses its heartbeat.
+        """
+        there = set(self.threads())
+        return self._watched(_answer(call), self.client, lambda: bool(there - set(self.threads())))
 
     def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
         """Start a task, on `worker` if it is alive."""
@@ -154,23 +167,25 @@ class Connection:
         """Wait for a task and fetch its result; raise Lost if it must be repeated, WorkerError if workers die of it."""
         if future.client is not self.client:
             raise Lost("the scheduler was restarted")
-        with _as_lost(future):
-            fetching = asyncio.run_coroutine_threadsafe(_fetch(future), self.client.loop.asyncio_loop)
-            try:
-                return self._watched(fetching, future)
-            finally:
-                fetching.cancel()
-
-    def _watched(self, fetching: Any, future: Future) -> Any:
         sightings = Counter[str]()
-        while True:
-            try:
-                return fetching.result(CHECK_SECONDS)
-            except NotYet:
-                if fetching.done():
-                    raise
-            if self._lost_among([future], sightings):
-                raise Lost(_GONE)
+        with _as_lost(future):
+            return self._watched(_fetch(future), future.client, lambda: self._lost_among([future], sightings))
+
+    def _watched(self, answer: Coroutine[Any, Any, Any], client: Client, lost: Callable[[], object]) -> Any:
+        """Wait for an answer, asking now and then whether it is lost."""
+        waiting = asyncio.run_coroutine_threadsafe(answer, client.loop.asyncio_loop)
+        try:
+            while True:
+                try:
+                    return waiting.result(CHECK_SECONDS)
+                except NotYet:
+                    if waiting.done():
+                        raise
+                # looking may have opened another client
+                if lost() or client is not self.client:
+                    raise Lost(_GONE)
+        finally:
+            waiting.cancel()
 
     def ended(self, futures: Iterable[Future]) -> Iterator[tuple[Future, Lost | None]]:
         """Yield each task once: as it ends, or with `Lost` if it never will."""
@@ -225,9 +240,8 @@ class Connection:
 
         Raises Lost if the scheduler or every worker is gone.
         """
-        self.threads()
         with _as_lost():
-            answers = self.client.run(function, item, on_error="return")
+            answers = self._asked(partial(self.client.run, function, item, on_error="return"))
         gone = {worker for worker, answer in answers.items() if isinstance(answer, OSError)}
         there = self.threads()
         for worker, answer in answers.items():
@@ -250,6 +264,10 @@ def _nothing() -> None:
 
 async def _fetch(future: Future) -> Any:
     return await future.client.gather(future, asynchronous=True)
+
+
+async def _answer(call: Callable[..., Any]) -> Any:
+    return await call()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import dask
 import distributed.utils
-from distributed import LocalCluster, Nanny, SpecCluster
+from distributed import LocalCluster, Nanny, SpecCluster, Status
 
 from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
@@ -85,9 +85,14 @@ def start_local(
         # weights go straight between this process and the workers, not through the scheduler
         client = PlainClient(cluster, set_as_default=False, direct_to_workers=processes)
         watch_loop(client, report_defects)
-        return DaskExecutor(Connection(client), cluster)
+        return DaskExecutor(Connection(client, hopeless=lambda: _all_closed(cluster)), cluster)
 
     return started_as_suits(start, processes=processes)
+
+
+def _all_closed(cluster: LocalCluster) -> bool:
+    """Return whether no worker is there any more, nor a nanny that would start one: they close if they cannot."""
+    return all(worker.status in (Status.closed, Status.failed) for worker in list(cluster.workers.values()))
 
 
 def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Made:

@@ -7,21 +7,29 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
+from operator import getitem
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from cluster_helpers import cluster
 from distributed import Client, Future, LocalCluster
 from helpers import SECONDS, wait_until
 
 from distls.execution.dask import connection as connections
 from distls.execution.dask.connection import Connection
 from distls.execution.dask.local_cluster import start_local
+from distls.execution.dask.remote_cluster import connect
+from distls.storage.errors import WorkerError
 
 
 def _pid(_item: object) -> int:
     return os.getpid()
+
+
+def _parent(_item: object) -> int:
+    return os.getppid()
 
 
 def _kill_once(mark: Path, victims: list[int], item: int) -> int:
@@ -30,9 +38,43 @@ def _kill_once(mark: Path, victims: list[int], item: int) -> int:
         mark.touch(exist_ok=False)
     except FileExistsError:
         return item
-    for number in sorted(victims, key=lambda number: number == os.getpid()):
+    for number in sorted(set(victims), key=lambda number: number == os.getpid()):
         os.kill(number, signal.SIGKILL)
     return item
+
+
+@pytest.mark.parametrize("shared", ["small", "large"])
+def test_workers_are_killed_with_the_process_that_forks_them(tmp_path: Path, shared: str) -> None:
+    executor = start_local(2)
+    try:
+        workers = list(executor.each_worker(_pid, None).values())
+        victims = [*set(executor.each_worker(_parent, None).values()), *workers] * (
+            1000 if shared == "large" else 1
+        )
+        task = partial(_kill_once, tmp_path / "mark")
+        assert executor.reduce(task, range(6), merge=max, shared=victims) == 5
+        assert not set(workers) & set(executor.each_worker(_pid, None).values())
+    finally:
+        executor.close()
+
+
+def test_workers_that_cannot_be_started_again_are_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    executor = start_local(2)
+
+    def refused(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    try:
+        victims = list(executor.each_worker(_pid, None).values())
+        monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refused)
+        with pytest.raises(
+            WorkerError, match=r"^all workers have died and cannot be started again; once that is fixed"
+        ):
+            executor.reduce(partial(_kill_once, tmp_path / "mark"), range(6), merge=max, shared=victims)
+    finally:
+        executor.close()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -91,3 +133,22 @@ def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(
         if len(came) == 2:
             _RELEASED[1].set()
     assert came == Counter(future.key for future in futures)
+
+
+@pytest.mark.parametrize("call", ["each_worker", "reduce"])
+def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -> None:
+    """It keeps its connections, has no nanny that would end it, and is the one to answer, or to take what is shared."""
+    with cluster(tmp_path, environment={"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "2s"}) as there:
+        worker = there.add_worker()
+        there.wait_for_workers(1)
+        executor = connect(there.address)
+        try:
+            (stopped,) = executor.client.nthreads()
+            os.kill(worker.pid, signal.SIGSTOP)
+            there.add_worker()
+            if call == "each_worker":
+                assert stopped not in executor.each_worker(str, 1)
+            else:
+                assert executor.reduce(getitem, range(4), merge=max, shared=bytes([7]) * 100_000) == 7
+        finally:
+            executor.close()
