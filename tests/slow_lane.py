@@ -73,6 +73,11 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_killed_and_resumed",
     ),
     "system/faults/test_storage.py": (r"::test_full_in_a_checkpoint", r"::test_unsteady_storage"),
+    "system/test_limits.py": (
+        r"::test_a_(limit_on_open_files|temporary_folder)",
+        r"::test_few_open_files(\[32\]|_are_enough)",
+        r"::test_few_addresses\[(dask-1000|serial-.*)\]",
+    ),
     "system/test_object_stores.py": (r"::test_the_same_bits_on_worker_processes",),
     "system/test_interrupts.py": (
         r"::test_a_round_that_does_not_end",
