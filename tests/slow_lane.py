@@ -51,6 +51,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_float32_data_with_float64_weights_and_wide_indices\[(perceptron|multi|ovr_)",
     ),
     "deploy/test_kubernetes.py": (r"::test_a_job_trains_the_same_weights_and_resumes",),
+    "distls/execution/test_leftovers.py": (r"::test_the_folders",),
     "distls/execution/test_losses_of_workers.py": (
         r"::test_all_workers_are_killed_at_once\[(map-.|reduce-2)\]",
         r"::test_workers_(are_killed_with|that_cannot_be)",
