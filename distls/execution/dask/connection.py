@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -38,13 +40,18 @@ _SIGHTINGS = 3
 _POLL_SECONDS = 0.25
 
 # Exceptions of a lost connection, or of a worker that dies.
-CUT = (FutureCancelledError, ClosedClientError, asyncio.CancelledError, OSError)
+CUT = (CancelledError, ClosedClientError, asyncio.CancelledError, OSError)
 # States of a task that will end. One that the scheduler does not know, or believes to have reported, never will.
 _UNDER_WAY = ("processing", "queued", "no-worker")
 # Of a task that was meant for a worker which died as the last one: it stays without a worker, whoever joins.
 _UNPLACED = "no-worker"
 _RESUME = "once that is fixed, `distls resume` continues the run"
 _GONE = "its result was lost with the workers that held it, or were to answer"
+
+
+_LOG = logging.getLogger(__name__)
+# After this time without the end of a task it is said that nothing goes on, then after twice that, and so on.
+LONG_SECONDS = 300.0
 
 
 class Lost(Exception):
@@ -167,9 +174,14 @@ class Connection:
         """Wait for a task and fetch its result; raise Lost if it must be repeated, WorkerError if workers die of it."""
         if future.client is not self.client:
             raise Lost("the scheduler was restarted")
-        sightings = Counter[str]()
+        sightings, silence = Counter[str](), _Silence()
+
+        def lost() -> set[str]:
+            silence.note(1, len(self.threads()))
+            return self._lost_among([future], sightings)
+
         with _as_lost(future):
-            return self._watched(_fetch(future), future.client, lambda: self._lost_among([future], sightings))
+            return self._watched(_fetch(future), future.client, lost)
 
     def _watched(self, answer: Coroutine[Any, Any, Any], client: Client, lost: Callable[[], object]) -> Any:
         """Wait for an answer, asking now and then whether it is lost."""
@@ -189,7 +201,7 @@ class Connection:
 
     def ended(self, futures: Iterable[Future]) -> Iterator[tuple[Future, Lost | None]]:
         """Yield each task once: as it ends, or with `Lost` if it never will."""
-        waiting, sightings = set(futures), Counter[str]()
+        waiting, sightings, silence = set(futures), Counter[str](), _Silence()
         finished: SimpleQueue[Future] = SimpleQueue()
         for future in waiting:
             future.add_done_callback(finished.put)
@@ -198,7 +210,9 @@ class Connection:
                 # one that ended after it was given up is dropped
                 found = {finished.get(timeout=CHECK_SECONDS)} & waiting
                 lost = set[str]()
+                silence = _Silence()
             except Empty:
+                silence.note(len(waiting), len(self.threads()))
                 lost = self._lost_among(waiting, sightings)
                 found = {future for future in waiting if future.key in lost}
             waiting -= found
@@ -251,6 +265,24 @@ class Connection:
         if not kept:
             raise Lost("every worker died when it was asked")
         return kept
+
+
+class _Silence:
+    """The time since a task has ended."""
+
+    def __init__(self) -> None:
+        self._since, self._long = time.monotonic(), LONG_SECONDS
+
+    def note(self, tasks: int, workers: int) -> None:
+        """Say that nothing goes on, if that is so for long."""
+        silent = time.monotonic() - self._since
+        if silent >= self._long:
+            self._long *= 2
+            _LOG.warning(
+                "no task has ended for %.0f minutes: %d of them wait or run on %d workers, which may be slow, short of "
+                "memory or stopped; an interrupt saves the last round",
+                *(silent / 60, tasks, workers),
+            )
 
 
 def _key(token: str = "") -> str:

@@ -43,7 +43,7 @@ def choose_listener_folder() -> None:
 def _made_in(home: Path) -> str:
     before, tempfile.tempdir = tempfile.tempdir, str(home)
     try:
-        return util.get_temp_dir()  # type: ignore[attr-defined]
+        return util.get_temp_dir()
     finally:
         tempfile.tempdir = before
 

@@ -25,6 +25,11 @@ __all__ = ["PatientNanny", "first_cause", "local_cluster", "start_local", "start
 
 # Files that the process of a scheduler has open, beside those of the data, and more of them for each worker.
 _OPEN_FILES, _OF_EACH_WORKER = 44, 10
+_LOG = logging.getLogger(__name__)
+_REACHABLE = (
+    "the cluster listens on loopback, where other users of this machine could run programs as this user: on a shared "
+    "machine use `distls cluster --tls`, or --executor serial"
+)
 # Prefixes of environment variables that hold credentials and addresses of stores.
 _OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "DISTLS_")
 # Between the death of a worker and the start of its successor.
@@ -90,6 +95,7 @@ def start_local(
         # weights go straight between this process and the workers, not through the scheduler
         client = PlainClient(cluster, set_as_default=False, direct_to_workers=processes)
         watch_loop(client, report_defects)
+        _LOG.info(_REACHABLE)
         return DaskExecutor(Connection(client, hopeless=lambda: _all_closed(cluster)), cluster)
 
     try:

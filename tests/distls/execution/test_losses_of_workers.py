@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections import Counter
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from operator import getitem
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from distributed import Client, Future, LocalCluster
 from helpers import SECONDS, wait_until
 
 from distls.execution.dask import connection as connections
-from distls.execution.dask.connection import Connection
+from distls.execution.dask.connection import Connection, Lost
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
 from distls.storage.errors import WorkerError
@@ -94,7 +95,7 @@ def test_all_workers_are_killed_at_once(tmp_path: Path, workers: int, call: str)
         executor.close()
 
 
-_RELEASED = [Event(), Event()]
+_RELEASED = [Event(), Event(), Event()]
 
 
 def _until_released(number: int) -> bool:
@@ -105,7 +106,9 @@ def _until_released(number: int) -> bool:
 def client() -> Iterator[Client]:
     """A client of a worker in this process."""
     with (
-        LocalCluster(n_workers=1, threads_per_worker=3, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=3, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         Client(cluster, set_as_default=False) as made,
     ):
         yield made
@@ -152,3 +155,33 @@ def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -
                 assert executor.reduce(getitem, range(4), merge=max, shared=bytes([7]) * 100_000) == 7
         finally:
             executor.close()
+
+
+def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    """As when the loop of the client ends, or the scheduler is restarted."""
+
+    async def cancelled(_future: Future) -> None:
+        raise asyncio.CancelledError
+
+    there = Connection(client)
+    future = there.submit("one", str, 1)
+    monkeypatch.setattr(connections, "_fetch", cancelled)
+    with pytest.raises(Lost):
+        there.result(future)
+
+
+def test_it_is_said_that_nothing_goes_on(
+    monkeypatch: pytest.MonkeyPatch, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = Connection(client)
+    _RELEASED[2].clear()
+    monkeypatch.setattr(connections, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(connections, "LONG_SECONDS", 0.05)
+    futures = [there.submit("few", _until_released, 2) for _ in range(2)]
+    Timer(1, _RELEASED[2].set).start()
+    assert len(list(there.ended(futures))) == 2
+    said = [record.getMessage() for record in caplog.records if record.name == connections.__name__]
+    assert said[0].startswith(
+        "no task has ended for 0 minutes: 2 of them wait or run on 1 workers, which may be slow"
+    )
+    assert 2 <= len(said) <= 5, "each time after twice as long"
