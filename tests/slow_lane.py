@@ -90,7 +90,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_bcd_paper_(figures|many|losses)",
         r"::test_least_squares_paper_(figures|tables|without)",
         r"::test_constrained_sgd_paper$",
-        r"::test_(scale|table_of_systems|simulation|peers|endurance)$",
+        r"::test_(scale|table_of_systems|simulation|peers|endurance|chaos)$",
     ),
 }
 
