@@ -161,5 +161,5 @@ def test_a_process_without_memory_stops_at_once_too(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("psutil.Process", nothing_left)
     monkeypatch.setattr("os._exit", end)
-    with pytest.raises(Gone, match="^3$"):
+    with pytest.raises(Gone, match=r"^3$"):
         interrupts.leave(3)
