@@ -55,7 +55,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "distls/execution/test_losses_of_workers.py": (
         r"::test_all_workers_are_killed_at_once\[(map-.|reduce-2)\]",
         r"::test_workers_(are_killed_with|that_cannot_be)",
-        r"::test_a_worker_that_is_stopped",
+        r"::test_a_(worker|scheduler)_that_is_stopped",
     ),
     "system/faults/test_workers.py": (
         r"::.*\[(read-|reduce-)?(statistics|shards)\]",

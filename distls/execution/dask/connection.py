@@ -116,9 +116,14 @@ class Connection:
         try:
             if self.client.status == "closed":
                 self._open_again()
-            return self.client.nthreads(), "all workers are gone and none came back"
+            return self._of_scheduler("ncores"), "all workers are gone and none came back"
         except CUT:
             return {}, gone
+
+    def _of_scheduler(self, question: str, **given: Any) -> Any:
+        """Return the scheduler's answer; one that is stopped keeps its connections, and gives none."""
+        asked = getattr(self.client.scheduler, question)
+        return self.client.sync(asked, callback_timeout=RETURN_SECONDS, **given)
 
     def _open_again(self) -> None:
         if self._reopen is None:
@@ -237,7 +242,7 @@ class Connection:
         """Return those of the tasks without a worker that no worker will be given."""
         with contextlib.suppress(*CUT):
             # all may have paused: Dask gives no task to workers whose memory is full
-            if keys and self.client.sync(self.client.scheduler.ncores_running):
+            if keys and self._of_scheduler("ncores_running"):
                 states = self._states(keys)
                 return {key for key in keys if states.get(key) == _UNPLACED}
         return set()
@@ -246,7 +251,7 @@ class Connection:
         """Return what the scheduler knows of tasks; nothing if it cannot be asked."""
         states: dict[str, str | None] = {}
         with contextlib.suppress(*CUT):
-            states = self.client.sync(self.client.scheduler.get_task_status, keys=list(keys))
+            states = self._of_scheduler("get_task_status", keys=list(keys))
         return states
 
     def ask_each(self, function: Callable[[Any], Answer], item: Any) -> dict[str, Answer]:

@@ -185,3 +185,22 @@ def test_it_is_said_that_nothing_goes_on(
         "no task has ended for 0 minutes: 2 of them wait or run on 1 workers, which may be slow"
     )
     assert 2 <= len(said) <= 5, "each time after twice as long"
+
+
+def test_a_scheduler_that_is_stopped_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with cluster(tmp_path) as there:
+        there.add_worker()
+        there.wait_for_workers(1)
+        executor = connect(there.address)
+        monkeypatch.setattr(connections, "RETURN_SECONDS", 1.0)
+        there.stop_scheduler()
+        try:
+            with pytest.raises(
+                WorkerError, match=r"^the scheduler at .* is gone and did not come back within 1 s; "
+            ):
+                executor.reduce(getitem, range(4), merge=max, shared=b"1234")
+        finally:
+            there.stop_scheduler(signal.SIGCONT)
+            executor.close()
