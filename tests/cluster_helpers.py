@@ -51,6 +51,10 @@ class Cluster:
         own = ("worker", kind, "--nthreads", "1", "--memory-limit", "1GiB", *options)
         return self._start(*own, environment=environment)
 
+    def stop_scheduler(self, number: int = signal.SIGSTOP) -> None:
+        """Stop the scheduler, or continue it."""
+        self._started[0].send_signal(number)
+
     def restart_scheduler(self) -> None:
         """Kill the scheduler and start another one at the same address; workers of the old one end by themselves."""
         port = self.address.rpartition(":")[2]

@@ -116,6 +116,17 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_unsteady_storage",
         r"::test_what_is_kept_of_each_row_is_made_anew\[(stages|calibrated)-",
     ),
+    "distls/execution/test_leftovers.py": (r"::test_the_folders",),
+    "distls/execution/test_losses_of_workers.py": (
+        r"::test_all_workers_are_killed_at_once\[(map-.|reduce-2)\]",
+        r"::test_workers_(are_killed_with|that_cannot_be)",
+        r"::test_a_(worker|scheduler)_that_is_stopped",
+    ),
+    "system/test_limits.py": (
+        r"::test_a_(limit_on_open_files|temporary_folder)",
+        r"::test_few_open_files(\[32\]|_are_enough)",
+        r"::test_few_addresses\[(dask-1000|serial-.*)\]",
+    ),
     "system/faults/test_workers.py": (
         r"::.*\[(read-|reduce-)?(statistics|shards)\]",
         r"::test_a_worker_is_killed\[((read|reduce)-lanes|kernel-statistics)\]",
@@ -161,7 +172,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_bcd_paper_(figures|many|losses)",
         r"::test_least_squares_paper_(figures|tables|without)",
         r"::test_constrained_sgd_paper",
-        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels)$",
+        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos)$",
     ),
 }
 

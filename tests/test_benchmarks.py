@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import endurance, gram, kernels, peers, real, scale, simulation, table, tables
+from benchmarks import chaos, endurance, gram, kernels, peers, real, scale, simulation, table, tables
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.ingestion.ingest import ingest
 from distls.synthetic.generation import generate
@@ -122,6 +122,38 @@ def test_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fitted["refused"] is None
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines if line[0] != " "] == ["fit", "ingest", "columns"]
+
+
+def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = chaos.main(
+        ["--seed", "1", "--rounds", "3", "--minutes", "60", "--out", str(tmp_path / "out.json")]
+    )
+    assert _read(tmp_path / "out.json") == report
+    assert [each["trouble"] for each in report["rounds"]] == [[], [], []], report
+    assert any(each["faults"] for each in report["rounds"])
+    assert capsys.readouterr().out.endswith("3 rounds, seed 1: 0 with trouble\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "written", "killed", "trouble"),
+    [
+        (0, "", False, []),
+        (1, "distls: one line\n", False, []),
+        (-9, "", True, []),
+        (None, "", False, ["hangs"]),
+        (0, "", None, ["other weights"]),
+        (1, "two\nlines\n", False, ["2 lines"]),
+        (3, "", False, ["0 lines"]),
+        (-9, "", False, ["exit code -9"]),
+        (0, "Traceback (most recent call last):\n", False, ["a traceback"]),
+    ],
+)
+def test_chaos_finds(
+    tmp_path: Path, code: int | None, written: str, killed: bool | None, trouble: list[str]
+) -> None:
+    (tmp_path / "status.json").write_text('{"weights_sha256": "the right ones"}')
+    digest = "others" if killed is None else "the right ones"
+    assert chaos.trouble_of(code, written, digest, tmp_path, killed=bool(killed)) == trouble
 
 
 def test_endurance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ LAYERS = {"storage": "distls.storage", "workers": "distls.workers", "distls": "d
 ROOMS = [
     "storage/errors",
     "storage/rows",
+    "storage/machine",
     "storage",
     "storage/filesystem",
     "storage/sources",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -39,7 +38,7 @@ _MEMORY_LIMIT = 350 * 2**20
 def run_demo(rows: int, directory: Path | None, workers: int | None) -> int:
     """Run the demonstration with `rows` training rows in a folder (None: a temporary one); return the exit code."""
     console = Console(stderr=True, highlight=False)
-    options = ClusterOptions(workers=workers or os.cpu_count(), memory_limit=_MEMORY_LIMIT)
+    options = ClusterOptions(workers=workers, memory_limit=_MEMORY_LIMIT)
     with _place(directory) as place:
         return _demonstrate(console, rows, place, options, kept=directory is not None)
 

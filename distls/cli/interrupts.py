@@ -152,13 +152,15 @@ def _stop_at_once() -> NoReturn:
 
 def leave(code: int) -> NoReturn:
     """Kill all child processes and exit at once."""
-    import psutil
+    try:
+        import psutil
 
-    with contextlib.suppress(psutil.Error):
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 process.kill()
-    os._exit(code)
+    finally:
+        # whatever failed: there may be no memory, nor a file to open
+        os._exit(code)
 
 
 def forget_interrupts() -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import atexit
 import gc
 import logging
-import os
+import resource
 import sys
 from dataclasses import dataclass
 
 from distls.execution.dask.forkserver import start_fork_server, started
 from distls.execution.dask.tls import Certificates
 from distls.execution.executor import Executor
-from distls.execution.memory_budget import MemoryBudget
+from distls.execution.memory_budget import MemoryBudget, human
 from distls.execution.serial import SerialExecutor
-from distls.storage.errors import ParameterError
+from distls.storage.errors import ParameterError, WorkerError
+from distls.storage.machine import available_cores
 
 __all__ = ["ClusterOptions", "current_dask_executor", "open_executor"]
+
+
+# Bytes of addresses, most of them never used, that numba, Dask and BLAS reserve.
+_ADDRESSES = 2 * 2**30
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,11 @@ class ClusterOptions:
     debug: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ParameterError for certificates without a scheduler to use them with."""
+        """Raise ParameterError for certificates without a scheduler to use them with.
+
+        Raises WorkerError if this process may not use enough addresses.
+        """
+        _check_addresses()
         if self.certificates is not None and self.scheduler is None:
             raise ParameterError(
                 "--tls-ca, --tls-cert and --tls-key go with --scheduler; "
@@ -59,7 +68,7 @@ class ClusterOptions:
     def budget(self) -> MemoryBudget:
         """Return the workers' memory, as far as it is known without starting them."""
         serial = self.executor == "serial"
-        workers = 1 if serial else self.workers or os.cpu_count() or 1
+        workers = 1 if serial else self.workers or available_cores()
         return MemoryBudget(self.memory_limit, workers, 1 if serial else self.threads_per_worker or 1)
 
 
@@ -97,6 +106,16 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
         return start_local(budget.workers, budget.threads, options.memory_limit, log_level=level)
 
     return started(start), budget
+
+
+def _check_addresses() -> None:
+    """Raise WorkerError if a limit on addresses is too low: OpenBLAS would try for ever to get some."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _ADDRESSES:
+        raise WorkerError(
+            f"this process may use {human(limit)} of addresses (ulimit -v), and libraries reserve more than that: "
+            f"allow {human(_ADDRESSES)}, and limit memory with --memory-limit"
+        )
 
 
 def current_dask_executor() -> Executor | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psutil
+from distls.storage.machine import available_memory
 
 __all__ = ["MIB", "MemoryBudget", "human", "parse_bytes"]
 
@@ -15,7 +15,7 @@ MIB = 2**20
 class MemoryBudget:
     """The memory of the workers."""
 
-    # Bytes a worker process; None: half of this machine's free memory, shared by the workers
+    # Bytes a worker process; None: half of the memory that is free here, shared by the workers
     limit: int | None = None
     workers: int = 1  # Processes, and threads in each
     threads: int = 1
@@ -28,7 +28,7 @@ class MemoryBudget:
         """Bytes a worker process may use."""
         if self.limit is not None:
             return self.limit
-        return psutil.virtual_memory().available // (2 * self.workers)
+        return available_memory() // (2 * self.workers)
 
 
 def human(n_bytes: float) -> str:

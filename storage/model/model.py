@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from distls.storage.dataset.metadata import Label, TargetKind, Width
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import convert_json
+from distls.storage.machine import available_memory
 from distls.storage.model.bundle import read_bundle, write_bundle
 
 __all__ = ["LinearModel", "load_model", "save_model", "used_rows", "weights_sha256"]
@@ -172,7 +172,7 @@ def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: int | 
     sound = rows.dtype == np.int64 and weights.ndim == 2 and rows.shape == weights.shape[:1]
     if n_features is None or not sound or np.any(np.diff(rows, prepend=-1, append=n_features) <= 0):
         raise FormatError(f"{folder}: its rows of weights are not rows of {n_features} features")
-    n_bytes, free = n_features * weights.shape[1] * weights.itemsize, psutil.virtual_memory().available
+    n_bytes, free = n_features * weights.shape[1] * weights.itemsize, available_memory()
     if n_bytes > free:
         # a few bytes on disk may declare any number of zero rows
         raise FormatError(

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -29,14 +33,25 @@ Answer = TypeVar("Answer")
 RETURN_SECONDS = 120.0
 # The log keeps messages too, which may hold weights: a thousand, Dask's default, are some 50 MiB per connection.
 SHORT_LOGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
-# Interval at which the scheduler is asked whether it still knows the tasks that are waited for.
-CHECK_SECONDS = 5.0
+# Interval at which the scheduler is asked whether it still knows the tasks that are waited for, and how often in a row
+# it must not.
+CHECK_SECONDS = 2.0
+_SIGHTINGS = 3
 _POLL_SECONDS = 0.25
 
 # Exceptions of a lost connection, or of a worker that dies.
-CUT = (FutureCancelledError, ClosedClientError, asyncio.CancelledError, OSError)
+CUT = (CancelledError, ClosedClientError, asyncio.CancelledError, OSError)
 # States of a task that will end. One that the scheduler does not know, or believes to have reported, never will.
 _UNDER_WAY = ("processing", "queued", "no-worker")
+# Of a task that was meant for a worker which died as the last one: it stays without a worker, whoever joins.
+_UNPLACED = "no-worker"
+_RESUME = "once that is fixed, `distls resume` continues the run"
+_GONE = "its result was lost with the workers that held it, or were to answer"
+
+
+_LOG = logging.getLogger(__name__)
+# After this time without the end of a task it is said that nothing goes on, then after twice that, and so on.
+LONG_SECONDS = 300.0
 
 
 class Lost(Exception):
@@ -61,7 +76,8 @@ class Connection:
     """A client that is reopened when its scheduler comes back.
 
     `reopen` returns a new client or raises OSError; without it a closed client is the end. `check` gets the client and
-    the addresses of new workers, and raises WorkerError if one does not suit.
+    the addresses of new workers, and raises WorkerError if one does not suit. `hopeless` tells whether nobody is left
+    to start workers.
     """
 
     def __init__(
@@ -70,9 +86,10 @@ class Connection:
         *,
         reopen: Callable[[], Client] | None = None,
         check: Callable[[Client, list[str]], None] = lambda client, workers: None,
+        hopeless: Callable[[], bool] = lambda: False,
     ) -> None:
         self.client = client
-        self._reopen, self._check = reopen, check
+        self._reopen, self._check, self._hopeless = reopen, check, hopeless
         self._address = client.scheduler.address
         self._known: set[str] = set()
         self._kept: Future | None = None
@@ -88,11 +105,10 @@ class Connection:
             if found:
                 self._check_new_workers(found)
                 return dict(sorted(found.items()))
+            if self._hopeless():
+                raise WorkerError(f"all workers have died and cannot be started again; {_RESUME}")
             if time.monotonic() > deadline:
-                raise WorkerError(
-                    f"{trouble} within {RETURN_SECONDS:.0f} s; once that is fixed, "
-                    "`distls resume` continues the run"
-                )
+                raise WorkerError(f"{trouble} within {RETURN_SECONDS:.0f} s; {_RESUME}")
             time.sleep(_POLL_SECONDS)
 
     def _look(self) -> tuple[Mapping[str, int], str]:
@@ -100,9 +116,14 @@ class Connection:
         try:
             if self.client.status == "closed":
                 self._open_again()
-            return self.client.nthreads(), "all workers are gone and none came back"
+            return self._of_scheduler("ncores"), "all workers are gone and none came back"
         except CUT:
             return {}, gone
+
+    def _of_scheduler(self, question: str, **given: Any) -> Any:
+        """Return the scheduler's answer; one that is stopped keeps its connections, and gives none."""
+        asked = getattr(self.client.scheduler, question)
+        return self.client.sync(asked, callback_timeout=RETURN_SECONDS, **given)
 
     def _open_again(self) -> None:
         if self._reopen is None:
@@ -122,10 +143,20 @@ class Connection:
         key = _key()
         with _as_lost():
             try:
-                return self.client.scatter({key: value}, hash=False, broadcast=False)[key]
+                return self._asked(partial(self.client.scatter, {key: value}, hash=False, broadcast=False))[
+                    key
+                ]
             except KeyError:
                 # the scheduler's answer to a client that names a worker it has just removed
                 raise Lost("the worker died that took it") from None
+
+    def _asked(self, call: Callable[..., Any]) -> Any:
+        """Return the answer of workers to a call of the client; raise Lost if one of them leaves meanwhile.
+
+        One that is stopped never answers: the scheduler drops it when it misses its heartbeat.
+        """
+        there = set(self.threads())
+        return self._watched(_answer(call), self.client, lambda: bool(there - set(self.threads())))
 
     def submit(self, token: str, *call: Any, worker: str | None = None) -> Future:
         """Start a task, on `worker` if it is alive."""
@@ -148,60 +179,88 @@ class Connection:
         """Wait for a task and fetch its result; raise Lost if it must be repeated, WorkerError if workers die of it."""
         if future.client is not self.client:
             raise Lost("the scheduler was restarted")
+        sightings, silence = Counter[str](), _Silence()
+
+        def lost() -> set[str]:
+            silence.note(1, len(self.threads()))
+            return self._lost_among([future], sightings)
+
         with _as_lost(future):
-            fetching = asyncio.run_coroutine_threadsafe(_fetch(future), self.client.loop.asyncio_loop)
-            try:
-                return self._watched(fetching, future)
-            finally:
-                fetching.cancel()
+            return self._watched(_fetch(future), future.client, lost)
 
-    def _watched(self, fetching: Any, future: Future) -> Any:
-        doubted: set[str] = set()
-        while True:
-            try:
-                return fetching.result(CHECK_SECONDS)
-            except NotYet:
-                if fetching.done():
-                    raise
-            stranded = self._not_under_way([future])
-            # messages cross: only a task that is found stranded twice is lost
-            if stranded & doubted:
-                raise Lost("its result was lost with the workers that held it")
-            doubted = stranded
+    def _watched(self, answer: Coroutine[Any, Any, Any], client: Client, lost: Callable[[], object]) -> Any:
+        """Wait for an answer, asking now and then whether it is lost."""
+        waiting = asyncio.run_coroutine_threadsafe(answer, client.loop.asyncio_loop)
+        try:
+            while True:
+                try:
+                    return waiting.result(CHECK_SECONDS)
+                except NotYet:
+                    if waiting.done():
+                        raise
+                # looking may have opened another client
+                if lost() or client is not self.client:
+                    raise Lost(_GONE)
+        finally:
+            waiting.cancel()
 
-    def ended(self, futures: Iterable[Future]) -> Iterator[Future]:
-        """Yield tasks as they end, and those that never will, for which `result` raises `Lost`."""
-        waiting, doubted = set(futures), set[str]()
+    def ended(self, futures: Iterable[Future]) -> Iterator[tuple[Future, Lost | None]]:
+        """Yield each task once: as it ends, or with `Lost` if it never will."""
+        waiting, sightings, silence = set(futures), Counter[str](), _Silence()
         finished: SimpleQueue[Future] = SimpleQueue()
         for future in waiting:
             future.add_done_callback(finished.put)
         while waiting:
             try:
-                found = [finished.get(timeout=CHECK_SECONDS)]
+                # one that ended after it was given up is dropped
+                found = {finished.get(timeout=CHECK_SECONDS)} & waiting
+                lost = set[str]()
+                silence = _Silence()
             except Empty:
-                stranded = self._not_under_way(waiting)
-                found = [future for future in waiting if future.done() or future.key in stranded & doubted]
-                doubted = stranded
-            waiting.difference_update(found)
-            yield from found
+                silence.note(len(waiting), len(self.threads()))
+                lost = self._lost_among(waiting, sightings)
+                found = {future for future in waiting if future.key in lost}
+            waiting -= found
+            for future in found:
+                yield future, Lost(_GONE) if future.key in lost else None
 
-    def _not_under_way(self, futures: Iterable[Future]) -> set[str]:
-        """Return the keys of tasks that have not ended here and that the scheduler is not working on."""
-        keys = [future.key for future in futures if not future.done()]
+    def _lost_among(self, futures: Iterable[Future], sightings: Counter[str]) -> set[str]:
+        """Return the keys of tasks that will not end; `sightings` are those that earlier calls found stranded."""
+        keys = {future.key for future in futures if not future.done()}
         self.threads()
+        states = self._states(keys)
+        stranded = {key for key in keys if states.get(key) not in _UNDER_WAY}
+        for key in list(sightings):
+            if key not in stranded:
+                del sightings[key]
+        sightings.update(stranded)
+        # messages cross: a task that is found stranded once may have ended
+        lost = {key for key in stranded if sightings[key] >= _SIGHTINGS}
+        return lost | self._unplaced({key for key in keys if states.get(key) == _UNPLACED})
+
+    def _unplaced(self, keys: set[str]) -> set[str]:
+        """Return those of the tasks without a worker that no worker will be given."""
         with contextlib.suppress(*CUT):
-            states = self.client.sync(self.client.scheduler.get_task_status, keys=keys)
-            return {key for key in keys if states[key] not in _UNDER_WAY}
-        return set(keys)
+            # all may have paused: Dask gives no task to workers whose memory is full
+            if keys and self._of_scheduler("ncores_running"):
+                states = self._states(keys)
+                return {key for key in keys if states.get(key) == _UNPLACED}
+        return set()
+
+    def _states(self, keys: Collection[str]) -> dict[str, str | None]:
+        """Return what the scheduler knows of tasks; nothing if it cannot be asked."""
+        states: dict[str, str | None] = {}
+        with contextlib.suppress(*CUT):
+            states = self._of_scheduler("get_task_status", keys=list(keys))
+        return states
 
     def ask_each(self, function: Callable[[Any], Answer], item: Any) -> dict[str, Answer]:
         """Run a short function once in every worker process, leaving out those that die meanwhile.
 
         Raises Lost if the scheduler or every worker is gone.
         """
-        self.threads()
         with _as_lost():
-            answers = self.client.run(function, item, on_error="return")
+            answers = self._asked(partial(self.client.run, function, item, on_error="return"))
         gone = {worker for worker, answer in answers.items() if isinstance(answer, OSError)}
         there = self.threads()
         for worker, answer in answers.items():
@@ -211,6 +270,24 @@ class Connection:
         if not kept:
             raise Lost("every worker died when it was asked")
         return kept
+
+
+class _Silence:
+    """The time since a task has ended."""
+
+    def __init__(self) -> None:
+        self._since, self._long = time.monotonic(), LONG_SECONDS
+
+    def note(self, tasks: int, workers: int) -> None:
+        """Say that nothing goes on, if that is so for long."""
+        silent = time.monotonic() - self._since
+        if silent >= self._long:
+            self._long *= 2
+            _LOG.warning(
+                "no task has ended for %.0f minutes: %d of them wait or run on %d workers, which may be slow, short of "
+                "memory or stopped; an interrupt saves the last round",
+                *(silent / 60, tasks, workers),
+            )
 
 
 def _key(token: str = "") -> str:
@@ -224,6 +301,10 @@ def _nothing() -> None:
 
 async def _fetch(future: Future) -> Any:
     return await future.client.gather(future, asynchronous=True)
+
+
+async def _answer(call: Callable[..., Any]) -> Any:
+    return await call()
 
 
 @contextlib.contextmanager

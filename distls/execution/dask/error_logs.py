@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distributed import Client
+from distributed.client import AllExit
 
 from distls.execution.dask.connection import CUT
 
@@ -20,8 +21,9 @@ def watch_loop(client: Client, handler: Callable[[asyncio.AbstractEventLoop, dic
 
 
 def report_defects(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report errors outside of any call, except connections cut by an interrupt or `close`."""
-    if not isinstance(context.get("exception"), CUT):
+    """Report errors outside of any call, except connections cut by an interrupt or `close`, and what that ends."""
+    # AllExit: of the parts of a `gather` that was given up
+    if not isinstance(context.get("exception"), (*CUT, AllExit)):
         loop.default_exception_handler(context)
 
 

@@ -172,8 +172,10 @@ class DaskExecutor:
                 start, stop, worker = group
                 call = (_call_group, function, sent, items[start:stop], start, len(items), merge)
                 pending[self._connection.submit(token, *call, worker=worker)] = group
-            for future in self._connection.ended(pending):
+            for future, lost in self._connection.ended(pending):
                 try:
+                    if lost is not None:
+                        raise lost
                     tree.add_all(self._connection.result(future))
                     missing.discard(pending[future])
                 except Lost as error:

@@ -16,6 +16,8 @@ from multiprocessing import forkserver, resource_tracker
 from types import FrameType
 from typing import Protocol, TypeVar
 
+from distls.execution.dask.listener_folder import choose_listener_folder
+
 __all__ = ["SINGLE_THREADED", "interrupts_held", "start_fork_server", "started"]
 
 Made = TypeVar("Made", bound="Closable")
@@ -41,6 +43,7 @@ def start_fork_server() -> None:
     This process imports the same meanwhile, since it needs most of it. A server that runs already, or that cannot
     import these modules, serves as well: its workers import them themselves.
     """
+    choose_listener_folder()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["distributed", _PRELOAD])
     # the server does not inherit sys.path, and would search the current folder first

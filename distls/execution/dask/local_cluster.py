@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import dask
 import distributed.utils
-from distributed import LocalCluster, Nanny, SpecCluster
+from distributed import LocalCluster, Nanny, SpecCluster, Status
 
 from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
 from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.forkserver import SINGLE_THREADED, Made, start_fork_server, started
+from distls.storage.errors import WorkerError
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
 
-__all__ = ["PatientNanny", "local_cluster", "start_local", "started_as_suits"]
+__all__ = ["PatientNanny", "first_cause", "local_cluster", "start_local", "started_as_suits"]
 
+# Files that the process of a scheduler has open, beside those of the data, and more of them for each worker.
+_OPEN_FILES, _OF_EACH_WORKER = 44, 10
+_LOG = logging.getLogger(__name__)
+_REACHABLE = (
+    "the cluster listens on loopback, where other users of this machine could run programs as this user: on a shared "
+    "machine use `distls cluster --tls`, or --executor serial"
+)
 # Prefixes of environment variables that hold credentials and addresses of stores.
 _OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "DISTLS_")
 # Between the death of a worker and the start of its successor.
@@ -74,7 +83,8 @@ def start_local(
 ) -> DaskExecutor:
     """Start a cluster on this machine, its dashboard on loopback, and connect to it.
 
-    `log_level` is that of the cluster's own messages: workers that die or restart are reported by this module.
+    `log_level` is that of the cluster's own messages: workers that die or restart are reported by this module. Raises
+    WorkerError if it does not start.
     """
     set_log_level(log_level)
 
@@ -85,9 +95,28 @@ def start_local(
         # weights go straight between this process and the workers, not through the scheduler
         client = PlainClient(cluster, set_as_default=False, direct_to_workers=processes)
         watch_loop(client, report_defects)
-        return DaskExecutor(Connection(client), cluster)
+        _LOG.info(_REACHABLE)
+        return DaskExecutor(Connection(client, hopeless=lambda: _all_closed(cluster)), cluster)
 
-    return started_as_suits(start, processes=processes)
+    try:
+        return started_as_suits(start, processes=processes)
+    except (OSError, RuntimeError) as error:
+        raise WorkerError(
+            f"the {n_workers} workers on this machine did not start: {first_cause(error)}; use fewer --workers, or "
+            "--executor serial"
+        ) from None
+
+
+def first_cause(error: BaseException) -> str:
+    """Return what the error says that led to this one."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__
+
+
+def _all_closed(cluster: LocalCluster) -> bool:
+    """Return whether no worker is there any more, nor a nanny that would start one: they close if they cannot."""
+    return all(worker.status in (Status.closed, Status.failed) for worker in list(cluster.workers.values()))
 
 
 def started_as_suits(start: Callable[[], Made], *, processes: bool = True) -> Made:
@@ -111,6 +140,7 @@ def local_cluster(
     **options: Any,
 ) -> LocalCluster:
     """Start a scheduler and workers on this machine, on loopback unless `options` say otherwise."""
+    _allow_open_files(_OPEN_FILES + _OF_EACH_WORKER * n_workers)
     processes_only = {
         "worker_class": PatientNanny,
         "host": "127.0.0.1",
@@ -127,6 +157,19 @@ def local_cluster(
         silence_logs=log_level,
         **(processes_only if processes else {}) | options,
     )
+
+
+def _allow_open_files(number: int) -> None:
+    """Let this process open so many files; raise WorkerError if it may not: its event loop would fail for ever."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= number:
+        return
+    if hard != resource.RLIM_INFINITY and hard < number:
+        raise WorkerError(
+            f"at most {hard} files may be open here (ulimit -n), and these workers need {number}; raise the limit, use "
+            "fewer --workers, or --executor serial"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
 
 
 def _scratch() -> str:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Callable, Mapping
 
 import dask
 from distributed import Client, get_client
 from distributed.security import Security
 
-from distls.execution.dask.connection import Connection, PlainClient
+from distls.execution.dask.connection import Answer, Connection, PlainClient
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
 from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.tls import Certificates, why_refused
 from distls.storage.errors import ParameterError, WorkerError
+from distls.workers.compilation.processor import processor
 
 __all__ = ["connect", "of_current_client", "security_of"]
 
+_LOG = logging.getLogger(__name__)
+
 _CONNECT_SECONDS = 20
 _REACH_SECONDS = 3
+_ANSWER_SECONDS = 60
 _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 
 
@@ -58,7 +63,7 @@ def connect(
         ) from None
     try:
         client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
-        connection = Connection(client, reopen=lambda: _client(address, security), check=_check_new_workers)
+        connection = Connection(client, reopen=lambda: _client(address, security), check=_NewWorkers())
         connection.threads()
     except TimeoutError:
         client.close()
@@ -119,12 +124,43 @@ def _check_configuration(address: str) -> None:
         )
 
 
-def _check_new_workers(client: Client, workers: list[str]) -> None:
-    """Check the versions of new workers; at the first, find out whether it can be reached directly."""
-    _check_versions(client, workers)
-    if client.direct_to_workers is None:
-        # otherwise Dask would relay all weights and results through the scheduler
-        client.direct_to_workers = client.sync(_reaches, client, workers[0])
+class _NewWorkers:
+    """Checks the workers that join."""
+
+    def __init__(self) -> None:
+        # processor -> a worker that has it
+        self._processors: dict[str, str] = {}
+
+    def __call__(self, client: Client, workers: list[str]) -> None:
+        """Check the versions of new workers; at the first, find out whether it can be reached directly."""
+        _check_versions(client, workers)
+        self._compare(_asked(client, processor, workers))
+        if client.direct_to_workers is None:
+            # otherwise Dask would relay all weights and results through the scheduler
+            client.direct_to_workers = client.sync(_reaches, client, workers[0])
+
+    def _compare(self, processors: Mapping[str, str]) -> None:
+        """Say so if a worker has a processor that no other has."""
+        for worker, name in sorted(processors.items()):
+            if self._processors and name not in self._processors:
+                other, its = next(iter(self._processors.items()))
+                _LOG.warning(
+                    "worker %s compiles for the processor %s, worker %s for %s: weights may differ in their last bits "
+                    "from those of a cluster of one kind",
+                    *(worker, name, its, other),
+                )
+            self._processors.setdefault(name, worker)
+
+
+def _asked(client: Client, function: Callable[[], Answer], workers: list[str]) -> dict[str, Answer]:
+    """Return each worker's answer; raise WorkerError if one does not answer in time."""
+    try:
+        return client.sync(client._run, function, workers=workers, callback_timeout=_ANSWER_SECONDS)
+    except TimeoutError:
+        raise WorkerError(
+            f"one of the workers {', '.join(workers)} does not answer within {_ANSWER_SECONDS} s; end it, or start it "
+            "anew"
+        ) from None
 
 
 async def _reaches(client: Client, worker: str) -> bool:
@@ -139,7 +175,7 @@ async def _reaches(client: Client, worker: str) -> bool:
 def _check_versions(client: Client, workers: list[str]) -> None:
     """Raise WorkerError for workers with other versions of Python or libraries: results would differ in bits."""
     mine = _versions()
-    for worker, theirs in client.run(_versions, workers=workers).items():
+    for worker, theirs in _asked(client, _versions, workers).items():
         differing = {name: (mine[name], theirs.get(name)) for name in mine if mine[name] != theirs.get(name)}
         if differing:
             text = ", ".join(f"{name} {a} here and {b} there" for name, (a, b) in differing.items())

@@ -16,7 +16,7 @@ from distributed.core import Status
 from distributed.security import Security
 
 from distls.execution.dask.error_logs import set_log_level
-from distls.execution.dask.local_cluster import PatientNanny, local_cluster, started_as_suits
+from distls.execution.dask.local_cluster import PatientNanny, first_cause, local_cluster, started_as_suits
 from distls.execution.dask.remote_cluster import security_of
 from distls.execution.dask.tls import Certificates, private_files
 from distls.execution.memory_budget import MemoryBudget
@@ -96,13 +96,7 @@ def start_standing(
     try:
         return started_as_suits(start)
     except (OSError, RuntimeError) as error:
-        raise WorkerError(f"no cluster on {host}, port {port}: {_first_cause(error)}") from None
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+        raise WorkerError(f"no cluster on {host}, port {port}: {first_cause(error)}") from None
 
 
 def _check_host(host: str, *, encrypted: bool, anyone: bool) -> None:

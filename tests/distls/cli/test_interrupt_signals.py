@@ -145,3 +145,21 @@ def test_the_exit_code_where_python_would_end_by_the_signal(tmp_path: Path, body
     )
     ended = subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "", "interrupted\n")
+
+
+def test_a_process_without_memory_stops_at_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that fails while its children are looked for keeps it alive."""
+
+    class Gone(BaseException):
+        pass
+
+    def end(code: int) -> None:
+        raise Gone(code)
+
+    def nothing_left() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("psutil.Process", nothing_left)
+    monkeypatch.setattr("os._exit", end)
+    with pytest.raises(Gone, match=r"^3$"):
+        interrupts.leave(3)

@@ -18,7 +18,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import LocalCluster, Nanny, Status
-from distributed.client import FutureCancelledError
+from distributed.client import AllExit, FutureCancelledError
 from distributed.comm import CommClosedError
 from helpers import wait_until
 
@@ -180,7 +180,7 @@ class TestTwoProcesses(_Dask):
             default_exception_handler=lambda context: reported.append(context["exception"])
         )
         defect = ValueError("a defect")
-        for error in (CommClosedError("severed"), FutureCancelledError("key", "mislaid"), defect):
+        for error in (CommClosedError("severed"), FutureCancelledError("key", "mislaid"), AllExit(), defect):
             handler(loop, {"exception": error})
         assert reported == [defect]
 

@@ -61,7 +61,7 @@ def test_words_are_parsed_to_about_the_same_size(size: int) -> None:
 
 
 def test_an_unlimited_budget_shares_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=8 * GIB))
+    monkeypatch.setattr("distls.execution.memory_budget.available_memory", lambda: 8 * GIB)
     assert MemoryBudget(workers=2).worker_limit == 2 * GIB
     assert MemoryBudget(GIB, workers=2).worker_limit == GIB
 

@@ -1,0 +1,206 @@
+"""Workers that are lost all at once, results that come while the scheduler is asked: nothing hangs or comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from operator import getitem
+from pathlib import Path
+from threading import Event, Timer
+from typing import Any
+
+import pytest
+from cluster_helpers import cluster
+from distributed import Client, Future, LocalCluster
+from helpers import SECONDS, wait_until
+
+from distls.execution.dask import connection as connections
+from distls.execution.dask.connection import Connection, Lost
+from distls.execution.dask.local_cluster import start_local
+from distls.execution.dask.remote_cluster import connect
+from distls.storage.errors import WorkerError
+
+
+def _pid(_item: object) -> int:
+    return os.getpid()
+
+
+def _parent(_item: object) -> int:
+    return os.getppid()
+
+
+def _kill_once(mark: Path, victims: list[int], item: int) -> int:
+    """Kill all workers, this one last, at the first call of all."""
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return item
+    for number in sorted(set(victims), key=lambda number: number == os.getpid()):
+        os.kill(number, signal.SIGKILL)
+    return item
+
+
+@pytest.mark.parametrize("shared", ["small", "large"])
+def test_workers_are_killed_with_the_process_that_forks_them(tmp_path: Path, shared: str) -> None:
+    executor = start_local(2)
+    try:
+        workers = list(executor.each_worker(_pid, None).values())
+        victims = [*set(executor.each_worker(_parent, None).values()), *workers] * (
+            1000 if shared == "large" else 1
+        )
+        task = partial(_kill_once, tmp_path / "mark")
+        assert executor.reduce(task, range(6), merge=max, shared=victims) == 5
+        assert not set(workers) & set(executor.each_worker(_pid, None).values())
+    finally:
+        executor.close()
+
+
+def test_workers_that_cannot_be_started_again_are_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    executor = start_local(2)
+
+    def refused(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    try:
+        victims = list(executor.each_worker(_pid, None).values())
+        monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refused)
+        with pytest.raises(
+            WorkerError, match=r"^all workers have died and cannot be started again; once that is fixed"
+        ):
+            executor.reduce(partial(_kill_once, tmp_path / "mark"), range(6), merge=max, shared=victims)
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("call", ["map", "reduce"])
+def test_all_workers_are_killed_at_once(tmp_path: Path, workers: int, call: str) -> None:
+    """What is shared is small: nothing but the tasks is lost, and they were meant for workers that are no more."""
+    executor = start_local(workers)
+    try:
+        victims = list(executor.each_worker(_pid, None).values())
+        task = partial(_kill_once, tmp_path / "mark")
+        if call == "map":
+            assert list(executor.map(task, range(6), shared=victims)) == list(range(6))
+        else:
+            assert executor.reduce(task, range(6), merge=max, shared=victims) == 5
+        assert not set(victims) & set(executor.each_worker(_pid, None).values())
+    finally:
+        executor.close()
+
+
+_RELEASED = [Event(), Event(), Event()]
+
+
+def _until_released(number: int) -> bool:
+    return _RELEASED[number].wait(SECONDS)
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """A client of a worker in this process."""
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=3, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as made,
+    ):
+        yield made
+
+
+def test_a_task_that_ends_while_the_scheduler_is_asked_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
+    there = Connection(client)
+    futures = [there.submit("few", _until_released, number) for number in (0, 0, 1)]
+    ask = there._lost_among
+
+    def ending(waiting: Iterable[Future], *given: Any) -> set[str]:
+        found = ask(waiting, *given)
+        _RELEASED[0].set()
+        wait_until(lambda: all(future.done() for future in futures[:2]))
+        return found
+
+    monkeypatch.setattr(connections, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(there, "_lost_among", ending)
+    came = Counter[str]()
+    for future, lost in there.ended(futures):
+        came[future.key] += 1
+        assert lost is None
+        if len(came) == 2:
+            _RELEASED[1].set()
+    assert came == Counter(future.key for future in futures)
+
+
+@pytest.mark.parametrize("call", ["each_worker", "reduce"])
+def test_a_worker_that_is_stopped_is_not_waited_for(tmp_path: Path, call: str) -> None:
+    """It keeps its connections, has no nanny that would end it, and is the one to answer, or to take what is shared."""
+    with cluster(tmp_path, environment={"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "2s"}) as there:
+        worker = there.add_worker()
+        there.wait_for_workers(1)
+        executor = connect(there.address)
+        try:
+            (stopped,) = executor.client.nthreads()
+            os.kill(worker.pid, signal.SIGSTOP)
+            there.add_worker()
+            if call == "each_worker":
+                assert stopped not in executor.each_worker(str, 1)
+            else:
+                assert executor.reduce(getitem, range(4), merge=max, shared=bytes([7]) * 100_000) == 7
+        finally:
+            executor.close()
+
+
+def test_an_answer_that_is_cancelled_is_lost(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    """As when the loop of the client ends, or the scheduler is restarted."""
+
+    async def cancelled(_future: Future) -> None:
+        raise asyncio.CancelledError
+
+    there = Connection(client)
+    future = there.submit("one", str, 1)
+    monkeypatch.setattr(connections, "_fetch", cancelled)
+    with pytest.raises(Lost):
+        there.result(future)
+
+
+def test_it_is_said_that_nothing_goes_on(
+    monkeypatch: pytest.MonkeyPatch, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = Connection(client)
+    _RELEASED[2].clear()
+    monkeypatch.setattr(connections, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(connections, "LONG_SECONDS", 0.05)
+    futures = [there.submit("few", _until_released, 2) for _ in range(2)]
+    Timer(1, _RELEASED[2].set).start()
+    assert len(list(there.ended(futures))) == 2
+    said = [record.getMessage() for record in caplog.records if record.name == connections.__name__]
+    assert said[0].startswith(
+        "no task has ended for 0 minutes: 2 of them wait or run on 1 workers, which may be slow"
+    )
+    assert 2 <= len(said) <= 5, "each time after twice as long"
+
+
+def test_a_scheduler_that_is_stopped_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with cluster(tmp_path) as there:
+        there.add_worker()
+        there.wait_for_workers(1)
+        executor = connect(there.address)
+        monkeypatch.setattr(connections, "RETURN_SECONDS", 1.0)
+        there.stop_scheduler()
+        try:
+            with pytest.raises(
+                WorkerError, match=r"^the scheduler at .* is gone and did not come back within 1 s; "
+            ):
+                executor.reduce(getitem, range(4), merge=max, shared=b"1234")
+        finally:
+            there.stop_scheduler(signal.SIGCONT)
+            executor.close()

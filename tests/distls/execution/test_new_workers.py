@@ -1,0 +1,61 @@
+"""What is looked at when workers of a running cluster are met: processors that would round differently, silence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client, LocalCluster
+
+from distls.execution.dask import remote_cluster as remote
+from distls.storage.errors import WorkerError
+from distls.workers.compilation.processor import processor
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """A client of two workers in this process."""
+    with (
+        LocalCluster(n_workers=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as made,
+    ):
+        yield made
+
+
+def test_a_worker_with_another_processor_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, client: Client
+) -> None:
+    first, second = sorted(client.nthreads())
+    check = remote._NewWorkers()
+    check(client, [first])
+    check(client, [second])
+    assert _said(caplog) == []
+    monkeypatch.setattr(remote, "processor", lambda: "znver9-01234567")
+    check(client, [second])
+    check(client, [second])
+    assert _said(caplog) == [
+        f"worker {second} compiles for the processor znver9-01234567, worker {first} for {processor()}: weights may "
+        "differ in their last bits from those of a cluster of one kind"
+    ]
+
+
+def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == remote.__name__]
+
+
+def test_processors_are_told_apart_by_their_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = set()
+    for name, features in [("znver9", "+fma,+avx2"), ("znver9", "-fma,+avx2"), ("generic", "+fma,+avx2")]:
+        monkeypatch.setattr("numba.config.CPU_NAME", name)
+        monkeypatch.setattr("numba.config.CPU_FEATURES", features)
+        names.add(processor())
+    assert len(names) == 3
+
+
+def test_a_worker_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    monkeypatch.setattr(remote, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(remote, "_versions", lambda: time.sleep(2))
+    (worker, *_) = client.nthreads()
+    with pytest.raises(WorkerError, match=f"^one of the workers {worker} does not answer within 0.2 s"):
+        remote._check_versions(client, [worker])

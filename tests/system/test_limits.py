@@ -1,0 +1,75 @@
+"""Commands on machines that give them little: each ends in one line, or does its work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from helpers import SECONDS, labelled_rows, write_dataset
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    x, y = labelled_rows(300, 40, 3)
+    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y).path
+
+
+def _fit(
+    data: Path, run: Path, limit: str = ":", options: Sequence[str] = ("--workers", "2"), **environment: str
+) -> tuple[int, list[str]]:
+    """Fit after a command of the shell that sets a limit; return the exit code and the lines on stderr."""
+    own = ["fit", "gls", str(data), str(run), "--quiet", "--passes", "2", *options]
+    command = ["bash", "-c", f'{limit}; exec "$0" "$@"', sys.executable, "-m", "distls", *own]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, **environment}
+    )
+    return ended.returncode, ended.stderr.splitlines()
+
+
+def test_a_temporary_folder_that_cannot_be_written(data: Path, tmp_path: Path) -> None:
+    place = tmp_path / "file" / "folder"
+    (tmp_path / "file").touch()
+    code, lines = _fit(data, tmp_path / "run", DASK_TEMPORARY_DIRECTORY=str(place))
+    assert (code, lines) == (
+        1,
+        [
+            f"distls: the 2 workers on this machine did not start: [Errno 20] Not a directory: '{place}'; use fewer "
+            "--workers, or --executor serial"
+        ],
+    )
+
+
+@pytest.mark.parametrize("number", [16, 32])
+def test_few_open_files(data: Path, tmp_path: Path, number: int) -> None:
+    assert _fit(data, tmp_path / "run", f"ulimit -n {number}") == (
+        1,
+        [
+            f"distls: at most {number} files may be open here (ulimit -n), and these workers need 64; raise the limit, "
+            "use fewer --workers, or --executor serial"
+        ],
+    )
+
+
+def test_a_limit_on_open_files_that_can_be_raised_is(data: Path, tmp_path: Path) -> None:
+    assert _fit(data, tmp_path / "run", "ulimit -S -n 32") == (0, [])
+
+
+@pytest.mark.parametrize("size", [700, 1000])
+@pytest.mark.parametrize("executor", ["dask", "serial"])
+def test_few_addresses(data: Path, tmp_path: Path, size: int, executor: str) -> None:
+    options = ["--workers", "2"] if executor == "dask" else ["--executor", "serial"]
+    assert _fit(data, tmp_path / "run", f"ulimit -v {size * 1024}", options) == (
+        1,
+        [
+            f"distls: this process may use {size} MiB of addresses (ulimit -v), and libraries reserve more than that: "
+            "allow 2.0 GiB, and limit memory with --memory-limit"
+        ],
+    )
+
+
+def test_few_open_files_are_enough_for_one_process(data: Path, tmp_path: Path) -> None:
+    assert _fit(data, tmp_path / "run", "ulimit -n 32", ["--executor", "serial"]) == (0, [])
