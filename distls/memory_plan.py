@@ -52,13 +52,14 @@ class Plan:
     cached_fraction: float  # Share of the data that the workers' caches hold together
     driver_bytes: int
     bytes_per_pass: int  # Stored bytes
-    passes: float | None  # As asked
+    passes: float | None  # Of a fit, as asked
     rounds_per_pass: int
     lanes: int
     network_bytes_per_round: int  # Between driver and workers, both ways, and among workers
     shared_bytes: int = 0  # What every lane of a round starts from, and what one lane returns, at most
     result_bytes: int = 0
     reductions: int = 1  # Times that a round sends and returns as much, at most
+    fits: int = 1  # One after the other: more than one for a path
     seconds_per_pass: float | None = None  # From a probe, where one was made; from the store, nothing cached
 
     def to_json(self) -> dict[str, Any]:

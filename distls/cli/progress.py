@@ -45,7 +45,7 @@ class BarProgress:
         """Show the bar."""
         self._bytes = 0
         self._task = self._bar.add_task(
-            f"{start.method} {start.dataset}",
+            " ".join(part for part in (start.method, start.dataset, start.what) if part),
             total=start.max_passes,
             completed=int(start.passes),
             passes="0",

@@ -61,9 +61,12 @@ def plan_lines(plan: Plan) -> list[str]:
         f"network a round    {human(plan.network_bytes_per_round)}",
     ]
     if plan.passes is not None:
-        lines.append(f"passes             {plan.passes:g} at most")
+        every = f" for each of {plan.fits} alphas" if plan.fits > 1 else ""
+        lines.append(f"passes             {plan.passes:g} at most{every}")
     if plan.seconds_per_pass is not None:
-        total = "" if plan.passes is None else f", {plan.passes * plan.seconds_per_pass:.1f} s in all"
+        total = (
+            "" if plan.passes is None else f", {plan.fits * plan.passes * plan.seconds_per_pass:.1f} s in all"
+        )
         lines.append(
             f"seconds a pass     {plan.seconds_per_pass:.2f} from the store (probe of one partition){total}"
         )
@@ -88,7 +91,7 @@ def cluster_plan_lines(made: ClusterPlan) -> list[str]:
     ]
     if seconds is not None:
         every = made.plan.passes
-        whole = "" if every is None else f", {every * seconds:.4g} s in all"
+        whole = "" if every is None else f", {made.plan.fits * every * seconds:.4g} s in all"
         lines.append(f"seconds a pass     {seconds:.4g}{whole}")
     if made.limited_by is not None:
         advice = "" if made.advice is None else f"; {made.advice}"
@@ -102,11 +105,14 @@ def result_lines(result: FitResult) -> list[str]:
     lines = [f"{result.status}: {result.passes:g} passes, {result.seconds:.1f} s of training"]
     if result.selected is not None:
         chosen = ", ".join(f"{name}={value}" for name, value in result.selected.items() if value is not None)
-        if record.get("select_error") is None:
+        name = next((name for name in ("select", "eval") if record.get(f"{name}_error") is not None), None)
+        if name is None:
             lines.append(f"the last of the path is published, {chosen}")
         else:
-            result_text = judged_text(record, "select").removeprefix("select ")
-            lines.append(f"selected {chosen}, {result_text} on the selection data")
+            data = {"select": "selection", "eval": "evaluation"}[name]
+            lines.append(
+                f"selected {chosen}, {judged_text(record, name).removeprefix(f'{name} ')} on the {data} data"
+            )
     if record.get("objective") is not None:
         lines.append(f"objective {record['objective']:.6f}{_certificate_text(record)}")
     if record.get("eval_error") is not None:

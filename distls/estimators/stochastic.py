@@ -170,8 +170,8 @@ class SGDQNClassifier(StreamingClassifier):
     loss : {"squared_hinge", "hinge", "log"}
     alpha : float
         L2 strength, the paper's lambda.
-    diagonal : {"gauss-newton", "secant", "paper"}
-        Estimate of the metric.
+    diagonal : {"gauss-newton", "secant", "paper"} or None
+        Estimate of the metric; None: gauss-newton, of the hinge, which has no second derivatives, secant.
     skip : int or None
         Rows between dense updates (L2, metric).
     t0 : float or None
@@ -183,7 +183,7 @@ class SGDQNClassifier(StreamingClassifier):
 
     loss: str = field(default="squared_hinge", kw_only=False)
     alpha: float = 1e-5
-    diagonal: str = "gauss-newton"
+    diagonal: str | None = None
     skip: int | None = None
     t0: float | None = None
 

@@ -287,9 +287,10 @@ STOCHASTIC_METHODS = (
         parameters=_scheduled(
             Parameter(
                 "diagonal",
-                "gauss-newton",
+                None,
                 one_of("gauss-newton", "secant", "paper"),
-                "estimate of the metric: second derivatives, secants at new rows, or the paper's as printed",
+                "estimate of the metric: second derivatives, secants at new rows, or the paper's as printed; default "
+                "gauss-newton, of loss=hinge, which has no second derivatives, secant",
             )
         ),
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",

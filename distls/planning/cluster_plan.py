@@ -16,7 +16,7 @@ from distls.execution.network import Traffic, traffic_of
 from distls.memory_plan import Plan
 from distls.methods.registry import Method, method_named
 from distls.planning.extrapolation import resized
-from distls.planning.fit_plan import fewest, one_thread_seconds
+from distls.planning.fit_plan import one_thread_seconds, planned
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
@@ -114,7 +114,7 @@ def plan_cluster(
     setting = Setting.of(chosen, params or {}, data, seed)
     budget = MemoryBudget(memory_limit, cluster.workers, cluster.threads, compiles=True)
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
-    plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
+    plan = planned(setting, solver.plan, passes)
     if rate is None and probe:
         # lanes were chosen for the large data, the probe runs on the given ones
         own = Setting.of(chosen, {**setting.params, **_default_lanes(chosen)}, given, seed)

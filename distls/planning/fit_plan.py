@@ -16,9 +16,10 @@ from distls.solvers.solver import Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
+from distls.training.regularization_path import has_path, number_of_alphas
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["fewest", "one_thread_seconds", "plan_fit"]
+__all__ = ["one_thread_seconds", "plan_fit", "planned"]
 
 
 def plan_fit(
@@ -37,11 +38,17 @@ def plan_fit(
     budget = _budget(cluster or ClusterOptions())
     setting = Setting.of(chosen, params or {}, data, seed)
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
-    plan: Plan = replace(solver.plan, passes=fewest(passes, solver.plan.passes) or chosen.passes)
+    plan = planned(setting, solver.plan, passes)
     if not probe:
         return plan
     slots = min(budget.workers * budget.threads, len(solver.lanes))
     return replace(plan, seconds_per_pass=one_thread_seconds(solver, data, seed) / slots)
+
+
+def planned(setting: Setting, plan: Plan, passes: float | None) -> Plan:
+    """Return the solver's plan with the passes of a fit, and the number of fits: one of each alpha of a path."""
+    fits = number_of_alphas(setting.params) if has_path(setting.method, [setting.params]) else 1
+    return replace(plan, passes=_fewest(passes, plan.passes) or setting.method.passes, fits=fits)
 
 
 def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> float:
@@ -55,7 +62,7 @@ def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> float
     return seconds / float(data.decoded_bytes[block] / data.decoded_bytes.sum())
 
 
-def fewest(asked: float | None, own: float | None) -> float | None:
+def _fewest(asked: float | None, own: float | None) -> float | None:
     """Return the passes after which a fit ends: the limit, or the method's own end."""
     given = [passes for passes in (asked, own) if passes is not None]
     return min(given, default=None)

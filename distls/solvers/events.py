@@ -22,6 +22,7 @@ class FitStart:
     n_slots: int
     max_passes: float | None
     passes: float  # Already done, when resuming
+    what: str = ""  # Of several settings which this is, such as "alpha=0.01 (3 of 10)"
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,9 @@ class LineProgress(SilentCallback):
         """Print the setting of the fit."""
         limit = "" if start.max_passes is None else f", passes {start.max_passes:g} at most"
         idle = "; with fewer lanes than threads some idle" if start.n_lanes < start.n_slots else ""
+        which = f", {start.what}" if start.what else ""
         print(
-            f"{start.method} ({start.loss}): {start.n_rows:,} rows of {start.dataset}, lanes {start.n_lanes}, "
+            f"{start.method} ({start.loss}){which}: {start.n_rows:,} rows of {start.dataset}, lanes {start.n_lanes}, "
             f"worker threads {start.n_slots}{limit}{idle}",
             file=self._stream,
         )

@@ -26,10 +26,12 @@ def train_children(
     *,
     chained: bool = False,
 ) -> FitResult:
-    """Train one child run per setting, in order, and publish the best on the selection data, or the last.
+    """Train one child run per setting, in order, and publish the best on the selection data.
 
-    Chained runs start from the model of the run before.
+    Without these it is the best on the evaluation data, and without any data the last. Chained runs start from the
+    model of the run before.
     """
+    judge = "select_error" if request.select is not None else "eval_error"
     seconds, passes = 0.0, 0.0
     results: list[dict[str, Any]] = []
     best: tuple[float, FitResult, dict[str, Any]] | None = None
@@ -41,19 +43,29 @@ def train_children(
         # a resumed parent continues its children where they were
         child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_request.config)
         with child.held():
-            result = train_setting(child, child_request, options)
+            result = train_setting(child, child_request, replace(options, what=_named(settings, number)))
         seconds, passes = seconds + result.seconds, passes + result.passes
         if result.status == Status.INTERRUPTED:
             run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
             return replace(result, run=run.path, passes=passes, seconds=seconds)
         results.append(_child_summary(params, result))
-        judged = result.record.get("select_error")
+        judged = result.record.get(judge)
         error = math.inf if judged is None else judged
         if result.model is not None:
             before = path
-            if best is None or error < best[0] or request.select is None:
+            if best is None or error < best[0] or (request.select is None and request.eval_data is None):
                 best = (error, result, params)
     return _publish_best(run, best, results, passes, seconds)
+
+
+def _named(settings: Sequence[dict[str, Any]], number: int) -> str:
+    """Return the parameters by which a setting differs from others, and its number."""
+    own = settings[number]
+    names = [name for name in own if any(other[name] != own[name] for other in settings)]
+    values = [
+        f"{name}={own[name]:.4g}" if isinstance(own[name], float) else f"{name}={own[name]}" for name in names
+    ]
+    return f"{', '.join(values)} ({number + 1} of {len(settings)})"
 
 
 def _child_request(request: FitRequest, params: dict[str, Any]) -> FitRequest:

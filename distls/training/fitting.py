@@ -5,7 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
@@ -14,11 +18,11 @@ from distls.memory_plan import check_workers
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError
-from distls.storage.filesystem.atomic import describe_os_error
+from distls.storage.filesystem.atomic import describe_os_error, remove_tree
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.training.child_fits import train_children
-from distls.training.configuration import FitRequest
+from distls.training.configuration import FitRequest, Setting
 from distls.training.regularization_path import has_path, settings_of_path
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
@@ -188,11 +192,24 @@ def _execute(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
         raise describe_os_error(error, f"{run.path}: the fit stopped", remedy) from None
 
 
+def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:
+    """Return the intercept at zero weights; the solvers of methods with a path have it."""
+    solver: Any = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
+    found: NDArray[np.float64] = solver.intercept_alone(options.executor)
+    remove_tree(run.path / "state")
+    return found
+
+
 def _train_all(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     """Train what was asked for: one setting, a path of them, or several to choose among."""
     if has_path(request.method, request.grid):
         (setting,) = request.settings
-        points = settings_of_path(setting.params, setting.problem, options.executor)
+        points = settings_of_path(
+            setting.params,
+            setting.problem,
+            options.executor,
+            partial(_intercept_alone, run, setting, options),
+        )
         return train_children(run, request, points, options, chained=True)
     if request.select is None and len(request.settings) == 1:
         return train_setting(run, request, options)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.scores import reference
@@ -18,7 +19,7 @@ from distls.storage.filesystem.paths import Place
 from distls.workers.penalties.registry import zero_from
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["has_path", "settings_of_path", "warm_started"]
+__all__ = ["has_path", "number_of_alphas", "settings_of_path", "warm_started"]
 
 _DEFAULT_ALPHAS = 10
 _SPAN = 1e-3  # ratio of the last alpha of a path to the first
@@ -41,24 +42,37 @@ def has_path(method: Method, grid: Sequence[dict[str, Any]]) -> bool:
     return bool(points)
 
 
-def settings_of_path(params: dict[str, Any], problem: Problem, executor: Executor) -> list[dict[str, Any]]:
+def number_of_alphas(params: dict[str, Any]) -> int:
+    """Return the number of points of a path."""
+    given = params["alphas"]
+    return given.count(":") + 1 if isinstance(given, str) else given or _DEFAULT_ALPHAS
+
+
+def settings_of_path(
+    params: dict[str, Any],
+    problem: Problem,
+    executor: Executor,
+    intercept_alone: Callable[[], NDArray[np.float64]],
+) -> list[dict[str, Any]]:
     """Return the parameters of the path's points, by decreasing alpha, without the model each starts from.
 
     Without given alphas, the first is the smallest at which zero weights are optimal, which takes one read of the data,
-    and the others are log-spaced. Raises ParameterError if weights are zero at no alpha.
+    or two with an intercept, which `intercept_alone` returns for zero weights; the others are log-spaced. Raises
+    ParameterError if weights are zero at no alpha.
     """
     given = params["alphas"]
     if isinstance(given, str):
         alphas = sorted((float(each) for each in given.split(":")), reverse=True)
     else:
-        first = (1.0 + _ROUNDING) * _largest_alpha(problem, executor)
-        alphas = np.geomspace(first, _SPAN * first, given or _DEFAULT_ALPHAS).tolist()
+        intercept = intercept_alone() if problem.fit_intercept else np.zeros(problem.shape[1])
+        first = (1.0 + _ROUNDING) * _largest_alpha(problem, executor, intercept)
+        alphas = np.geomspace(first, _SPAN * first, number_of_alphas(params)).tolist()
     return [{**params, "alpha": alpha, "alphas": None} for alpha in alphas]
 
 
-def _largest_alpha(problem: Problem, executor: Executor) -> float:
-    """Return the smallest alpha at which zero weights are optimal, but for the intercept."""
-    zero = LinearPredictor(np.zeros(problem.shape, problem.dtype), np.zeros(problem.shape[1]))
+def _largest_alpha(problem: Problem, executor: Executor, intercept: NDArray[np.float64]) -> float:
+    """Return the smallest alpha at which zero weights are optimal with that intercept."""
+    zero = LinearPredictor(np.zeros(problem.shape, problem.dtype), intercept)
     gradient = Evaluator(problem, executor, reference(problem.dataset)).gradient(zero)
     alpha = zero_from(problem.penalty, gradient, problem.l1_ratio)
     if not 0.0 < alpha < math.inf:

@@ -57,6 +57,7 @@ class FitOptions:
     memory: MemoryBudget | None
     callbacks: tuple[Callback, ...]
     checkpoint_seconds: float
+    what: str = ""  # of several settings which this is, for those who watch
 
 
 def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
@@ -77,7 +78,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     )
     start = FitStart(
         request.method.name, setting.problem.loss, request.data.path.name, request.data.meta.n_rows,
-        len(solver.lanes), options.executor.slots, request.passes, state.passes,
+        len(solver.lanes), options.executor.slots, request.passes, state.passes, options.what,
     )  # fmt: skip
     watchers = [*options.callbacks, EventLog(run), Checkpointer(run, options.checkpoint_seconds)]
     for callback in watchers:

@@ -228,6 +228,44 @@ def gap(p: Problem, w: Array) -> float:
 # ---------------------------------------------------------------- Algorithms 1, 2 and 3
 
 
+def score_hessian(p: Problem, z: Array) -> Array:
+    """Return the second derivatives of the loss in a score added to all rows, (m, m), by pairs of classes."""
+    total, m = np.zeros((p.m, p.m)), np.eye(p.m)
+    for i, weight in enumerate(p.weights):
+        if p.loss == "softmax":
+            q = np.exp(z[i] - z[i].max()) / np.exp(z[i] - z[i].max()).sum()
+            total += weight * (np.diag(q) - np.outer(q, q))
+        elif p.loss in ("multitask_squared_hinge", "labels_apart"):
+            total += weight * np.diag(LOSSES[p.loss](z[i], p.y[i])[2])
+        else:
+            labels = [p.y[i]] if p.loss == "multiclass_squared_hinge" else p.y[i]
+            for r in labels:
+                for q in set(range(p.m)) - set(labels):
+                    within = 2.0 * weight * (z[i, q] - z[i, r] > -1.0)
+                    total += within * np.outer(m[q] - m[r], m[q] - m[r])
+    return total
+
+
+def intercept_step(p: Problem, z: Array) -> tuple[Array, float]:
+    """Return a Newton step of the intercept from scores Z, and the norm of its gradient."""
+    g = p.weights @ rows_of(p, z)[1]
+    d = -np.linalg.lstsq(score_hessian(p, z), g, rcond=1e-9)[0]
+    size, value = 1.0, float(p.weights @ rows_of(p, z)[0])
+    while (
+        float(p.weights @ rows_of(p, z + size * d)[0]) - value > SIGMA * size * float(g @ d) and size > 1e-9
+    ):
+        size *= OMEGA
+    return size * d, float(np.sqrt(g @ g))
+
+
+def best_intercept(p: Problem, z: Array) -> Array:
+    """Return the intercept that is best for scores Z."""
+    b = np.zeros(p.m)
+    for _ in range(100):
+        b = b + intercept_step(p, z + b)[0]
+    return b
+
+
 @dataclass(frozen=True)
 class Swept:
     """What one sweep did."""

@@ -121,7 +121,7 @@ def scheduled(
         value, g = slopes(x[t] @ w + b, y[t])
         loss_sum += weight * value
         if update and metric == "secant":
-            change = g - slopes(x[t] @ previous + b, y[t])[1]
+            change = weight * (g - slopes(x[t] @ previous + b, y[t])[1])
             moved = w - previous
             seen = np.where(moved != 0, change * x[t][:, None] / np.where(moved != 0, moved, 1), 0)
             diagonal = diagonal + skip * np.clip(seen, 0, 99 * alpha) * (change != 0)
@@ -133,7 +133,7 @@ def scheduled(
             b = b - weight * min(1 / (alpha * tau), 1 / np.sqrt(tau)) * g
         if update and metric == "paper":
             dw = following - w
-            p = alpha * dw + np.outer(x[t], slopes(x[t] @ following + b, y[t])[1] - g)
+            p = alpha * dw + weight * np.outer(x[t], slopes(x[t] @ following + b, y[t])[1] - g)
             ratio = np.where(dw != 0, dw / np.where(dw != 0, p, 1), 1 / alpha)
             diagonal = np.maximum(diagonal + 2 / r * (ratio - diagonal), 1e-2 / alpha)
             r, update = r + 1, False

@@ -27,6 +27,7 @@ from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
 from distls.workers.losses.row_functions import (
     add_score_curvature,
     add_score_gradient,
+    add_score_hessian,
     descent_factor,
     lipschitz,
     row_loss,
@@ -35,7 +36,7 @@ from distls.workers.losses.row_functions import (
 from distls.workers.penalties.row_kernels import row_penalty, row_prox
 from distls.workers.simd.slack_kernels import LANES, prefetch_row
 
-__all__ = ["N_TOTALS", "Step", "Totals", "column_sweep", "loss_of_scores"]
+__all__ = ["N_TOTALS", "Step", "Totals", "column_sweep", "intercept_step", "loss_of_scores"]
 
 # All functions are `elementwise`: were sums reassociated, a function that is not inlined could have other last bits in
 # the process that compiles it than in those that load its caller from the disk cache, which was optimised once more.
@@ -44,6 +45,11 @@ _SIGMA, _BETA = 0.01, 0.5  # Eq. 7
 _TRIES = 40  # 2^-39 of a step is as good as none
 _EPSILON = 1e-12  # lower bound of L: a column may have no curvature at all
 _AHEAD = 12  # non-zeros between prefetch and use of scores
+# Added to the Hessian's diagonal, relative to it: adding a constant to all classes has no curvature in many losses.
+_DAMPING = 1e-7
+# Decrease of the mean loss, that a step of the intercept promises, which is lost in the rounding of scores: of float64
+# and of float32.
+_NO_GAIN, _NO_GAIN_SINGLE = 1e-20, 1e-15
 
 
 class Step(NamedTuple):
@@ -240,6 +246,99 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
             _search(
                 loss, penalty, step, indices, data, start, stop, z, y, weight, w[j], g, d, part, scratch, totals
             )  # fmt: skip
+
+
+# ---------------------------------------------------------------- the intercept
+
+
+@elementwise_helper
+def _factorise(a):
+    """Overwrite the lower triangle of a (k, k) by its Cholesky factor; a class without curvature has a zero there."""
+    k = len(a)
+    for j in range(k):
+        a[j, j] *= 1.0 + _DAMPING
+        pivot = a[j, j]
+        for c in range(j):
+            pivot -= a[j, c] * a[j, c]
+        pivot = math.sqrt(pivot) if pivot > 0.0 else 0.0
+        a[j, j] = pivot
+        for i in range(j + 1, k):
+            total = a[i, j]
+            for c in range(j):
+                total -= a[i, c] * a[j, c]
+            a[i, j] = total / pivot if pivot > 0.0 else 0.0
+
+
+@elementwise_helper
+def _solve(a, d):
+    """Overwrite the first k numbers of d by the solution of ``a a^T d = d``, a as `_factorise` leaves it."""
+    k = len(a)
+    for j in range(k):
+        for c in range(j):
+            d[j] -= a[j, c] * d[c]
+        d[j] = d[j] / a[j, j] if a[j, j] > 0.0 else 0.0
+    for j in range(k - 1, -1, -1):
+        for i in range(j + 1, k):
+            d[j] -= a[i, j] * d[i]
+        d[j] = d[j] / a[j, j] if a[j, j] > 0.0 else 0.0
+
+
+@elementwise_helper
+def _newton(loss, n, z, y, weight, hessian, d, scratch):
+    """Overwrite d, minus the gradient in the intercept times sum_i s_i, by the Newton step."""
+    hessian[:] = 0.0
+    for i in range(n):
+        factor = weight[i] if len(weight) else 1.0
+        add_score_hessian(loss, z, i, y, factor, hessian, scratch)
+    _factorise(hessian)
+    _solve(hessian, d)
+
+
+@elementwise
+def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
+    """Do a Newton step of the intercept, updating b, z and `totals` in place.
+
+    Its block is not penalised, so its violation is the norm of its gradient, which `totals` get as of one column.
+
+    Parameters
+    ----------
+    x : DenseRows of one row of ones
+    b : float64 (k,)
+    step : Step of alpha 0 with a line search
+    hessian : float64 (k, k), scratch; or (0, 0): the step of each class is its own, by the second derivative
+    totals : as of `column_sweep`
+
+    Returns
+    -------
+    The longest part of the step, in units of scores.
+    """
+    indices, data = row_arrays(x)
+    start, stop = row_span(x, 0, indices, data)
+    k = len(b)
+    width = (k + LANES - 1) // LANES * LANES
+    g, h, d, part = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
+    own, scratch = np.zeros(k), np.zeros(k)
+    _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
+    violation = step.scale * _norm(g[:k])
+    totals[_T.violation] += violation
+    totals[_T.largest] = max(totals[_T.largest], violation)
+    d[:k] = -g[:k]
+    if len(hessian):
+        _newton(loss, len(z), z, y, weight, hessian, d, scratch)
+    else:
+        least = (
+            max(_curvature(loss, indices, data, start, stop, z, y, weight, h, own, scratch), 1.0) * _EPSILON
+        )
+        for r in range(k):
+            d[r] /= max(descent_factor(loss) * (h[r] + own[r]), least)
+    longest = 0.0
+    for r in range(k):
+        longest = max(longest, abs(d[r]))
+    if -step.scale * _inner(g, d[:k]) > (_NO_GAIN_SINGLE if z.itemsize == 4 else _NO_GAIN):
+        _search(
+            loss, 0, step, indices, data, start, stop, z, y, weight, b, g, d, part, scratch, totals
+        )  # fmt: skip
+    return longest
 
 
 # ---------------------------------------------------------------- rows

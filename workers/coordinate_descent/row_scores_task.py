@@ -29,6 +29,7 @@ from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
 
 __all__ = [
+    "Change",
     "MarginJob",
     "MarginSums",
     "Margins",
@@ -121,14 +122,24 @@ def margin_lane(job: MarginJob, weights: SparseWeights, lane: Lane) -> MarginSum
         return total
 
 
-def change_lane(job: MarginJob, shared: tuple[SparseWeights, NDArray[np.float64]], lane: Lane) -> MarginSums:
-    """Return the losses of one lane's rows at several sizes of a change of the weights; `shared`: (change, sizes)."""
-    change, sizes = shared
+class Change(NamedTuple):
+    """A change of the weights, and sizes of which one is to be chosen."""
+
+    weights: SparseWeights
+    sizes: NDArray[np.float64]
+    intercept: NDArray[np.float64]  # (k,): a change of the intercept as a whole, whatever the size
+
+
+def change_lane(job: MarginJob, shared: Change, lane: Lane) -> MarginSums:
+    """Return the losses of one lane's rows at the sizes of a change of the weights."""
+    change, sizes, shift = shared
     w = change.dense(open_ref(job.data).meta.n_features)
     with Ledger.of_task() as ledger:
         total = MarginSums(np.zeros(len(sizes)), 0, ledger)
         for index, part in stream(job.data, lane.blocks, ledger):
             z = job.scores.read(index, job.version, (n_rows_of(part.x), w.shape[1]), job.dtype)
+            if shift.any():
+                z += shift
             weight = job.weights.read(index, 0, row_weights(part, job.class_weight).shape, np.float64)
             _count(job, total, part, index, (z, _scores(part, w, change.intercept), weight), sizes)
         return total

@@ -36,6 +36,7 @@ from distls.workers.coordinate_descent.descent_kernels import (
     column_sweep,
     loss_of_scores,
 )
+from distls.workers.coordinate_descent.intercept import Intercept, centred, leaning_columns
 from distls.workers.coordinate_descent.row_scores_task import MarginJob, Margins, SparseWeights, read_margins
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss import LabelSets
@@ -47,9 +48,19 @@ from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.runtime.rng import Purpose, rng
 
-__all__ = ["LaneSweeps", "SweepJob", "active_sweeps", "merge_sweeps", "probe_sweep", "sweep_lane", "warm_up"]
+__all__ = [
+    "LaneSweeps",
+    "SweepJob",
+    "active_sweeps",
+    "intercept_alone",
+    "merge_sweeps",
+    "probe_sweep",
+    "sweep_lane",
+    "warm_up",
+]
 
 _T = Totals()
+_NONE = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ class SweepJob:
     seed: int
     round: int
     with_replacement: bool  # columns are drawn, not permuted (the paper's randomised selection)
-    fit_intercept: bool  # an unpenalised block of ones, which the first lane sweeps
+    fit_intercept: bool  # an unpenalised block of ones, made optimal by every lane before it sweeps
     sweeps: int  # over the active columns, after the sweep over all
     keep: bool  # store the active columns in RUN/state for `active_sweeps` instead
     active_bytes: int  # a lane with more bytes of active columns neither sweeps nor keeps them
@@ -73,9 +84,10 @@ class SweepJob:
 class LaneSweeps:
     """The result of one lane, or the merged one of several."""
 
-    # new values of the rows that were or became non-zero; only the lane that swept the intercept has one
-    weights: list[SparseWeights]
+    weights: list[SparseWeights]  # new values of the rows that were or became non-zero, without intercepts
     totals: NDArray[np.float64]  # (N_TOTALS,), of the sweeps over all columns
+    intercept: NDArray[np.float64]  # (k,), by its own steps, which are the same in each lane
+    shift: NDArray[np.float64]  # (k,), to be added: by the changes of the lane's columns
     change: float = 0.0  # of the objective, in all sweeps
     active_bytes: int = 0  # of the active columns; -1 where a lane has too many
     swept_bytes: int = 0  # bytes of active columns times sweeps
@@ -90,6 +102,8 @@ def merge_sweeps(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
     return LaneSweeps(
         left.weights + right.weights,
         totals,
+        left.intercept,
+        left.shift + right.shift,
         left.change + right.change,
         -1 if too_many else left.active_bytes + right.active_bytes,
         left.swept_bytes + right.swept_bytes,
@@ -113,7 +127,8 @@ def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
         The scores are not there.
     """
     with Ledger.of_task() as ledger:
-        sweeper = _Sweeper(job, read_margins(job.margins, len(weights.intercept)), lane.index, ledger)
+        b = weights.intercept
+        sweeper = _Sweeper(job, read_margins(job.margins, len(b)), lane.index, ledger, b)
         return sweeper.result(_sweep_shards(sweeper, weights, lane))
 
 
@@ -122,16 +137,14 @@ def _sweep_shards(sweeper: _Sweeper, weights: SparseWeights, lane: Lane) -> list
     job = sweeper.job
     found: list[_Active] = []
     values: list[SparseWeights] = []
-    own = np.empty(0)
-    if job.fit_intercept and lane.index == 0:
-        own = sweeper.intercept(weights.intercept)
+    # every lane's columns are to be judged at the optimal intercept; all find the same bits
+    sweeper.optimise_intercept(counted=lane.index == 0)
     for shard in sweeper.shards(lane):
         given, w = _given(weights, shard)
         before = w.any(axis=1)
         sweeper.sweep(shard.x, w, given if job.given_only else np.arange(len(w)), shard.first)
         used = np.flatnonzero(before | w.any(axis=1))
-        values.append(SparseWeights(shard.first + used, w[used], own))
-        own = np.empty(0)
+        values.append(SparseWeights(shard.first + used, w[used], _NONE))
         if sweeper.active_bytes >= 0 and (job.sweeps or job.keep):
             found.append(_Active(shard.first + used, take_rows(shard.x, used)))
             sweeper.count_active(found)
@@ -145,21 +158,32 @@ def _sweep_shards(sweeper: _Sweeper, weights: SparseWeights, lane: Lane) -> list
 def active_sweeps(job: SweepJob, weights: SparseWeights, n_lanes: int) -> LaneSweeps:
     """Sweep the active columns that all lanes have stored, in one lane, so that zeros become exact."""
     with Ledger.of_task() as ledger:
-        sweeper = _Sweeper(job, read_margins(job.margins, len(weights.intercept)), n_lanes, ledger)
+        b = weights.intercept
+        sweeper = _Sweeper(job, read_margins(job.margins, len(b)), n_lanes, ledger, b)
         found = [_read_active(job, lane) for lane in range(n_lanes)]
         columns = np.concatenate([each.columns for each in found])
         w = weights.dense(open_ref(job.margins.data).meta.n_features)[columns].astype(np.float64)
-        own = sweeper.intercept(weights.intercept) if job.fit_intercept else np.empty(0)
-        return sweeper.result([_swept(sweeper, found, [SparseWeights(columns, w, own)])])
+        return sweeper.result([_swept(sweeper, found, [SparseWeights(columns, w, _NONE)])])
+
+
+def intercept_alone(job: SweepJob, weights: SparseWeights, lane: int) -> LaneSweeps:
+    """Return the intercept that is optimal for the stored scores, those of `weights`."""
+    with Ledger.of_task() as ledger:
+        b = weights.intercept
+        sweeper = _Sweeper(job, read_margins(job.margins, len(b)), lane, ledger, b)
+        sweeper.optimise_intercept(counted=False)
+        return sweeper.result([])
 
 
 def _swept(sweeper: _Sweeper, found: list[_Active], values: list[SparseWeights]) -> SparseWeights:
-    """Sweep active columns as often as the job says."""
+    """Sweep active columns as often as the job says, with steps of the intercept before, between and after."""
     x = concatenate_rows([each.x for each in found])
-    w = np.concatenate([each.values for each in values])
+    w, means = np.concatenate([each.values for each in values]), sweeper.leaning(x)
     for number in range(1, sweeper.job.sweeps + 1):
-        sweeper.sweep_active(x, w, number)
-    return SparseWeights(np.concatenate([each.columns for each in values]), w, values[0].intercept)
+        sweeper.step_intercept()
+        sweeper.sweep_active(x, w, number, means)
+    sweeper.step_intercept()
+    return SparseWeights(np.concatenate([each.columns for each in values]), w, _NONE)
 
 
 class _Shard(NamedTuple):
@@ -187,8 +211,13 @@ def _given(weights: SparseWeights, shard: _Shard) -> tuple[NDArray[np.int64], ND
 class _Sweeper:
     """A lane at work: its scores, its random orders, its totals."""
 
-    def __init__(self, job: SweepJob, margins: Margins, lane: int, ledger: Ledger) -> None:
+    def __init__(
+        self, job: SweepJob, margins: Margins, lane: int, ledger: Ledger, intercept: NDArray[np.float64]
+    ) -> None:
         self.job, self.margins, self._lane, self._ledger = job, margins, lane, ledger
+        own = Intercept(margins, job.margins.loss, job.step) if job.fit_intercept else None
+        # by its own steps, and by what centred columns have changed it
+        self._intercept, self._b, self._shift = own, intercept.copy(), np.zeros(len(intercept))
         self.active_bytes = self._swept_bytes = 0
         # active passes and the intercept count towards the change of F alone, not towards the violations
         self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
@@ -209,33 +238,59 @@ class _Sweeper:
         """Sweep those columns of the shard that begins with column `first`."""
         generator, n = self._rng(0, first), len(columns)
         order = generator.integers(n, size=n) if self.job.with_replacement else generator.permutation(n)
-        self._run(x, columns[order], w, self.job.step, self._totals)
+        self._run(x, columns[order], w, self._totals, self.leaning(x))
 
-    def sweep_active(self, x: Rows, w: NDArray[np.float64], number: int) -> None:
-        """Sweep the columns with non-zero weights."""
+    def sweep_active(self, x: Rows, w: NDArray[np.float64], number: int, means: dict[int, float]) -> None:
+        """Sweep the columns with non-zero weights, some of them less their `means`."""
         order = self._rng(number).permutation(np.flatnonzero(w.any(axis=1)))
-        self._run(x, order, w, self.job.step, self._others)
+        self._run(x, order, w, self._others, means)
         self._swept_bytes += _bytes_of(x) * len(order) // max(len(w), 1)
 
-    def intercept(self, before: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the intercept after a step of its block, which is not penalised."""
-        w = before[None].copy()
-        ones = DenseRows(np.ones((1, len(self.margins.z)), np.float32))
-        self._run(ones, np.zeros(1, np.int64), w, self.job.step._replace(alpha=0.0), self._others)
-        return w[0]
+    def optimise_intercept(self, *, counted: bool) -> None:
+        """Make the intercept optimal for the scores; count its violation where it was, if `counted`."""
+        if self._intercept is not None:
+            with self._ledger.in_kernels():
+                violation = self._intercept.optimise(self._b, self._others)
+            if counted:
+                self._totals[_T.violation] += violation
+                self._totals[_T.largest] = max(self._totals[_T.largest], violation)
+
+    def step_intercept(self) -> None:
+        """Do one step of the intercept."""
+        if self._intercept is not None:
+            with self._ledger.in_kernels():
+                self._intercept.step(self._b, self._others)
+
+    def leaning(self, x: Rows) -> dict[int, float]:
+        """Return the means of the columns that are swept less their mean."""
+        if self._intercept is None:
+            return {}
+        return leaning_columns(x, self.margins.weight, len(self.margins.z))
 
     def _run(
         self,
         x: Rows,
         order: NDArray[np.int64],
         w: NDArray[np.float64],
-        step: Step,
         totals: NDArray[np.float64],
+        means: dict[int, float],
+    ) -> None:
+        start = 0
+        for place in np.flatnonzero(np.isin(order, list(means))).tolist() if means else ():
+            self._sweep_columns(x, order[start:place], w, totals)
+            j, start = int(order[place]), place + 1
+            before, column = w[j].copy(), centred(x, j, means[j], len(self.margins.z))
+            self._sweep_columns(column, np.zeros(1, np.int64), w[j : j + 1], totals)
+            self._shift -= means[j] * (w[j] - before)
+        self._sweep_columns(x, order[start:], w, totals)
+
+    def _sweep_columns(
+        self, x: Rows, order: NDArray[np.int64], w: NDArray[np.float64], totals: NDArray[np.float64]
     ) -> None:
         z, y, weight = self.margins
         loss = loss_named(self.job.margins.loss)
         with self._ledger.in_kernels():
-            column_sweep(x, order, w, z, y, weight, loss, self._penalty, step, totals)
+            column_sweep(x, order, w, z, y, weight, loss, self._penalty, self.job.step, totals)
 
     def count_active(self, found: list[_Active]) -> None:
         """Count the bytes of the newest of `found`; drop all if they exceed the job's limit."""
@@ -249,6 +304,8 @@ class _Sweeper:
         return LaneSweeps(
             values,
             self._totals,
+            self._b,
+            self._shift,
             float(self._totals[_T.change] + self._others[_T.change]),
             self.active_bytes,
             self._swept_bytes,
@@ -302,16 +359,19 @@ def _is_sound(columns: NDArray[Any], x: Rows, job: SweepJob) -> bool:
 # ---------------------------------------------------------------- before the first round
 
 
-def warm_up(data: DatasetRef, loss: str, dtype: str) -> None:
+def warm_up(data: DatasetRef, loss: str, dtype: str, *, fit_intercept: bool = False) -> None:
     """Compile the kernels of a job, or load them from the disk cache, on a single row."""
     meta = open_ref(data).meta
     x = one_row(meta.layout, meta.dtype, index_dtype(meta.n_rows).name)
     z, weight, y = np.zeros((1, 2), dtype), np.empty(0), _no_targets(meta, 1)
     step, totals = Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
-    # the intercept's column of ones is a dense shard
-    for shard in {type(x): x, DenseRows: DenseRows(np.zeros((1, 1), np.float32))}.values():
+    # columns that move with the intercept are dense, and float64 once their means are taken away
+    shards = {type(x): x} | ({"centred": DenseRows(np.zeros((1, 1)))} if fit_intercept else {})
+    for shard in shards.values():
         order = np.zeros(1, np.int64)
         column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, loss_named(loss), 0, step, totals)
+    if fit_intercept:
+        Intercept(Margins(z, y, weight), loss, step).step(np.zeros(2), totals)
     loss_of_scores(z, z, 0.0, y, weight, loss_named(loss))
     rows = one_row(meta.layout, meta.dtype, index_dtype(meta.n_features).name)
     scores(rows, np.zeros((2, 2), dtype), np.zeros(2), z)
@@ -324,7 +384,7 @@ def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
         scores(part.x, np.zeros((meta.n_features, k), job.margins.dtype), np.zeros(k),
                np.empty((n_rows_of(part.x), k), job.margins.dtype))  # fmt: skip
     y, z = _no_targets(meta, meta.n_rows), np.zeros((meta.n_rows, k), job.margins.dtype)
-    sweeper = _Sweeper(job, Margins(z, y, np.empty(0)), 0, Ledger())
+    sweeper = _Sweeper(job, Margins(z, y, np.empty(0)), 0, Ledger(), np.zeros(k))
     for each in sweeper.shards(Lane(0, (shard,))):
         n = n_rows_of(each.x)
         sweeper.sweep(each.x, np.zeros((n, k)), np.arange(n), each.first)

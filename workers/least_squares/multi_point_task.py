@@ -32,6 +32,7 @@ __all__ = [
     "SCORES",
     "PointJob",
     "PointMoments",
+    "SparsePoints",
     "StackedWeights",
     "basis_lane",
     "point_lane",
@@ -41,6 +42,8 @@ __all__ = [
 
 # scores of rows at all points that are computed at a time, in batches of at least PIECE_ROWS rows
 SCORES = 2**21
+# Largest share of nonzero rows of weights that are sent without the others.
+_MOST_NONZERO = 0.25
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,32 @@ class StackedWeights(NamedTuple):
     losses_only: int = 0  # for the first `losses_only` points only losses are summed, no products
 
 
+class SparsePoints(NamedTuple):
+    """`StackedWeights` with few nonzero rows, as a round sends them."""
+
+    columns: NDArray[np.int64]  # (c,): the rows that are not zero
+    values: NDArray[np.float64]  # (c, p * k)
+    n_features: int
+    intercept: NDArray[np.float64]
+    losses_only: int
+
+    @classmethod
+    def of(cls, points: StackedWeights) -> SparsePoints | None:
+        """Return the same points, or None if too many rows are nonzero for this to be worth a copy in each task."""
+        columns = np.flatnonzero(points.weights.any(axis=1))
+        if len(columns) > _MOST_NONZERO * len(points.weights):
+            return None
+        return cls(
+            columns, points.weights[columns], len(points.weights), points.intercept, points.losses_only
+        )
+
+    def stacked(self) -> StackedWeights:
+        """Return all rows."""
+        weights = np.zeros((self.n_features, self.values.shape[1]))
+        weights[self.columns] = self.values
+        return StackedWeights(weights, self.intercept, losses_only=self.losses_only)
+
+
 @dataclass
 class PointMoments(Moments):
     """Sums at p points: products and gradients of all of them side by side; rows, errors and loss of the first."""
@@ -89,8 +118,9 @@ class PointMoments(Moments):
             getattr(self, name).__iadd__(getattr(other, name))
 
 
-def point_lane(job: PointJob, points: StackedWeights, lane: Lane) -> BlockSums:
+def point_lane(job: PointJob, given: StackedWeights | SparsePoints, lane: Lane) -> BlockSums:
     """Sum loss and gradient at all points over one lane's partitions, as `PointMoments`."""
+    points = given.stacked() if isinstance(given, SparsePoints) else given
 
     def start(width: int) -> list[Moments]:
         return [_zero_points(width, points, job)]

@@ -13,6 +13,7 @@ from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
     add_score_curvature_of,
     add_score_gradient_of,
+    add_score_hessian_of,
     row_gradient_of,
     row_loss_of,
     score_change_of,
@@ -124,6 +125,36 @@ def _add_ranked_curvature(loss, z, i, y, factor, h, own, scratch):
             own[b] -= factor * within
             within_margin -= within
         own[a] += factor * within_margin
+
+
+@elementwise_helper
+def _add_pair(hessian, a, r, by):
+    """Add the second derivatives of ``by / 2 (z_r - z_a + 1)^2`` to the lower triangle."""
+    hessian[a, a] += by
+    hessian[r, r] += by
+    hessian[max(a, r), min(a, r)] -= by
+
+
+@add_score_hessian_of(MulticlassSquaredHinge)
+def _add_hessian(loss, z, i, y, factor, hessian, scratch):
+    own = np.intp(y[i])
+    c = 1.0 - np.float64(z[i, own])
+    for r in range(z.shape[1]):
+        if r != own and np.float64(z[i, r]) + c > 0.0:
+            _add_pair(hessian, own, r, 2.0 * factor)
+
+
+@add_score_hessian_of(MulticlassSquaredHinge, sets=True)
+def _add_ranked_hessian(loss, z, i, y, factor, hessian, scratch):
+    labels = y.indices[y.indptr[i] : y.indptr[i + 1]]
+    scratch[:] = 0.0
+    for a in labels:
+        scratch[a] = 1.0
+    for a in labels:
+        c = 1.0 - np.float64(z[i, a])
+        for r in range(z.shape[1]):
+            if scratch[r] == 0.0 and np.float64(z[i, r]) + c > 0.0:
+                _add_pair(hessian, np.intp(a), r, 2.0 * factor)
 
 
 @score_change_of(MulticlassSquaredHinge)

@@ -11,6 +11,7 @@ from distls.workers.losses.ovr_squared_hinge import OvrSquaredHinge, ovr_squared
 from distls.workers.losses.row_functions import (
     add_score_curvature_of,
     add_score_gradient_of,
+    add_score_hessian_of,
     row_gradient_of,
     row_loss_of,
     score_change_of,
@@ -94,6 +95,24 @@ def _add_label_curvature(loss, z, i, y, factor, h, own, scratch):
     for a in y.indices[y.indptr[i] : y.indptr[i + 1]]:
         score = np.float64(z[i, a])
         own[a] += factor * ((1.0 if score < 1.0 else 0.0) - (1.0 if score > -1.0 else 0.0))
+
+
+@add_score_hessian_of(MultitaskSquaredHinge)
+def _add_hessian(loss, z, i, y, factor, hessian, scratch):
+    for r in range(z.shape[1]):
+        score = np.float64(z[i, r])
+        if (score < 1.0) if r == y[i] else (score > -1.0):
+            hessian[r, r] += 2.0 * factor
+
+
+@add_score_hessian_of(MultitaskSquaredHinge, sets=True)
+def _add_label_hessian(loss, z, i, y, factor, hessian, scratch):
+    scratch[:] = -1.0
+    for a in y.indices[y.indptr[i] : y.indptr[i + 1]]:
+        scratch[a] = 1.0
+    for r in range(z.shape[1]):
+        if scratch[r] * np.float64(z[i, r]) < 1.0:
+            hessian[r, r] += 2.0 * factor
 
 
 @score_change_of(MultitaskSquaredHinge)

@@ -31,6 +31,8 @@ __all__ = [
     "add_score_curvature_of",
     "add_score_gradient",
     "add_score_gradient_of",
+    "add_score_hessian",
+    "add_score_hessian_of",
     "code_of",
     "descent_factor",
     "has_row_function",
@@ -237,6 +239,13 @@ def add_score_curvature(loss, z, i, y, factor, h, own, scratch):
     """Add ``factor`` times the second derivatives of row i to h and own[y] likewise."""
 
 
+def add_score_hessian(loss, z, i, y, factor, hessian, scratch):
+    """Add ``factor`` times the second derivatives of row i to the lower triangle of hessian (k, k).
+
+    Optional: without it the intercept of `bcd` has steps by `add_score_curvature`, its diagonal.
+    """
+
+
 def score_change(loss, z, i, y, x, d, scratch):
     """Add ``x * d`` to the scores of row i and return the change of its loss."""
 
@@ -255,6 +264,7 @@ def lipschitz(loss, k):
 
 add_score_gradient_of = _registrar("add_score_gradient")
 add_score_curvature_of = _registrar("add_score_curvature")
+add_score_hessian_of = _registrar("add_score_hessian")
 score_change_of = _registrar("score_change")
 row_loss_of = _registrar("row_loss")
 
@@ -267,6 +277,15 @@ def _add_score_gradient_overload(loss, z, i, y, factor, g, own, scratch):
 @overload(add_score_curvature, inline="always")
 def _add_score_curvature_overload(loss, z, i, y, factor, h, own, scratch):
     return _implementation("add_score_curvature", loss, y)
+
+
+@overload(add_score_hessian, inline="always")
+def _add_score_hessian_overload(loss, z, i, y, factor, hessian, scratch):
+    def none(loss, z, i, y, factor, hessian, scratch):
+        pass
+
+    own = (loss.instance_class, isinstance(y, types.BaseTuple))
+    return _FUNCTIONS["add_score_hessian"].get(own, none)
 
 
 @overload(score_change, inline="always")

@@ -14,6 +14,7 @@ from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
     add_score_curvature_of,
     add_score_gradient_of,
+    add_score_hessian_of,
     row_curvature_of,
     row_gradient_of,
     score_change_of,
@@ -115,6 +116,17 @@ def _add_curvature(loss, z, i, y, factor, h, own, scratch):
     for r in range(z.shape[1]):
         p = inverse * scratch[r]
         h[r] += factor * p * (1.0 - p)
+
+
+@add_score_hessian_of(Softmax)
+def _add_hessian(loss, z, i, y, factor, hessian, scratch):
+    inverse = 1.0 / _exponentials(z, i, scratch)
+    for r in range(z.shape[1]):
+        p = inverse * scratch[r]
+        by = factor * inverse * p
+        for c in range(r + 1):
+            hessian[r, c] -= by * scratch[c]
+        hessian[r, r] += factor * p
 
 
 @score_change_of(Softmax)

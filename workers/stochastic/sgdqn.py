@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distls.workers.losses.registry import loss_named
 from distls.workers.stochastic.sgdqn_kernels import sgdqn_block, sgdqn_settings
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
 from distls.workers.stochastic.update import Arrays, KernelLearner, Update
@@ -52,7 +53,7 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     density = stats.nnz / (stats.n_rows * stats.n_features)
     skip = params["skip"] or max(1, round(_SKIP / max(density, 1e-12)))
     least = stats.mean_square_norm / stats.alpha
-    metric, given = params.get("diagonal", "none"), params["t0"]
+    metric, given = _metric(stats, params), params["t0"]
     update = SgdqnUpdate(**stats.objective(), t0=given or least, skip=skip, metric=metric)
     if given:
         return StepChoice(update)
@@ -68,3 +69,12 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
         for t0, shared in starts.items()
     )
     return StepChoice(update, tuple(candidates))
+
+
+def _metric(stats: ProblemStats, params: dict[str, Any]) -> str:
+    """Return the metric asked for, by default the one that suits the loss."""
+    if "diagonal" not in params:
+        return "none"
+    # second derivatives of a hinge are zero: with them steps would be those of SVMSGD2
+    default = "gauss-newton" if loss_named(stats.loss).smooth else "secant"
+    return str(params["diagonal"] or default)

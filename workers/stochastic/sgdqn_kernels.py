@@ -8,11 +8,11 @@ D is the diagonal of the metric, over tau:
 
 - NONE: ``1 / (alpha tau)``. SVMSGD2 (Figure 1); with skip = 1 plain SGD as the paper has it, O(d k) a row.
 - PAPER: ``B_jc / tau``. SGD-QN (Figure 2) as printed: B starts at 1/alpha; the secant of the row after each dense
-  update, w_(t+1) - w_t over the change of its gradient, moves B by 2/r of the way (to 1/alpha where x_tj or the
-  gradient is 0), bounded below by 0.01/alpha. On dense data it stays a multiple of the identity: the ratio does not
-  contain x_tj.
+  update, w_(t+1) - w_t over the change of its gradient (s_t times, as in the step), moves B by 2/r of the way (to
+  1/alpha where x_tj or the gradient is 0), bounded below by 0.01/alpha. On dense data it stays a multiple of the
+  identity: the ratio does not contain x_tj.
 - SECANT: ``1 / (alpha tau + C_jc)``. The row after each dense update sees the displacement since the last such row,
-  delta: C grows by skip times ``dl_c x_tj / delta_jc``, dl the change of the row's gradient, within [0, 99 alpha].
+  delta: C grows by skip times ``s_t dl_c x_tj / delta_jc``, dl the change of the row's gradient, within [0, 99 alpha].
 - GAUSS_NEWTON: the same form, C growing at each row by the diagonal of its Hessian, ``s_t h_c x_tj^2``, h the second
   derivative of the loss in the score.
 
@@ -168,8 +168,11 @@ def _learn_gauss_newton(columns, values, weight, h, diagonal):
 
 
 @helper
-def _learn_paper(columns, values, before, after, factor, tau, r, alpha, diagonal):
-    """Move B towards the row's secants (Figure 2, lines 6 to 8), from its gradients before and after its step."""
+def _learn_paper(columns, values, before, after, s, tau, r, alpha, diagonal):
+    """Move B towards the row's secants (Figure 2, lines 6 to 8), from its gradients before and after its step.
+
+    The step was by s times the gradient, so that the change of the gradient counts s times too.
+    """
     kind, share, top = diagonal.dtype.type, 2.0 / r, 1.0 / alpha
     least = _LEAST_B * top
     k, length = diagonal.shape[1], len(columns)
@@ -177,10 +180,10 @@ def _learn_paper(columns, values, before, after, factor, tau, r, alpha, diagonal
     for p in range(length):
         j, x = np.intp(columns[p]), np.float64(values[p])
         for c in range(k):
-            moved = factor / tau * before[c] * x * diagonal[j, c]
+            moved = -s / tau * before[c] * x * diagonal[j, c]
             ratio = top
             if moved != 0.0:
-                ratio = moved / (alpha * moved + (np.float64(after[c]) - np.float64(before[c])) * x)
+                ratio = moved / (alpha * moved + s * (np.float64(after[c]) - np.float64(before[c])) * x)
             steps[p, c] = diagonal[j, c] + share * (ratio - diagonal[j, c])
     # all weights move towards 1/alpha, then the row's own are overwritten: no test for membership in the loop
     for j in range(len(diagonal)):
@@ -192,15 +195,15 @@ def _learn_paper(columns, values, before, after, factor, tau, r, alpha, diagonal
 
 
 @helper
-def _learn_secant(columns, values, now, before, w, previous, settings, diagonal):
-    """Add to C the row's secants over the displacement since the last dense update (gradients `before` and `now`)."""
+def _learn_secant(columns, values, now, before, s, w, previous, settings, diagonal):
+    """Add to C s times the row's secants over the displacement since the last dense update (gradients before, now)."""
     kind, most = diagonal.dtype.type, _MOST_CURVATURE * settings.alpha
     for p in range(len(columns)):
         j, x = np.intp(columns[p]), np.float64(values[p])
         for c in range(diagonal.shape[1]):
             moved, change = np.float64(w[j, c]) - np.float64(previous[j, c]), now[c] - before[c]
             if moved != 0.0 and change != 0.0:
-                seen = np.float64(change) * x / moved
+                seen = s * np.float64(change) * x / moved
                 diagonal[j, c] += kind(settings.skip * min(max(seen, 0.0), most))
 
 
@@ -273,7 +276,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
             g[:] = 0
         if learning and metric == _SECANT:
             _gradient_at(indices, data, start, stop, previous, b, y, i, settings, z, other)
-            _learn_secant(indices[start:stop], data[start:stop], g, other, w, previous, settings, diagonal)
+            _learn_secant(indices[start:stop], data[start:stop], g, other, s, w, previous, settings, diagonal)
             previous[:] = w
         if not flat:
             if metric == _GAUSS_NEWTON:
@@ -293,7 +296,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         if learning and metric == _PAPER:
             _gradient_at(indices, data, start, stop, w, b, y, i, settings, z, other)
             columns, values = indices[start:stop], data[start:stop]
-            _learn_paper(columns, values, g, other, -s, tau, 1.0 + t // skip, alpha, diagonal)
+            _learn_paper(columns, values, g, other, s, tau, 1.0 + t // skip, alpha, diagonal)
         t += 1.0
         since += 1
         if since == skip:

@@ -5,6 +5,9 @@ private copy of Z. The lanes' changes add up, because Z is linear in W, and are 
 1/2, 1/4, ..., about 1/S; for convex F the last cannot fail, so every round descends. If few columns have weights,
 one lane makes extra passes over these, which also makes zeros exact that a shorter step has only approached.
 
+An intercept is a block of its own, without a penalty: every lane makes it optimal for the scores it starts from, and so
+finds the same one, before it judges its columns (`workers/coordinate_descent/intercept.py`).
+
 With `debias`, once the violation is small, the selected columns are refitted to the same loss with an l2 penalty
 instead of the sparse one, which shrinks the weights of the features that it selects.
 """
@@ -17,6 +20,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
@@ -29,6 +33,7 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError, StateLostError
 from distls.storage.model.model import LinearModel
+from distls.workers.coordinate_descent.intercept import NEWTON_CLASSES
 from distls.workers.coordinate_descent.sweep_task import probe_sweep, warm_up
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
@@ -43,6 +48,8 @@ _WORTH_NAMING = 16 * MIB
 _LANE_ARRAYS = 3
 # Weights in the driver: the state's, those sent, the common target, the shorter step, the polished ones.
 _DRIVER_WEIGHTS = 5
+# Of a row, in a thread with an intercept: its column of ones, a centred column, and what kernels gather it into.
+_INTERCEPT_BYTES = 4 + 8 + 12
 # More lanes need more rounds (docs/decisions/0015), so few lanes are the best choice on few cores.
 _DEFAULT_LANES = 2
 
@@ -111,6 +118,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # sets of labels are compared by indicators, which are as many as scores
         score_copies = 2 if self.problem.target == "class" else 4
         threshold = threshold_bytes(k) if self.problem.ranks else 0
+        hessian = 8 * k * k * (self.problem.fit_intercept and k <= NEWTON_CLASSES)
         # several lanes: one more read judges the sizes of the common step
         judging = int(len(self.lanes) > 1)
         polishing = int(self._polishes)
@@ -122,10 +130,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
                 weight_bytes=weight_bytes,
                 result_copies=_LANE_ARRAYS * 8 / size / len(self.lanes),
                 driver_copies=_DRIVER_WEIGHTS + threshold / weight_bytes,
-                work_bytes=score_copies * partition_scores + self._most_active() + threshold,
+                work_bytes=score_copies * partition_scores + self._most_active() + threshold + hessian,
                 per_row=PerRowCost(
                     columns=self._shards,
-                    thread_bytes=score_bytes,
+                    thread_bytes=score_bytes + _INTERCEPT_BYTES * self.problem.fit_intercept,
                     worker_bytes=_target_bytes(dataset.meta) + 8 * dataset.meta.weighted,
                     reads=1 + judging + polishing,
                     exchanged_bytes=score_exchanges * score_bytes,
@@ -145,7 +153,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""
-        warm = partial(warm_up, loss=self.problem.loss, dtype=self.problem.dtype.name)
+        problem = self.problem
+        warm = partial(
+            warm_up, loss=problem.loss, dtype=problem.dtype.name, fit_intercept=problem.fit_intercept
+        )
         warm(self.data)
         executor.each_worker(warm, self.data)
 
@@ -169,12 +180,24 @@ class BlockCoordinateDescent(Solver[BcdState]):
         except StateLostError:
             return Round(self._setting, state, executor).run()
 
+    def intercept_alone(self, executor: Executor) -> NDArray[np.float64]:
+        """Return the intercept that is optimal where all weights are zero."""
+        self.prepare(executor)
+        zero = BcdState(
+            weights=np.zeros(self.problem.shape, self.problem.dtype),
+            intercept=np.zeros(self.problem.shape[1]),
+        )
+        try:
+            return Round(self._setting, zero, executor).intercept_alone()
+        except StateLostError:
+            return Round(self._setting, zero, executor).intercept_alone()
+
     def _selected(self, state: BcdState) -> bool:
         """Return whether features are selected for a refit: the sparse problem is solved to `tau`."""
         return self.params["debias"] is not None and state.ratio <= self.params["tau"]
 
     def status(self, state: BcdState) -> Status:
-        """Return CONVERGED once the violation is at most `tau` times that of the first round (Eq. 10)."""
+        """Return CONVERGED once the violation is at most `tau` times that of a first round (Eq. 10)."""
         if not (np.isfinite(state.weights).all() and np.isfinite(state.intercept).all()):
             return Status.DIVERGED
         waits = self._selected(state) and not state.refit

@@ -18,6 +18,7 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import DistlsError
 from distls.workers.coordinate_descent.descent_kernels import Step, Totals
 from distls.workers.coordinate_descent.row_scores_task import (
+    Change,
     MarginJob,
     MarginSums,
     SparseWeights,
@@ -29,6 +30,7 @@ from distls.workers.coordinate_descent.sweep_task import (
     LaneSweeps,
     SweepJob,
     active_sweeps,
+    intercept_alone,
     merge_sweeps,
     sweep_lane,
 )
@@ -115,24 +117,54 @@ class Round:
     def run(self) -> tuple[BcdState, RoundReport]:
         """Return the next state and the report of the round."""
         state, lanes = self._state, self._setting.lanes
+        reference = self._violation_at_zero() if self._is_warm() else None
         scored = self._score(state, self._margins)
         before = self._value(float(scored.losses[0]), state.weights)
         swept = self._sweep()
         if len(lanes) == 1:
-            following, after = self._with(swept.weights), before + swept.change
+            following, after = self._with(swept, self._state), before + swept.change
         else:
             following, after = self._combined(swept, before)
         self._check_descent(before, after)
         # a single lane has made its extra passes over active columns already
         polished = self._polish(following, swept) if len(lanes) > 1 else swept
         if polished is not None and len(lanes) > 1:
-            following = self._with(polished.weights, following)
+            following = self._with(polished, following)
             self._check_descent(after, after + polished.change)
         extra = 0.0
         if polished is not None:
             extra = polished.swept_bytes / max(int(self._setting.shards.decoded_bytes.sum()), 1)
-        following = self._judged(following, swept, extra)
+        following = self._judged(following, swept, extra, reference)
         return following, self._report(scored, swept, following)
+
+    def intercept_alone(self) -> Array:
+        """Return the intercept that is optimal for the weights of the state."""
+        self._score(self._state, self._margins)
+        task = partial(intercept_alone, self._setting.sweep_job(self._margins, self._state))
+        weights = self._sent(self._state)
+        found: LaneSweeps = self._executor.reduce(task, [0], merge=merge_sweeps, shared=weights)
+        return found.intercept
+
+    def _is_warm(self) -> bool:
+        """Return whether this is the first round of a fit that starts from a model."""
+        state = self._state
+        return not (state.round or state.refit) and bool(state.weights.any() or state.intercept.any())
+
+    def _violation_at_zero(self) -> float:
+        """Return the violation of the first round of a fit without an initial model."""
+        zero = BcdState(
+            weights=np.zeros_like(self._state.weights), intercept=np.zeros_like(self._state.intercept)
+        )
+        # a version that the next one removes
+        cold = Round(self._setting, zero, self._executor)
+        cold._margins = self._setting.margin_job(-2)
+        cold._score(zero, cold._margins)
+        return cold._violation(cold._sweep())
+
+    def _violation(self, swept: LaneSweeps) -> float:
+        """Return the violation of a round, as the parameter defines it."""
+        largest = self._setting.params["violation"] == "max"
+        return float(swept.totals[_T.largest if largest else _T.violation])
 
     def _score(self, state: BcdState, job: MarginJob) -> MarginSums:
         """Compute the scores of all rows from the weights."""
@@ -164,24 +196,23 @@ class Round:
     def _value(self, loss_sum: float, weights: NDArray[Any]) -> float:
         return loss_sum / self._n + self._problem.alpha * self._problem.penalty_of(weights)
 
-    def _with(self, parts: list[SparseWeights], state: BcdState | None = None) -> BcdState:
-        """Return the state with new values of some rows of the weights."""
-        state = state or self._state
-        weights, intercept = state.weights.copy(), state.intercept
-        for part in parts:
+    def _with(self, swept: LaneSweeps, state: BcdState) -> BcdState:
+        """Return the state with new values of some rows of the weights, and of the intercept."""
+        weights = state.weights.copy()
+        for part in swept.weights:
             weights[part.columns] = part.values
-            intercept = part.intercept if part.intercept.size else intercept
-        return replace(state, weights=weights, intercept=intercept)
+        return replace(state, weights=weights, intercept=swept.intercept + swept.shift)
 
     def _combined(self, swept: LaneSweeps, before: float) -> tuple[BcdState, float]:
         """Take the joint step of all lanes with the best step size; return the objective there too."""
         state, problem = self._state, self._problem
-        target = self._with(swept.weights)
+        target = self._with(swept, state)
         columns = np.unique(np.concatenate([part.columns for part in swept.weights]))
         old = state.weights[columns]
         change = target.weights[columns] - old
-        sizes = 0.5 ** np.arange(math.ceil(math.log2(len(self._setting.lanes))) + 1)
-        shared = SparseWeights(columns, change, target.intercept - state.intercept), sizes
+        n_sizes = math.ceil(math.log2(len(self._setting.lanes))) + 1
+        sizes = np.asarray(0.5 ** np.arange(n_sizes), np.float64)
+        shared = Change(SparseWeights(columns, change, swept.shift), sizes, swept.intercept - state.intercept)
         sums = self._checked(
             self._executor.reduce(
                 partial(change_lane, self._margins),
@@ -204,9 +235,7 @@ class Round:
             return target, best
         weights = state.weights.copy()
         weights[columns] = old + sizes[at] * change
-        return replace(
-            state, weights=weights, intercept=state.intercept + sizes[at] * shared[0].intercept
-        ), best
+        return replace(state, weights=weights, intercept=swept.intercept + sizes[at] * swept.shift), best
 
     def _polish(self, state: BcdState, swept: LaneSweeps) -> LaneSweeps | None:
         """Make extra passes over the nonzero columns in one lane, if they are few."""
@@ -228,15 +257,17 @@ class Round:
                 "error in distls, please report it"
             )
 
-    def _judged(self, state: BcdState, swept: LaneSweeps, extra: float) -> BcdState:
-        """Return the state after the round, with its violation relative to that of the first."""
-        largest = self._setting.params["violation"] == "max"
-        violation = float(swept.totals[_T.largest if largest else _T.violation])
-        first = state.first if math.isfinite(self._state.ratio) else violation
+    def _judged(self, state: BcdState, swept: LaneSweeps, extra: float, reference: float | None) -> BcdState:
+        """Return the state after the round, with its violation relative to that of the first or of zero weights.
+
+        A model to start from may be so good that its own first round is no measure.
+        """
+        violation = self._violation(swept)
+        first = state.first if math.isfinite(self._state.ratio) else reference or violation
         return replace(
             state,
             round=state.round + 1,
-            passes=state.passes + 1.0 + extra,
+            passes=state.passes + 1.0 + extra + float(reference is not None),
             first=first,
             ratio=violation / first if first > 0.0 else 0.0,
         )

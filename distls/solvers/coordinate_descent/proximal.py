@@ -37,6 +37,7 @@ from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import (
     SCORES,
     PointMoments,
+    SparsePoints,
     StackedWeights,
     point_lane,
     sigma_lane,
@@ -105,8 +106,9 @@ class Proximal(Solver[ProximalState]):
             lanes=self.params["lanes"],
             block_bytes=one,
             weight_bytes=self.points * one,
-            # scores and gradients of a chunk, and temporaries of both, for one point and for all
-            work_bytes=4 * 8 * pieces + copied + ranking,
+            # scores and gradients of a chunk, and temporaries of both, for one point and for all; all rows of weights
+            # where only some were sent
+            work_bytes=4 * 8 * pieces + copied + ranking + self.points * one,
             # the state before and after, and what a step is made from
             driver_bytes=14 * one + ranking,
             memory=memory,
@@ -171,9 +173,9 @@ class Proximal(Solver[ProximalState]):
         )
 
     def _read_points(self, state: ProximalState, executor: Executor) -> BlockSums:
-        thetas = [state.candidate, state.ahead] if state.ahead.size else [state.candidate]
+        points = self._points([state.candidate, state.ahead] if state.ahead.size else [state.candidate])
         return self._reader.reduce(
-            executor, partial(point_lane, self._reader.point_job()), self._points(thetas)
+            executor, partial(point_lane, self._reader.point_job()), SparsePoints.of(points) or points
         )
 
     def _read_sigma(self, state: ProximalState, executor: Executor) -> BlockSums:

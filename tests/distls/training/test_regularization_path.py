@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,19 @@ from contract import StopAfter
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.describe import describe
-from distls.cli.report import run_lines
+from distls.cli.report import plan_lines, result_lines, run_lines
 from distls.columns.sharding import add_columns
 from distls.evaluation.evaluate import evaluate
+from distls.planning.fit_plan import plan_fit
+from distls.solvers.events import FitStart, SilentCallback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import load_model, used_rows
+from distls.training.callbacks import LineProgress
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
 from distls.workers.penalties.registry import prox_rows, zero_from
+from reference import bcd
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +92,68 @@ def test_alphas_are_given_in_any_order_and_one_is_selected(dataset: Dataset, tmp
     assert result.selected["alpha"] == [1e-1, 1e-2, 1e-3][int(np.argmin(errors))]
     assert [child["eval_error"] for child in children] == errors
     assert evaluate(run, dataset).error == pytest.approx(min(errors))
+
+
+@pytest.mark.parametrize("select", [False, True])
+def test_the_best_on_the_evaluation_data_is_published(dataset: Dataset, tmp_path: Path, select: bool) -> None:
+    """Selection data count for more; zero weights are best on the one and others on the other."""
+    x, _ = labelled_rows(90, 60, 3)
+    first = write_dataset(tmp_path / "first", x, np.zeros(90, np.int32), n_classes=3)
+    data = {"eval_data": first, "select": dataset} if select else {"eval_data": first}
+    result = _path(dataset, tmp_path / "run", **data)
+    children = _status(tmp_path / "run")["children"]
+    errors = [child["error" if select else "eval_error"] for child in children]
+    place = int(np.argmin(errors))
+    assert (place > 0) == select
+    assert result.selected["alpha"] == children[place]["params"]["alpha"]
+    best = load_model(tmp_path / "run" / "children" / f"{place:03d}")
+    assert result.model.sha256 == best.sha256
+    on = "selection" if select else "evaluation"
+    assert f"{100 * errors[place]:.2f} % on the {on} data" in "\n".join(result_lines(result))
+
+
+@pytest.mark.parametrize("loss", ["softmax", "squared_hinge"])
+def test_the_first_alpha_is_judged_at_the_best_intercept(tmp_path: Path, loss: str) -> None:
+    x = np.random.default_rng(0).standard_normal((400, 6)) + 0.5
+    y = np.repeat(np.arange(3, dtype=np.int32), [320, 60, 20])
+    dataset = add_columns(write_dataset(tmp_path / "d", x, y).path)
+    _path(dataset, tmp_path / "run", params={"fit_intercept": True, "loss": loss})
+    children = _status(tmp_path / "run")["children"]
+    full = {"squared_hinge": "multiclass_squared_hinge"}.get(loss, loss)
+    p = bcd.Problem(x, y, 3, loss=full)
+    slopes = bcd.rows_of(p, np.tile(bcd.best_intercept(p, np.zeros((400, 3))), (400, 1)))[1]
+    largest = np.linalg.norm(x.T @ slopes / 400, axis=1).max()
+    assert children[0]["params"]["alpha"] == pytest.approx((1 + 1e-6) * largest, rel=1e-7)
+    assert children[0]["non_zero_rows"] == 0
+    assert not (tmp_path / "run" / "state").exists()
+
+
+def test_progress_names_the_alpha(dataset: Dataset, tmp_path: Path) -> None:
+    lines, starts = io.StringIO(), []
+
+    class Starts(SilentCallback):
+        def on_start(self, start: FitStart) -> None:
+            starts.append(start.what)
+
+    _path(dataset, tmp_path / "run", params={"alphas": "0.1:0.03"}, callbacks=[Starts(), LineProgress(lines)])
+    assert starts == ["alpha=0.1 (1 of 2)", "alpha=0.03 (2 of 2)"]
+    told = [line for line in lines.getvalue().splitlines() if line.startswith("bcd ")]
+    assert [line.split(":")[0] for line in told] == [
+        f"bcd (multiclass_squared_hinge), {start}" for start in starts
+    ]
+
+
+def test_a_path_is_planned_as_one(dataset: Dataset) -> None:
+    path = plan_fit("bcd", dataset.path, {"alpha": "path", "alphas": 4}, probe=False)
+    one = plan_fit("bcd", dataset.path, {"alpha": 1e-2}, probe=False)
+    listed = plan_fit("bcd", dataset.path, {"alpha": "path", "alphas": "1:0.1"}, passes=7, probe=False)
+    default = plan_fit("bcd", dataset.path, {"alpha": "path"}, probe=False)
+    assert [(each.fits, each.passes) for each in (path, one, listed, default)] == [
+        (4, 200.0), (1, 200.0), (2, 7.0), (10, 200.0)
+    ]  # fmt: skip
+    lines = plan_lines(replace(path, seconds_per_pass=0.5))
+    assert "passes             200 at most for each of 4 alphas" in lines
+    assert lines[-1].endswith(", 400.0 s in all")
 
 
 def test_an_interrupted_path_is_resumed(dataset: Dataset, tmp_path: Path) -> None:

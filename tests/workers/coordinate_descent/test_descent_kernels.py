@@ -12,6 +12,7 @@ from distls.workers.coordinate_descent.descent_kernels import (
     Step,
     Totals,
     column_sweep,
+    intercept_step,
     loss_of_scores,
 )
 from distls.workers.losses.loss import LabelSets
@@ -23,6 +24,8 @@ from reference import bcd
 NAMES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
 STEPS = ["line-search", "constant"]
+# losses of sets of labels by their names in the oracle
+SETS_OF = {"ranking_squared_hinge": "multiclass_squared_hinge", "labels_apart": "multitask_squared_hinge"}
 TOTALS = Totals()
 
 
@@ -215,6 +218,70 @@ def sets(rng, n, m):
 
 
 SETS = {"multiclass_squared_hinge": "ranking_squared_hinge", "multitask_squared_hinge": "labels_apart"}
+
+
+def stepped(p, b, z, side):
+    """Do a step of the intercept in place; return the totals and the longest part of the step."""
+    totals, weight = np.zeros(N_TOTALS), np.empty(0) if p.s is None else p.s
+    step = Step(0.0, 0.0, 1.0 / (len(z) if p.s is None else p.s.sum()), False)
+    ones = DenseRows(np.ones((1, len(z)), np.float32))
+    longest = intercept_step(ones, b, z, p.y, weight, LOSSES[p.loss], step, np.empty((side, side)), totals)
+    return totals, longest
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", [*NAMES, *SETS_OF])
+def test_steps_of_the_intercept_are_newton_s(loss, weighted):
+    """From scores at random, until it is optimal: many within the margin and many not."""
+    rng = np.random.default_rng(6)
+    p = oracle = problem(5, loss=loss, weighted=weighted)
+    if loss in SETS_OF:
+        lists, y = sets(rng, 60, 5)
+        oracle = replace(p, y=lists)
+        p = replace(p, y=y, loss=SETS_OF[loss])
+    z = rng.standard_normal((60, 5))
+    start, b, totals = z.copy(), np.zeros(5), np.zeros(N_TOTALS)
+    for number in range(30):
+        d, norm = bcd.intercept_step(oracle, z)
+        before, given = bcd.rows_of(oracle, z)[0] @ oracle.weights, b.copy()
+        totals, longest = stepped(p, b, z, 5)
+        np.testing.assert_allclose(z, start + b, atol=1e-12)
+        assert totals[TOTALS.violation] == totals[TOTALS.largest] == pytest.approx(norm, rel=1e-9, abs=1e-14)
+        after = bcd.rows_of(oracle, z)[0] @ oracle.weights
+        assert totals[TOTALS.change] == pytest.approx(after - before, abs=1e-13)
+        if not number and totals[TOTALS.tries] == 1.0:  # up to a constant, which may have no curvature
+            step = b - given
+            free = step - d
+            np.testing.assert_allclose(free - free.mean(), 0.0, atol=1e-5)
+    assert norm < 1e-9
+    assert longest < 1e-7
+    best = bcd.best_intercept(oracle, start)
+    assert after == pytest.approx(bcd.rows_of(oracle, start + best)[0] @ oracle.weights, rel=1e-13)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_steps_of_the_intercept_without_a_hessian(loss):
+    """As of a loss that has none, or of very many classes: slower, to the same optimum."""
+    p, z = problem(5, loss=loss), np.random.default_rng(6).standard_normal((60, 5))
+    single, b = z.astype(np.float32), np.zeros(5)
+    best = bcd.rows_of(p, z + bcd.best_intercept(p, z))[0].mean()
+    for _ in range(200):
+        stepped(p, b, z, 0)
+        stepped(p, b.copy(), single, 5)
+    assert bcd.rows_of(p, z)[0].mean() == pytest.approx(best, rel=1e-12)
+    assert bcd.rows_of(p, single.astype(float))[0].mean() == pytest.approx(best, rel=1e-6)
+
+
+def test_a_class_that_no_row_is_near_keeps_its_intercept():
+    """It has neither a gradient nor a second derivative."""
+    p, z = problem(4), np.random.default_rng(6).standard_normal((60, 4))
+    p = replace(p, y=(p.y % 3).astype(np.int32))
+    z[:, 3], b = -50.0, np.zeros(4)
+    for _ in range(5):
+        stepped(p, b, z, 4)
+    assert b[3] == 0.0
+    assert np.isfinite(b).all()
+    assert np.abs(bcd.rows_of(p, z)[1].mean(axis=0)).max() < 1e-9
 
 
 @pytest.mark.parametrize("m", [1, 2, 4, 5, 9])

@@ -18,8 +18,9 @@ from distls.workers.stochastic.fobos import FobosUpdate
 from distls.workers.stochastic.olbfgs import OlbfgsUpdate
 from distls.workers.stochastic.rls import RlsUpdate
 from distls.workers.stochastic.sgd import SgdUpdate
-from distls.workers.stochastic.sgdqn import SgdqnUpdate
+from distls.workers.stochastic.sgdqn import SgdqnUpdate, sgdqn_steps
 from distls.workers.stochastic.sgdqn_kernels import METRICS
+from distls.workers.stochastic.step_choice import ProblemStats
 from distls.workers.stochastic.step_sizes import SCHEDULES
 from reference import bcd
 from reference import stochastic as oracle
@@ -160,6 +161,38 @@ def test_scheduled_updates_are_those_of_the_figures(metric, layout, loss, single
     assert got_loss == pytest.approx(loss_sum, rel=1e-9)
     if metric != "none":
         np.testing.assert_allclose(got_diagonal, diagonal, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS))
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_weighted_row_of_least_squares_is_a_row_of_its_root(metric, k):
+    """Weight c^2 gives the gradients and curvatures of the row times c with targets times c."""
+    x, _, s = problem(3)
+    y = numbers(k, len(x))
+    update = SgdqnUpdate("squared", False, 0.02, False, t0=60.0, skip=7, metric=metric)
+    (w, _, diagonal), loss_sum, _ = learn(update, x, y, s, k=k)
+    root = np.sqrt(s)[:, None]
+    (scaled, _, scaled_diagonal), scaled_sum, _ = learn(update, root * x, root * y, k=k)
+    np.testing.assert_allclose(w, scaled, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(diagonal, scaled_diagonal, rtol=1e-8)
+    assert loss_sum == pytest.approx(scaled_sum, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("loss", "given", "metric", "starts"),
+    [
+        ("ovr_squared_hinge", None, "gauss-newton", [0.2, 2.0, 6.0, 20.0, 200.0]),
+        ("ovr_log", None, "gauss-newton", [0.2, 2.0, 6.0, 20.0, 200.0]),
+        ("ovr_hinge", None, "secant", 200.0 * 10 ** (np.arange(-1, 5) / 2)),
+        ("ovr_hinge", "gauss-newton", "gauss-newton", [0.2, 2.0, 6.0, 20.0, 200.0]),
+        ("ovr_log", "paper", "paper", 200.0 * 10 ** (np.arange(-1, 5) / 2)),
+    ],
+)
+def test_a_loss_without_second_derivatives_has_secants(loss, given, metric, starts):
+    stats = ProblemStats(loss, "class", 0.02, False, 3, 19, 1000, 19_000, 4.0)
+    choice = sgdqn_steps(stats, {"diagonal": given, "t0": None, "skip": None}, 1, warm=False)
+    assert choice.default.metric == metric
+    np.testing.assert_allclose([each.setting["t0"] for each in choice.candidates], starts)
 
 
 def test_the_printed_diagonal_stays_a_multiple_of_the_identity_on_dense_data():

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from contract import SolverContract, StopAfter
 from helpers import labelled_rows, write_dataset
 
@@ -220,6 +221,70 @@ def test_the_intercept_is_optimal_and_not_penalised(small):
     assert model.intercept.any()
 
 
+@pytest.fixture(scope="module")
+def unequal(tmp_path_factory):
+    """400 rows of three classes, 320, 60 and 20 of them, 6 features; and the same as arrays."""
+    x = np.random.default_rng(0).standard_normal((400, 6))
+    y = np.repeat(np.arange(3, dtype=np.int32), [320, 60, 20])[np.random.default_rng(1).permutation(400)]
+    dataset = write_dataset(tmp_path_factory.mktemp("unequal") / "train", x, y)
+    return add_columns(dataset.path, shard_size=2000), x, y
+
+
+@pytest.mark.parametrize("tau", [1e-3, 0.0])
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize(
+    ("loss", "alpha"),
+    [("softmax", 0.5), ("multiclass_squared_hinge", 10.0), ("multitask_squared_hinge", 10.0)],
+)
+def test_an_intercept_alone_is_optimal_before_the_fit_ends(unequal, loss, alpha, lanes, tau):
+    dataset, _, y = unequal
+    assert len(dataset.columns) > 1
+    result, _ = fitted(dataset, 20, loss=loss, alpha=alpha, fit_intercept=True, lanes=lanes, tau=tau)
+    assert not result.model.weights.any()
+    alone = bcd.Problem(np.ones((400, 1)), y, 3, loss=loss, alpha=0.0)
+    best = bcd.best_intercept(alone, np.zeros((400, 3)))
+    assert result.record["objective"] == pytest.approx(bcd.objective(alone, best[None]), rel=1e-12)
+    if loss == "softmax":
+        share = np.array([320, 60, 20]) / 400
+        assert result.record["objective"] == pytest.approx(-float(share @ np.log(share)), rel=1e-12)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_features_with_means_and_an_intercept(unequal, tmp_path, loss, lanes):
+    _, x, y = unequal
+    x = x + 3.0
+    x[:, :3] += np.eye(3)[y]
+    dataset = add_columns(write_dataset(tmp_path / "train", x, y).path, shard_size=2000)
+    result, _ = fitted(dataset, 36, loss=loss, alpha=3e-2, fit_intercept=True, lanes=lanes, tau=0.0)
+    best = fit(
+        "fista", dataset, params={"loss": loss, "alpha": 3e-2, "fit_intercept": True, "tau": 0.0}, passes=3000
+    )
+    assert result.record["objective"] == pytest.approx(best.record["objective"], rel=1e-12)
+    assert result.passes < 42  # five sweeps over active columns in each round
+    assert 0 < np.count_nonzero(result.model.weights.any(axis=1)) <= 6
+
+
+def test_sparse_columns_that_are_nearly_full_are_centred_too(tmp_path):
+    """One that has a value in most rows, among others; as the same columns stored dense."""
+    x, y = labelled_rows(300, 40, 4)
+    full = np.asarray(x.todense())
+    full[:, 7] = 2.0 + 0.1 * y + 0.1 * full[:, 7]
+    full[::10, 7] = 0.0
+    s = np.linspace(0.5, 1.5, 300)
+    params = {"alpha": 1e-2, "fit_intercept": True, "tau": 1e-9, "lanes": 2}
+    results = [
+        fit("bcd", with_columns(tmp_path / name, rows, y, sample_weight=s), params=params, passes=150)
+        for name, rows in (("sparse", sp.csr_matrix(full)), ("dense", full))
+    ]
+    assert [result.status for result in results] == ["CONVERGED", "CONVERGED"]
+    np.testing.assert_allclose(results[0].model.weights, results[1].model.weights, atol=1e-6)
+    # the loss does not depend on a number added to all classes
+    first, second = (result.model.intercept - result.model.intercept.mean() for result in results)
+    np.testing.assert_allclose(first, second, atol=1e-6)
+    assert results[0].model.weights[7].any()
+
+
 def test_single_precision_comes_close(small):
     dataset, _, _ = small
     double, _ = fitted(dataset, alpha=1e-2, tau=1e-4)
@@ -234,6 +299,21 @@ def test_init_goes_on_from_a_model(small, tmp_path):
     started, records = fitted(dataset, 1, alpha=1e-2, init=str(tmp_path / "first"))
     assert records[0]["running_loss"] < 1.2 < 3.0
     assert started.record["objective"] < 1.3
+
+
+@pytest.mark.parametrize("violation", ["sum", "max"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_warm_start_is_held_to_what_zero_weights_are(small, tmp_path, lanes, violation):
+    dataset, _, _ = small
+    params = {"alpha": 1e-2, "lanes": lanes, "violation": violation}
+    cold, records = fitted(dataset, tau=1e-3, **params)
+    fit("bcd", dataset, tmp_path / "first", params={**params, "tau": 1e-3})
+    warm, (first,) = fitted(dataset, tau=1e-2, init=str(tmp_path / "first"), **params)
+    name = "violation" if violation == "sum" else "largest_violation"
+    assert warm.status == "CONVERGED"
+    assert first["details"]["violation_ratio"] == first["details"][name] / records[0]["details"][name]
+    assert first["passes"] >= 2.0  # a sweep from zero weights, and its own
+    assert warm.record["objective"] <= cold.record["objective"] + 1e-12
 
 
 @pytest.mark.parametrize("lost", ["state", "state/active", "state/classes"])

@@ -1,6 +1,7 @@
 """FISTA and SpaRSA through the driver: their iterates, the optimum that block coordinate descent finds, refusals."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.execution.serial import SerialExecutor
 from distls.methods.registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.problem import Problem
@@ -19,11 +21,40 @@ from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.training.fitting import fit
+from distls.workers.least_squares import multi_point_task
 from distls.workers.losses.registry import loss_named
 from reference import bcd, proximal
 
 LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
 PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
+
+
+class _Counts(SerialExecutor):
+    """Keeps the bytes that each reduction sends."""
+
+    def __init__(self):
+        self.sent = []
+
+    def reduce(self, function, items, *, merge, shared=None):
+        self.sent.append(len(pickle.dumps(shared)))
+        return super().reduce(function, items, merge=merge, shared=pickle.loads(pickle.dumps(shared)))
+
+
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_zero_rows_of_weights_are_not_sent(tmp_path, method, monkeypatch):
+    x, y = labelled_rows(300, 400, 4)
+    dataset = write_dataset(tmp_path / "train", x, y)
+    params = {"alpha": 4e-2, "tau": 0.0, "fit_intercept": True}
+    counts, full = _Counts(), _Counts()
+    few = fit(method, dataset, params=params, passes=15, executor=counts, eval_every=0).model
+    monkeypatch.setattr(multi_point_task, "_MOST_NONZERO", -1.0)
+    assert (
+        fit(method, dataset, params=params, passes=15, executor=full, eval_every=0).model.sha256 == few.sha256
+    )
+    points = 2 if method == "fista" else 1
+    assert 0 < np.count_nonzero(few.weights.any(axis=1)) < 60
+    assert min(full.sent) > 400 * 4 * 8
+    assert max(counts.sent) < 60 * 4 * 8 * points + 2000
 
 
 class _Deterministic(SolverContract):
