@@ -38,7 +38,8 @@ from distls.workers.dual_ascent.ascent_task import (
     Image,
     ascend_lane,
     merge_ascents,
-    slice_rows_of,
+    rows_of_runs,
+    runs_of,
     warm_up,
 )
 from distls.workers.duals.stored_duals import DualPoint
@@ -223,7 +224,8 @@ class Sdca(Solver[SdcaState]):
         image = Image(self._form.shrunk(state.u), u, self._intercept(state))
         result = executor.reduce(partial(ascend_lane, job), lanes, merge=merge_ascents, shared=image)
         blocks = [block for lane in lanes for block in lane.blocks]
-        visited = sum(len(slice_rows_of(int(self.problem.dataset.table.rows[p]), job, p)) for p in blocks)
+        counts = self.problem.dataset.table.rows
+        visited = sum(len(rows_of_runs(runs_of(int(counts[p]), job, p), int(counts[p]))) for p in blocks)
         result.ledger.check_cover(blocks, visited)
         return result
 
