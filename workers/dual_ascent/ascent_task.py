@@ -58,7 +58,7 @@ class AscentJob:
     duals: DualPoint  # at which the round starts
     shuffle: bool  # visit rows in random order, else as stored
     seed: int
-    pass_index: int
+    mixing: tuple[int, int]  # two random numbers, of the pass
     round: int
     version: int  # under which the new duals are stored; 0: they are not
     part: int  # which slice of every partition's rows, of how many
@@ -137,11 +137,10 @@ def runs_of(n_rows: int, job: AscentJob, index: int) -> NDArray[np.int64]:
     if job.parts == 1 or not job.shuffle:
         return runs
     # others share a part in every pass, as in a random permutation, which would cost as much as the kernel
-    generator = rng(job.seed, Purpose.ROWS, job.pass_index, index, 1)
-    factor, first = (int(number) for number in generator.integers(1, max(n_runs, 2), 2))
+    factor, first = 2 * job.mixing[0] + 1, job.mixing[1] + index
     while math.gcd(factor, n_runs) != 1:
-        factor = factor % n_runs + 1
-    return (factor * runs + first) % n_runs
+        factor += 2
+    return (factor % n_runs * runs + first) % n_runs
 
 
 def rows_of_runs(runs: NDArray[np.int64], n_rows: int) -> NDArray[np.int64]:

@@ -53,7 +53,7 @@ __all__ = ["Sdca"]
 _T = Totals()
 # More lanes need more passes, so few lanes are the best choice on few cores (docs/decisions/0021).
 _DEFAULT_LANES = 2
-_DEFAULT_ROUNDS = 8  # a pass, of several lanes
+_DEFAULT_ROUNDS = 4  # a pass, of several lanes
 _FIRST_RATIO = 0.8  # of the lanes: what is expected of the first pass
 _SAFETY = 0.9  # times the largest ratio of the last pass is what lanes hold back
 # How much the dual may fall by rounding, relative to the objective at zero weights.
@@ -210,12 +210,18 @@ class Sdca(Solver[SdcaState]):
             duals=self.point(state),
             shuffle=self.params["shuffle"],
             seed=self.problem.seed,
-            pass_index=math.floor(state.passes + 1e-9),
+            mixing=self._mixing(state),
             round=state.round,
             version=3 * state.round + 3,  # the two before it: duals made anew, and those that were mixed
             part=state.part % self._slices,
             parts=self._slices,
         )
+
+    def _mixing(self, state: SdcaState) -> tuple[int, int]:
+        """Return the numbers that say which rows share a part of the pass."""
+        generator = rng(self.problem.seed, Purpose.ROWS, math.floor(state.passes + 1e-9))
+        factor, first = generator.integers(2**30, size=2)
+        return int(factor), int(first)
 
     def _ascend(self, state: SdcaState, executor: Executor) -> AscentResult:
         lanes = self._lanes_of(state)
