@@ -88,6 +88,7 @@ class Footprint:
     sample_bytes: int = 0  # Of the rows on which averaging is judged
     work_bytes: int = 0  # Of a task at work, in addition to partitions and results
     per_row: PerRowCost | None = None
+    stored_row_bytes: int = 0  # Of one row: what a pass writes into RUN/state and reads from there
     # Bytes that a round sends and that a lane returns, if known better than from the weights and copies
     exchanged: tuple[int, int] | None = None
 
@@ -123,7 +124,7 @@ def make_plan(
     # the driver merges as results arrive: one from each task, and the one that they are merged into
     driver_copies = footprint.driver_copies + (tasks + 1) * footprint.result_copies
     stored = [int(each.stored_bytes.sum()) for each in every]
-    exchanged_rows = 0 if per_row is None else per_row.exchanged_bytes * dataset.meta.n_rows
+    exchanged_rows = footprint.stored_row_bytes if per_row is None else per_row.exchanged_bytes
     return Plan(
         worker_bytes=sum(parts.values()),
         worker_parts=parts,
@@ -135,7 +136,7 @@ def make_plan(
         passes=None,
         rounds_per_pass=rounds_per_pass,
         lanes=lanes,
-        network_bytes_per_round=reductions * traffic.total + exchanged_rows,
+        network_bytes_per_round=reductions * traffic.total + exchanged_rows * dataset.meta.n_rows,
         shared_bytes=shared_bytes,
         result_bytes=result_bytes,
         reductions=reductions,

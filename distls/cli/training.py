@@ -166,6 +166,11 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     help="Limit on passes over the data; default the method's own if no other limit is set.",
 )
 @click.option("--tol", type=float, help="Stop when the certificate is at most this.")
+@click.option(
+    "--rtol",
+    type=float,
+    help="Stop when the certificate is at most this part of the objective; default of sdca without a limit: 1e-3.",
+)
 @click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Limit on training time.")
 @click.option("--eval", "eval_data", type=PLACE, help="Data set to evaluate during the fit.")
 @click.option(

@@ -9,17 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.methods.method import Method
 from distls.problem import Problem, loss_of
+from distls.solvers.dual_ascent.dual_problem import DualProblem
+from distls.workers.duals.dual_domains import Balance
+from distls.workers.duals.stored_duals import DualPoint
+from distls.workers.evaluation.dual_task import DualSum
 from distls.workers.evaluation.score_task import GradientSum
 from distls.workers.losses.registry import loss_named
 from distls.workers.penalties.registry import conjugate, prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["certificate_kind", "certificate_of"]
+__all__ = ["balance_of", "certificate_kind", "certificate_of", "dual_certificate"]
 
 
-def certificate_kind(params: Mapping[str, Any]) -> str:
+def certificate_kind(params: Mapping[str, Any], method: Method | None = None) -> str:
     """Return the kind of certificate that a setting has; see docs/notation.md."""
+    if method is not None and method.proves:
+        return "duality_gap"
     # calibrations and generated features make models that are not linear in the rows
     linear = "basis" not in params and params.get("features", "none") in ("none", "original")
     return _kind(
@@ -38,6 +45,31 @@ def _kind(loss: str, *, linear: bool, bounded: bool, penalty: str) -> str:
     if not bounded:
         return "gradient_norm"
     return "duality_gap" if penalty != "l2" else certificate
+
+
+def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objective: float) -> dict[str, Any]:
+    """Return the duality gap between weights with the objective F and a dual point.
+
+    The sums are those of the point's duals; of a problem with an intercept, balanced so that they sum to zero.
+    """
+    form = DualProblem.of(problem)
+    u = total.image / (form.alpha * total.weight_sum)
+    conjugate, none = total.conjugate_sum / total.weight_sum, np.zeros(form.n_outputs)
+    gap = objective - form.factor * form.dual(conjugate, u, none, none)
+    # losses and scores are computed in the type of the weights
+    rounding = float(np.finfo(problem.dtype).eps) * objective
+    return {"kind": "duality_gap", "value": max(gap, 0.0) + rounding}
+
+
+def balance_of(problem: Problem, point: DualPoint) -> Balance | None:
+    """Return what balances a dual point of a problem with an intercept; None without."""
+    if not problem.fit_intercept:
+        return None
+    meta, weights = problem.dataset.meta, problem.row_weight_by_class
+    classes = (
+        np.asarray(meta.label_weights) * weights if meta.target == "class" else np.zeros(point.n_outputs)
+    )
+    return Balance(point.form.dual_domain, point.up, point.down, classes, float(meta.n_rows))
 
 
 def certificate_of(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.evaluation.certificates import certificate_of
+from distls.evaluation.certificates import balance_of, certificate_of, dual_certificate
 from distls.evaluation.compatibility import check_evaluable
 from distls.evaluation.metrics import RegressionEvaluation
 from distls.evaluation.scores import reading_lanes, score_targets
@@ -18,6 +18,8 @@ from distls.execution.executor import Executor
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
+from distls.workers.duals.stored_duals import DualPoint
+from distls.workers.evaluation.dual_task import DualJob, DualStart, DualSum, dual_lane, merge_duals
 from distls.workers.evaluation.score_task import GradientJob, GradientSum, gradient_lane, merge_gradients
 from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
@@ -117,6 +119,8 @@ class Evaluator:
         an intercept the bound would require minimising over it, so the gradient's norm is reported instead.
         """
         problem, predictor = self._problem, fitted.predictor
+        if fitted.duals is not None:
+            return self._proven(predictor, fitted.duals)
         if fitted.alpha is not None:
             problem = replace(problem, alpha=fitted.alpha)
         if fitted.refit is not None:
@@ -130,6 +134,25 @@ class Evaluator:
         return {
             "objective": value,
             "certificate": certificate_of(problem, predictor, replace(total), value),
+            "eval_bytes_read": total.ledger.bytes_read,
+        }
+
+    def _proven(self, predictor: LinearPredictor, point: DualPoint) -> dict[str, Any]:
+        """Return F(W, b) and the gap between it and the dual; one read of the training data."""
+        problem, dataset = self._problem, self._problem.dataset
+        job = DualJob(self._data, problem.row_weights, point, balance_of(problem, point))
+        total: DualSum = self._executor.reduce(
+            partial(dual_lane, job),
+            reading_lanes(dataset),
+            merge=merge_duals,
+            shared=DualStart(judged=predictor),
+        )
+        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        penalty = problem.alpha * problem.penalty_of(predictor.coefficients)
+        value = total.loss_sum / total.weight_sum + penalty
+        return {
+            "objective": value,
+            "certificate": dual_certificate(problem, point, total, value),
             "eval_bytes_read": total.ledger.bytes_read,
         }
 

@@ -20,7 +20,7 @@ from distls.methods.parameters import (
 )
 from distls.methods.registered_names import loss_with, penalty_with
 
-__all__ = ["ALPHA", "COORDINATE_DESCENT_METHODS", "FIT_INTERCEPT", "LOSS_ALIASES"]
+__all__ = ["ALPHA", "ALPHAS", "COORDINATE_DESCENT_METHODS", "FIT_INTERCEPT", "LOSS_ALIASES"]
 
 _PAPER = (
     "Blondel, Seki, Uehara 2013, Block Coordinate Descent Algorithms for Large-scale Sparse Multiclass "
@@ -63,18 +63,20 @@ _TAU = Parameter(
 )
 FIT_INTERCEPT = fit_intercept(False, "fit an unpenalised intercept; not in the paper")
 
+ALPHAS = Parameter(
+    "alphas",
+    None,
+    _path_alphas,
+    "with alpha=path: the number of alphas, from the smallest with all weights zero down to a thousandth of it "
+    "(default 10; a penalty of l2 alone has none), or a list such as 1e-2:1e-3",
+)
+
 _DESCENT = (
     _LOSS,
     _PENALTY,
     _L1_RATIO,
     ALPHA,
-    Parameter(
-        "alphas",
-        None,
-        _path_alphas,
-        "with alpha=path: the number of alphas, from the smallest with all weights zero down to a thousandth of it "
-        "(default 10), or a list such as 1e-2:1e-3",
-    ),
+    ALPHAS,
     Parameter(
         "step",
         "line-search",

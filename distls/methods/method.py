@@ -40,6 +40,10 @@ class Method:
     solver: str  # "module:class" of the solver, imported when used
     targets: tuple[str, ...]
     passes: float | None = 10.0  # Limit where none is given; None: the method ends by itself
+    rtol: float | None = None  # Relative tolerance where no limit is given
+    proves: bool = (
+        False  # Whether it keeps a dual point, so that its certificate is a duality gap in every setting
+    )
     keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state
     # Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before
     path: bool = False

@@ -9,7 +9,7 @@ from typing import Any
 from distls.methods.method import Parameter
 
 __all__ = [
-    "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "INIT", "LANES_READ", "ONE_BLOCK", "boolean",
+    "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "INIT", "LANES_READ", "ONE_BLOCK", "SHUFFLE", "boolean",
     "colon_list", "dtype", "fit_intercept", "init", "integer", "lanes", "number", "number_or", "one_of",
 ]  # fmt: skip
 
@@ -138,6 +138,9 @@ def init(description: str) -> Parameter:
 
 LANES_READ = lanes("groups of partitions read in parallel; default min(8, partitions)")
 INIT = init("a run or model to start from")
+SHUFFLE = Parameter(
+    "shuffle", True, boolean, "visit partitions and rows in random order; otherwise as stored"
+)
 
 # Parameters of the feature maps; the kind of map is the method's own `features`.
 FEATURE_PARAMETERS = (

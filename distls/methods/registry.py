@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distls.methods.coordinate_descent import COORDINATE_DESCENT_METHODS
+from distls.methods.dual_ascent import DUAL_ASCENT_METHODS
 from distls.methods.least_squares import LEAST_SQUARES_METHODS
 from distls.methods.method import Method
 from distls.methods.stochastic import FOBOS, STOCHASTIC_METHODS
@@ -24,7 +25,13 @@ def register_method(method: Method) -> None:
         raise ValueError(f"a method {method.name!r} is registered already")
 
 
-for _method in (*STOCHASTIC_METHODS, *COORDINATE_DESCENT_METHODS, FOBOS, *LEAST_SQUARES_METHODS):
+for _method in (
+    *STOCHASTIC_METHODS,
+    *DUAL_ASCENT_METHODS,
+    *COORDINATE_DESCENT_METHODS,
+    FOBOS,
+    *LEAST_SQUARES_METHODS,
+):
     register_method(_method)
 
 

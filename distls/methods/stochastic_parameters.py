@@ -8,7 +8,7 @@ from distls.methods.method import Parameter
 from distls.methods.parameters import (
     CLASS_WEIGHT,
     INIT,
-    boolean,
+    SHUFFLE,
     dtype,
     fit_intercept,
     integer,
@@ -21,9 +21,6 @@ __all__ = [
     "DIVIDING_ALPHA", "LANES_AND_ROWS", "NO_PAPER_INTERCEPT", "ONE_LANE", "averaging", "steps_by_schedule",
 ]  # fmt: skip
 
-_SHUFFLE = Parameter(
-    "shuffle", True, boolean, "visit partitions and rows in random order; otherwise as stored"
-)
 _DTYPE = dtype("float32", "type of the weights")
 _ROUND_BYTES = Parameter(
     "round_bytes", 4 * 2**30, integer(1), "most stored bytes a lane reads between two averagings"
@@ -33,7 +30,7 @@ _ROUND_BYTES = Parameter(
 LANES_AND_ROWS = (
     CLASS_WEIGHT,
     lanes("models trained in parallel and averaged; default min(8, partitions)"),
-    _SHUFFLE,
+    SHUFFLE,
     _DTYPE,
     _ROUND_BYTES,
     Parameter(
@@ -57,7 +54,7 @@ def _one_lane(value: Any) -> int:
 ONE_LANE = (
     CLASS_WEIGHT,
     Parameter("lanes", 1, _one_lane, "1: second-order state cannot be averaged over lanes"),
-    _SHUFFLE,
+    SHUFFLE,
     _DTYPE,
     _ROUND_BYTES,
 )

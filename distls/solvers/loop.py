@@ -19,6 +19,8 @@ __all__ = ["Limits", "Progress", "Solution", "progress_of", "solve"]
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
 # Passes are sums of fractions, so a limit is compared with a tolerance.
 _ROUNDING = 1e-9
+# An estimate of the certificate is near a tolerance below this multiple of it.
+_NEAR = 2.0
 # Kinds of certificates that are upper bounds of F(W) - F*.
 _BOUNDS = ("duality_gap", "strong_convexity")
 
@@ -30,9 +32,24 @@ class Limits:
     max_passes: float | None = None  # Seconds count training, not evaluation
     max_seconds: float | None = None
     tol: float | None = None  # Stop when the certificate's value is at most this
+    rtol: float | None = None  # The same relative to the objective, of certificates that bound its distance
     eval_every: float = math.inf  # Passes between evaluations; 0 never evaluates, infinity only at the end
     # Stop after this many evaluations without a lower error on the evaluation data, keeping the best
     patience: int | None = None
+    # Evaluate for `tol` and `rtol` alone, so not while the solver itself estimates that they are far from met
+    lazy: bool = False
+
+    def within(self, certificate: dict[str, Any]) -> bool:
+        """Return whether a certificate meets a tolerance."""
+        value, relative = certificate.get("value"), certificate.get("relative")
+        return (self.tol is not None and value is not None and value <= self.tol) or (
+            self.rtol is not None and relative is not None and relative <= self.rtol
+        )
+
+    def is_near(self, estimate: float, objective: float) -> bool:
+        """Return whether an estimate of the certificate's value is near a tolerance."""
+        largest = max(self.tol or 0.0, (self.rtol or 0.0) * objective)
+        return estimate <= _NEAR * largest
 
 
 @dataclass
@@ -138,9 +155,7 @@ def _notify_end(callbacks: Sequence[Callback], status: Status, state: State) -> 
 def _limit_met(limits: Limits, state: State, progress: Progress, record: dict[str, Any]) -> Status:
     if record.get("objective", 0.0) is None:
         return Status.DIVERGED
-    certificate = record.get("certificate", {}).get("value")
-    judged = limits.tol is not None and certificate is not None and not record.get("preliminary")
-    if judged and certificate <= limits.tol:
+    if limits.within(record.get("certificate", {})) and not record.get("preliminary"):
         return Status.CONVERGED
     if limits.patience is not None and progress.best and progress.best["misses"] >= limits.patience:
         return Status.EARLY_STOPPED
@@ -164,13 +179,15 @@ def _judged(
     ended = own in _OWN_ENDS
     last = ended or _limit_met(limits, state, progress, record) != Status.RUNNING
     due = state.passes - progress.evaluated_at >= limits.eval_every - _ROUNDING
+    if due and limits.lazy and record.get("gap_estimate", 0.0) is not None:
+        due = limits.is_near(record.get("gap_estimate", 0.0), record["running_loss"])
     best = None
     if limits.eval_every and (due or last):
         progress.evaluated_at = state.passes
         fitted = solver.weights(state)
         _evaluate(evaluate, fitted, record, progress)
         if limits.patience is not None and _is_best(record, progress):
-            best = fitted
+            best = replace(fitted, duals=None)  # later rounds replace them
     # checked again: the evaluation may have met the tolerance, or used up the patience
     return own if ended else _limit_met(limits, state, progress, record), best
 
@@ -193,6 +210,14 @@ def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progre
     record.update(_finite(evaluate(fitted)))
     if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
         _tighten(record, progress)
+    certificate, value = record.get("certificate", {}), record.get("objective")
+    if (
+        value is not None
+        and value > 0.0
+        and certificate.get("kind") in _BOUNDS
+        and certificate["value"] is not None
+    ):
+        certificate["relative"] = certificate["value"] / value
     progress.eval_seconds += time.perf_counter() - started
     record["eval_seconds"] = progress.eval_seconds
 

@@ -15,6 +15,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
 from distls.problem import Problem
 from distls.storage.model.model import LinearModel
+from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger
@@ -50,6 +51,7 @@ class Fitted:
     alpha: float | None = None  # The strength it was fitted with, where the method has chosen it
     # The problem that it minimises, where that is no longer the one the method was given
     refit: Refit | None = None
+    duals: DualPoint | None = None  # A dual point that proves how good it is, where the method keeps one
 
 
 @dataclass
@@ -99,6 +101,8 @@ class RoundReport:
     notes: list[str] | None = None
     # True where the model is one of several that are not compared yet: no certificate ends such a fit
     preliminary: bool | None = None
+    # What the certificate would be, as far as a round can tell: it need not be computed before this is small
+    gap_estimate: float | None = None
 
     @classmethod
     def of(
@@ -159,6 +163,9 @@ class Solver(Protocol[S]):
     @abstractmethod
     def weights(self, state: S) -> Fitted:
         """Return the predictor that a model made of the state now would hold."""
+
+    def saved(self, state: S) -> None:
+        """Take note that a checkpoint of `state` was saved, so that what it needs in RUN/state stays."""
 
     @abstractmethod
     def probe(self, block: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
@@ -43,8 +44,10 @@ class EventLog(SilentCallback):
 class Checkpointer(SilentCallback):
     """Saves the state every `seconds` (0: after every round), and when a fit is interrupted."""
 
-    def __init__(self, run: Run, seconds: float = 30.0) -> None:
-        self._run, self._seconds = run, seconds
+    def __init__(
+        self, run: Run, seconds: float = 30.0, saved: Callable[[Any], None] = lambda state: None
+    ) -> None:
+        self._run, self._seconds, self._saved = run, seconds, saved
         self._last = time.monotonic()
         self._extra: dict[str, Any] = {}
 
@@ -62,6 +65,7 @@ class Checkpointer(SilentCallback):
     def save(self, state: State) -> None:
         """Write a checkpoint now."""
         self._run.save_checkpoint(state, self._extra)
+        self._saved(state)
         self._last = time.monotonic()
 
 
@@ -105,7 +109,8 @@ def describe_round(record: dict[str, Any]) -> str:
             else "objective not finite"
         )
         if certificate["value"] is not None:
-            parts.append(f"{certificate['kind']} {certificate['value']:.2e}")
+            share = f" ({100 * certificate['relative']:.2g} %)" if "relative" in certificate else ""
+            parts.append(f"{certificate['kind']} {certificate['value']:.2e}{share}")
     if "eval_error" in record:
         parts.append(judged_text(record, "eval"))
     parts.append(f"read {record['bytes_read'] / 2**20:,.0f} MiB")

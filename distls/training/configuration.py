@@ -76,6 +76,7 @@ class FitRequest:
     max_seconds: float | None = None
     eval_every: float | None = None
     patience: int | None = None
+    rtol: float | None = None
     # To score during the fit; to choose a setting by; to be scored for a parent run that chooses
     eval_data: Dataset | None = None
     select: Dataset | None = None
@@ -90,6 +91,7 @@ class FitRequest:
         params: Mapping[str, Any] | None = None,
         passes: float | None = None,
         tol: float | None = None,
+        rtol: float | None = None,
         max_seconds: float | None = None,
         eval_data: str | Place | Dataset | None = None,
         eval_every: float | None = None,
@@ -98,16 +100,17 @@ class FitRequest:
         seed: int = 0,
     ) -> FitRequest:
         """Validate a fit by metadata alone; parameters and errors as of `distls.fit`."""
-        _check_numbers(passes=passes, max_seconds=max_seconds, tol=tol, patience=patience)
+        _check_numbers(passes=passes, max_seconds=max_seconds, tol=tol, rtol=rtol, patience=patience)
         if eval_every != 0:
             _check_numbers(eval_every=eval_every)
         if seed < 0:
             raise ParameterError(f"seed={seed}: must not be negative")
         chosen, data = method_named(method), _opened(dataset)
-        unlimited = passes is None and tol is None and max_seconds is None
+        unlimited = passes is None and tol is None and rtol is None and max_seconds is None
         request = cls(
             chosen, data, [Setting.of(chosen, given, data, seed) for given in expand_grid(params or {})], seed,
             chosen.passes if unlimited else passes, tol, max_seconds, eval_every, patience,
+            chosen.rtol if unlimited and eval_every != 0 else rtol,
             None if eval_data is None else _opened(eval_data), None if select is None else _opened(select),
         )  # fmt: skip
         request._check_options()
@@ -135,11 +138,11 @@ class FitRequest:
         except ParameterError as error:
             raise FormatError(f"{where}: not written by distls ({error})") from None
         data = _expected(config)
-        names = ("passes", "tol", "max_seconds", "eval_every", "patience")
+        names = ("passes", "tol", "max_seconds", "eval_every", "patience", "rtol")
         others = (config["eval"], config["select"], config.get("selected_on"))
         return cls(
             chosen, data, [Setting.of(chosen, params, data, config["seed"]) for params in config["grid"]],
-            config["seed"], *(config[name] for name in names),
+            config["seed"], *(config.get(name) for name in names),
             *(None if path is None else open_dataset(path) for path in others),
         )  # fmt: skip
 
@@ -159,6 +162,7 @@ class FitRequest:
             "seed": self.seed,
             "passes": self.passes,
             "tol": self.tol,
+            "rtol": self.rtol,
             "max_seconds": self.max_seconds,
             "eval": _path_of(self.eval_data),
             "eval_every": self.eval_every,
@@ -171,10 +175,11 @@ class FitRequest:
     @property
     def limits(self) -> Limits:
         """When to stop and how often to evaluate."""
-        every = self.eval_every
+        every, judged = self.eval_every, self.tol is not None or self.rtol is not None
         if every is None:
-            every = 1.0 if self.tol is not None or self.patience is not None else math.inf
-        return Limits(self.passes, self.max_seconds, self.tol, every, self.patience)
+            every = 1.0 if judged or self.patience is not None else math.inf
+        lazy = judged and self.eval_every is None and self.patience is None and self.eval_data is None
+        return Limits(self.passes, self.max_seconds, self.tol, self.rtol, every, self.patience, lazy)
 
     def check(self, *, slots: int, memory: MemoryBudget | None) -> None:
         """Make the solver and first state of every setting, to raise the errors that they would raise."""
@@ -184,15 +189,21 @@ class FitRequest:
     def _check_options(self) -> None:
         if self.patience is not None and self.eval_data is None:
             raise ParameterError("patience needs evaluation data: give --eval DATASET")
-        if self.eval_every == 0 and (self.tol is not None or self.patience is not None):
+        if self.eval_every == 0 and any(limit is not None for limit in (self.tol, self.rtol, self.patience)):
             raise ParameterError(
-                "eval_every=0 evaluates nothing, which tol and patience need; drop one of them"
+                "eval_every=0 evaluates nothing, which tol, rtol and patience need; drop one of them"
             )
         if self.patience is not None and any(params.get("debias") is not None for params in self.grid):
             raise ParameterError(
                 "patience: not with debias, which fits the weights again at the end; drop one of them"
             )
-        if self.tol is not None and any(certificate_kind(params) == "none" for params in self.grid):
+        kinds = {certificate_kind(params, self.method) for params in self.grid}
+        if self.rtol is not None and not kinds <= {"duality_gap", "strong_convexity"}:
+            raise ParameterError(
+                "rtol: the certificate of this setting bounds no distance from the optimum; without an intercept and "
+                "with alpha above 0 it does, and that of sdca always"
+            )
+        if self.tol is not None and "none" in kinds:
             raise ParameterError(
                 "tol: this loss has no certificate to compare it with; limit passes or seconds"
             )
@@ -210,7 +221,7 @@ def solver_type(method: Method) -> SolverFactory:
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     """Return the default loss (docs/decisions/0018)."""
-    if data.meta.target == "continuous":
+    if data.meta.target == "continuous" and not method.proves:
         raise ParameterError(
             f"{method.name}: {data.path} has continuous targets: give loss=squared, with an intercept and a schedule "
             "whose steps are tried (fit_intercept=true schedule=sqrt); csgd and gls are made for them"
@@ -220,6 +231,8 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
         initial = load_model(params["init"]).loss
         with suppress(ParameterError):  # a loss that the method does not have
             return str(method.resolve({"loss": initial})["loss"])
+    if method.proves:
+        return "softmax" if data.meta.target == "class" else "squared"
     generated = params["features"] != "none"
     width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
     return "crammer_singer" if width > data.meta.n_rows else "softmax"

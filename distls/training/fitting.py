@@ -38,6 +38,7 @@ def fit(
     params: Mapping[str, Any] | None = None,
     passes: float | None = None,
     tol: float | None = None,
+    rtol: float | None = None,
     max_seconds: float | None = None,
     eval_data: str | Place | Dataset | None = None,
     eval_every: float | None = None,
@@ -61,16 +62,20 @@ def fit(
     params : mapping, optional
         Parameters of the method. With `select`, lists of values are tried in all combinations.
     passes : float, optional
-        Limit of reads of the data for updates; default 10 when no other limit is given.
+        Limit of reads of the data for updates; default 10 (of some methods another number) when no other limit is
+        given.
     tol : float, optional
         Stop when the certificate (see docs/notation.md) is at most this.
+    rtol : float, optional
+        Stop when the certificate is at most this part of the objective, for certificates that bound the distance from
+        the optimum. Default of `sdca` when no limit is given: 1e-3.
     max_seconds : float, optional
         Of training, evaluation not counted.
     eval_data : path or Dataset, optional
         Scored every `eval_every` passes and at the end.
     eval_every : float, optional
         Passes between evaluations of the objective, the certificate and `eval_data`; 0 for none at all. Default:
-        only at the end, or every pass when `tol` or `patience` need it.
+        only at the end, or every pass when `tol`, `rtol` or `patience` need it.
     patience : int, optional
         Stop after this many evaluations without a lower error on `eval_data`, and publish the best.
     select : path or Dataset, optional
@@ -94,7 +99,7 @@ def fit(
         The run cannot be written any more; `resume` continues it.
     """
     request = FitRequest.of(
-        method, dataset, params=params, passes=passes, tol=tol, max_seconds=max_seconds, eval_data=eval_data,
+        method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
         eval_every=eval_every, patience=patience, select=select, seed=seed,
     )  # fmt: skip
     return train(

@@ -6,7 +6,8 @@
     RUN/config.json     the request, written first
     RUN/status.json     its status and last record
     RUN/events.jsonl    one line a round, append-only
-    RUN/state/          predictions of every row, while it runs; see distls.storage.temporary.row_state
+    RUN/state/          predictions of every row, while it runs; see distls.storage.temporary.row_state. The duals of
+                        `sdca` stay: they prove how good the model is
     RUN/checkpoints/    round-NNNNNN, whole or absent; the last two are kept
     RUN/model/          published last
     RUN/children/       with --select: one RUN a setting
@@ -67,6 +68,7 @@ class RunConfig(msgspec.Struct, frozen=True):
     grid: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
     passes: Amount | None = None
     tol: Amount | None = None
+    rtol: Amount | None = None
     max_seconds: Amount | None = None
     eval: _Path | None = None
     eval_every: Amount | None = None
@@ -256,7 +258,7 @@ class Run:
             scalars = attributes.pop("state")
             return state_type.join(scalars, arrays), attributes
 
-    def clear(self) -> None:
-        """Remove what only a resume needs: the published model is complete."""
-        for name in ("checkpoints", "state", "best"):
+    def clear(self, *, keep_rows: bool = False) -> None:
+        """Remove what only a resume needs: the published model is complete, with the state of rows if it is kept."""
+        for name in ("checkpoints", "best") if keep_rows else ("checkpoints", "state", "best"):
             remove_tree(self.path / name)

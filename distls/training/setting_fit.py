@@ -19,6 +19,7 @@ from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
 from distls.training.run_folder import Run
+from distls.workers.duals.stored_duals import publish_duals, published_duals
 from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = ["FitOptions", "FitResult", "train_setting"]
@@ -80,7 +81,11 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         request.method.name, setting.problem.loss, request.data.path.name, request.data.meta.n_rows,
         len(solver.lanes), options.executor.slots, request.passes, state.passes, options.what,
     )  # fmt: skip
-    watchers = [*options.callbacks, EventLog(run), Checkpointer(run, options.checkpoint_seconds)]
+    watchers = [
+        *options.callbacks,
+        EventLog(run),
+        Checkpointer(run, options.checkpoint_seconds, solver.saved),
+    ]
     for callback in watchers:
         callback.on_start(start)
     began = time.perf_counter()
@@ -154,7 +159,11 @@ def _conclude(
     clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
     run.write_status({**record, **clock, "status": solution.status})
     if model is not None:
-        run.clear()  # last: a run killed before its status is written resumes from its checkpoint
+        duals = solution.fitted.duals
+        if duals is not None:
+            publish_duals(duals, setting.problem.dataset.fingerprint)
+        # last: a run killed before its status is written resumes from its checkpoint
+        run.clear(keep_rows=duals is not None)
     return FitResult(
         solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record
     )
@@ -165,7 +174,8 @@ def _finished(run: Run, status: dict[str, Any]) -> FitResult:
     ended = Status(status["status"])
     model = load_model(run.path) if ended != Status.DIVERGED else None
     if model is not None:
-        run.clear()  # what a process that was killed just then has left
+        # what a process that was killed just then has left
+        run.clear(keep_rows=published_duals(str(run.path), model.dataset_fingerprint) is not None)
     return FitResult(
         ended, model, run.path, status["passes"], status["seconds"], status, status.get("selected")
     )

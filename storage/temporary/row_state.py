@@ -7,6 +7,7 @@ replaced atomically, carry a checksum and are not synced: a solver can recompute
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import google_crc32c
@@ -23,6 +24,7 @@ __all__ = ["RowState"]
 
 _KEPT_VERSIONS = 2
 _CHECKSUM_BYTES = 4
+_NAME = re.compile(r"(\d{8})-(\d{6,})\.npy")
 
 
 class RowState:
@@ -36,6 +38,11 @@ class RowState:
 
     def write(self, index: int, version: int, array: NDArray[Any]) -> None:
         """Store the array of partition `index` as `version`, and delete all but the version before it."""
+        self.put(index, version, array)
+        self.drop(index, version - _KEPT_VERSIONS)
+
+    def put(self, index: int, version: int, array: NDArray[Any]) -> None:
+        """Store the array of partition `index` as `version`."""
         # a C-ordered array is not copied
         array = np.ascontiguousarray(array)
         header = io.BytesIO()
@@ -44,7 +51,16 @@ class RowState:
         self.folder.mkdir(parents=True, exist_ok=True)
         checksum = _extended(google_crc32c.value(header.getvalue()), body).to_bytes(_CHECKSUM_BYTES, "little")
         write_bytes(self._path(index, version), header.getvalue(), body.data, checksum, sync=False)
-        self._path(index, version - _KEPT_VERSIONS).unlink(missing_ok=True)
+
+    def drop(self, index: int, version: int) -> None:
+        """Delete the array of partition `index` that was stored as `version`, if there is one."""
+        self._path(index, version).unlink(missing_ok=True)
+
+    def stored(self) -> set[tuple[int, int]]:
+        """Return (index, version) of all arrays in the folder."""
+        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+        found = (_NAME.fullmatch(name) for name in names)
+        return {(int(match[1]), int(match[2])) for match in found if match}
 
     def read(
         self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from distls.workers.losses.loss import Codes, Floats, Loss
+from distls.workers.compilation.jit import helper
+from distls.workers.losses.loss import Binary, Codes, Floats, Loss
 from distls.workers.losses.numpy_forms import pairs, scores_of_class
-from distls.workers.losses.row_functions import row_gradient_of
+from distls.workers.losses.ovr_hinge import BinaryHinge
+from distls.workers.losses.row_functions import dual_step_of, row_gradient_of
+from distls.workers.losses.softmax import masses_of, set_masses
 
 __all__ = ["CrammerSinger"]
 
@@ -20,6 +24,8 @@ class CrammerSinger(Loss):
     name = "crammer_singer"
     aliases = ("hinge",)
     certificate = "duality_gap"
+    binary = Binary(BinaryHinge(), 0.5)
+    dual_domain = "simplex"
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -29,6 +35,10 @@ class CrammerSinger(Loss):
         """Return a subgradient of each row: +1 at the best other class, -1 at y, or 0 beyond the margin."""
         runner_up = _others(scores, y).argmax(axis=1)
         return pairs(np.where(self.values(scores, y) > 0.0, runner_up, y), y, scores)
+
+    def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
+        """Return minus the dual of the row's own class."""
+        return np.asarray(-scores_of_class(duals, y).astype(np.float64))
 
 
 def _others(scores: Floats, y: Codes) -> Floats:
@@ -50,3 +60,48 @@ def _row(z, scale, y, g):
     if value <= 0.0:  # not `value > 0`: a NaN must get out
         return 0.0, y, predicted
     return value, runner_up, predicted
+
+
+@helper
+def _project(v):
+    """Project v onto the simplex, in place, by dropping what is below the threshold until nothing is."""
+    k, top = len(v), v[0]
+    for c in range(1, k):
+        top = max(top, v[c])
+    threshold, count = top - 1.0, 0
+    while True:  # the threshold rises, so that ever fewer are above it
+        total, above = 0.0, 0
+        for c in range(k):
+            if v[c] > threshold:
+                total += v[c] - top
+                above += 1
+        if above == count or above == 0:
+            break
+        threshold, count = top + (total - 1.0) / above, above
+    for c in range(k):
+        v[c] = max(v[c] - threshold, 0.0)
+
+
+@dual_step_of(CrammerSinger)
+def _dual_step(z, y, i, q, a, d, work):
+    own, masses = np.intp(y[i]), work[0]
+    runner_up = 1 if own == 0 else 0
+    for c in range(runner_up + 1, len(z)):
+        if z[c] > z[runner_up] and c != own:
+            runner_up = c
+    value = 1.0 + (np.float64(z[runner_up]) - np.float64(z[own]))
+    wrong = z[runner_up] > z[own] or (z[runner_up] == z[own] and runner_up < own)
+    predicted = runner_up if wrong else own
+    before = masses_of(a, own, masses) - 1.0
+    if value <= 0.0 and before == 0.0:  # beyond its margin, and without duals: it stays so
+        return 0.0, 0.0, 0.0, 0, predicted
+    for c in range(len(z)):
+        masses[c] += (np.float64(z[c]) + (1.0 if c != own else 0.0)) / q
+    _project(masses)
+    return (
+        (0.0 if value <= 0.0 else value),
+        before,
+        masses[own] - 1.0,
+        set_masses(masses, own, a, d),
+        predicted,
+    )

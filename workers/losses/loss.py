@@ -16,11 +16,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Codes", "Floats", "LabelSets", "Loss", "Target"]
+__all__ = ["Binary", "Codes", "DualDomain", "Floats", "LabelSets", "Loss", "Target"]
 
 Floats = NDArray[np.floating[Any]]
 Codes = NDArray[np.integer[Any]]
 Target = Literal["class", "multilabel", "continuous", "none"]
+# Where the conjugate of a row's loss is finite, as `distls.workers.duals.dual_domains` says; "none": not offered.
+DualDomain = Literal["none", "line", "ray", "box", "simplex"]
 
 
 class LabelSets(NamedTuple):
@@ -32,6 +34,17 @@ class LabelSets(NamedTuple):
 
 class _NoFields(NamedTuple):
     """An empty named tuple: numba compiles for its class."""
+
+
+class Binary(NamedTuple):
+    """The problem of two classes with a single output.
+
+    The weights of class 1 are `split` times those of the single output, those of class 0 their negative. The objective
+    is ``2 * split`` times that of the single output, whose l2 strength is `split` times the given one.
+    """
+
+    loss: Loss
+    split: float
 
 
 class Loss(_NoFields):
@@ -53,6 +66,9 @@ class Loss(_NoFields):
     # scores the probabilities of a model trained with this loss; None: it has none
     log_loss: ClassVar[Loss | None] = None
     single_output: ClassVar[Loss | None] = None  # the same loss for two classes with one output
+    # two classes as a problem of one output, whose optimum has the same scores
+    binary: ClassVar[Binary | None] = None
+    dual_domain: ClassVar[DualDomain] = "none"
     # by which the sums of `add_score_gradient` and `add_score_curvature` have to be multiplied
     descent_factor: ClassVar[float] = 1.0
 
@@ -82,6 +98,14 @@ class Loss(_NoFields):
         # sets of labels have the constants of classes: pairs of a label of the row and another one are the edges of a
         # complete bipartite graph
         return math.inf
+
+    def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
+        """Return the convex conjugate of each row's loss at the negative of its duals, shape (n,).
+
+        Duals (n, k), the negative gradients in the scores, are in the loss's domain. Of a form with one output it is
+        the conjugate of this output's loss, half of `values`.
+        """
+        raise ValueError(f"{self.name} has no conjugate")
 
     def dual_shortfall(self, c: float) -> float:
         """Return the decrease of the dual, over the mean loss, at c <= 1 times the gradients instead of these."""

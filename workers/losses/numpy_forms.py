@@ -6,10 +6,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import xlog1py, xlogy
 
 from distls.workers.losses.loss import Codes, Floats, Loss
 
-__all__ = ["SingleOutput", "negated_at_class", "pairs", "scores_of_class", "softmax_in_place"]
+__all__ = [
+    "SingleOutput",
+    "binary_entropy",
+    "negated_at_class",
+    "pairs",
+    "scores_of_class",
+    "softmax_in_place",
+]
 
 
 def scores_of_class(scores: Floats, y: Codes) -> Floats:
@@ -33,6 +41,26 @@ def pairs(runner_up: Codes, y: Codes, like: Floats) -> Floats:
     return out
 
 
+def class_signs(y: Any, k: int) -> NDArray[np.float64]:
+    """Return t, shape (n, k): 1 at each row's class, or where the indicators (n, k) are 1, else -1.
+
+    With one output it is 1 for class 1.
+    """
+    if y.ndim == 2:
+        return np.where(y > 0.5, 1.0, -1.0)
+    if k == 1:
+        return np.where(y == 1, 1.0, -1.0)[:, None]
+    signs = np.full((len(y), k), -1.0)
+    signs[np.arange(len(y)), y] = 1.0
+    return signs
+
+
+def binary_entropy(share: Floats) -> NDArray[np.float64]:
+    """Return ``p log p + (1 - p) log(1 - p)`` of shares in [0, 1]."""
+    p = share.astype(np.float64)
+    return np.asarray(xlogy(p, p) + xlog1py(1.0 - p, -p))
+
+
 class SingleOutput(Loss):
     """A one-versus-rest loss of two classes with a single output, that of class 1. Class 0 is predicted at zero.
 
@@ -51,6 +79,10 @@ class SingleOutput(Loss):
     def gradient(self, scores: Floats, y: Codes) -> Floats:
         """Return the derivatives of the single output's loss, shape (n, 1)."""
         return self.both.gradient(np.hstack([-scores, scores]), y)[:, 1:]
+
+    def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
+        """Return the conjugate of the single output's loss, half of that of both."""
+        return self.both.conjugate(duals, y)
 
     def lipschitz(self, k: int) -> float:
         """Return that of the form with two outputs."""

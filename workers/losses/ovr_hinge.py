@@ -4,10 +4,17 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import SingleOutput, negated_at_class
-from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.compilation.jit import helper
+from distls.workers.losses.loss import Binary, Codes, Floats, Loss
+from distls.workers.losses.numpy_forms import SingleOutput, class_signs, negated_at_class
+from distls.workers.losses.row_functions import (
+    GRADIENT_IN_G,
+    row_curvature_of,
+    row_gradient_of,
+    separable_dual_step,
+)
 from distls.workers.simd.class_sums import first_max, sum_of
 
 __all__ = ["BinaryHinge", "OvrHinge"]
@@ -22,6 +29,7 @@ class OvrHinge(Loss):
     aliases = ("hinge",)
     separable = True
     certificate = "duality_gap"
+    dual_domain = "box"
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -32,6 +40,10 @@ class OvrHinge(Loss):
         within = 1.0 + negated_at_class(scores, y) > 0.0
         return negated_at_class(within.astype(scores.dtype), y)
 
+    def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
+        """Return ``-sum_c t_c a_c``."""
+        return np.asarray(-(class_signs(y, duals.shape[1]) * duals).sum(axis=1))
+
 
 class BinaryHinge(SingleOutput):
     """`OvrHinge` of two classes with a single output."""
@@ -40,9 +52,11 @@ class BinaryHinge(SingleOutput):
 
     name = "ovr_hinge"
     both = OvrHinge()
+    dual_domain = "box"
 
 
 OvrHinge.single_output = BinaryHinge()
+OvrHinge.binary = Binary(BinaryHinge(), 1.0)
 
 
 @row_gradient_of(OvrHinge)
@@ -77,3 +91,14 @@ def _single_row(z, scale, y, g):
 @row_curvature_of(BinaryHinge)
 def _curvature(loss, g, h):
     h[:] = 0
+
+
+@helper
+def _margin_step(m, q, b):
+    new = min(max(b + (1.0 - m) / q, 0.0), 1.0)
+    if m != m:
+        new = m
+    return new, max(1.0 - m, 0.0), -b, -new
+
+
+separable_dual_step(_margin_step, OvrHinge, BinaryHinge)

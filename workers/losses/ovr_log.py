@@ -9,12 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise_helper, helper
-from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
-from distls.workers.losses.numpy_forms import SingleOutput, negated_at_class, softmax_in_place
+from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss
+from distls.workers.losses.numpy_forms import (
+    SingleOutput,
+    binary_entropy,
+    class_signs,
+    negated_at_class,
+    softmax_in_place,
+)
 from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
     row_curvature_of,
     row_gradient_of,
+    separable_dual_step,
     step_curvature_of,
 )
 from distls.workers.losses.softmax import Softmax, logistic_curvature
@@ -50,6 +57,7 @@ class OvrLog(Loss):
     targets = ("class", "multilabel")
     separable = True
     log_loss = NormalizedSigmoids()
+    dual_domain = "box"
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -69,6 +77,10 @@ class OvrLog(Loss):
         values = np.logaddexp(0.0, np.where(wanted, -z, z)).sum(axis=1)
         return np.exp(-np.logaddexp(0.0, -z)) - wanted, values
 
+    def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
+        """Return the negative entropies of the shares ``t_c a_c``, summed."""
+        return binary_entropy(class_signs(y, duals.shape[1]) * duals).sum(axis=1)
+
     def probabilities(self, scores: Floats) -> Floats:
         """Overwrite scores by the sigmoids over their sum, and return them."""
         # as the softmax of the sigmoids' logarithms, which is right even where all sigmoids underflow
@@ -87,9 +99,11 @@ class BinaryLog(SingleOutput):
 
     name = "ovr_log"
     both = OvrLog()
+    dual_domain = "box"
 
 
 OvrLog.single_output = BinaryLog()
+OvrLog.binary, Softmax.binary = Binary(BinaryLog(), 1.0), Binary(BinaryLog(), 0.5)
 
 row_curvature_of(OvrLog)(logistic_curvature)
 row_curvature_of(BinaryLog)(logistic_curvature)
@@ -169,3 +183,39 @@ def _raised_curvature(z, g, h):
 @step_curvature_of(BinaryLog)
 def _step_curvature(loss, y, z, g, h):
     _raised_curvature(z, g, h)
+
+
+_NEWTON_STEPS = 60  # a bracket as wide as q is halved, where Newton steps leave it
+_NEAR = 1e-6  # of the margin, where the iteration ends: its error falls with the square of the last step
+
+
+@helper
+def _margin_step(m, q, b):
+    # the new dual is sigmoid(-x) at the root of h(x) = x - m - q (sigmoid(-x) - b), which increases with slope >= 1
+    small = math.exp(-abs(m))
+    log_term = math.log1p(small)
+    value = log_term if m > 0.0 else log_term - m
+    before = b * math.log(b) if b > 0.0 else 0.0
+    before += (1.0 - b) * math.log1p(-b) if b < 1.0 else 0.0
+    low, high = m - q * b, m + q * (1.0 - b)
+    x = m
+    share = (small if x > 0.0 else 1.0) / (1.0 + small)
+    for _ in range(_NEWTON_STEPS):
+        excess = x - m - q * (share - b)
+        if abs(excess) <= _NEAR * (1.0 + abs(x)):
+            break
+        if excess > 0.0:
+            high = x
+        else:
+            low = x
+        x -= excess / (1.0 + q * share * (1.0 - share))
+        if not low < x < high:
+            x = 0.5 * (low + high)
+        small = math.exp(-abs(x))
+        share = (small if x > 0.0 else 1.0) / (1.0 + small)
+    # at share = sigmoid(-x) the negative entropy is -log(1 + exp(-x)) - x share
+    after = -math.log1p(small) - (x * share if x > 0.0 else x * (share - 1.0))
+    return share, value, before, after
+
+
+separable_dual_step(_margin_step, OvrLog, BinaryLog)

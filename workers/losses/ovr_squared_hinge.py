@@ -4,10 +4,17 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from distls.workers.losses.loss import Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import SingleOutput, negated_at_class
-from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.compilation.jit import helper
+from distls.workers.losses.loss import Binary, Codes, Floats, Loss
+from distls.workers.losses.numpy_forms import SingleOutput, class_signs, negated_at_class
+from distls.workers.losses.row_functions import (
+    GRADIENT_IN_G,
+    row_curvature_of,
+    row_gradient_of,
+    separable_dual_step,
+)
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = ["BinarySquaredHinge", "OvrSquaredHinge", "ovr_squared_hinge_row"]
@@ -21,6 +28,7 @@ class OvrSquaredHinge(Loss):
     name = "ovr_squared_hinge"
     aliases = ("squared_hinge",)
     separable = True
+    dual_domain = "ray"
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -29,6 +37,10 @@ class OvrSquaredHinge(Loss):
     def gradient(self, scores: Floats, y: Codes) -> Floats:
         """Return the derivatives of each row: ``-t_c max(0, 1 - t_c z_c)``."""
         return negated_at_class(np.maximum(0.0, 1.0 + negated_at_class(scores, y)), y)
+
+    def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
+        """Return ``sum_c a_c^2 / 2 - t_c a_c``."""
+        return np.asarray((0.5 * np.square(duals) - class_signs(y, duals.shape[1]) * duals).sum(axis=1))
 
     def lipschitz(self, k: int) -> float:
         """Return 1."""
@@ -42,9 +54,11 @@ class BinarySquaredHinge(SingleOutput):
 
     name = "ovr_squared_hinge"
     both = OvrSquaredHinge()
+    dual_domain = "ray"
 
 
 OvrSquaredHinge.single_output = BinarySquaredHinge()
+OvrSquaredHinge.binary = Binary(BinarySquaredHinge(), 1.0)
 
 
 @row_gradient_of(OvrSquaredHinge)
@@ -76,3 +90,14 @@ def _single_row(z, scale, y, g):
 def _curvature(loss, g, h):
     for c in range(len(g)):
         h[c] = g.dtype.type(1.0 if g[c] != 0.0 else 0.0)
+
+
+@helper
+def _margin_step(m, q, b):
+    new, short = max((1.0 - m + q * b) / (1.0 + q), 0.0), max(1.0 - m, 0.0)
+    if m != m:
+        new = m
+    return new, 0.5 * short * short, (0.5 * b - 1.0) * b, (0.5 * new - 1.0) * new
+
+
+separable_dual_step(_margin_step, OvrSquaredHinge, BinarySquaredHinge)

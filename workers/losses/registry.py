@@ -106,6 +106,7 @@ def losses_with(
     single_output: bool | None = None,
     stochastic: bool | None = None,
     probabilities: bool | None = None,
+    dual: bool | None = None,
     first: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
     """Return the names of the losses with all of these properties; None does not restrict them.
@@ -125,6 +126,8 @@ def losses_with(
         Two classes may have one output.
     probabilities : bool, optional
         Scores give probabilities.
+    dual : bool, optional
+        The row function `dual_step`, with the conjugate.
     first : tuple of str
         Names to be listed first.
     """
@@ -139,6 +142,7 @@ def losses_with(
         and single_output in (None, loss.single_output is not None)
         and stochastic in (None, loss.stochastic)
         and probabilities in (None, loss.log_loss is not None)
+        and dual in (None, has_row_function(loss, "dual_step"))
     ]
     return tuple(sorted(names, key=lambda name: first.index(name) if name in first else len(first)))
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import xlogy
 
-from distls.workers.compilation.jit import elementwise_helper
+from distls.workers.compilation.jit import elementwise_helper, helper
 from distls.workers.losses.loss import Codes, Floats, Loss
 from distls.workers.losses.numpy_forms import scores_of_class, softmax_in_place
 from distls.workers.losses.row_functions import (
@@ -15,13 +17,14 @@ from distls.workers.losses.row_functions import (
     add_score_curvature_of,
     add_score_gradient_of,
     add_score_hessian_of,
+    dual_step_of,
     row_curvature_of,
     row_gradient_of,
     score_change_of,
 )
 from distls.workers.simd.class_sums import exp_below, first_max
 
-__all__ = ["Softmax", "logistic_curvature"]
+__all__ = ["Softmax", "logistic_curvature", "masses_of", "set_masses"]
 
 
 class Softmax(Loss):
@@ -31,6 +34,7 @@ class Softmax(Loss):
 
     name = "softmax"
     aliases = ("log",)
+    dual_domain = "simplex"
 
     def values(self, scores: Floats, y: Codes) -> Floats:
         """Return the loss of each row."""
@@ -44,6 +48,12 @@ class Softmax(Loss):
         out /= out.sum(axis=1, keepdims=True)
         out[np.arange(len(y)), y] -= 1.0
         return out
+
+    def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
+        """Return the negative entropy of the masses ``e_y - a``."""
+        masses = -duals.astype(np.float64)
+        masses[np.arange(len(y)), y] += 1.0
+        return np.asarray(xlogy(masses, np.maximum(masses, 0.0)).sum(axis=1))
 
     def probabilities(self, scores: Floats) -> Floats:
         """Overwrite scores by their softmax, and return them."""
@@ -75,6 +85,100 @@ def logistic_curvature(loss, g, h):
     for c in range(len(g)):
         size = abs(g[c])  # 1 - p of the row's class, p of the others
         h[c] = size * (g.dtype.type(1.0) - size)
+
+
+# ---------------------------------------------------------------- the duals of one row, in dual coordinate ascent
+
+_NEWTON_STEPS, _NEAR = 40, 1e-9
+
+
+@helper
+def masses_of(a, own, masses):
+    """Set masses, on the simplex, to ``e_own - a`` and return that of the row's own class."""
+    others = 0.0
+    for c in range(len(a)):
+        masses[c] = max(-np.float64(a[c]), 0.0)
+        others += masses[c] if c != own else 0.0
+    masses[own] = max(1.0 - others, 0.0)
+    return masses[own]
+
+
+@helper
+def set_masses(masses, own, a, d):
+    """Set a to ``e_own - masses`` rounded, so that its numbers sum to zero, and d to its change; return how many."""
+    moved, total, kind = 0, 0.0, a.dtype.type
+    for c in range(len(a)):
+        if c != own:
+            rounded = kind(-masses[c])
+            d[c] = rounded - a[c]
+            moved += d[c] != 0.0
+            a[c] = rounded
+            total -= np.float64(rounded)
+    rounded = kind(total)
+    d[own] = rounded - a[own]
+    a[own] = rounded
+    return moved + (d[own] != 0.0)
+
+
+@helper
+def _negative_entropy(masses):
+    total = 0.0
+    for c in range(len(masses)):
+        total += masses[c] * math.log(masses[c]) if masses[c] > 0.0 else 0.0
+    return total
+
+
+@helper
+def _new_masses(z, q, work):
+    """Set work[1] to the masses that solve ``log m_c + q (m_c - old_c) = z_c - nu`` and sum to one; old is work[0]."""
+    # Newton's method for all logarithms x and nu at once, from a nu at which the masses sum to more than one
+    old, x, residual, slope = work[0], work[1], work[2], work[3]
+    k, top = len(z), -np.inf
+    for c in range(k):
+        top = max(top, z[c] + q * old[c])
+    nu = top - q
+    for c in range(k):
+        x[c] = min(z[c] + q * old[c] - nu, 0.0)
+    for _ in range(_NEWTON_STEPS):
+        total, shift, weight, worst = 0.0, 0.0, 0.0, 0.0
+        for c in range(k):
+            mass = math.exp(x[c])
+            residual[c] = z[c] + q * old[c] - nu - x[c] - q * mass
+            slope[c] = 1.0 / (1.0 + q * mass)
+            total += mass
+            shift += mass * residual[c] * slope[c]
+            weight += mass * slope[c]
+            worst = max(worst, abs(residual[c]) * mass)
+        if abs(total - 1.0) + worst <= _NEAR:
+            break
+        step = (total - 1.0 + shift) / weight
+        nu += step
+        for c in range(k):
+            x[c] = min(x[c] + (residual[c] - step) * slope[c], 0.0)
+    total = 0.0
+    for c in range(k):
+        x[c] = math.exp(x[c])
+        total += x[c]
+    for c in range(k):
+        x[c] /= total
+
+
+@dual_step_of(Softmax)
+def _dual_step(z, y, i, q, a, d, work):
+    own, best, old, new = np.intp(y[i]), first_max(z), work[0], work[1]
+    masses_of(a, own, old)
+    total = 0.0
+    for c in range(len(z)):
+        total += math.exp(np.float64(z[c]) - np.float64(z[best]))
+    value = math.log(total) + np.float64(z[best]) - np.float64(z[own])
+    _new_masses(z, q, work)
+    before, after, gain = _negative_entropy(old), _negative_entropy(new), 0.0
+    for c in range(len(z)):
+        change = new[c] - old[c]
+        gain += change * (np.float64(z[c]) - 0.5 * q * change)
+    if before - after + gain < 0.0:  # Newton's method has not converged
+        return value, before, before, 0, best
+    return value, before, after, set_masses(new, own, a, d), best
 
 
 # ---------------------------------------------------------------- one non-zero, in block coordinate descent

@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
-from distls.workers.losses.row_functions import GRADIENT_IN_G, row_curvature_of, row_gradient_of
+from distls.workers.losses.row_functions import GRADIENT_IN_G, dual_step_of, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = ["Squared", "squared_residuals"]
@@ -23,6 +24,7 @@ class Squared(Loss):
     name = "squared"
     targets = ("class", "multilabel", "continuous")
     separable = True
+    dual_domain = "line"
     threshold = 0.5  # half-way between the values of the indicator
 
     def values(self, scores: Floats, y: Codes) -> Floats:
@@ -40,6 +42,13 @@ class Squared(Loss):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the distances to the indicators, and the losses."""
         return squared_residuals(scores, wanted)
+
+    def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
+        """Return ``sum_c a_c^2 / 2 - a_c y_c``, of classes and of numbers (n, k)."""
+        values = 0.5 * np.square(duals).sum(axis=1)
+        if y.ndim == 1:
+            return np.asarray(values - duals[np.arange(len(y)), y])
+        return np.asarray(values - (duals * y).sum(axis=1))
 
     def lipschitz(self, k: int) -> float:
         """Return 1."""
@@ -66,3 +75,40 @@ def _row(z, scale, y, g):
 @row_curvature_of(Squared)
 def _curvature(loss, g, h):
     h[:] = 1
+
+
+def _target(y, i, c):
+    """Return the number that output c of row i should be (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(_target)
+def _target_overload(y, i, c):
+    return (lambda y, i, c: 1.0 if y[i] == c else 0.0) if y.ndim == 1 else (lambda y, i, c: y[i, c])
+
+
+def _predicted_class(z, y):
+    """Return the class of the highest score, -1 for numbers (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(_predicted_class)
+def _predicted_overload(z, y):
+    return (lambda z, y: first_max(z)) if y.ndim == 1 else (lambda z, y: -1)
+
+
+@dual_step_of(Squared)
+def _dual_step(z, y, i, q, a, d, work):
+    value, before, after, moved = 0.0, 0.0, 0.0, 0
+    for c in range(len(z)):
+        target, old = _target(y, i, c), np.float64(a[c])
+        residual = target - np.float64(z[c])
+        rounded = a.dtype.type((residual + q * old) / (1.0 + q))
+        d[c] = rounded - a[c]
+        moved += d[c] != 0.0
+        a[c] = rounded
+        new = np.float64(rounded)
+        value += 0.5 * residual * residual
+        before += (0.5 * old - target) * old
+        after += (0.5 * new - target) * new
+    return value, before, after, moved, _predicted_class(z, y)

@@ -1,0 +1,78 @@
+"""Stochastic dual coordinate ascent: the optimum of problems with an l2 penalty, with a duality gap."""
+
+from __future__ import annotations
+
+from distls.methods.coordinate_descent import ALPHAS
+from distls.methods.method import Method, Parameter
+from distls.methods.parameters import (
+    CLASS_WEIGHT,
+    INIT,
+    SHUFFLE,
+    dtype,
+    fit_intercept,
+    integer,
+    lanes,
+    number,
+    number_or,
+    one_of,
+)
+from distls.methods.registered_names import loss_with
+
+__all__ = ["DUAL_ASCENT_METHODS"]
+
+_LOSSES = {"log": "softmax", "hinge": "crammer_singer", "squared_hinge": "ovr_squared_hinge"}
+
+DUAL_ASCENT_METHODS = (
+    Method(
+        name="sdca",
+        summary="the optimum of any loss with l2 or elastic net, with a duality gap, by dual coordinate ascent",
+        paper="Shalev-Shwartz, Zhang 2013, Stochastic Dual Coordinate Ascent Methods; Ma et al. 2015 (CoCoA+)",
+        aliases=_LOSSES,
+        parameters=(
+            Parameter(
+                "loss",
+                None,
+                loss_with(_LOSSES, dual=True),
+                "softmax (log), crammer_singer (hinge), ovr_log, ovr_hinge, ovr_squared_hinge (squared_hinge) or "
+                "squared; default: softmax for classes, else squared. Two classes make one binary problem",
+            ),
+            Parameter("penalty", "l2", one_of("l2", "elasticnet"), "l2 or elasticnet"),
+            Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet, below 1; default 0.5"),
+            Parameter(
+                "alpha",
+                1e-5,
+                number_or(number(above=0.0), "path"),
+                "strength of the penalty, greater than 0: 1/(C n_rows) of LIBLINEAR and scikit-learn; path: a fit for "
+                "each of alphas, from the duals of the one before",
+            ),
+            ALPHAS,
+            fit_intercept(False),
+            CLASS_WEIGHT,
+            lanes(
+                "groups of rows processed in parallel; default min(2, partitions): more lanes need more passes"
+            ),
+            Parameter(
+                "rounds",
+                None,
+                integer(1, 1000),
+                "additions of the lanes' changes in a pass; default 4, with one lane 1",
+            ),
+            Parameter(
+                "group_mib",
+                128,
+                integer(1),
+                "decoded MiB of partitions between whose rows a lane alternates; more take fewer passes",
+            ),
+            SHUFFLE,
+            dtype("float32", "type of the weights and duals"),
+            INIT,
+        ),
+        solver="distls.solvers.dual_ascent.sdca:Sdca",
+        targets=("class", "multilabel", "continuous"),
+        passes=100.0,
+        rtol=1e-3,
+        proves=True,
+        keeps_rows=True,
+        path=True,
+    ),
+)

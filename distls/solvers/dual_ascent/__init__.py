@@ -1,0 +1,1 @@
+"""Stochastic dual coordinate ascent over lanes."""

@@ -1,0 +1,106 @@
+"""The problem whose dual is maximised: the given one, or for two classes one of a single output; its dual and weights.
+
+With duals a_i (negative gradients), ``U = sum_i s_i x_i a_i^T / (alpha n)`` and ``t = sum_i s_i a_i / (alpha n)``::
+
+    W = shrink(U, l1) / (1 - l1)        (U itself for l2)
+    b = center + bias t                  (an intercept, see below)
+    D(a) = -mean s_i conjugate_i(a_i) - alpha R*(U) - alpha (center . t + bias/2 |t|^2)
+
+with ``R*(U) = |shrink(U, l1)|^2 / (2 (1 - l1))``. The intercept is the weight of a constant feature of square `bias`
+with the penalty ``alpha/2 (b - center)^2 / bias``; moving `center` to b after every pass makes it unpenalised (the
+proximal point method).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.problem import Problem
+from distls.storage.errors import ParameterError
+from distls.workers.losses.loss import Loss
+from distls.workers.losses.registry import loss_named
+from distls.workers.prediction.predictor import LinearPredictor
+
+__all__ = ["DualProblem"]
+
+
+@dataclass(frozen=True, eq=False)
+class DualProblem:
+    """The problem in the form in which it is solved."""
+
+    form: Loss
+    n_outputs: int
+    alpha: float
+    l1: float
+    factor: float  # the given objective is this multiple of the objective here
+    split: float  # of `Binary`, 0 where outputs are those of the given problem
+    bias: float  # square of the constant feature, 0 without an intercept
+
+    @classmethod
+    def of(cls, problem: Problem) -> DualProblem:
+        """Return the form of a problem; raise ParameterError if it has none."""
+        loss, l1 = loss_named(problem.loss), problem.l1_ratio
+        if l1 == 1.0:
+            raise ParameterError(
+                "l1_ratio=1: sdca needs an l2 part, l1_ratio below 1; use bcd or fista for l1 alone"
+            )
+        norm = problem.dataset.meta.mean_square_norm
+        bias = (norm if norm > 0.0 else 1.0) if problem.fit_intercept else 0.0
+        k, binary = problem.shape[1], loss.binary
+        if problem.target != "class" or k != 2 or binary is None:
+            return cls(loss, k, problem.alpha, l1, 1.0, 0.0, bias)
+        # |W|_1 = 2 split |w|_1 and |W|^2 = 2 split^2 |w|^2
+        strength = problem.alpha * (l1 + (1.0 - l1) * binary.split)
+        return cls(
+            binary.loss, 1, strength, problem.alpha * l1 / strength, 2.0 * binary.split, binary.split, bias
+        )
+
+    def shrunk(self, u: NDArray[Any]) -> NDArray[Any]:
+        """Return the weights W of U, in its type."""
+        if not self.l1:
+            return u
+        kind = u.dtype.type
+        return np.asarray(
+            np.sign(u) * np.maximum(np.abs(u) - kind(self.l1), kind(0.0)) * kind(1.0 / (1.0 - self.l1))
+        )
+
+    def conjugate_penalty(self, u: NDArray[Any]) -> float:
+        """Return R*(U)."""
+        w = self.shrunk(u).reshape(-1)
+        return 0.5 * (1.0 - self.l1) * float(np.dot(w, w) if w.dtype == np.float64 else _square_sum(w))
+
+    def dual(
+        self, conjugate: float, u: NDArray[Any], t: NDArray[np.float64], center: NDArray[np.float64]
+    ) -> float:
+        """Return D, from the mean of the conjugates."""
+        own = float(center @ t) + 0.5 * self.bias * float(t @ t) if self.bias else 0.0
+        return -conjugate - self.alpha * (self.conjugate_penalty(u) + own)
+
+    def predictor(self, w: NDArray[Any], b: NDArray[np.float64]) -> LinearPredictor:
+        """Return the predictor with the outputs of the given problem."""
+        if not self.split:
+            return LinearPredictor(w, b)
+        one = w.dtype.type(self.split)
+        return LinearPredictor(
+            np.ascontiguousarray(np.hstack([-one * w, one * w])),
+            np.array([-self.split * b[0], self.split * b[0]]),
+        )
+
+    def reduced(self, weights: NDArray[Any], intercept: NDArray[np.float64]) -> LinearPredictor:
+        """Return the predictor with an output for each dual whose scores are those of given weights."""
+        if not self.split:
+            return LinearPredictor(weights, intercept)
+        half = 0.5 / self.split
+        return LinearPredictor(
+            np.ascontiguousarray(weights.dtype.type(half) * (weights[:, 1:] - weights[:, :1])),
+            half * (intercept[1:] - intercept[:1]),
+        )
+
+
+def _square_sum(w: NDArray[Any]) -> float:
+    """Return the sum of squares in float64, piece by piece."""
+    return sum(float(np.square(w[at : at + 2**20], dtype=np.float64).sum()) for at in range(0, len(w), 2**20))

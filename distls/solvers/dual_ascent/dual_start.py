@@ -1,0 +1,144 @@
+"""Dual points that do not come from a round: from a model, from the duals of another run, from weights after a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from distls.execution.executor import Executor
+from distls.problem import Problem
+from distls.solvers.dual_ascent.dual_problem import DualProblem
+from distls.solvers.dual_ascent.sdca_state import SdcaState
+from distls.storage.errors import StateLostError
+from distls.storage.model.model import LinearModel
+from distls.workers.duals.stored_duals import DualPoint, published_duals
+from distls.workers.evaluation.dual_task import DualJob, DualStart, DualSum, dual_lane, merge_duals
+from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
+
+__all__ = ["DualStarter"]
+
+
+class DualStarter:
+    """Makes duals, and the image that follows from them, in one read of the data."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        form: DualProblem,
+        data: DatasetRef,
+        point_of: Callable[[SdcaState], DualPoint],
+        executor: Executor,
+    ) -> None:
+        self._problem, self._form, self._data = problem, form, data
+        self._point_of, self._executor = point_of, executor
+
+    def started(self, state: SdcaState, initial: LinearModel, run: str) -> SdcaState:
+        """Return the state at the duals of the run that the initial model is of, or at its negative gradients.
+
+        They are scaled by the number that makes the dual largest: far from the optimum gradients are too large.
+        """
+        every = np.arange(len(self._problem.dataset))
+        center = state.center.copy()
+        predictor = self._form.reduced(
+            initial.weights.astype(self._problem.dtype), initial.intercept.astype(np.float64)
+        )
+        if self._form.bias:
+            center[:] = predictor.intercept
+        source = published_duals(run, initial.dataset_fingerprint)
+        if source is not None and not self._suits(source, initial):
+            source = None
+        started = self._made(replace(state, center=center), every, predictor, source)
+        share = self._best_share(started)
+        if share == 1.0:
+            return started
+        return replace(
+            started,
+            u=started.u * started.u.dtype.type(share),
+            up=share * started.up,
+            down=share * started.down,
+            conjugate=share * started.conjugate,
+            mix=np.full(len(every), share),
+        )
+
+    def renewed(self, state: SdcaState, predictor: LinearPredictor) -> SdcaState:
+        """Return the state with the duals of partitions that were lost made from the gradients at its weights."""
+        point, rows = self._point_of(state), self._problem.dataset.table.rows
+        lost = [p for p in range(len(rows)) if not _is_there(point, p, int(rows[p]))]
+        at = self._form.reduced(predictor.coefficients, predictor.intercept)
+        made = self._made(state, np.array(lost, np.int64), at, None)
+        return replace(made, renewed=state.renewed + len(lost))
+
+    def _suits(self, source: DualPoint, initial: LinearModel) -> bool:
+        """Return whether the duals of another run are of this problem's rows, loss and type."""
+        own = (
+            self._problem.dataset.fingerprint,
+            self._problem.loss,
+            self._form.n_outputs,
+            self._form.split > 0.0,
+        )
+        theirs = initial.dataset_fingerprint, source.loss, source.n_outputs, source.binary
+        return own == theirs and source.dtype == self._problem.dtype.name
+
+    def _made(
+        self,
+        state: SdcaState,
+        blocks: np.ndarray[tuple[int], np.dtype[np.int64]],
+        at: LinearPredictor,
+        source: DualPoint | None,
+    ) -> SdcaState:
+        """Return the state with new duals of some partitions, and all sums from what is stored."""
+        versions, before, mix = state.versions.copy(), state.before.copy(), state.mix.copy()
+        versions[blocks], before[blocks], mix[blocks] = 3 * state.round + 1, 0, 1.0
+        state = replace(state, versions=versions, before=before, mix=mix)
+        job = DualJob(
+            self._data,
+            self._problem.row_weights,
+            self._point_of(state),
+            renewed=frozenset(blocks.tolist()),
+            source=source,
+        )
+        total = self._summed(job, DualStart(at=at))
+        n = self._problem.dataset.meta.n_rows
+        return replace(
+            state,
+            u=(total.image / (self._form.alpha * n)).astype(state.u.dtype),
+            up=total.up,
+            down=total.down,
+            conjugate=total.conjugate_sum / n,
+            dual=None,
+        )
+
+    def _summed(self, job: DualJob, start: DualStart) -> DualSum:
+        dataset = self._problem.dataset
+        lanes = deal(dataset.decoded_bytes, min(DEFAULT_LANES, len(dataset)))
+        items = [Lane(i, blocks) for i, blocks in enumerate(lanes)]
+        total: DualSum = self._executor.reduce(
+            partial(dual_lane, job), items, merge=merge_duals, shared=start
+        )
+        total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
+        return total
+
+    def _best_share(self, state: SdcaState) -> float:
+        """Return the c in [0, 1] for which the dual at c times the duals is largest, by a bound that is exact at 1."""
+        # conjugates are convex and zero at zero; R* grows at least as fast as its square from any point
+        t = (state.up - state.down) / (self._form.alpha * self._problem.dataset.meta.n_rows)
+        slope = -state.conjugate - self._form.alpha * float(state.center @ t) * (self._form.bias > 0.0)
+        curvature = (
+            2.0
+            * self._form.alpha
+            * (self._form.conjugate_penalty(state.u) + 0.5 * self._form.bias * float(t @ t))
+        )
+        return float(np.clip(slope / curvature, 0.0, 1.0)) if curvature > 0.0 else 1.0
+
+
+def _is_there(point: DualPoint, index: int, n_rows: int) -> bool:
+    try:
+        point.read(index, n_rows)
+    except StateLostError:
+        return False
+    return True

@@ -1,0 +1,41 @@
+"""Which stored duals are still needed: those of the current state and of the newest checkpoints."""
+
+from __future__ import annotations
+
+from distls.solvers.dual_ascent.sdca_state import SdcaState
+from distls.storage.temporary.row_state import RowState
+from distls.workers.duals.stored_duals import DualFile, dual_files
+
+__all__ = ["KeptDuals"]
+
+_CHECKPOINTS = 2  # as many as a run keeps
+
+
+class KeptDuals:
+    """The files in RUN/state of a fit; without a folder there are none."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._files = None if folder is None else RowState(folder)
+        self._known: set[DualFile] | None = None  # None: what an earlier process has left
+        self._pinned: list[set[DualFile]] = []
+
+    def pin(self, state: SdcaState) -> None:
+        """Keep the duals of a checkpoint until two newer ones are saved."""
+        self._pinned = [*self._pinned, _files_of(state)][-_CHECKPOINTS:]
+
+    def sweep(self, state: SdcaState) -> None:
+        """Delete what neither the state nor a checkpoint needs."""
+        if self._files is None:
+            return
+        if self._known is None:  # a resumed fit starts from its newest checkpoint
+            self._known = self._files.stored()
+            self.pin(state)
+        needed = _files_of(state).union(*self._pinned)
+        for index, version in (self._known | _files_of(state)) - needed:
+            self._files.drop(index, version)
+        # those of the state are known from now on, and those that the next round writes once it is the state
+        self._known = needed
+
+
+def _files_of(state: SdcaState) -> set[DualFile]:
+    return dual_files(state.versions, state.before, state.mix)

@@ -1,0 +1,363 @@
+"""Stochastic dual coordinate ascent over lanes: every problem with l2 in its penalty, with a duality gap.
+
+A lane maximises the dual over the duals of its rows, one row after the other, and the lanes' changes are added
+(CoCoA+). Partitions go to other lanes in every pass, and lanes are added several times a pass. How much a lane holds
+back for the others, `spread`, follows what was observed in the last pass: the largest ratio of the squared norm of the
+sum of the lanes' changes to the sum of their squared norms. The dual never falls: a sum that would lower it is taken in
+part.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.memory_plan import Footprint, Plan, make_plan
+from distls.problem import Problem
+from distls.solvers.block_reads import lane_count
+from distls.solvers.dual_ascent.dual_problem import DualProblem
+from distls.solvers.dual_ascent.dual_start import DualStarter
+from distls.solvers.dual_ascent.kept_duals import KeptDuals
+from distls.solvers.dual_ascent.sdca_state import SdcaState
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status
+from distls.solvers.warm_start import check_initial
+from distls.storage.errors import DistlsError, StateLostError
+from distls.storage.model.model import LinearModel
+from distls.storage.rows import index_dtype
+from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals
+from distls.workers.dual_ascent.ascent_task import (
+    AscentJob,
+    AscentResult,
+    Image,
+    ascend_lane,
+    merge_ascents,
+    rows_of_runs,
+    runs_of,
+    warm_up,
+)
+from distls.workers.duals.stored_duals import DualPoint
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.kernel_types import KernelTypes
+from distls.workers.rounds.lanes import Lane, deal
+from distls.workers.runtime.rng import Purpose, rng
+
+__all__ = ["Sdca"]
+
+_T = Totals()
+# More lanes need more passes, so few lanes are the best choice on few cores (docs/decisions/0021).
+_DEFAULT_LANES = 2
+_DEFAULT_ROUNDS = 4  # a pass, of several lanes
+_FIRST_RATIO = 0.8  # of the lanes: what is expected of the first pass
+_SAFETY = 0.9  # times the largest ratio of the last pass is what lanes hold back
+# How much the dual may fall by rounding, relative to the objective at zero weights.
+_ROUNDING = {"float64": 1e-10, "float32": 1e-5}
+# Weight-sized arrays: a lane's weights and its change; the driver's state before and after, its weights and the sum.
+_LANE_ARRAYS, _DRIVER_ARRAYS = 2, 5
+
+
+class Sdca(Solver[SdcaState]):
+    """The solver of `sdca`; see `SolverFactory`."""
+
+    state_type = SdcaState
+
+    def __init__(
+        self,
+        problem: Problem,
+        params: dict[str, Any],  # all parameters of the method, resolved
+        *,
+        slots: int = 1,  # worker threads, for the plan only
+        memory: MemoryBudget | None = None,
+        initial: LinearModel | None = None,
+        state: str | None = None,  # folder of the duals; None: for the plan only
+    ) -> None:
+        self.problem, self.params, self._initial = problem, params, initial
+        if initial is not None:
+            check_initial(initial, problem, params["init"])
+        self._form = DualProblem.of(problem)
+        dataset = problem.dataset
+        n_lanes = lane_count(params["lanes"] or min(_DEFAULT_LANES, len(dataset)), len(dataset))
+        self.lanes = deal(dataset.decoded_bytes, n_lanes)
+        self._groups = self._group_count()
+        asked = params["rounds"] or (_DEFAULT_ROUNDS if n_lanes > 1 else 1)
+        self._slices = max(1, -(-asked // self._groups))  # of each partition's rows
+        self._rounds = self._groups * self._slices
+        self.plan = self._plan(memory or MemoryBudget(workers=slots))
+        self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
+        self._folder = state
+        self._kept = KeptDuals(state)
+
+    def _group_count(self) -> int:
+        """Return into how many groups a pass divides the partitions: lanes hold those of a group all at once."""
+        n_lanes, sizes = len(self.lanes), self.problem.dataset.decoded_bytes
+        wanted = math.ceil(int(sizes.sum()) / n_lanes / (self.params["group_mib"] * MIB))
+        return max(1, min(wanted, len(sizes) // n_lanes))
+
+    def _plan(self, memory: MemoryBudget) -> Plan:
+        meta, sizes, k = self.problem.dataset.meta, self.problem.dataset.decoded_bytes, self._form.n_outputs
+        itemsize, shrinks = self.problem.dtype.itemsize, self._form.l1 > 0.0
+        most = -(-len(sizes) // (len(self.lanes) * self._groups))  # partitions that a lane holds
+        rows = int(np.sort(self.problem.dataset.table.rows)[-most:].sum())
+        # duals as read, mixed and packed; the targets of label sets as numbers
+        row_bytes = 3 * k * itemsize + (8 * k if meta.target == "multilabel" else 0)
+        weight_bytes = self.problem.shape[0] * k * itemsize * (1 + shrinks)
+        return make_plan(
+            self.problem.dataset,
+            Footprint(
+                weight_bytes=weight_bytes,
+                result_copies=_LANE_ARRAYS / (1 + shrinks) + shrinks,
+                driver_copies=_DRIVER_ARRAYS,
+                work_bytes=int(np.sort(sizes)[-most:].sum()) + rows * row_bytes,
+                exchanged=(weight_bytes, self.problem.shape[0] * k * itemsize),
+                stored_row_bytes=2 * k * itemsize,
+            ),
+            lanes=len(self.lanes),
+            rounds_per_pass=self._rounds,
+            budget=memory,
+        )
+
+    def prepare(self, executor: Executor) -> None:
+        """Have the kernels compiled here, then loaded by every worker."""
+        meta, dtype = self.problem.dataset.meta, self.problem.dtype.name
+        indices = index_dtype(meta.n_features).name
+        types = KernelTypes(meta.layout, meta.dtype, indices, dtype, self.problem.loss, meta.target)
+        warm = partial(warm_up, form=self._form.form, l1=self._form.l1)
+        warm(types)
+        executor.each_worker(warm, types)
+
+    def init(self) -> SdcaState:
+        """Return the state in which all duals are zero."""
+        n_features, k, n = self.problem.shape[0], self._form.n_outputs, len(self.problem.dataset)
+        return SdcaState(
+            u=np.zeros((n_features, k), self.problem.dtype),
+            center=np.zeros(k),
+            up=np.zeros(k),
+            down=np.zeros(k),
+            versions=np.zeros(n, np.int64),
+            before=np.zeros(n, np.int64),
+            mix=np.ones(n),
+            ratios=np.full(self._rounds, _FIRST_RATIO * len(self.lanes)),
+            gaps=np.full(self._rounds, math.inf),
+        )
+
+    def step(self, state: SdcaState, executor: Executor) -> tuple[SdcaState, RoundReport]:
+        """Do one round; where duals have been lost, make them anew first."""
+        self._kept.sweep(state)
+        if self._initial is not None and not state.round:
+            state = self._starter(executor).started(state, self._initial, self.params["init"])
+        try:
+            result = self._ascend(state, executor)
+        except StateLostError:
+            state = self._starter(executor).renewed(state, self.weights(state).predictor)
+            result = self._ascend(state, executor)
+        following, share = self._advanced(state, result)
+        return following, self._report(result, following, share)
+
+    def _starter(self, executor: Executor) -> DualStarter:
+        return DualStarter(self.problem, self._form, self.data, self.point, executor)
+
+    def point(self, state: SdcaState) -> DualPoint:
+        """Return the dual point of a state."""
+        return DualPoint(
+            folder=self._folder or "",
+            loss=self.problem.loss,
+            binary=self._form.split > 0.0,
+            n_outputs=self._form.n_outputs,
+            dtype=self.problem.dtype.name,
+            versions=state.versions,
+            before=state.before,
+            mix=state.mix,
+            up=state.up,
+            down=state.down,
+        )
+
+    def _intercept(self, state: SdcaState) -> NDArray[np.float64]:
+        return state.center + self._form.bias * self._mean_duals(state)
+
+    def _mean_duals(self, state: SdcaState) -> NDArray[np.float64]:
+        """Return t: the sum of the weighted duals over alpha n."""
+        return (state.up - state.down) / (self._form.alpha * self.problem.dataset.meta.n_rows)
+
+    def _spread(self, state: SdcaState, live: int) -> float:
+        """Return by how much lanes magnify their own changes."""
+        return float(np.clip(_SAFETY * state.ratios.max(), 1.0, live))
+
+    def _lanes_of(self, state: SdcaState) -> list[Lane]:
+        """Return the partitions of each lane in the round after `state`."""
+        n, group = len(self.problem.dataset), state.part // self._slices
+        order = np.arange(n)
+        if self.params["shuffle"]:
+            rng(self.problem.seed, Purpose.ORDER, math.floor(state.passes + 1e-9)).shuffle(order)
+        chosen = order[n * group // self._groups : n * (group + 1) // self._groups]
+        dealt = [chosen[lane :: len(self.lanes)] for lane in range(len(self.lanes))]
+        return [Lane(i, tuple(blocks.tolist())) for i, blocks in enumerate(dealt) if len(blocks)]
+
+    def _job(self, state: SdcaState, live: int) -> AscentJob:
+        form = self._form
+        spread = self._spread(state, live)
+        step = spread / (form.alpha * self.problem.dataset.meta.n_rows)
+        return AscentJob(
+            data=self.data,
+            settings=AscentSettings(step, form.l1, form.bias, form.form),
+            spread=spread,
+            class_weight=self.problem.row_weights,
+            duals=self.point(state),
+            shuffle=self.params["shuffle"],
+            seed=self.problem.seed,
+            mixing=self._mixing(state),
+            round=state.round,
+            version=3 * state.round + 3,  # the two before it: duals made anew, and those that were mixed
+            part=state.part % self._slices,
+            parts=self._slices,
+        )
+
+    def _mixing(self, state: SdcaState) -> tuple[int, int]:
+        """Return the numbers that say which rows share a part of the pass."""
+        generator = rng(self.problem.seed, Purpose.ROWS, math.floor(state.passes + 1e-9))
+        factor, first = generator.integers(2**30, size=2)
+        return int(factor), int(first)
+
+    def _ascend(self, state: SdcaState, executor: Executor) -> AscentResult:
+        lanes = self._lanes_of(state)
+        job, shrinks = self._job(state, len(lanes)), self._form.l1 > 0.0
+        u = state.u if shrinks else state.u[:0]
+        image = Image(self._form.shrunk(state.u), u, self._intercept(state))
+        result = executor.reduce(partial(ascend_lane, job), lanes, merge=merge_ascents, shared=image)
+        blocks = [block for lane in lanes for block in lane.blocks]
+        counts = self.problem.dataset.table.rows
+        visited = sum(len(rows_of_runs(runs_of(int(counts[p]), job, p), int(counts[p]))) for p in blocks)
+        result.ledger.check_cover(blocks, visited)
+        return result
+
+    def _advanced(self, state: SdcaState, result: AscentResult) -> tuple[SdcaState, float]:
+        """Return the state after a round, and which share of the lanes' changes it took."""
+        n, blocks = self.problem.dataset.meta.n_rows, np.array(sorted(result.ledger.blocks))
+        change = (result.totals[_T.after] - result.totals[_T.before]) / n
+        old = state.dual
+        if old is None:
+            old = self._dual(state)
+        share = 1.0
+        while True:  # adding 1/K of the lanes' changes cannot lower the dual, which is concave
+            following = replace(
+                state,
+                u=_moved(state.u, result.change, share),
+                up=state.up + share * result.up,
+                down=state.down + share * result.down,
+                conjugate=state.conjugate + share * change,
+            )
+            dual = self._dual(following)
+            if not dual < old - 1e-2 * self._slack(old) or share * len(self.lanes) <= 1.0:
+                break
+            share *= 0.5
+        self._check_ascent(state.round, old, dual)
+        following.versions, following.before, following.mix = (
+            state.versions.copy(), state.before.copy(), state.mix.copy(),
+        )  # fmt: skip
+        # lanes have stored as one what they found mixed
+        following.before[blocks] = np.where(
+            state.mix[blocks] == 1.0, state.versions[blocks], 3 * state.round + 2
+        )
+        following.versions[blocks] = 3 * state.round + 3
+        following.mix[blocks] = share
+        return self._counted(following, result, dual, share), share
+
+    def _counted(self, following: SdcaState, result: AscentResult, dual: float, share: float) -> SdcaState:
+        """Enter what a round has observed, and where the pass stands."""
+        size = float(np.square(result.change, dtype=np.float64).sum())
+        ratio = size / result.square if result.square > 0.0 else 1.0
+        part = following.part
+        following.ratios, following.gaps = following.ratios.copy(), following.gaps.copy()
+        following.ratios[part] = ratio if share == 1.0 else len(self.lanes)
+        following.gaps[part] = result.totals[_T.gap]
+        following.round += 1
+        following.part = (part + 1) % self._rounds
+        following.dual = dual if math.isfinite(dual) else None
+        rows = result.ledger.n_rows / self.problem.dataset.meta.n_rows
+        following.passes += rows
+        if following.part == 0:
+            following.passes = float(round(following.passes))  # whole passes are whole numbers
+            if self._form.bias:
+                following.center, following.dual = self._intercept(following), None
+        return following
+
+    def _dual(self, state: SdcaState) -> float:
+        return self._form.dual(state.conjugate, state.u, self._mean_duals(state), state.center)
+
+    def _slack(self, dual: float) -> float:
+        """Return by how much the dual may fall by rounding."""
+        return _ROUNDING[self.problem.dtype.name] * max(abs(dual), 1.0)
+
+    def _check_ascent(self, number: int, before: float, after: float) -> None:
+        """Raise DistlsError if the dual has fallen, which its concavity rules out."""
+        if after < before - self._slack(before):
+            raise DistlsError(
+                f"round {number + 1}: the dual fell from {before:.12g} to {after:.12g}; this is an error in distls, "
+                "please report it"
+            )
+
+    def _report(self, result: AscentResult, following: SdcaState, share: float) -> RoundReport:
+        totals = result.totals
+        errors = None if self.problem.target != "class" else int(totals[_T.errors])
+        report = RoundReport.of(
+            result.ledger,
+            self._form.factor * float(totals[_T.loss]),
+            errors,
+            details={
+                "dual": None if following.dual is None else self._form.factor * following.dual,
+                "ratio": float(following.ratios[following.part - 1]),
+                "share": share,
+                "rows_moved": int(totals[_T.moved]),
+            },
+        )
+        report.gap_estimate = (
+            self._form.factor * float(following.gaps.sum()) / self.problem.dataset.meta.n_rows
+        )
+        if following.renewed:
+            report.notes = [
+                f"the duals of {following.renewed} partitions were lost and made anew from the weights"
+            ]
+        return report
+
+    def status(self, state: SdcaState) -> Status:
+        """Return DIVERGED once weights are not finite."""
+        finite = np.isfinite(state.u).all() and np.isfinite(state.up).all()
+        return Status.RUNNING if finite else Status.DIVERGED
+
+    def weights(self, state: SdcaState) -> Fitted:
+        """Return the weights of the dual point, which proves how good they are."""
+        predictor = self._form.predictor(self._form.shrunk(state.u), self._intercept(state))
+        return Fitted(predictor, duals=self.point(state) if state.versions.any() else None)
+
+    def saved(self, state: SdcaState) -> None:
+        """Keep the duals of a checkpoint."""
+        self._kept.pin(state)
+
+    def fits(self, state: SdcaState) -> bool:
+        """See `Solver.fits`."""
+        first = self.init()
+        names = ("u", "center", "up", "down", "versions", "before", "mix", "ratios", "gaps")
+        return (
+            all(getattr(state, name).shape == getattr(first, name).shape for name in names)
+            and 0 <= state.part < self._rounds
+            and bool((state.versions >= 0).all() and (state.before >= 0).all())
+        )
+
+    def probe(self, block: int) -> None:
+        """Train a partition in this process and forget it: what `plan` times."""
+        state = self.init()
+        job = replace(self._job(state, 1), version=0, part=0, parts=1)
+        job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False))
+        shrinks = self._form.l1 > 0.0
+        image = Image(state.u, state.u if shrinks else state.u[:0], np.zeros(self._form.n_outputs))
+        ascend_lane(job, image, Lane(0, (block,)))
+
+
+def _moved(u: NDArray[Any], change: NDArray[Any], share: float) -> NDArray[Any]:
+    """Return ``u + share * change``."""
+    return u + change if share == 1.0 else u + u.dtype.type(share) * change

@@ -1,0 +1,1 @@
+"""Dual coordinate ascent: the kernel, and the task that runs a lane."""

@@ -1,0 +1,175 @@
+"""The task of dual coordinate ascent: a lane works through slices of its partitions' rows, lanes are added."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.storage.rows import Partition, n_rows_of
+from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows
+from distls.workers.duals.stored_duals import DualPoint, numeric_targets, write_duals
+from distls.workers.losses.loss import Loss
+from distls.workers.rounds.block_stream import DatasetRef, hold
+from distls.workers.rounds.kernel_types import KernelTypes, one_row
+from distls.workers.rounds.lanes import Lane
+from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
+from distls.workers.runtime.rng import Purpose, rng
+
+__all__ = [
+    "AscentJob",
+    "AscentResult",
+    "Image",
+    "ascend_lane",
+    "merge_ascents",
+    "rows_of_runs",
+    "runs_of",
+    "warm_up",
+]
+
+# Rows of a partition that are visited before those of the lane's next one: neighbours in a partition are met far
+# apart, which takes a third of the passes that partition after partition takes (docs/decisions/0021).
+_CHUNK_ROWS = 512
+# Neighbouring rows that are visited one after the other: alone, each would wait for memory (twice as slow).
+_RUN_ROWS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Image:
+    """Where all lanes start from."""
+
+    weights: NDArray[Any]  # shape (n_features, k)
+    u: NDArray[Any]  # the same before shrinking, with l1; (0, k) without
+    intercept: NDArray[np.float64]  # shape (k,)
+
+
+@dataclass(frozen=True)
+class AscentJob:
+    """The part of a round's input that all lanes share, except for the weights."""
+
+    data: DatasetRef
+    settings: AscentSettings  # of one lane
+    spread: float  # by which the lanes' changes are magnified in `settings`
+    class_weight: NDArray[np.float64] | None
+    duals: DualPoint  # at which the round starts
+    shuffle: bool  # visit rows in random order, else as stored
+    seed: int
+    mixing: tuple[int, int]  # two random numbers, of the pass
+    round: int
+    version: int  # under which the new duals are stored; 0: they are not
+    part: int  # which slice of every partition's rows, of how many
+    parts: int
+
+
+@dataclass
+class AscentResult:
+    """One lane's round, or the sum of several."""
+
+    change: NDArray[Any]  # of U, shape (n_features, k)
+    up: NDArray[np.float64]  # of the sums over all rows, shape (k,), and the next
+    down: NDArray[np.float64]
+    totals: NDArray[np.float64]  # see `Totals`
+    square: float  # sum over lanes of the squared norm of their changes of U
+    ledger: Ledger
+
+
+def ascend_lane(job: AscentJob, image: Image, lane: Lane) -> AscentResult:
+    """Visit a slice of the rows of each partition of a lane, in an order that alternates between partitions."""
+    with Ledger.of_task() as ledger:
+        return _ascend(job, image, lane, ledger)
+
+
+def _ascend(job: AscentJob, image: Image, lane: Lane, ledger: Ledger) -> AscentResult:
+    held = hold(job.data, lane.blocks, ledger)
+    works = [_Work.of(job, index, part) for index, part in held.items()]
+    w, u, b = image.weights.copy(), image.u.copy(), image.intercept.copy()
+    up, down, totals = np.zeros(len(b)), np.zeros(len(b)), np.zeros(len(Totals()))
+    with ledger.in_kernels():
+        for first in range(0, max(len(work.order) for work in works), _CHUNK_ROWS):
+            for work in works:
+                order = work.order[first : first + _CHUNK_ROWS]
+                if len(order):
+                    ascend_rows(
+                        work.part.x, work.y, work.weight, order, w, u, b, work.duals, up, down, totals, job.settings
+                    )  # fmt: skip
+    for work in works:
+        if job.version:
+            write_duals(job.duals.folder, work.index, job.version, work.duals)
+        ledger.count(work.index, len(work.order))
+    change = (u if len(u) else w) - (image.u if len(u) else image.weights)
+    change /= change.dtype.type(job.spread)
+    flat = change.reshape(-1)
+    return AscentResult(change, up, down, totals, float(np.dot(flat, flat)), ledger)
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """What a lane needs of one partition."""
+
+    index: int
+    part: Partition
+    y: Any
+    weight: NDArray[np.float64]
+    duals: NDArray[Any]
+    order: NDArray[np.int64]  # the rows to visit
+
+    @classmethod
+    def of(cls, job: AscentJob, index: int, part: Partition) -> _Work:
+        count, k = n_rows_of(part.x), job.duals.n_outputs
+        runs = runs_of(count, job, index)
+        if job.shuffle:
+            rng(job.seed, Purpose.ROWS, job.round, index).shuffle(runs)
+        order = rows_of_runs(runs, count)
+        weight, duals = row_weights(part, job.class_weight), job.duals.read(index, count)
+        if job.version and job.duals.mix[index] != 1.0:
+            write_duals(job.duals.folder, index, job.version - 1, duals)  # the round may be taken in part too
+        return cls(index, part, numeric_targets(part.y, k), weight, duals, order)
+
+
+def runs_of(n_rows: int, job: AscentJob, index: int) -> NDArray[np.int64]:
+    """Return the runs of rows of a partition in the job's part of a pass: every run is in one part of each pass."""
+    n_runs = -(-n_rows // _RUN_ROWS)
+    runs = np.arange((job.part + index) % job.parts, n_runs, job.parts, dtype=np.int64)
+    if job.parts == 1 or not job.shuffle:
+        return runs
+    # others share a part in every pass, as in a random permutation, which would cost as much as the kernel
+    factor, first = 2 * job.mixing[0] + 1, job.mixing[1] + index
+    while math.gcd(factor, n_runs) != 1:
+        factor += 2
+    return (factor % n_runs * runs + first) % n_runs
+
+
+def rows_of_runs(runs: NDArray[np.int64], n_rows: int) -> NDArray[np.int64]:
+    """Return the rows of some runs, in their order."""
+    rows = (runs[:, None] * _RUN_ROWS + np.arange(_RUN_ROWS)).reshape(-1)
+    return rows[rows < n_rows]
+
+
+def merge_ascents(left: AscentResult, right: AscentResult) -> AscentResult:
+    """Add two results, reusing the memory of `left`."""
+    left.change += right.change
+    return replace(
+        left,
+        up=left.up + right.up,
+        down=left.down + right.down,
+        totals=left.totals + right.totals,
+        square=left.square + right.square,
+        ledger=left.ledger.merge(right.ledger),
+    )
+
+
+def warm_up(types: KernelTypes, form: Loss, l1: float) -> None:
+    """Compile the kernel of a job, or load it from the disk cache, on a single row."""
+    x, k = one_row(types.layout, types.data, types.indices), 1
+    numbers = types.target != "class"
+    y: NDArray[Any] = np.zeros((1, k)) if numbers else np.zeros(1, np.int32)
+    w = np.zeros((1, k), types.weights)
+    ascend_rows(
+        x, y, np.empty(0), np.zeros(1, np.int64), w, np.zeros((int(l1 > 0.0), k), types.weights), np.zeros(k),
+        np.zeros((1, k), types.weights), np.zeros(k), np.zeros(k), np.zeros(len(Totals())),
+        AscentSettings(1.0, float(l1), 0.0, form),
+    )  # fmt: skip

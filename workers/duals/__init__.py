@@ -1,0 +1,1 @@
+"""Dual variables of all rows, stored by partition."""
