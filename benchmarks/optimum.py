@@ -231,15 +231,16 @@ def by_lanes(report: Report, dataset: Path, executor: Executor) -> None:
         report.add(lanes=lanes, **passes, network=plan.network_bytes_per_round * plan.rounds_per_pass)
 
 
-def prepared(folder: Path, rows: int) -> tuple[Path, Path]:
-    """Return the data set of all classes, and that of class 1 against the rest, made where they are missing."""
-    multi, binary = folder / f"rcv1-4-{rows}", folder / f"binary-{rows}"
+def prepared(folder: Path, rows: int) -> tuple[Path, Path, Path]:
+    """Return the data set of all classes, that of class 1 against the rest, and the same in small partitions."""
+    multi, binary, small = (folder / f"{name}-{rows}" for name in ("rcv1-4", "class-1", "small"))
     if not multi.exists():
         generate("rcv1-4", str(multi), rows=rows)
     if not binary.exists():
         x, y = arrays_of(multi)
-        distls.ingest(x, str(binary), y=(y == 1).astype(int), partition_size=4 * 2**20)
-    return multi, binary
+        distls.ingest(x, str(binary), y=(y == 1).astype(int))
+        distls.ingest(x, str(small), y=(y == 1).astype(int), partition_size=2 * 2**20)
+    return multi, binary, small
 
 
 def main() -> None:
@@ -255,7 +256,7 @@ def main() -> None:
     given = parser.parse_args()
     folder, parts, report = Path(given.directory), given.part.split(","), Report(given.out)
     folder.mkdir(parents=True, exist_ok=True)
-    multi, binary = prepared(folder, given.rows)
+    multi, binary, small = prepared(folder, given.rows)
     has = {name for name in ("snapml", "liblinear", "sklearn") if importlib.util.find_spec(name)}
     with contextlib.closing(start_local(2)) as executor:
         for alpha in map(float, given.alphas.split(":")):
@@ -283,7 +284,7 @@ def main() -> None:
                     report, multi, "softmax", alpha, executor, [softmax_rival] if "sklearn" in has else []
                 )
         if "lanes" in parts:
-            by_lanes(report, binary, executor)
+            by_lanes(report, small, executor)
 
 
 if __name__ == "__main__":

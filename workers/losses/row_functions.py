@@ -247,8 +247,7 @@ def dual_step(
     Returns
     -------
     value : the loss at z
-    before, after : the conjugate at the old and at the new duals
-    moved : how many duals have changed
+    before, after, moved : the conjugate at the old and at the new duals, and how many have changed
     predicted : the class of the highest score, -1 for numbers
     """
     raise NotImplementedError
