@@ -40,6 +40,7 @@ class DatasetEstimator(BaseEstimator):
 
     _method: ClassVar[str]
     _columns: ClassVar[bool] = False  # whether the method works on column shards
+    _relative_tol: ClassVar[bool] = False  # whether `tol` is a part of the objective
     _model: LinearModel | None
 
     def __sklearn_tags__(self) -> Any:
@@ -59,7 +60,8 @@ class DatasetEstimator(BaseEstimator):
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         """Fit within the estimator's limits, from the last weights if `warm_start`."""
-        tol = getattr(self, "tol", None)
+        name = "rtol" if self._relative_tol else "tol"
+        limit = {name: getattr(self, "tol", None)}
         # `fit` reads a list as several settings to choose from
         given = {
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
@@ -69,8 +71,9 @@ class DatasetEstimator(BaseEstimator):
                 save_model(Path(folder) / "init", self.model_)
                 given["init"] = str(Path(folder) / "init")
             return fit(
-                self._method, dataset, params=given, passes=getattr(self, "passes", None), tol=tol,
-                seed=self._seed, eval_every=None if tol is not None else 0, executor=self._executor(),
+                self._method, dataset, params=given, passes=getattr(self, "passes", None), seed=self._seed,
+                eval_every=None if self._relative_tol or limit[name] is not None else 0, executor=self._executor(),
+                **limit,
             )  # fmt: skip
 
     @property
