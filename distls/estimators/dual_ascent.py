@@ -152,11 +152,12 @@ class DualLinearSVC(_DualClassifier):
     Minimises ``(1/n) sum_i s_i loss_i + alpha R(W)`` with n the sum of the weights s_i: sample weight times class
     weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``.
 
+    But for the squared hinge, which has a factor 1/2 here: for it C is twice scikit-learn's.
+
     Parameters
     ----------
     loss : {"squared_hinge", "hinge", "crammer_singer"}
-        The first two of one problem a class against the rest, where two classes are one problem (the squared hinge
-        without the factor 1/2 of other libraries).
+        The first two of one problem a class against the rest. Two classes are one binary problem with all.
     alpha : float or None
         Strength of the penalty, relative to the mean loss.
     C : float or None

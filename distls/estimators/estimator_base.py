@@ -60,8 +60,9 @@ class DatasetEstimator(BaseEstimator):
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         """Fit within the estimator's limits, from the last weights if `warm_start`."""
-        name = "rtol" if self._relative_tol else "tol"
-        limit = {name: getattr(self, "tol", None)}
+        tol, rtol = getattr(self, "tol", None), None
+        if self._relative_tol:
+            tol, rtol = None, tol
         # `fit` reads a list as several settings to choose from
         given = {
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
@@ -72,8 +73,8 @@ class DatasetEstimator(BaseEstimator):
                 given["init"] = str(Path(folder) / "init")
             return fit(
                 self._method, dataset, params=given, passes=getattr(self, "passes", None), seed=self._seed,
-                eval_every=None if self._relative_tol or limit[name] is not None else 0, executor=self._executor(),
-                **limit,
+                tol=tol, rtol=rtol,
+                eval_every=None if self._relative_tol or tol is not None else 0, executor=self._executor(),
             )  # fmt: skip
 
     @property
