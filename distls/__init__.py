@@ -20,6 +20,9 @@ _HOMES = {
     "CsvOptions": "distls.ingestion.formats.csv",
     "DistlsError": "distls.storage.errors",
     "DocumentOptions": "distls.ingestion.formats.documents",
+    "DualLinearSVC": "distls.estimators.dual_ascent",
+    "DualLogisticRegression": "distls.estimators.dual_ascent",
+    "DualRidge": "distls.estimators.dual_ascent",
     "GeneralizedLeastSquaresClassifier": "distls.estimators.least_squares",
     "GeneralizedLeastSquaresRegressor": "distls.estimators.regressors",
     "MCIDClassifier": "distls.estimators.stochastic",
@@ -45,6 +48,9 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from distls.columns.sharding import add_columns as add_columns
+    from distls.estimators.dual_ascent import DualLinearSVC as DualLinearSVC
+    from distls.estimators.dual_ascent import DualLogisticRegression as DualLogisticRegression
+    from distls.estimators.dual_ascent import DualRidge as DualRidge
     from distls.estimators.least_squares import (
         CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier,
     )

@@ -12,6 +12,7 @@ from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import LinearModel, load_model, used_rows
+from distls.training.proof import kept_duals
 from distls.training.run_folder import Run, is_run
 
 __all__ = ["describe"]
@@ -95,7 +96,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "dataset_fingerprint": config["dataset_fingerprint"],
         "weights_sha256": status.get("weights_sha256"),
         "seed": config["seed"],
-        **_used_features(run),
+        **_published(run),
         **{name: status[name] for name in _OPTIONAL if name in status},
     }
 
@@ -118,9 +119,14 @@ def _describe_model(model: LinearModel) -> dict[str, Any]:
     }
 
 
-def _used_features(run: Run) -> dict[str, Any]:
-    """Return the features that the run's published model uses, if there is one."""
-    return _top_features(load_model(run.path)) if (run.path / "model").is_dir() else {}
+def _published(run: Run) -> dict[str, Any]:
+    """Return the features that the run's published model uses, and the duals that prove it, if there are any."""
+    if not (run.path / "model").is_dir():
+        return {}
+    model = load_model(run.path)
+    point = kept_duals(run.path, model)
+    kept = {} if point is None else {"duals": {"folder": point.folder, "files": len(point.files)}}
+    return {**_top_features(model), **kept}
 
 
 def _top_features(model: LinearModel) -> dict[str, Any]:

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 from distls.evaluation.metrics import AnyEvaluation, LabelEvaluation, RegressionEvaluation
 from distls.execution.memory_budget import human
 from distls.memory_plan import Plan
+from distls.methods.registry import method_named
+from distls.problem import loss_of
+from distls.solvers.loop import relative_bound
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense
 from distls.training.callbacks import judged_text
@@ -20,10 +24,12 @@ if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan
 
 __all__ = [
-    "cluster_plan_lines", "columns_line", "dataset_line", "evaluation_lines", "plan_lines", "result_lines",
-    "run_lines",
+    "cluster_plan_lines", "columns_line", "dataset_line", "evaluation_lines", "objective_line", "plan_lines",
+    "result_lines", "run_lines",
 ]  # fmt: skip
 
+_VACUOUS = 0.5  # part of the objective above which a bound says next to nothing
+_SAME = ("loss", "alpha", "penalty", "l1_ratio")  # what another method solves the same problem with
 # More classes, labels or outputs are left to --json.
 _SHOWN_CLASSES = 20
 
@@ -114,7 +120,7 @@ def result_lines(result: FitResult) -> list[str]:
                 f"selected {chosen}, {judged_text(record, name).removeprefix(f'{name} ')} on the {data} data"
             )
     if record.get("objective") is not None:
-        lines.append(f"objective {record['objective']:.6f}{_certificate_text(record)}")
+        lines.append(objective_line(record))
     if record.get("eval_error") is not None:
         lines.append(judged_text(record, "eval"))
     if record.get("averaging"):
@@ -125,13 +131,44 @@ def result_lines(result: FitResult) -> list[str]:
     return lines
 
 
+def objective_line(record: dict[str, Any]) -> str:
+    """Return the objective and what its certificate says, on one line."""
+    return f"objective {record['objective']:.6f}{_certificate_text(record)}"
+
+
 def _certificate_text(record: dict[str, Any]) -> str:
     certificate = record["certificate"]
     if certificate["value"] is None:
         return ""
     if certificate["kind"] == "gradient_norm":
         return f", gradient norm {certificate['value']:.2e} (not a bound)"
-    return f", at most {certificate['value']:.2e} above the optimum ({certificate['kind']})"
+    share = relative_bound(record)
+    part = "" if share is None else f" ({100 * share:.2g} %)"
+    return f", at most {certificate['value']:.2e}{part} above the optimum ({certificate['kind']})"
+
+
+def _vacuous_lines(config: dict[str, Any], record: dict[str, Any], run: Run) -> list[str]:
+    """Return a line about a bound that says next to nothing, and what gives a real one."""
+    share = relative_bound(record)
+    if share is None or share <= _VACUOUS:
+        return []
+    remedy = "more passes or a larger alpha give a better one"
+    params = record.get("selected") or config["grid"][0]
+    same = [f"{name}={params[name]}" for name in _SAME if params.get(name) is not None]
+    if not method_named(config["method"]).proves and _is_solved(params):
+        given = " ".join(f"-p {pair}" for pair in [f"init={run.path}", *same])
+        remedy = f"`distls fit sdca {config['dataset']} RUN2 {given}` gives a real one"
+    return [f"note: a bound of {100 * share:.0f} % says next to nothing about the optimum; {remedy}"]
+
+
+def _is_solved(params: dict[str, Any]) -> bool:
+    """Return whether `sdca` has the loss and the penalty of a setting."""
+    given = {"loss": loss_of(params), "penalty": params.get("penalty", "l2"), "alpha": params["alpha"]}
+    try:
+        method_named("sdca").resolve(given)
+    except ParameterError:
+        return False
+    return params.get("l1_ratio") != 1.0
 
 
 def averaging_text(averaging: dict[str, float]) -> str:
@@ -218,7 +255,8 @@ def _story(run: Run) -> list[str]:
         f"status {status['status']} after {status['passes']:g} passes, {status['seconds']:.1f} s of training"
     )
     if status.get("objective") is not None:
-        lines.append(f"objective {status['objective']:.6f}{_certificate_text(status)}")
+        lines.append(objective_line(status))
+        lines += _vacuous_lines(config, status, run)
     return lines + [f"note: {text}" for text in status.get("notes", [])]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,11 @@ from distls.cli.support import (
     printable,
     silent,
 )
+from distls.storage.errors import StateLostError
 from distls.storage.filesystem.paths import Place
+
+if TYPE_CHECKING:
+    from distls.execution.executor import Executor
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 format_option = click.option(
@@ -43,9 +47,10 @@ def evaluate(
 ) -> None:
     """Score a model on labelled data: error, log loss, per-class scores, confusion; for numbers the squared error.
 
-    Source files are first ingested like the model's data, into a folder that is removed afterwards.
+    On the training data of a run that has kept its duals (sdca), also the objective and how far it is above the
+    optimum at most. Source files are first ingested like the model's data, into a folder that is removed afterwards.
     """
-    from distls.cli.report import evaluation_lines
+    from distls.cli.report import evaluation_lines, objective_line
     from distls.evaluation.evaluate import evaluate as run_evaluate
     from distls.storage.model.model import load_model
 
@@ -61,10 +66,28 @@ def evaluate(
             notify=note,
             **options,
         )
+        proof = _proof(run, data, executor)
     if as_json:
-        print_json(result.to_json())
+        print_json({**result.to_json(), **proof})
     else:
-        click.echo(printable("\n".join(evaluation_lines(result))))
+        lines = evaluation_lines(result)
+        lines += [objective_line(proof)] if proof else []
+        click.echo(printable("\n".join(lines)))
+
+
+def _proof(run: Place, data: tuple[Place, ...], executor: Executor) -> dict[str, Any]:
+    """Return objective and certificate of a run on its training data, from its duals; empty if it has none."""
+    from distls.ingestion.adhoc_dataset import are_sources
+    from distls.storage.dataset.dataset import open_dataset
+    from distls.training.proof import prove
+
+    if are_sources(data):
+        return {}
+    try:
+        return prove(run, open_dataset(data[0]), executor) or {}
+    except StateLostError as error:
+        note(f"the objective and its bound are not computed anew: {error}")
+        return {}
 
 
 @cli.command()

@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 @click.argument("method", required=False)
 def methods(method: str | None) -> None:
     """List the methods, or one method's parameters."""
-    from distls.methods.registry import METHODS, method_named
+    from distls.methods.registry import METHODS, WHICH_TO_TAKE, method_named
 
     if method is None:
         for each in METHODS.values():
             click.echo(f"{each.name:12} {each.summary}")
+        click.echo(f"\n{WHICH_TO_TAKE}")
         return
     chosen = method_named(method)
     click.echo(f"{chosen.name}: {chosen.summary}\npaper: {chosen.paper}\n")

@@ -61,6 +61,33 @@ n_iter_ : float
     Passes done.
 status_ : str
     How `fit` ended: CONVERGED, MAX_PASSES, ...""",
+    "dual_ascent": f"""
+class_weight : dict of label -> weight, "balanced" or None
+lanes : int or None
+    Groups of rows trained in parallel; the result depends on it, never on the number of workers.
+dtype : {{"float64", "float32"}}
+    Type of the weights and duals.
+passes : float
+    Reads of the data, at most.
+tol : float or None
+    Stop when the duality gap is at most this part of the objective; None: after `passes`.
+warm_start : bool
+    Start from the weights of the last fit.
+random_state : int{_EXECUTOR}
+
+Attributes
+----------
+classes_ : array of shape (n_classes,)
+coef_ : array of shape (n_classes, n_features), of two classes (1, n_features)
+intercept_ : array of shape (n_classes,), of two classes (1,)
+dual_gap_ : float
+    How far the objective is above the optimum, at most.
+n_features_in_ : int
+n_iter_ : float
+    Passes done.
+status_ : str
+    How `fit` ended: CONVERGED, MAX_PASSES, ...
+model_ : LinearModel""",
     "least_squares": f"""
 fit_intercept : bool
 class_weight : dict of label -> weight, "balanced" or None

@@ -40,6 +40,7 @@ class DatasetEstimator(BaseEstimator):
 
     _method: ClassVar[str]
     _columns: ClassVar[bool] = False  # whether the method works on column shards
+    _relative_tol: ClassVar[bool] = False  # whether `tol` is a part of the objective
     _model: LinearModel | None
 
     def __sklearn_tags__(self) -> Any:
@@ -59,7 +60,9 @@ class DatasetEstimator(BaseEstimator):
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         """Fit within the estimator's limits, from the last weights if `warm_start`."""
-        tol = getattr(self, "tol", None)
+        tol, rtol = getattr(self, "tol", None), None
+        if self._relative_tol:
+            tol, rtol = None, tol
         # `fit` reads a list as several settings to choose from
         given = {
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
@@ -69,8 +72,9 @@ class DatasetEstimator(BaseEstimator):
                 save_model(Path(folder) / "init", self.model_)
                 given["init"] = str(Path(folder) / "init")
             return fit(
-                self._method, dataset, params=given, passes=getattr(self, "passes", None), tol=tol,
-                seed=self._seed, eval_every=None if tol is not None else 0, executor=self._executor(),
+                self._method, dataset, params=given, passes=getattr(self, "passes", None), seed=self._seed,
+                tol=tol, rtol=rtol,
+                eval_every=None if self._relative_tol or tol is not None else 0, executor=self._executor(),
             )  # fmt: skip
 
     @property

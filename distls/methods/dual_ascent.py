@@ -25,7 +25,7 @@ _LOSSES = {"log": "softmax", "hinge": "crammer_singer", "squared_hinge": "ovr_sq
 DUAL_ASCENT_METHODS = (
     Method(
         name="sdca",
-        summary="the optimum of any loss with l2 or elastic net, with a duality gap, by dual coordinate ascent",
+        summary="the optimum, proven by a duality gap: any loss with l2 or elastic net, by dual coordinate ascent",
         paper="Shalev-Shwartz, Zhang 2013, Stochastic Dual Coordinate Ascent Methods; Ma et al. 2015 (CoCoA+)",
         aliases=_LOSSES,
         parameters=(

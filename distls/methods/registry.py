@@ -14,9 +14,21 @@ from distls.methods.method import Method
 from distls.methods.stochastic import FOBOS, STOCHASTIC_METHODS
 from distls.storage.errors import ParameterError
 
-__all__ = ["METHODS", "Method", "expand_grid", "method_named", "parse_values", "register_method"]
+__all__ = [
+    "METHODS",
+    "WHICH_TO_TAKE",
+    "Method",
+    "expand_grid",
+    "method_named",
+    "parse_values",
+    "register_method",
+]
 
 METHODS: dict[str, Method] = {}
+
+WHICH_TO_TAKE = """\
+Which to take: sgd for a model in one pass, sdca for the optimum (also from where sgd has ended: -p init=RUN), bcd for a
+model of few features, gls for features that are few (a few thousand), dense or correlated."""
 
 
 def register_method(method: Method) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from distls.solvers.events import Callback, RoundEvent
 from distls.solvers.solver import Fitted, RoundReport, S, Solver, State, Status
 from distls.storage.filesystem.safe_read import making_sense
 
-__all__ = ["Limits", "Progress", "Solution", "progress_of", "solve"]
+__all__ = ["Limits", "Progress", "Solution", "progress_of", "relative_bound", "solve"]
 
 # Statuses with which a method ends by itself.
 _OWN_ENDS = (Status.CONVERGED, Status.MAX_PASSES)
@@ -210,16 +210,20 @@ def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progre
     record.update(_finite(evaluate(fitted)))
     if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
         _tighten(record, progress)
-    certificate, value = record.get("certificate", {}), record.get("objective")
-    if (
-        value is not None
-        and value > 0.0
-        and certificate.get("kind") in _BOUNDS
-        and certificate["value"] is not None
-    ):
-        certificate["relative"] = certificate["value"] / value
+    share = relative_bound(record)
+    if share is not None:
+        record["certificate"]["relative"] = share
     progress.eval_seconds += time.perf_counter() - started
     record["eval_seconds"] = progress.eval_seconds
+
+
+def relative_bound(record: Mapping[str, Any]) -> float | None:
+    """Return the certificate of a record as a part of its objective; None where it bounds no distance."""
+    certificate, objective = record.get("certificate") or {}, record.get("objective")
+    value = certificate.get("value")
+    if certificate.get("kind") not in _BOUNDS or value is None or not objective or objective < 0.0:
+        return None
+    return float(value / objective)
 
 
 def _tighten(record: dict[str, Any], progress: Progress) -> None:

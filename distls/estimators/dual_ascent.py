@@ -1,0 +1,224 @@
+"""Scikit-learn-style estimators of dual coordinate ascent: the optimum, to a relative duality gap."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.estimators.constructor import estimator
+from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
+from distls.estimators.regressors import DatasetRegressor
+from distls.execution.executor import Executor
+from distls.problem import class_weights
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import ParameterError
+from distls.training.fitting import FitResult
+from distls.workers.losses.registry import loss_named
+
+__all__ = ["DualLinearSVC", "DualLogisticRegression", "DualRidge"]
+
+
+class _DualAscent(DatasetEstimator):
+    """An estimator whose `tol` is a relative duality gap."""
+
+    _method = "sdca"
+    _relative_tol = True
+
+    l1_ratio: float
+
+    def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
+        mixed = self.l1_ratio != 0.0
+        penalty = {"penalty": "elasticnet" if mixed else "l2", "l1_ratio": self.l1_ratio if mixed else None}
+        result = super()._run(dataset, {**params, **penalty})
+        certificate = result.record.get("certificate")
+        self._gap = None if certificate is None else float(certificate["value"])
+        return result
+
+    @property
+    def dual_gap_(self) -> float | None:
+        """How far the objective is above the optimum, at most; see `distls.problem` for the objective."""
+        return getattr(self, "_gap", None)
+
+
+@estimator
+class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
+    """A classifier that takes the strength of its penalty as scikit-learn's do."""
+
+    # the names of losses here and the method's: for two classes, for more
+    _losses: ClassVar[dict[str, tuple[str, str]]]
+
+    loss: str
+    alpha: float | None = None
+    C: float | None = None
+    l1_ratio: float = 0.0
+    fit_intercept: bool = True
+    class_weight: Any = None
+    lanes: int | None = None
+    dtype: str = "float64"
+    passes: float = 1000
+    tol: float | None = 1e-6
+    warm_start: bool = False
+    random_state: int = 0
+    executor: Executor | None = None
+
+    def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
+        binary, several = self._losses[self.loss]
+        loss = binary if len(dataset.meta.classes) == 2 else several
+        return super()._run(dataset, {**params, "loss": loss, "alpha": self._strength(dataset, params)})
+
+    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
+        if self.loss not in self._losses:
+            raise ParameterError(f"loss={self.loss!r}: must be {' or '.join(map(repr, self._losses))}")
+        if self.alpha is not None and self.C is not None:
+            raise ParameterError(
+                f"alpha={self.alpha} and C={self.C}: they say the same, C = 1/(alpha n); give one of them"
+            )
+        if self.C is not None and not (self.C > 0.0 and np.isfinite(self.C)):
+            raise ParameterError(f"C={self.C}: must be greater than 0 and finite")
+        return super()._params(labels)
+
+    def _strength(self, dataset: Dataset, params: dict[str, Any]) -> float:
+        """Return alpha; from C by the sum of the rows' weights, as if weights were numbers of equal rows."""
+        if self.alpha is not None:
+            return self.alpha
+        total = class_weights(params["class_weight"], dataset) @ np.asarray(dataset.meta.label_weights)
+        return 1.0 / ((1.0 if self.C is None else self.C) * float(total)) if total > 0.0 else params["alpha"]
+
+    @property
+    def _share(self) -> float:
+        """The score of the binary problem over the difference of the scores of two classes."""
+        binary = loss_named(self.model_.loss).binary
+        assert binary is not None
+        return 0.5 / binary.split
+
+    @property
+    def coef_(self) -> NDArray[Any]:
+        """Weights, shape (n_classes, n_features), of two classes (1, n_features)."""
+        coef = super().coef_
+        return coef if len(coef) > 2 else coef.dtype.type(self._share) * (coef[1:] - coef[:1])
+
+    @property
+    def intercept_(self) -> NDArray[Any]:
+        """Intercept, shape (n_classes,), of two classes (1,)."""
+        own = super().intercept_
+        return own if len(own) > 2 else own.dtype.type(self._share) * (own[1:] - own[:1])
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Return the scores, shape (n_rows, n_classes), or (n_rows,) for two classes as scikit-learn has it.
+
+        Of a dask array, as a dask array.
+        """
+        values = super().decision_function(X)
+        return values if values.ndim > 1 else values * values.dtype.type(self._share)
+
+
+@estimator
+class DualLogisticRegression(_DualClassifier):
+    """Logistic regression at its optimum, as ``LogisticRegression`` of scikit-learn has it.
+
+    Minimises ``(1/n) sum_i s_i loss_i + alpha R(W)`` with n the sum of the weights s_i: sample weight times class
+    weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``.
+
+    Parameters
+    ----------
+    loss : {"log", "ovr_log"}
+        Multinomial, or one problem a class against the rest. Two classes are one binary problem with both.
+    alpha : float or None
+        Strength of the penalty, relative to the mean loss.
+    C : float or None
+        Strength of the losses, 1/(alpha n). None: from alpha; neither given: 1.
+    l1_ratio : float
+        Share of l1 in the penalty, below 1: 0 is l2, more is elastic net.
+    fit_intercept : bool
+        The intercept is not penalised.
+    %(dual_ascent)s
+    """
+
+    _losses: ClassVar[dict[str, tuple[str, str]]] = {
+        "log": ("ovr_log", "softmax"),
+        "ovr_log": ("ovr_log", "ovr_log"),
+    }
+
+    loss: str = field(default="log", kw_only=False)
+
+
+@estimator
+class DualLinearSVC(_DualClassifier):
+    """Linear SVM at its optimum, as ``LinearSVC`` of scikit-learn has it, but with an intercept without a penalty.
+
+    Minimises ``(1/n) sum_i s_i loss_i + alpha R(W)`` with n the sum of the weights s_i: sample weight times class
+    weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``.
+
+    But for the squared hinge, which has a factor 1/2 here: for it C is twice scikit-learn's.
+
+    Parameters
+    ----------
+    loss : {"squared_hinge", "hinge", "crammer_singer"}
+        The first two of one problem a class against the rest. Two classes are one binary problem with all.
+    alpha : float or None
+        Strength of the penalty, relative to the mean loss.
+    C : float or None
+        Strength of the losses, 1/(alpha n). None: from alpha; neither given: 1.
+    l1_ratio : float
+        Share of l1 in the penalty, below 1: 0 is l2, more is elastic net.
+    fit_intercept : bool
+        The intercept is not penalised.
+    %(dual_ascent)s
+    """
+
+    _losses: ClassVar[dict[str, tuple[str, str]]] = {
+        "squared_hinge": ("ovr_squared_hinge", "ovr_squared_hinge"),
+        "hinge": ("ovr_hinge", "ovr_hinge"),
+        "crammer_singer": ("crammer_singer", "crammer_singer"),
+    }
+
+    loss: str = field(default="squared_hinge", kw_only=False)
+
+    def _check_probabilities(self) -> bool:
+        raise ParameterError(f"loss={self.loss!r} has no probabilities; use DualLogisticRegression")
+
+
+@estimator
+class DualRidge(_DualAscent, DatasetRegressor):
+    """Ridge or elastic-net regression with one or several outputs, at its optimum, for wide sparse rows.
+
+    Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha R(W)``: scikit-learn's ``Ridge`` with
+    ``alpha * sum_i s_i``, and its ``ElasticNet`` with the same `alpha` and `l1_ratio`.
+
+    Parameters
+    ----------
+    alpha : float
+        Strength of the penalty, greater than 0.
+    l1_ratio : float
+        Share of l1 in the penalty, below 1: 0 is l2, more is elastic net.
+    fit_intercept : bool
+        The intercept is not penalised.
+    lanes : int or None
+        Groups of rows trained in parallel; the result depends on it, never on the number of workers.
+    dtype : {"float64", "float32"}
+        Type of the weights and duals.
+    passes : float
+        Reads of the data, at most.
+    tol : float or None
+        Stop when the duality gap is at most this part of the objective; None: after `passes`.
+    warm_start : bool
+        Start from the weights of the last fit.
+    random_state : int
+    %(executor)s
+
+    %(regressor)s
+    dual_gap_ : float
+        How far the objective is above the optimum, at most.
+    model_ : LinearModel
+    """
+
+    loss: ClassVar[str] = "squared"
+
+    alpha: float = field(default=1e-5, kw_only=False)
+    l1_ratio: float = 0.0
+    passes: float = 1000
+    tol: float | None = 1e-6
+    warm_start: bool = False

@@ -1,0 +1,164 @@
+"""The estimators of dual ascent: scikit-learn's checks, the optima of scikit-learn's own, strengths, refusals."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import labelled_rows
+from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    parametrize_with_checks,
+)
+from target_helpers import rows_with_numbers
+
+from distls import DualLinearSVC, DualLogisticRegression, DualRidge, ingest
+from distls.storage.errors import ParameterError
+
+EQUIVALENCES = {
+    "dense": check_sample_weight_equivalence_on_dense_data,
+    "sparse": check_sample_weight_equivalence_on_sparse_data,
+}
+_TOLERANCE = "scores that agree to 1e-7 take a gap of 1e-15; checked below, with tol=None"
+# without a tolerance a fit goes on to the limit of rounding
+EXACT: dict[str, Any] = {"tol": None, "passes": 60}
+
+
+@parametrize_with_checks(
+    [DualLogisticRegression(), DualLinearSVC(), DualRidge(alpha=0.1)],
+    expected_failed_checks=lambda estimator: {check.__name__: _TOLERANCE for check in EQUIVALENCES.values()},
+)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("kind", sorted(EQUIVALENCES))
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        DualLogisticRegression(**EXACT),
+        DualLogisticRegression("ovr_log", **EXACT),
+        DualLinearSVC(**EXACT),
+        DualLinearSVC("hinge", **EXACT),
+        DualLinearSVC("crammer_singer", **EXACT),
+        DualRidge(alpha=0.1, **EXACT),
+    ],
+    ids=["log", "ovr_log", "squared_hinge", "hinge", "crammer_singer", "ridge"],
+)
+def test_weights_are_repeated_rows(estimator: Any, kind: str) -> None:
+    EQUIVALENCES[kind](type(estimator).__name__, estimator)
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[sp.csr_matrix, np.ndarray]:
+    x, y = labelled_rows(90, 12, 3)
+    return x.astype(np.float64), y
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("strength", [{}, {"C": 0.5}])
+def test_agrees_with_logistic_regression(
+    rows: tuple[sp.csr_matrix, np.ndarray], classes: int, strength: dict[str, float]
+) -> None:
+    x, y = rows
+    y = np.minimum(y, classes - 1)
+    s = np.random.default_rng(0).integers(1, 4, len(y)).astype(np.float64)
+    mine = DualLogisticRegression(**strength, tol=1e-12, class_weight="balanced").fit(x, y, sample_weight=s)
+    # its "balanced" counts weights too, as here
+    theirs = LogisticRegression(**strength, tol=1e-10, max_iter=10_000, class_weight="balanced").fit(x, y, s)
+    assert mine.coef_.shape == theirs.coef_.shape
+    assert mine.intercept_.shape == theirs.intercept_.shape
+    np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(
+        mine.intercept_ - mine.intercept_.mean() * (classes > 2),
+        theirs.intercept_ - theirs.intercept_.mean() * (classes > 2), atol=1e-4,
+    )  # fmt: skip
+    np.testing.assert_allclose(mine.predict_proba(x), theirs.predict_proba(x), atol=1e-4)
+    assert mine.decision_function(x).shape == theirs.decision_function(x).shape
+    np.testing.assert_allclose(
+        mine.decision_function(x), x @ mine.coef_.T[:, 0] + mine.intercept_ if classes == 2
+        else x @ mine.coef_.T + mine.intercept_, rtol=1e-9, atol=1e-12,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer"])
+def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes: int, loss: str) -> None:
+    x, y = rows
+    y = np.minimum(y, classes - 1)
+    # the squared hinge has a factor 1/2 here
+    mine = DualLinearSVC(loss, C=1.4 if loss == "squared_hinge" else 0.7, tol=1e-11, fit_intercept=False)
+    mine.fit(x, y)
+    given: dict[str, Any] = {"multi_class": loss} if loss == "crammer_singer" else {"loss": loss}
+    theirs = LinearSVC(**given, C=0.7, tol=1e-10, max_iter=1_000_000, fit_intercept=False, dual=True).fit(
+        x, y
+    )
+    assert mine.coef_.shape == theirs.coef_.shape
+    np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=1e-4)
+    assert mine.status_ == "CONVERGED"
+    assert not hasattr(mine, "predict_proba")
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
+@pytest.mark.parametrize("k", [None, 2])
+def test_agrees_with_ridge_and_elastic_net(k: int | None, l1_ratio: float) -> None:
+    x, y = rows_with_numbers(60, 5, k or 1)
+    y = y if k else y[:, 0]
+    mine = DualRidge(0.1, l1_ratio=l1_ratio, tol=1e-12).fit(x, y)
+    theirs = Ridge(6.0) if l1_ratio == 0.0 else ElasticNet(0.1, l1_ratio=l1_ratio, tol=1e-12)
+    theirs.fit(x, y)
+    assert mine.coef_.shape == theirs.coef_.shape
+    np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=1e-5)
+    np.testing.assert_allclose(mine.intercept_, theirs.intercept_, rtol=1e-4)
+
+
+def test_the_gap_is_that_of_the_weights(rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
+    x, y = rows
+    rough = DualLogisticRegression(alpha=1e-2, tol=1e-2).fit(x, y)
+    fine = DualLogisticRegression(alpha=1e-2, tol=1e-9).fit(x, y)
+    assert 0.0 < fine.dual_gap_ < 1e-8 < rough.dual_gap_
+    excess = _objective(rough, x, y, 1e-2) - _objective(fine, x, y, 1e-2)
+    assert 0.0 <= excess <= rough.dual_gap_
+    assert rough.n_iter_ < fine.n_iter_
+    assert pickle.loads(pickle.dumps(fine)).dual_gap_ == fine.dual_gap_
+
+
+def _objective(fitted: DualLogisticRegression, x: Any, y: np.ndarray, alpha: float) -> float:
+    z = fitted.decision_function(x)
+    losses = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]
+    return float(losses.mean() + 0.5 * alpha * np.square(fitted.coef_).sum())
+
+
+def test_c_is_alpha_by_the_number_of_rows(tmp_path: Path, rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
+    x, y = rows
+    of_c, of_alpha = DualLinearSVC(C=2.0).fit(x, y), DualLinearSVC(alpha=1 / (2.0 * len(y))).fit(x, y)
+    assert of_c.model_.params["alpha"] == of_alpha.model_.params["alpha"]
+    assert np.array_equal(of_c.coef_, of_alpha.coef_)
+    ingest(x, tmp_path / "d", y=y, dtype="float64")
+    assert np.array_equal(DualLinearSVC(C=2.0).fit(tmp_path / "d").coef_, of_c.coef_)
+
+
+def test_a_warm_start_needs_fewer_passes(rows: tuple[sp.csr_matrix, np.ndarray]) -> None:
+    fitted = DualLogisticRegression(warm_start=True, tol=1e-8).fit(*rows)
+    cold = fitted.n_iter_
+    assert fitted.fit(*rows).n_iter_ < cold
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0.1, "C": 1.0}, r"alpha=0.1 and C=1.0: .* give one of them"),
+        ({"C": 0.0}, "C=0.0: must be greater than 0 and finite"),
+        ({"loss": "squared"}, "loss='squared': must be 'squared_hinge' or 'hinge' or 'crammer_singer'"),
+    ],
+)
+def test_refusals(rows: tuple[sp.csr_matrix, np.ndarray], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        DualLinearSVC(**options).fit(*rows)
