@@ -131,9 +131,11 @@ def rounds_of(run: Path) -> int:
 
 
 def slowly(job: Any, folder: Path) -> dict[str, str]:
-    """Return an environment in which workers take their time, so that something can happen meanwhile."""
+    """Return an environment in which workers take their time, and end no call while `folder` has a file ``hold``."""
     folder.mkdir()
-    return Fault(job.kernel, act="time.sleep(0.02)", once=False, victims=100).preload(folder)
+    held = f"iter(lambda: os.path.exists({str(folder / 'hold')!r}), False)"
+    act = f"for _ in itertools.chain((0,), {held}): time.sleep(0.02)"
+    return Fault(job.kernel, act=act, once=False, victims=100).preload(folder)
 
 
 def _others_than(client: Client, before: set[str]) -> list[str]:
@@ -154,8 +156,11 @@ def test_workers_come_and_go(
             running(there, command, made, run, rounds=1),
         ):
             first = set(client.nthreads())
+            # a worker may take longer to start than the fit to end
+            (tmp_path / "slow" / "hold").touch()
             there.add_worker()
             client.wait_for_workers(2, timeout=SECONDS)
+            (tmp_path / "slow" / "hold").unlink()
             (added,) = _others_than(client, first)
             # the new one takes part
             wait_until(lambda: bool(client.processing()[added]))
