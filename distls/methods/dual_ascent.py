@@ -63,6 +63,12 @@ DUAL_ASCENT_METHODS = (
                 integer(1),
                 "decoded MiB of partitions between whose rows a lane alternates; more take fewer passes",
             ),
+            Parameter(
+                "active_sweeps",
+                None,
+                integer(0, 100),
+                "further visits a round of the rows whose duals are inside their bounds; default 3 for hinges, else 0",
+            ),
             SHUFFLE,
             dtype("float32", "type of the weights and duals"),
             INIT,

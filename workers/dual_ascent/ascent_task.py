@@ -37,6 +37,7 @@ __all__ = [
 _CHUNK_ROWS = 512
 # Neighbouring rows that are visited one after the other: alone, each would wait for memory (twice as slow).
 _RUN_ROWS = 16
+_CONJUGATES = [Totals().before, Totals().after]
 _PIECE = 2**20  # numbers that are squared at a time
 
 
@@ -65,6 +66,9 @@ class AscentJob:
     version: int  # under which the new duals are stored; 0: they are not
     part: int  # which slice of every partition's rows, of how many
     parts: int
+    active_sweeps: (
+        int  # further visits of the rows whose duals are inside their domain, of all that the lane holds
+    )
 
 
 @dataclass
@@ -90,14 +94,23 @@ def _ascend(job: AscentJob, image: Image, lane: Lane, ledger: Ledger) -> AscentR
     works = [_Work.of(job, index, part) for index, part in held.items()]
     w, u, b = image.weights.copy(), image.u.copy(), image.intercept.copy()
     up, down, totals = np.zeros(len(b)), np.zeros(len(b)), np.zeros(len(Totals()))
-    with ledger.in_kernels():
-        for first in range(0, max(len(work.order) for work in works), _CHUNK_ROWS):
-            for work in works:
-                order = work.order[first : first + _CHUNK_ROWS]
-                if len(order):
+
+    def visit(orders: list[NDArray[np.int64]], sums: NDArray[np.float64]) -> None:
+        """Visit rows of each partition, chunk by chunk."""
+        for first in range(0, max(map(len, orders)), _CHUNK_ROWS):
+            for work, order in zip(works, orders, strict=True):
+                chunk = order[first : first + _CHUNK_ROWS]
+                if len(chunk):
                     ascend_rows(
-                        work.part.x, work.y, work.weight, order, w, u, b, work.duals, up, down, totals, job.settings
+                        work.part.x, work.y, work.weight, chunk, w, u, b, work.duals, up, down, sums, job.settings
                     )  # fmt: skip
+
+    with ledger.in_kernels():
+        visit([work.order for work in works], totals)
+        for sweep in range(job.active_sweeps):
+            again = np.zeros(len(totals))
+            visit([work.free_rows(job, sweep) for work in works], again)
+            totals[_CONJUGATES] += again[_CONJUGATES]
     for work in works:
         if job.version:
             write_duals(job.duals.folder, work.index, job.version, work.duals)
@@ -136,6 +149,13 @@ class _Work:
         if job.version and job.duals.mix[index] != 1.0:
             write_duals(job.duals.folder, index, job.version - 1, duals)  # the round may be taken in part too
         return cls(index, part, numeric_targets(part.y, k), weight, duals, order)
+
+    def free_rows(self, job: AscentJob, sweep: int) -> NDArray[np.int64]:
+        """Return the rows with duals strictly inside their domain, in random order."""
+        rows = np.flatnonzero(((self.duals != 0.0) & (np.abs(self.duals) != 1.0)).any(axis=1))
+        if job.shuffle:
+            rng(job.seed, Purpose.ROWS, job.round, self.index, sweep + 1).shuffle(rows)
+        return rows
 
 
 def runs_of(n_rows: int, job: AscentJob, index: int) -> NDArray[np.int64]:

@@ -54,6 +54,8 @@ _T = Totals()
 # More lanes need more passes, so few lanes are the best choice on few cores (docs/decisions/0021).
 _DEFAULT_LANES = 2
 _DEFAULT_ROUNDS = 4  # a pass, of several lanes
+# Of losses with a kink: few rows have duals inside their domain, and these are all that still moves.
+_ACTIVE_SWEEPS = 3
 _FIRST_RATIO = 0.8  # of the lanes: what is expected of the first pass
 _SAFETY = 0.9  # times the largest ratio of the last pass is what lanes hold back
 # How much the dual may fall by rounding, relative to the objective at zero weights.
@@ -90,6 +92,8 @@ class Sdca(Solver[SdcaState]):
         fewest = int(np.sort(dataset.table.rows)[len(dataset) // self._groups - 1])
         self._slices = max(1, min(-(-asked // self._groups), fewest))
         self._rounds = self._groups * self._slices
+        given = params["active_sweeps"]
+        self._active_sweeps = (0 if self._form.form.smooth else _ACTIVE_SWEEPS) if given is None else given
         self.plan = self._plan(memory or MemoryBudget(workers=slots))
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
         self._folder = state
@@ -217,6 +221,7 @@ class Sdca(Solver[SdcaState]):
             version=3 * state.round + 3,  # the two before it: duals made anew, and those that were mixed
             part=state.part % self._slices,
             parts=self._slices,
+            active_sweeps=self._active_sweeps,
         )
 
     def _mixing(self, state: SdcaState) -> tuple[int, int]:
