@@ -21,6 +21,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_scikit_learns_checks\[MCIDClassifier\(.+\)-",
         r"::test_scikit_learns_checks\[GeneralizedLeastSquaresClassifier\(alpha",
         r"::test_scikit_learns_checks\[CalibratedLeastSquaresClassifier\(basis",
+        r"::test_weights_are_repeated_rows\[(?!log-dense|ridge-sparse)",
     ),
     # variants that differ in what is compiled: a loss, a layout, a type more
     "distls/estimators/test_estimators.py": (

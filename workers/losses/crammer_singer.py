@@ -70,14 +70,14 @@ def _project(v):
         top = max(top, v[c])
     for c in range(k):  # below the largest, as numbers may be so large that one less is the same
         v[c] -= top
-    threshold, count = -1.0, 0
-    while True:  # the threshold rises, so that ever fewer are above it
+    threshold, count = -1.0, k + 1
+    while True:  # the threshold rises, so that ever fewer are above it, but for rounding
         total, above = 0.0, 0
         for c in range(k):
             if v[c] > threshold:
                 total += v[c]
                 above += 1
-        if above == count or above == 0:
+        if above >= count or above == 0:
             break
         threshold, count = (total - 1.0) / above, above
     for c in range(k):

@@ -215,7 +215,10 @@ def _margin_step(m, q, b):
         share = (small if x > 0.0 else 1.0) / (1.0 + small)
     # at share = sigmoid(-x) the negative entropy is -log(1 + exp(-x)) - x share
     after = -math.log1p(small) - (x * share if x > 0.0 else x * (share - 1.0))
-    return share, value, before, after
+    # the last step, to first order and without another exponential: else duals would rest where the loop ends
+    slope = share * (1.0 - share)
+    change = slope * (x - m - q * (share - b)) / (1.0 + q * slope)
+    return share + change, value, before, after - x * change
 
 
 separable_dual_step(_margin_step, OvrLog, BinaryLog)

@@ -100,7 +100,7 @@ def test_lines_of_a_result() -> None:
     assert result_lines(result) == [
         "CONVERGED: 2.5 passes, 1.2 s of training",
         "selected alpha=0.1, error 12.50 % on the selection data",
-        "objective 0.500000, at most 1.00e-02 above the optimum (duality_gap)",
+        "objective 0.500000, at most 1.00e-02 (2 %) above the optimum (duality_gap)",
         "eval error 25.00 %",
         "averaging lanes: loss on a fixed sample 1.00000 before, 0.50000 after; relative spread 0.100",
         "model in RUN",
@@ -146,6 +146,7 @@ def test_the_story_of_a_run(data: Dataset, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert lines[8].startswith("read ")
     assert any(line.startswith("peak memory of worker ") for line in lines)
+    lines = [line for line in lines if not line.startswith("note: a bound")]
     assert lines[-2].startswith("status MAX_PASSES after 3 passes, ")
     assert lines[-1].startswith("objective ")
 
@@ -199,3 +200,18 @@ def test_what_is_nothing_of_ours(tmp_path: Path) -> None:
         with pytest.raises(FormatError) as caught:
             describe(tmp_path / path)
         assert str(caught.value) == f"{tmp_path / path}: {why}"
+
+
+def test_a_bound_that_says_nothing_is_called_so(data: Dataset, tmp_path: Path) -> None:
+    fit("mcid", data, tmp_path / "run", params={"alpha": 1e-2}, passes=1)
+    run = Run.open(tmp_path / "run")
+    bound = {"kind": "strong_convexity", "value": 0.6}
+    run.write_status({**run.status, "objective": 1.0, "certificate": bound})
+    objective, note = run_lines(tmp_path / "run")[-2:]
+    assert objective == "objective 1.000000, at most 6.00e-01 (60 %) above the optimum (strong_convexity)"
+    assert note == (
+        "note: a bound of 60 % says next to nothing about the optimum; `distls fit sdca "
+        f"{data.path.resolve()} RUN2 -p init={tmp_path / 'run'} -p loss=softmax -p alpha=0.01` gives a real one"
+    )
+    run.write_status({**run.status, "certificate": {**bound, "value": 0.4}})
+    assert run_lines(tmp_path / "run")[-1].startswith("objective 1.000000, at most 4.00e-01 (40 %)")
