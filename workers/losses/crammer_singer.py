@@ -68,16 +68,18 @@ def _project(v):
     k, top = len(v), v[0]
     for c in range(1, k):
         top = max(top, v[c])
-    threshold, count = top - 1.0, 0
+    for c in range(k):  # below the largest, as numbers may be so large that one less is the same
+        v[c] -= top
+    threshold, count = -1.0, 0
     while True:  # the threshold rises, so that ever fewer are above it
         total, above = 0.0, 0
         for c in range(k):
             if v[c] > threshold:
-                total += v[c] - top
+                total += v[c]
                 above += 1
         if above == count or above == 0:
             break
-        threshold, count = top + (total - 1.0) / above, above
+        threshold, count = (total - 1.0) / above, above
     for c in range(k):
         v[c] = max(v[c] - threshold, 0.0)
 
@@ -98,10 +100,5 @@ def _dual_step(z, y, i, q, a, d, work):
     for c in range(len(z)):
         masses[c] += (np.float64(z[c]) + (1.0 if c != own else 0.0)) / q
     _project(masses)
-    return (
-        (0.0 if value <= 0.0 else value),
-        before,
-        masses[own] - 1.0,
-        set_masses(masses, own, a, d),
-        predicted,
-    )
+    moved = set_masses(masses, own, a, d)
+    return 0.0 if value <= 0.0 else value, before, -np.float64(a[own]), moved, predicted

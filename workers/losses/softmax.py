@@ -52,7 +52,8 @@ class Softmax(Loss):
         """Return the negative entropy of the masses ``e_y - a``."""
         masses = -duals.astype(np.float64)
         masses[np.arange(len(y)), y] += 1.0
-        return np.asarray(xlogy(masses, np.maximum(masses, 0.0)).sum(axis=1))
+        masses = np.maximum(masses, 0.0)  # by rounding less than zero, where others have all mass
+        return np.asarray(xlogy(masses, masses).sum(axis=1))
 
     def probabilities(self, scores: Floats) -> Floats:
         """Overwrite scores by their softmax, and return them."""

@@ -1,0 +1,176 @@
+"""Stochastic dual coordinate ascent in plain NumPy and SciPy, float64: the best duals of a row, and passes over rows.
+
+The duals a (k numbers a row) are negative gradients in the scores. The best ones of a row minimise
+``conjugate(a') + z . (a' - a) + q/2 |a' - a|^2``.
+"""
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import entr, wrightomega
+
+DOMAINS = {
+    "softmax": "simplex",
+    "crammer_singer": "simplex",
+    "ovr_log": "box",
+    "ovr_hinge": "box",
+    "ovr_squared_hinge": "ray",
+    "squared": "line",
+}
+
+
+def signs(y, k):
+    """Return t of one row: `y` is a class, or 0/1 indicators; with one output t is that of class 1."""
+    if np.ndim(y):
+        return np.where(np.asarray(y) > 0.5, 1.0, -1.0)
+    if k == 1:
+        return np.array([1.0 if y == 1 else -1.0])
+    return np.where(np.arange(k) == y, 1.0, -1.0)
+
+
+def target(y, k):
+    """Return the numbers that the squared loss compares scores with."""
+    return np.asarray(y, float) if np.ndim(y) else np.eye(k)[y]
+
+
+def loss(name, z, y):
+    """Return the loss of one row, of all its outputs."""
+    t = signs(y, len(z))
+    if name == "softmax":
+        return np.logaddexp.reduce(z) - z[y]
+    if name == "crammer_singer":
+        return max(0.0, 1.0 + np.delete(z, y).max() - z[y])
+    if name == "squared":
+        return 0.5 * np.square(z - target(y, len(z))).sum()
+    if name == "ovr_log":
+        return np.logaddexp(0.0, -t * z).sum()
+    short = np.maximum(0.0, 1.0 - t * z)
+    return short.sum() if name == "ovr_hinge" else 0.5 * np.square(short).sum()
+
+
+def gradient(name, z, y):
+    """Return a subgradient of the loss of one row."""
+    k = len(z)
+    t = signs(y, k)
+    if name == "softmax":
+        return np.exp(z - np.logaddexp.reduce(z)) - np.eye(k)[y]
+    if name == "crammer_singer":
+        raised = z + 1.0 - np.eye(k)[y]
+        return np.eye(k)[raised.argmax()] - np.eye(k)[y]
+    if name == "squared":
+        return z - target(y, k)
+    if name == "ovr_log":
+        return -t * np.exp(-np.logaddexp(0.0, t * z))
+    short = np.maximum(0.0, 1.0 - t * z)
+    return -t * (short > 0) if name == "ovr_hinge" else -t * short
+
+
+def conjugate(name, a, y):
+    """Return the conjugate of the loss of one row at -a, for a in its domain."""
+    k = len(a)
+    if name == "softmax":
+        return -entr(np.maximum(np.eye(k)[y] - a, 0.0)).sum()
+    if name == "crammer_singer":
+        return -a[y]
+    if name == "squared":
+        return (0.5 * a * a - a * target(y, k)).sum()
+    share = signs(y, k) * a
+    if name == "ovr_log":
+        return -(entr(share) + entr(1.0 - share)).sum()
+    return -share.sum() if name == "ovr_hinge" else (0.5 * share * share - share).sum()
+
+
+def best_duals(name, z, y, q, a):
+    """Return the best duals of one row with the scores z at its duals a."""
+    k = len(z)
+    if name == "softmax":
+        return np.eye(k)[y] - _entropic(z, q, np.eye(k)[y] - a)
+    if name == "crammer_singer":
+        return np.eye(k)[y] - _onto_simplex(np.eye(k)[y] - a + (z - np.eye(k)[y]) / q)
+    if name == "squared":
+        return (target(y, k) - z + q * a) / (1.0 + q)
+    t = signs(y, k)
+    margins, share = t * z, t * a
+    if name == "ovr_log":
+        return t * np.array([_logistic(m, q, b) for m, b in zip(margins, share, strict=True)])
+    if name == "ovr_hinge":
+        return t * np.clip(share + (1.0 - margins) / q, 0.0, 1.0)
+    return t * np.maximum((1.0 - margins + q * share) / (1.0 + q), 0.0)
+
+
+def _sigmoid(x):
+    return np.exp(-np.logaddexp(0.0, -x))
+
+
+def _logistic(m, q, b):
+    """Return the share at which ``logit(share) + m + q (share - b)`` is zero."""
+
+    def excess(x):
+        return x + m + q * (_sigmoid(x) - b)
+
+    return _sigmoid(brentq(excess, -m - q - 1.0, -m + q + 1.0, xtol=1e-13, rtol=1e-15, maxiter=500))
+
+
+def _entropic(z, q, old):
+    """Return the masses with ``log m + q (m - old) = z - nu`` that sum to one: omega + log omega = q old + z - nu."""
+
+    def masses(nu):
+        return wrightomega(q * old + z - nu + np.log(q)) / q
+
+    top = (z + q * old).max()
+    low, high = top - q - 1.0, top + np.log(len(z)) + 1.0
+    found = masses(brentq(lambda nu: masses(nu).sum() - 1.0, low, high, xtol=1e-13, rtol=1e-15, maxiter=500))
+    return found / found.sum()
+
+
+def _onto_simplex(v):
+    """Return the point of the simplex nearest to v, by sorting."""
+    v = v - v.max()
+    falling = np.sort(v)[::-1]
+    thresholds = (np.cumsum(falling) - 1.0) / np.arange(1, len(v) + 1)
+    return np.maximum(v - thresholds[np.flatnonzero(falling > thresholds)[-1]], 0.0)
+
+
+class Ascent:
+    """Duals and weights of one lane, from zero duals, with ``W = shrink(U, l1) / (1 - l1)``.
+
+    `bias` is the square of a constant feature; its weight is the intercept.
+    """
+
+    def __init__(self, name, x, y, k, *, alpha, s=None, l1=0.0, bias=0.0):
+        self.name, self.x, self.y, self.alpha, self.l1, self.bias = name, x, y, alpha, l1, bias
+        self.s = np.ones(len(x)) if s is None else s
+        self.duals, self.u, self.b = np.zeros((len(x), k)), np.zeros((x.shape[1], k)), np.zeros(k)
+
+    @property
+    def w(self):
+        """The weights."""
+        return np.sign(self.u) * np.maximum(np.abs(self.u) - self.l1, 0.0) / (1.0 - self.l1)
+
+    def visit(self, order):
+        """Replace the duals of each row in turn by the best ones."""
+        n = len(self.x)
+        for i in order:
+            q = self.s[i] / (self.alpha * n) * (self.x[i] @ self.x[i] / (1.0 - self.l1) + self.bias)
+            new = best_duals(self.name, self.x[i] @ self.w + self.b, self.y[i], max(q, 1e-30), self.duals[i])
+            change = self.s[i] / (self.alpha * n) * (new - self.duals[i])
+            self.u += np.outer(self.x[i], change)
+            self.b += self.bias * change
+            self.duals[i] = new
+
+    def objective(self):
+        """Return the mean loss and the penalties, that of the constant feature included."""
+        w = self.w
+        scores = self.x @ w + self.b
+        losses = np.array([loss(self.name, z, y) for z, y in zip(scores, self.y, strict=True)])
+        penalty = self.l1 * np.abs(w).sum() + 0.5 * (1.0 - self.l1) * np.square(w).sum()
+        own = 0.5 * np.square(self.b).sum() / self.bias if self.bias else 0.0
+        return self.s @ losses / len(losses) + self.alpha * (penalty + own)
+
+    def dual(self):
+        """Return the dual of the same problem."""
+        values = np.array([conjugate(self.name, a, y) for a, y in zip(self.duals, self.y, strict=True)])
+        t = self.s @ self.duals / (self.alpha * len(self.x))
+        own = 0.5 * self.bias * np.square(t).sum()
+        return -self.s @ values / len(values) - self.alpha * (
+            0.5 * (1 - self.l1) * np.square(self.w).sum() + own
+        )
