@@ -103,6 +103,7 @@ class RoundReport:
     preliminary: bool | None = None
     # What the certificate would be, as far as a round can tell: it need not be computed before this is small
     gap_estimate: float | None = None
+    objective_estimate: float | None = None  # and what the objective would be
 
     @classmethod
     def of(

@@ -28,6 +28,7 @@ __all__ = [
     "merge_ascents",
     "rows_of_runs",
     "runs_of",
+    "square_sum",
     "warm_up",
 ]
 
@@ -36,6 +37,7 @@ __all__ = [
 _CHUNK_ROWS = 512
 # Neighbouring rows that are visited one after the other: alone, each would wait for memory (twice as slow).
 _RUN_ROWS = 16
+_PIECE = 2**20  # numbers that are squared at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +104,14 @@ def _ascend(job: AscentJob, image: Image, lane: Lane, ledger: Ledger) -> AscentR
         ledger.count(work.index, len(work.order))
     change = (u if len(u) else w) - (image.u if len(u) else image.weights)
     change /= change.dtype.type(job.spread)
-    flat = change.reshape(-1)
-    return AscentResult(change, up, down, totals, float(np.dot(flat, flat)), ledger)
+    return AscentResult(change, up, down, totals, square_sum(change), ledger)
+
+
+def square_sum(values: NDArray[Any]) -> float:
+    """Return the sum of squares, added piece by piece in float64: BLAS adds as its number of threads has it."""
+    flat = values.reshape(-1)
+    pieces = (flat[at : at + _PIECE] for at in range(0, len(flat), _PIECE))
+    return sum(float(np.square(piece, dtype=np.float64).sum()) for piece in pieces)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +131,7 @@ class _Work:
         runs = runs_of(count, job, index)
         if job.shuffle:
             rng(job.seed, Purpose.ROWS, job.round, index).shuffle(runs)
-        order = rows_of_runs(runs, count)
+        order = rows_of_runs(runs, count, job.parts)
         weight, duals = row_weights(part, job.class_weight), job.duals.read(index, count)
         if job.version and job.duals.mix[index] != 1.0:
             write_duals(job.duals.folder, index, job.version - 1, duals)  # the round may be taken in part too
@@ -132,9 +140,9 @@ class _Work:
 
 def runs_of(n_rows: int, job: AscentJob, index: int) -> NDArray[np.int64]:
     """Return the runs of rows of a partition in the job's part of a pass: every run is in one part of each pass."""
-    n_runs = -(-n_rows // _RUN_ROWS)
+    n_runs = -(-n_rows // _run_length(n_rows, job.parts))
     runs = np.arange((job.part + index) % job.parts, n_runs, job.parts, dtype=np.int64)
-    if job.parts == 1 or not job.shuffle:
+    if job.parts == 1 or not job.shuffle or not n_runs:
         return runs
     # others share a part in every pass, as in a random permutation, which would cost as much as the kernel
     factor, first = 2 * job.mixing[0] + 1, job.mixing[1] + index
@@ -143,10 +151,16 @@ def runs_of(n_rows: int, job: AscentJob, index: int) -> NDArray[np.int64]:
     return (factor % n_runs * runs + first) % n_runs
 
 
-def rows_of_runs(runs: NDArray[np.int64], n_rows: int) -> NDArray[np.int64]:
+def rows_of_runs(runs: NDArray[np.int64], n_rows: int, parts: int) -> NDArray[np.int64]:
     """Return the rows of some runs, in their order."""
-    rows = (runs[:, None] * _RUN_ROWS + np.arange(_RUN_ROWS)).reshape(-1)
+    length = _run_length(n_rows, parts)
+    rows = (runs[:, None] * length + np.arange(length)).reshape(-1)
     return rows[rows < n_rows]
+
+
+def _run_length(n_rows: int, parts: int) -> int:
+    """Return how many rows a run has: fewer in small partitions, so that each part of a pass has some."""
+    return max(1, min(_RUN_ROWS, n_rows // parts))
 
 
 def merge_ascents(left: AscentResult, right: AscentResult) -> AscentResult:

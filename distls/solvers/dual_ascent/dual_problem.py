@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from distls.problem import Problem
 from distls.storage.errors import ParameterError
+from distls.workers.dual_ascent.ascent_task import square_sum
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
@@ -48,8 +49,8 @@ class DualProblem:
             raise ParameterError(
                 "l1_ratio=1: sdca needs an l2 part, l1_ratio below 1; use bcd or fista for l1 alone"
             )
-        norm = problem.dataset.meta.mean_square_norm
-        bias = (norm if norm > 0.0 else 1.0) if problem.fit_intercept else 0.0
+        # as large as alpha, or a pass would move the intercept by a small part of what is left
+        bias = max(problem.dataset.meta.mean_square_norm, problem.alpha) if problem.fit_intercept else 0.0
         k, binary = problem.shape[1], loss.binary
         if problem.target != "class" or k != 2 or binary is None:
             return cls(loss, k, problem.alpha, l1, 1.0, 0.0, bias)
@@ -70,8 +71,8 @@ class DualProblem:
 
     def conjugate_penalty(self, u: NDArray[Any]) -> float:
         """Return R*(U)."""
-        w = self.shrunk(u).reshape(-1)
-        return 0.5 * (1.0 - self.l1) * float(np.dot(w, w) if w.dtype == np.float64 else _square_sum(w))
+        w = self.shrunk(u)
+        return 0.5 * (1.0 - self.l1) * square_sum(w)
 
     def dual(
         self, conjugate: float, u: NDArray[Any], t: NDArray[np.float64], center: NDArray[np.float64]
@@ -99,8 +100,3 @@ class DualProblem:
             np.ascontiguousarray(weights.dtype.type(half) * (weights[:, 1:] - weights[:, :1])),
             half * (intercept[1:] - intercept[:1]),
         )
-
-
-def _square_sum(w: NDArray[Any]) -> float:
-    """Return the sum of squares in float64, piece by piece."""
-    return sum(float(np.square(w[at : at + 2**20], dtype=np.float64).sum()) for at in range(0, len(w), 2**20))

@@ -16,7 +16,7 @@ class KeptDuals:
 
     def __init__(self, folder: str | None) -> None:
         self._files = None if folder is None else RowState(folder)
-        self._known: set[DualFile] | None = None  # None: what an earlier process has left
+        self._resumed = True  # until the first round of this process
         self._pinned: list[set[DualFile]] = []
 
     def pin(self, state: SdcaState) -> None:
@@ -27,14 +27,12 @@ class KeptDuals:
         """Delete what neither the state nor a checkpoint needs."""
         if self._files is None:
             return
-        if self._known is None:  # a resumed fit starts from its newest checkpoint
-            self._known = self._files.stored()
+        if self._resumed:  # a resumed fit starts from its newest checkpoint
+            self._resumed = False
             self.pin(state)
-        needed = _files_of(state).union(*self._pinned)
-        for index, version in (self._known | _files_of(state)) - needed:
+        # listed anew: a round may have stored duals that the next state does without
+        for index, version in self._files.stored() - _files_of(state).union(*self._pinned):
             self._files.drop(index, version)
-        # those of the state are known from now on, and those that the next round writes once it is the state
-        self._known = needed
 
 
 def _files_of(state: SdcaState) -> set[DualFile]:

@@ -86,7 +86,9 @@ class Sdca(Solver[SdcaState]):
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         self._groups = self._group_count()
         asked = params["rounds"] or (_DEFAULT_ROUNDS if n_lanes > 1 else 1)
-        self._slices = max(1, -(-asked // self._groups))  # of each partition's rows
+        # of each partition's rows: no more than the largest partition of any group has
+        fewest = int(np.sort(dataset.table.rows)[len(dataset) // self._groups - 1])
+        self._slices = max(1, min(-(-asked // self._groups), fewest))
         self._rounds = self._groups * self._slices
         self.plan = self._plan(memory or MemoryBudget(workers=slots))
         self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
@@ -193,7 +195,7 @@ class Sdca(Solver[SdcaState]):
         n, group = len(self.problem.dataset), state.part // self._slices
         order = np.arange(n)
         if self.params["shuffle"]:
-            rng(self.problem.seed, Purpose.ORDER, math.floor(state.passes + 1e-9)).shuffle(order)
+            rng(self.problem.seed, Purpose.ORDER, state.round // self._rounds).shuffle(order)
         chosen = order[n * group // self._groups : n * (group + 1) // self._groups]
         dealt = [chosen[lane :: len(self.lanes)] for lane in range(len(self.lanes))]
         return [Lane(i, tuple(blocks.tolist())) for i, blocks in enumerate(dealt) if len(blocks)]
@@ -219,7 +221,7 @@ class Sdca(Solver[SdcaState]):
 
     def _mixing(self, state: SdcaState) -> tuple[int, int]:
         """Return the numbers that say which rows share a part of the pass."""
-        generator = rng(self.problem.seed, Purpose.ROWS, math.floor(state.passes + 1e-9))
+        generator = rng(self.problem.seed, Purpose.ROWS, state.round // self._rounds)
         factor, first = generator.integers(2**30, size=2)
         return int(factor), int(first)
 
@@ -231,7 +233,9 @@ class Sdca(Solver[SdcaState]):
         result = executor.reduce(partial(ascend_lane, job), lanes, merge=merge_ascents, shared=image)
         blocks = [block for lane in lanes for block in lane.blocks]
         counts = self.problem.dataset.table.rows
-        visited = sum(len(rows_of_runs(runs_of(int(counts[p]), job, p), int(counts[p]))) for p in blocks)
+        visited = sum(
+            len(rows_of_runs(runs_of(int(counts[p]), job, p), int(counts[p]), job.parts)) for p in blocks
+        )
         result.ledger.check_cover(blocks, visited)
         return result
 
@@ -315,9 +319,9 @@ class Sdca(Solver[SdcaState]):
                 "rows_moved": int(totals[_T.moved]),
             },
         )
-        report.gap_estimate = (
-            self._form.factor * float(following.gaps.sum()) / self.problem.dataset.meta.n_rows
-        )
+        gap = float(following.gaps.sum()) / self.problem.dataset.meta.n_rows
+        report.gap_estimate = self._form.factor * gap
+        report.objective_estimate = self._form.factor * (self._dual(following) + gap)
         if following.renewed:
             report.notes = [
                 f"the duals of {following.renewed} partitions were lost and made anew from the weights"

@@ -14,7 +14,9 @@ from distls.workers.losses.registry import LOSSES, losses_with
 from reference import dual_ascent
 
 DUAL = sorted(losses_with(dual=True))
-BINARY = [name for name in DUAL if LOSSES[name].binary is not None and name not in ("softmax", "crammer_singer")]
+BINARY = [
+    name for name in DUAL if LOSSES[name].binary is not None and name not in ("softmax", "crammer_singer")
+]
 # loss, outputs, targets
 CASES = [
     *((name, 4, "class") for name in DUAL),
@@ -83,7 +85,9 @@ def test_steps_are_the_oracle_s(name, k, target, dtype):
     best = np.array([dual_ascent.best_duals(name, *row) for row in zip(z, y, q, a, strict=True)])
     eps = np.finfo(dtype).eps
     # scores of a large curvature are known to their last digit only
-    slack = 4 * eps * (np.abs(best) + np.abs(a)) + 4 * eps * np.abs(z).max(axis=1)[:, None] / (1.0 + q[:, None])
+    slack = 4 * eps * (np.abs(best) + np.abs(a)) + 4 * eps * np.abs(z).max(axis=1)[:, None] / (
+        1.0 + q[:, None]
+    )
     assert (np.abs(duals - best) <= slack + 1e-7).all()
 
     def lack(new):
@@ -149,12 +153,28 @@ def test_rows_without_features_have_best_duals_too(name, dtype):
     for _ in range(3):
         settings = AscentSettings(10.0, 0.0, 0.0, LOSSES[name])
         ascend_rows(
-            x, y, np.empty(0), np.arange(n), w, w[:0].copy(), none, duals, none.copy(), none.copy(), totals, settings
+            x,
+            y,
+            np.empty(0),
+            np.arange(n),
+            w,
+            w[:0].copy(),
+            none,
+            duals,
+            none.copy(),
+            none.copy(),
+            totals,
+            settings,
         )
     values = LOSSES[name].conjugate(feasible(LOSSES[name].dual_domain, duals, y), y)
     np.testing.assert_allclose(totals[2] - totals[1], values.sum(), rtol=1e-5)
     # at a minimiser of the conjugate
-    smallest = {"softmax": -np.log(k), "crammer_singer": -1.0, "ovr_log": -k * np.log(2), "ovr_hinge": -float(k)}
+    smallest = {
+        "softmax": -np.log(k),
+        "crammer_singer": -1.0,
+        "ovr_log": -k * np.log(2),
+        "ovr_hinge": -float(k),
+    }
     np.testing.assert_allclose(values, smallest.get(name, values[0]), rtol=1e-6)
 
 
@@ -240,7 +260,7 @@ def test_balanced_duals_sum_to_zero_in_the_domain(name, k, target, spread):
     balanced = Balance(domain, up, down, sums[:k], s.sum())(a.copy(), y)
     np.testing.assert_allclose(s @ balanced, 0.0, atol=1e-10)
     check_domain(domain, balanced, y, k)
-    again = Balance(
-        domain, s @ np.maximum(balanced, 0.0), s @ np.maximum(-balanced, 0.0), sums[:k], s.sum()
-    )(balanced.copy(), y)
+    again = Balance(domain, s @ np.maximum(balanced, 0.0), s @ np.maximum(-balanced, 0.0), sums[:k], s.sum())(
+        balanced.copy(), y
+    )
     np.testing.assert_allclose(again, balanced, atol=1e-10)
