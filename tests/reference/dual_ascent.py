@@ -5,7 +5,7 @@ The duals a (k numbers a row) are negative gradients in the scores. The best one
 """
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize
 from scipy.special import entr, wrightomega
 
 DOMAINS = {
@@ -174,3 +174,119 @@ class Ascent:
         return -self.s @ values / len(values) - self.alpha * (
             0.5 * (1 - self.l1) * np.square(self.w).sum() + own
         )
+
+
+# ---------------------------------------------------------------- the optimum, by independent methods
+
+
+def all_signs(y, k):
+    """Return t of all rows; see `signs`."""
+    return np.array([signs(own, k) for own in y])
+
+
+def losses(name, z, y):
+    """Return the loss of every row and its gradient in the scores (n, k)."""
+    rows, k = np.arange(len(z)), z.shape[1]
+    if name == "softmax":
+        log_total = np.logaddexp.reduce(z, axis=1)
+        return log_total - z[rows, y], np.exp(z - log_total[:, None]) - np.eye(k)[y]
+    if name == "crammer_singer":
+        raised = z + 1.0 - np.eye(k)[y]
+        return raised.max(axis=1) - z[rows, y], np.eye(k)[raised.argmax(axis=1)] - np.eye(k)[y]
+    if name == "squared":
+        rest = z - (np.eye(k)[y] if np.ndim(y) == 1 else y)
+        return 0.5 * np.square(rest).sum(axis=1), rest
+    t = all_signs(y, k)
+    if name == "ovr_log":
+        return np.logaddexp(0.0, -t * z).sum(axis=1), -t * np.exp(-np.logaddexp(0.0, t * z))
+    short = np.maximum(0.0, 1.0 - t * z)
+    if name == "ovr_hinge":
+        return short.sum(axis=1), -t * (short > 0.0)
+    return 0.5 * np.square(short).sum(axis=1), -t * short
+
+
+class Primal:
+    """F(W, b) over all outputs, with sample weights of mean one, and its optimum."""
+
+    def __init__(self, name, x, y, k, *, alpha, s=None, l1=0.0, intercept=False):
+        self.name, self.x, self.y, self.k, self.alpha, self.l1 = name, x, y, k, alpha, l1
+        self.s, self.intercept = np.ones(len(x)) if s is None else s / np.mean(s), intercept
+
+    def value(self, w, b):
+        """Return F."""
+        mean = self.s @ losses(self.name, self.x @ w + b, self.y)[0] / len(self.x)
+        return mean + self.alpha * (self.l1 * np.abs(w).sum() + 0.5 * (1.0 - self.l1) * np.square(w).sum())
+
+    def optimum(self):
+        """Return the least F that is found."""
+        return self._constrained() if self.name in ("crammer_singer", "ovr_hinge") else self._smooth()
+
+    def _parts(self, v):
+        """Return W and b of a vector: W as the difference of its halves, both at least zero."""
+        size = self.x.shape[1] * self.k
+        w = (v[:size] - v[size : 2 * size]).reshape(-1, self.k)
+        return w, v[2 * size : 2 * size + self.k] if self.intercept else np.zeros(self.k)
+
+    def _penalty(self, v, w):
+        """Return the penalty and its gradient; the halves are never both above zero at the optimum."""
+        size = w.size
+        value = self.alpha * (self.l1 * v[: 2 * size].sum() + 0.5 * (1.0 - self.l1) * np.square(w).sum())
+        own = self.alpha * (1.0 - self.l1) * w.reshape(-1)
+        return value, np.concatenate([own + self.alpha * self.l1, -own + self.alpha * self.l1])
+
+    def _smooth(self):
+        size = self.x.shape[1] * self.k
+        extra = self.k * self.intercept
+
+        def value(v):
+            w, b = self._parts(v)
+            each, g = losses(self.name, self.x @ w + b, self.y)
+            g = g * self.s[:, None] / len(g)
+            penalty, slope = self._penalty(v, w)
+            own = (self.x.T @ g).reshape(-1)
+            whole = np.concatenate([slope + np.concatenate([own, -own]), g.sum(axis=0)[: extra or 0]])
+            return self.s @ each / len(each) + penalty, whole
+
+        found = minimize(
+            value, np.zeros(2 * size + extra), jac=True, method="L-BFGS-B",
+            bounds=[(0, None)] * (2 * size) + [(None, None)] * extra,
+            options={"maxiter": 20000, "maxfun": 40000, "maxcor": 50, "ftol": 1e-16, "gtol": 1e-11},
+        )  # fmt: skip
+        return self.value(*self._parts(found.x))
+
+    def _constrained(self):
+        """Hinges by a bound of each row's loss (of each output's loss) and linear constraints."""
+        n, d, k = len(self.x), self.x.shape[1], self.k
+        size, extra = d * k, k * self.intercept
+        joint = self.name == "crammer_singer"
+        bounds = n if joint else n * k
+        rows, t = [], None if joint else all_signs(self.y, k)
+        for i in range(n):  # xi - t (x w + b) >= 1, or xi + (z_y - z_c) >= 1
+            for c in range(k):
+                if joint and c == self.y[i]:
+                    continue
+                place = np.zeros((d + 1, k))
+                if joint:
+                    place[:, self.y[i]] = [*self.x[i], 1.0]
+                    place[:, c] = [*-self.x[i], -1.0]
+                else:
+                    place[:, c] = t[i, c] * np.append(self.x[i], 1.0)
+                own = place[:d].reshape(-1)
+                slack = np.zeros(bounds)
+                slack[i if joint else i * k + c] = 1.0
+                rows.append(np.concatenate([own, -own, place[d][:extra], slack]))
+        a = np.array(rows)
+        weight = (self.s if joint else np.repeat(self.s, k)) / n
+
+        def value(v):
+            penalty, slope = self._penalty(v, self._parts(v)[0])
+            return penalty + weight @ v[-bounds:], np.concatenate([slope, np.zeros(extra), weight])
+
+        start = np.concatenate([np.zeros(2 * size + extra), np.ones(bounds)])
+        found = minimize(
+            value, start, jac=True, method="SLSQP",
+            bounds=[(0, None)] * (2 * size) + [(None, None)] * extra + [(0, None)] * bounds,
+            constraints={"type": "ineq", "fun": lambda v: a @ v - 1.0, "jac": lambda v: a},
+            options={"maxiter": 500, "ftol": 1e-13},
+        )  # fmt: skip
+        return self.value(*self._parts(found.x))

@@ -1,0 +1,473 @@
+"""Dual coordinate ascent through the driver: the optimum, its certificate, same bits, duals that are kept or lost."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from contract import SolverContract, StopAfter
+from helpers import labelled_rows, write_dataset
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import LinearSVC
+from target_helpers import write_targets
+
+from distls.solvers.dual_ascent import sdca
+from distls.solvers.events import SilentCallback
+from distls.solvers.solver import Status
+from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
+from distls.storage.temporary.row_state import RowState
+from distls.training.fitting import fit, resume
+from distls.workers.duals.stored_duals import published_duals
+from reference import dual_ascent
+from reference.dual_ascent import Primal
+
+ALPHA = 0.1
+EXACT = {"alpha": ALPHA, "dtype": "float64"}
+HINGES = ("crammer_singer", "ovr_hinge")
+
+
+class TestSoftmax(SolverContract):
+    """Two lanes and several rounds a pass, as by default."""
+
+    method = "sdca"
+    params = {"alpha": 1e-3}  # noqa: RUF012
+    passes = 3
+
+
+class TestHinge(SolverContract):
+    """Three lanes, an intercept, elastic net and class weights in float64."""
+
+    method = "sdca"
+    params = {  # noqa: RUF012
+        "loss": "hinge", "alpha": 1e-2, "lanes": 3, "rounds": 3, "penalty": "elasticnet", "l1_ratio": 0.2,
+        "fit_intercept": True, "class_weight": "balanced", "dtype": "float64",
+    }  # fmt: skip
+    passes = 2
+
+
+class Records(SilentCallback):
+    """Keeps the records and states of all rounds."""
+
+    def __init__(self):
+        self.records, self.states = [], []
+
+    def on_round(self, event):
+        self.records.append(event.record)
+        self.states.append(event.state)
+
+
+def rows_of(k, seed=0, n=60, d=6):
+    """Small numbers with zeros and the class of the largest of the first k, with some mistakes."""
+    rng = np.random.default_rng([seed, k])
+    x = (np.round(rng.standard_normal((n, d)), 2) * (rng.random((n, d)) < 0.7)).astype(np.float32)
+    y = np.abs(x[:, :k]).argmax(axis=1)
+    y[rng.random(n) < 0.1] = 0
+    y[:k] = np.arange(k)
+    return x, y.astype(np.int32), rng.random(n).astype(np.float32) + 0.2
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Data sets of two and of four classes, in three partitions, without and with sample weights."""
+    root, made = tmp_path_factory.mktemp("small"), {}
+    for k in (2, 4):
+        x, y, s = rows_of(k)
+        for weighted in (False, True):
+            path = root / f"{k}-{weighted}"
+            given = {"sample_weight": s} if weighted else {}
+            made[k, weighted] = write_dataset(path, sp.csr_matrix(x), y, partition_rows=20, **given)
+    return made
+
+
+def objective_of(primal, model):
+    return primal.value(model.weights.astype(float), model.intercept.astype(float))
+
+
+# ---------------------------------------------------------------- the optimum
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("l1", [0.0, 0.3])
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("loss", list(dual_ascent.DOMAINS))
+def test_the_optimum_and_its_proof(small, loss, k, l1, intercept):
+    """Against a quasi-Newton method, or of hinges a method for constrained problems."""
+    x, y, _ = rows_of(k)
+    primal = Primal(loss, x.astype(float), y, k, alpha=ALPHA, l1=l1, intercept=intercept)
+    penalty = {"penalty": "elasticnet", "l1_ratio": l1} if l1 else {}
+    rtol = 1e-3 if loss in HINGES and intercept else 1e-6
+    result = fit(
+        "sdca", small[k, False], params={**EXACT, **penalty, "loss": loss, "fit_intercept": intercept}, rtol=rtol,
+        passes=600,
+    )  # fmt: skip
+    found, best = objective_of(primal, result.model), primal.optimum()
+    assert found == pytest.approx(result.record["objective"], rel=1e-12)
+    assert result.status == Status.CONVERGED
+    certificate = result.record["certificate"]
+    assert certificate["relative"] == certificate["value"] / result.record["objective"] <= rtol
+    assert -1e-9 <= found - best <= certificate["value"]
+    if k == 2 and loss != "squared":
+        np.testing.assert_array_equal(result.model.weights[:, 0], -result.model.weights[:, 1])
+
+
+@pytest.mark.parametrize("loss", list(dual_ascent.DOMAINS))
+def test_sample_and_class_weights(small, loss):
+    x, y, s = rows_of(4)
+    by_class = np.array([1.0, 0.5, 3.0, 2.0])
+    primal = Primal(loss, x.astype(float), y, 4, alpha=ALPHA, s=s.astype(float) * by_class[y])
+    params = {**EXACT, "loss": loss, "class_weight": {"0": 1.0, "1": 0.5, "2": 3.0, "3": 2.0}}
+    result = fit("sdca", small[4, True], params=params, rtol=1e-5, passes=600)
+    found = objective_of(primal, result.model)
+    assert found == pytest.approx(result.record["objective"], rel=1e-9)
+    assert -1e-9 <= found - primal.optimum() <= result.record["certificate"]["value"] <= 1e-5 * found
+
+
+def test_weights_of_scikit_learn(small):
+    """C of LIBLINEAR and of scikit-learn is 1 / (alpha n)."""
+    x, y, _ = rows_of(2)
+    c = 1.0 / (ALPHA * len(x))
+
+    def weights(data, **params):
+        return fit("sdca", data, params={**EXACT, **params}, rtol=1e-9, passes=2000).model
+
+    plain = LogisticRegression(C=c, fit_intercept=True, tol=1e-12, max_iter=10000).fit(x.astype(float), y)
+    # softmax with the weights of two classes has half their penalty
+    ours = weights(small[2, False], loss="ovr_log", fit_intercept=True)
+    np.testing.assert_allclose(ours.weights[:, 1], plain.coef_[0], atol=1e-4)
+    assert ours.intercept[1] == pytest.approx(plain.intercept_[0], abs=1e-4)
+    for name, of, scale in (("ovr_hinge", "hinge", 1.0), ("ovr_squared_hinge", "squared_hinge", 0.5)):
+        machine = LinearSVC(C=c * scale, loss=of, fit_intercept=False, dual=True, tol=1e-10, max_iter=10**6)
+        machine.fit(x.astype(float), y)
+        ours = weights(small[2, False], loss=name)
+        np.testing.assert_allclose(ours.weights[:, 1], machine.coef_[0], atol=2e-4)
+    x, y, _ = rows_of(4)
+    machine = LinearSVC(C=c, multi_class="crammer_singer", fit_intercept=False, tol=1e-10, max_iter=10**6)
+    machine.fit(x.astype(float), y)
+    primal = Primal("crammer_singer", x.astype(float), y, 4, alpha=ALPHA)
+    ours = objective_of(
+        primal, fit("sdca", small[4, False], params={**EXACT, "loss": "hinge"}, rtol=1e-6).model
+    )
+    assert ours <= primal.value(machine.coef_.T, 0.0) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_numbers_are_ridge_regression(tmp_path, intercept):
+    x, _, s = rows_of(4)
+    y = x[:, :2].astype(float) @ np.array([[1.0, -2.0], [0.5, 1.0]]) + [30.0, -4.0] + s[:, None]
+    data = write_targets(
+        tmp_path / "d", sp.csr_matrix(x), y, "continuous", partition_rows=20, sample_weight=s
+    )
+    result = fit("sdca", data, params={**EXACT, "fit_intercept": intercept}, rtol=1e-10, passes=1000)
+    ridge = Ridge(alpha=ALPHA * s.sum(), fit_intercept=intercept, tol=1e-14)
+    ridge.fit(x.astype(float), y, sample_weight=s.astype(float))
+    np.testing.assert_allclose(result.model.weights, ridge.coef_.T, atol=1e-3)
+    np.testing.assert_allclose(result.model.intercept, ridge.intercept_, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["squared", "ovr_log"])
+def test_label_sets(tmp_path, loss):
+    x, _, _ = rows_of(4)
+    labels = (x[:, :3] + 0.2 > 0).astype(int)
+    data = write_targets(tmp_path / "d", sp.csr_matrix(x), labels, "multilabel", partition_rows=20)
+    result = fit("sdca", data, params={**EXACT, "loss": loss, "fit_intercept": True}, rtol=1e-6, passes=600)
+    primal = Primal(loss, x.astype(float), labels.astype(float), 3, alpha=ALPHA, intercept=True)
+    found = objective_of(primal, result.model)
+    assert -1e-9 <= found - primal.optimum() <= result.record["certificate"]["value"] <= 1e-6 * found
+
+
+def check_bound(tmp_path, seed):
+    """A random problem, stopped early: what is certified is no less than what is lacking."""
+    rng = np.random.default_rng([77, seed])
+    k = int(rng.choice([2, 4]))
+    loss, intercept = str(rng.choice(list(dual_ascent.DOMAINS))), bool(rng.random() < 0.5)
+    l1 = float(rng.choice([0.0, 0.3])) if rng.random() < 0.7 else 0.9
+    alpha, weighted = float(10.0 ** rng.uniform(-3, 0.5)), bool(rng.random() < 0.5)
+    x, y, s = rows_of(k, seed, n=30, d=4)
+    x *= np.float32(10.0 ** rng.uniform(-1, 1))
+    given = {"sample_weight": s} if weighted else {}
+    data = write_dataset(tmp_path / f"{seed}", sp.csr_matrix(x), y, partition_rows=8, n_classes=k, **given)
+    params = {
+        "alpha": alpha,
+        "loss": loss,
+        "fit_intercept": intercept,
+        "dtype": "float64",
+        "lanes": int(rng.integers(1, 4)),
+    }
+    if l1:
+        params.update(penalty="elasticnet", l1_ratio=l1)
+    kept = Records()
+    fit("sdca", data, params=params, passes=6, eval_every=1, callbacks=[kept], seed=seed)
+    primal = Primal(
+        loss,
+        x.astype(float),
+        y,
+        k,
+        alpha=alpha,
+        s=s.astype(float) if weighted else None,
+        l1=l1,
+        intercept=intercept,
+    )
+    best = primal.optimum()
+    for record in kept.records:
+        if "objective" in record:
+            assert record["objective"] - best <= record["certificate"]["value"] + 1e-10 * best, (seed, params)
+            # what the oracle finds may be a little above the optimum, never below
+            assert record["objective"] - best >= -1e-5 * best, (seed, params)
+
+
+@pytest.mark.parametrize("first", [0, 10, 20])
+def test_no_problem_lacks_more_than_is_certified(tmp_path, first):
+    for seed in range(first, first + 10):
+        check_bound(tmp_path, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(100, 300, 20))
+def test_no_problem_of_many_lacks_more_than_is_certified(tmp_path, first):
+    for seed in range(first, first + 20):
+        check_bound(tmp_path, seed)
+
+
+# ---------------------------------------------------------------- the ascent
+
+
+def test_one_lane_is_the_oracle_s_pass(small):
+    """In the order of the rows, partition after partition."""
+    x, y, _ = rows_of(4)
+    for loss in dual_ascent.DOMAINS:
+        params = {
+            **EXACT,
+            "loss": loss,
+            "lanes": 1,
+            "shuffle": False,
+            "penalty": "elasticnet",
+            "l1_ratio": 0.3,
+        }
+        kept = Records()
+        model = fit("sdca", small[4, False], params=params, passes=2, eval_every=0, callbacks=[kept]).model
+        lane = dual_ascent.Ascent(loss, x.astype(float), y, 4, alpha=ALPHA, l1=0.3)
+        for record in kept.records:
+            lane.visit(range(len(x)))
+            assert record["details"]["dual"] == pytest.approx(lane.dual(), rel=1e-6)
+        np.testing.assert_allclose(model.weights, lane.w, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "hinge"])
+def test_the_dual_never_falls(monkeypatch, tmp_path, loss):
+    """Even where lanes hold back nothing for the others: a sum that would lower it is taken in part."""
+    monkeypatch.setattr(sdca, "_FIRST_RATIO", 0.0)
+    monkeypatch.setattr(sdca, "_SAFETY", 0.01)
+    x, y, _ = rows_of(4)
+    # the same rows in every lane: each makes all of the change
+    data = write_dataset(
+        tmp_path / "d", sp.csr_matrix(np.vstack([x[:20]] * 6)), np.tile(y[:20], 6), partition_rows=20
+    )
+    params = {**EXACT, "alpha": 1e-3, "loss": loss, "lanes": 6, "rounds": 1}
+    kept, run = Records(), tmp_path / "run"
+    whole = fit("sdca", data, run, params=params, passes=8, eval_every=0, callbacks=[kept])
+    assert min(record["details"]["share"] for record in kept.records) < 1.0
+    duals = [record["details"]["dual"] for record in kept.records]
+    assert duals[0] > 0.0
+    assert (np.diff(duals) >= -1e-9).all()
+    # duals that were mixed are read back as such
+    stopped = tmp_path / "stopped"
+    fit("sdca", data, stopped, params=params, passes=8, eval_every=0, callbacks=[StopAfter(3)])
+    assert resume(stopped).model.sha256 == whole.model.sha256
+
+
+def test_a_round_without_rows_is_not_made(tmp_path):
+    """Partitions of fewer rows than a pass has rounds."""
+    x, y = labelled_rows(20, 12, 2)
+    for rows in (10, 3):
+        kept = Records()
+        data = write_dataset(tmp_path / f"{rows}", x, y, partition_rows=rows)
+        result = fit("sdca", data, params=EXACT, passes=2, callbacks=[kept])
+        assert (result.status, result.passes) == (Status.MAX_PASSES, 2.0)
+        assert all(record["n_rows"] > 0 for record in kept.records)
+        assert sum(record["n_rows"] for record in kept.records) == 40
+
+
+def test_a_large_alpha_does_not_hold_the_intercept(tmp_path):
+    x, y, _ = rows_of(2)
+    data = write_dataset(tmp_path / "d", sp.csr_matrix(x * np.float32(0.05)), y, partition_rows=20)
+    for loss in ("hinge", "log"):
+        params = {**EXACT, "alpha": 10.0, "loss": loss, "fit_intercept": True}
+        assert fit("sdca", data, params=params, rtol=1e-3, passes=30).status == Status.CONVERGED
+
+
+def test_tolerances_end_a_fit(small):
+    for limit in ({"rtol": 1e-2}, {"tol": 1e-2}, {}):
+        kept = Records()
+        result = fit("sdca", small[4, False], params=EXACT, callbacks=[kept], **limit)
+        certificate = result.record["certificate"]
+        assert result.status == Status.CONVERGED
+        assert (
+            certificate["value"] <= 1e-2
+            if "tol" in limit
+            else certificate["relative"] <= limit.get("rtol", 1e-3)
+        )
+        # no read of the data for a certificate while the gap is estimated to be far above
+        judged = [record for record in kept.records if "certificate" in record]
+        assert len(judged) <= 3
+
+
+def test_a_tolerance_is_judged_by_the_objective(tmp_path):
+    """Rows that are far apart have hardly any loss, but the penalty."""
+    x = sp.csr_matrix(np.vstack([np.eye(8), -np.eye(8)]).astype(np.float32))
+    data = write_dataset(tmp_path / "d", x, np.repeat([0, 1], 8).astype(np.int32), partition_rows=8)
+    result = fit("sdca", data, params={"alpha": 1e-3, "loss": "hinge"}, rtol=1e-2)
+    assert (result.status, result.passes <= 4) == (Status.CONVERGED, True)
+
+
+# ---------------------------------------------------------------- duals on disk
+
+
+def stored(run):
+    return RowState(run / "state").stored()
+
+
+def test_only_duals_that_are_needed_are_kept(small, tmp_path):
+    """Those of the state and of two checkpoints while it runs; those of the model when it has ended."""
+    first = tmp_path / "first"
+    fit("sgd", small[4, False], first, params={"alpha": 1e-2}, passes=1)
+    seen = []
+
+    class Watch(SilentCallback):
+        def on_round(self, event):
+            seen.append(len(stored(run)))
+
+    run = tmp_path / "run"
+    params = {**EXACT, "init": str(first)}
+    result = fit(
+        "sdca", small[4, False], run, params=params, passes=3, callbacks=[Watch()], checkpoint_seconds=1e9
+    )
+    assert max(seen) <= 12  # three partitions: before and after a round, mixed, and made anew
+    assert seen[-1] <= 6
+    point = published_duals(str(run), small[4, False].fingerprint)
+    assert stored(run) == point.files
+    x, y, _ = rows_of(4)
+    duals = np.vstack([point.read(p, 20) for p in range(3)])
+    lane = dual_ascent.Ascent("softmax", x.astype(float), y, 4, alpha=ALPHA)
+    lane.duals = duals.astype(float)
+    lane.u = lane.x.T @ duals / (ALPHA * len(x))
+    np.testing.assert_allclose(lane.w, result.model.weights, atol=1e-9)
+    gap = lane.objective() - lane.dual()
+    assert result.record["certificate"]["value"] == pytest.approx(gap, rel=1e-6, abs=1e-12)
+    np.testing.assert_allclose(point.up, np.maximum(duals, 0).sum(axis=0), rtol=1e-6)
+
+
+def test_lost_duals_are_made_anew(small, tmp_path):
+    run = tmp_path / "run"
+    params = {**EXACT, "loss": "log", "fit_intercept": True}
+    fit("sdca", small[4, False], run, params=params, rtol=1e-6, passes=500, callbacks=[StopAfter(6)])
+    lost = sorted(stored(run))[0]
+    RowState(run / "state").drop(*lost)
+    kept = Records()
+    result = resume(run, callbacks=[kept])
+    assert result.status == Status.CONVERGED
+    assert result.record["certificate"]["relative"] <= 1e-6
+    assert kept.records[0]["notes"] == ["the duals of 1 partitions were lost and made anew from the weights"]
+
+
+def test_damaged_duals_are_refused(small, tmp_path):
+    run = tmp_path / "run"
+    fit("sdca", small[4, False], run, params=EXACT, passes=1)
+    index, version = sorted(stored(run))[0]
+    path = run / "state" / f"{index:08d}-{version:06d}.npy"
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DistlsError, match=r"its bytes do not match its checksum") as caught:
+        fit("sdca", small[4, False], params={**EXACT, "init": str(run)}, passes=1)
+    assert "\n" not in str(caught.value)
+    bundle = run / "state" / "point" / "bundle.json"
+    bundle.write_text(
+        bundle.read_text()
+        .replace('"n_outputs":4', '"n_outputs":3')
+        .replace('"n_outputs": 4', '"n_outputs": 3')
+    )
+    with pytest.raises((FormatError, DistlsError)) as caught:
+        published_duals(str(run), small[4, False].fingerprint)
+    assert "\n" not in str(caught.value)
+
+
+# ---------------------------------------------------------------- other starts
+
+
+def test_a_run_continues_from_its_own_duals(small, tmp_path):
+    run = tmp_path / "run"
+    fit("sdca", small[4, False], run, params=EXACT, rtol=1e-6, passes=500)
+    again = fit("sdca", small[4, False], params={**EXACT, "init": str(run)}, rtol=1e-6, passes=500)
+    assert again.passes <= 1.0
+    near = fit(
+        "sdca", small[4, False], params={**EXACT, "alpha": 0.08, "init": str(run)}, rtol=1e-4, passes=500
+    )
+    cold = fit("sdca", small[4, False], params={**EXACT, "alpha": 0.08}, rtol=1e-4, passes=500)
+    assert near.passes < cold.passes
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_a_model_of_another_method_is_a_start(small, tmp_path, k):
+    run = tmp_path / "run"
+    fit("fista", small[k, False], run, params={**EXACT, "loss": "log", "penalty": "l2", "tau": 0}, passes=400)
+    firsts = []
+    for init in ({"init": str(run)}, {}):
+        kept = Records()
+        fit("sdca", small[k, False], params={**EXACT, **init}, passes=1, eval_every=0.01, callbacks=[kept])
+        firsts.append(kept.records[0]["certificate"]["relative"])
+    assert firsts[0] <= 1e-5 < firsts[1]
+
+
+def test_a_path_goes_from_the_duals_of_the_alpha_before(small, tmp_path):
+    run = tmp_path / "run"
+    params = {"alpha": "path", "alphas": "1e-1:3e-1:2e-1", "dtype": "float64"}
+    fit("sdca", small[4, False], run, params=params, rtol=1e-6, passes=500)
+    children = json.loads((run / "status.json").read_text())["children"]
+    assert [child["params"]["alpha"] for child in children] == [3e-1, 2e-1, 1e-1]
+    x, y, _ = rows_of(4)
+    for number, child in enumerate(children):
+        primal = Primal("softmax", x.astype(float), y, 4, alpha=child["params"]["alpha"])
+        status = json.loads((run / "children" / f"{number:03d}" / "status.json").read_text())
+        assert -1e-9 <= status["objective"] - primal.optimum() <= status["certificate"]["value"]
+    cold = fit("sdca", small[4, False], params=EXACT, rtol=1e-6, passes=500)
+    assert children[-1]["passes"] < cold.passes
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("params", "limits", "error", "words"),
+    [
+        ({"penalty": "elasticnet", "l1_ratio": 1.0}, {}, ParameterError, "sdca needs an l2 part"),
+        ({"l1_ratio": 0.5}, {}, ParameterError, "l1_ratio"),
+        ({"penalty": "l1"}, {}, ParameterError, "penalty"),
+        ({"alpha": 0.0}, {}, ParameterError, "alpha"),
+        ({"loss": "perceptron"}, {}, ParameterError, "loss"),
+        ({"rounds": 0}, {}, ParameterError, "rounds"),
+        ({"group_mib": 0}, {}, ParameterError, "group_mib"),
+        ({}, {"rtol": -1.0}, ParameterError, "rtol"),
+        ({}, {"rtol": 1e-3, "eval_every": 0}, ParameterError, "eval_every=0"),
+        ({"alpha": "path"}, {}, ParameterError, "list them"),
+    ],
+)  # fmt: skip
+def test_refusals(small, params, limits, error, words):
+    with pytest.raises(error, match=words) as caught:
+        fit("sdca", small[4, False], params=params, **limits)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("sgd", {"loss": "log", "alpha": 1e-2, "fit_intercept": True}), ("mcid", {"loss": "perceptron"})],
+)
+def test_rtol_needs_a_bound(small, method, params):
+    with pytest.raises(ParameterError, match=r"rtol: the certificate of this setting bounds no distance"):
+        fit(method, small[4, False], params=params, rtol=1e-2)
+
+
+def test_a_start_of_another_shape_is_refused(small, tmp_path):
+    run = tmp_path / "run"
+    fit("sdca", small[2, False], run, params=EXACT, passes=1)
+    with pytest.raises(MismatchError, match="init="):
+        fit("sdca", small[4, False], params={**EXACT, "init": str(run)}, passes=1)
