@@ -95,7 +95,8 @@ def test_the_optimum_and_its_proof(small, loss, k, l1, intercept):
     x, y, _ = rows_of(k)
     primal = Primal(loss, x.astype(float), y, k, alpha=ALPHA, l1=l1, intercept=intercept)
     penalty = {"penalty": "elasticnet", "l1_ratio": l1} if l1 else {}
-    rtol = 1e-3 if loss in HINGES and intercept else 1e-6
+    # the piecewise linear duals of hinges take many passes to the last digits
+    rtol = {(True, True): 1e-3, (True, False): 1e-5}.get((loss in HINGES, intercept), 1e-6)
     result = fit(
         "sdca", small[k, False], params={**EXACT, **penalty, "loss": loss, "fit_intercept": intercept}, rtol=rtol,
         passes=600,
