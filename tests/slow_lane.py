@@ -55,6 +55,14 @@ SLOW: dict[str, tuple[str, ...]] = {
     "distls/solvers/coordinate_descent/test_proximal.py": (
         r"::test_all_solvers_find_the_same_optimum\[(?!multiclass_squared_hinge-(l1l2|sparse-group)\])",
     ),
+    "distls/solvers/dual_ascent/test_sdca.py": (
+        r"::test_the_optimum_and_its_proof\[(?!(softmax|ovr_squared_hinge|crammer_singer)-)",
+        r"::test_the_optimum_and_its_proof\[crammer_singer-.*-True\]",
+        r"::test_sample_and_class_weights\[(ovr_|squared)",
+        r"::test_weights_of_scikit_learn",
+        r"::test_no_problem_of_many",
+        r"::test_no_problem_lacks_more_than_is_certified\[[12]0\]",
+    ),
     "distls/solvers/stochastic/test_fobos.py": (
         r"::test_one_lane_is_the_algorithm_over_shuffled_rows\[(?!l1l2\])",
         r"::test_many_passes_come_near_the_optimum\[(multitask|multiclass_squared_hinge-4|softmax-1)",

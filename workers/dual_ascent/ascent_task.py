@@ -162,7 +162,7 @@ def runs_of(n_rows: int, job: AscentJob, index: int) -> NDArray[np.int64]:
     """Return the runs of rows of a partition in the job's part of a pass: every run is in one part of each pass."""
     n_runs = -(-n_rows // _run_length(n_rows, job.parts))
     runs = np.arange((job.part + index) % job.parts, n_runs, job.parts, dtype=np.int64)
-    if job.parts == 1 or not job.shuffle:
+    if job.parts == 1 or not job.shuffle or not n_runs:
         return runs
     # others share a part in every pass, as in a random permutation, which would cost as much as the kernel
     factor, first = 2 * job.mixing[0] + 1, job.mixing[1] + index

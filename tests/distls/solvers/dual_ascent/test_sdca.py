@@ -95,7 +95,8 @@ def test_the_optimum_and_its_proof(small, loss, k, l1, intercept):
     x, y, _ = rows_of(k)
     primal = Primal(loss, x.astype(float), y, k, alpha=ALPHA, l1=l1, intercept=intercept)
     penalty = {"penalty": "elasticnet", "l1_ratio": l1} if l1 else {}
-    rtol = 1e-3 if loss in HINGES and intercept else 1e-6
+    # the piecewise linear duals of hinges take many passes to the last digits
+    rtol = {(True, True): 1e-3, (True, False): 1e-5}.get((loss in HINGES, intercept), 1e-6)
     result = fit(
         "sdca", small[k, False], params={**EXACT, **penalty, "loss": loss, "fit_intercept": intercept}, rtol=rtol,
         passes=600,
@@ -116,10 +117,11 @@ def test_sample_and_class_weights(small, loss):
     by_class = np.array([1.0, 0.5, 3.0, 2.0])
     primal = Primal(loss, x.astype(float), y, 4, alpha=ALPHA, s=s.astype(float) * by_class[y])
     params = {**EXACT, "loss": loss, "class_weight": {"0": 1.0, "1": 0.5, "2": 3.0, "3": 2.0}}
-    result = fit("sdca", small[4, True], params=params, rtol=1e-5, passes=600)
+    rtol = 1e-3 if loss in HINGES else 1e-6
+    result = fit("sdca", small[4, True], params=params, rtol=rtol, passes=600)
     found = objective_of(primal, result.model)
     assert found == pytest.approx(result.record["objective"], rel=1e-9)
-    assert -1e-9 <= found - primal.optimum() <= result.record["certificate"]["value"] <= 1e-5 * found
+    assert -1e-9 <= found - primal.optimum() <= result.record["certificate"]["value"] <= rtol * found
 
 
 def test_weights_of_scikit_learn(small):
