@@ -157,6 +157,10 @@ class Ascent:
             self.b += self.bias * change
             self.duals[i] = new
 
+    def free(self):
+        """Return the rows with duals strictly inside their bounds."""
+        return np.flatnonzero(((self.duals != 0.0) & (np.abs(self.duals) != 1.0)).any(axis=1))
+
     def objective(self):
         """Return the mean loss and the penalties, that of the constant feature included."""
         w = self.w
