@@ -167,6 +167,7 @@ class Solver(Protocol[S]):
 
     def saved(self, state: S) -> None:
         """Take note that a checkpoint of `state` was saved, so that what it needs in RUN/state stays."""
+        return  # most solvers keep nothing but the state
 
     @abstractmethod
     def probe(self, block: int) -> None:

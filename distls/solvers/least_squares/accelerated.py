@@ -21,7 +21,7 @@ from distls.solvers.least_squares.alpha_grid import total_of
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.iterate import Evaluated, GlsState, Iterate, propose
 from distls.solvers.least_squares.metric import Metric
-from distls.solvers.solver import Fitted, RoundReport, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.least_squares.block_task import BlockSums, Moments
@@ -45,7 +45,7 @@ def lipschitz_bounds(loss: str, given: str | float | None) -> tuple[float, float
     return float(given if isinstance(given, float | int) else named[given]), sharp
 
 
-class Accelerated(GlsPasses):
+class Accelerated(GlsPasses, Solver[GlsState]):
     """The solver of `gls` with link=softmax or logit, at one alpha."""
 
     state_type = GlsState

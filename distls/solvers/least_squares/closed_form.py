@@ -18,7 +18,7 @@ from distls.execution.executor import Executor
 from distls.solvers.least_squares.alpha_grid import alpha_grid, check_folds, choice_note, total_of
 from distls.solvers.least_squares.gls_passes import BASIS_NOTE, GlsPasses, rank_notes
 from distls.solvers.least_squares.metric import Metric
-from distls.solvers.solver import Fitted, RoundReport, State, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, State, Status
 from distls.workers.least_squares.block_task import Moments, block_lane
 from distls.workers.least_squares.ridge_task import FoldSums, PathJob, held_out
 from distls.workers.rounds.lanes import Lane
@@ -57,7 +57,7 @@ class ClosedFormState(State):
         return super().join(scalars, own | ({"basis": arrays["basis"]} if unsolved else {}))
 
 
-class ClosedForm(GlsPasses):
+class ClosedForm(GlsPasses, Solver[ClosedFormState]):
     """The solver of `gls` with link=identity."""
 
     state_type = ClosedFormState

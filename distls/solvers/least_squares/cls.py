@@ -26,7 +26,7 @@ from distls.problem import Problem
 from distls.solvers.block_reads import BlockReader
 from distls.solvers.features.fitted_designs import DesignState, OneBlock
 from distls.solvers.least_squares.metric import Metric, second_moments
-from distls.solvers.solver import Fitted, RoundReport, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.model.model import LinearModel
@@ -75,7 +75,7 @@ class ClsState(DesignState):
     fixed: bool = False  # Whether rounds do not change the error any more
 
 
-class Cls:
+class Cls(Solver[ClsState]):
     """The solver of `cls`; see `SolverFactory`.
 
     The problem's `alpha` is the ridge on every residual fit: 1/2 mean ||r - W x - b||^2 + alpha/2 ||W||_F^2. The

@@ -28,7 +28,7 @@ from distls.solvers.least_squares.stagewise_state import (
     block_of,
     has_shapes,
 )
-from distls.solvers.solver import Fitted, RoundReport, Status
+from distls.solvers.solver import Fitted, RoundReport, Solver, Status
 from distls.solvers.warm_start import check_initial
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
@@ -84,7 +84,7 @@ def _refuse(params: dict[str, Any], name: str, only: str, *, used: bool) -> None
         raise ParameterError(f"{name}={params[name]}: used with {only} only; leave it out")
 
 
-class Stagewise:
+class Stagewise(Solver[StagewiseState]):
     """The solver of `stagewise`; see `SolverFactory`.
 
     The first stage fits the residuals of the initial model, whose weights are part of the model.
