@@ -67,7 +67,12 @@ def test_an_unlimited_budget_shares_half_of_the_free_memory(monkeypatch: pytest.
 
 
 def _data(decoded: list[int], stored: list[int]) -> Any:
-    return SimpleNamespace(decoded_bytes=np.array(decoded), stored_bytes=np.array(stored), path=Path("train"))
+    return SimpleNamespace(
+        decoded_bytes=np.array(decoded),
+        stored_bytes=np.array(stored),
+        path=Path("train"),
+        meta=SimpleNamespace(n_rows=1000),
+    )
 
 
 def _plan(budget: MemoryBudget, **changes: Any) -> Plan:
