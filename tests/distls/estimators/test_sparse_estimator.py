@@ -20,14 +20,15 @@ from distls.training.fitting import fit
 OF_FIT = {"passes", "tol", "warm_start", "random_state", "executor"}
 
 
-# The loss does not change when all intercepts do by the same number, so their common part is where the steps leave it.
-_COMMON_PART = "the common part of the intercepts is arbitrary"
+# The check compares fits that end before the optimum. With the intercept's own steps weighted and repeated rows differ by
+# 4e-7 after one round, and by 2e-2 after 60, at objectives that agree: what starts it is not known.
+_ENDS_EARLY = "rounds with an intercept enlarge differences of rounding, and the fits end before the optimum"
 
 
 @parametrize_with_checks(
     [SparseMulticlassClassifier(alpha=1e-3, fit_intercept=True)],
     expected_failed_checks=lambda estimator: {
-        f"check_sample_weight_equivalence_on_{kind}_data": _COMMON_PART for kind in ("dense", "sparse")
+        f"check_sample_weight_equivalence_on_{kind}_data": _ENDS_EARLY for kind in ("dense", "sparse")
     },
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
