@@ -20,7 +20,7 @@ from distls.training.fitting import fit
 OF_FIT = {"passes", "tol", "warm_start", "random_state", "executor"}
 
 
-# The check compares fits that end before the optimum. With the intercept's own steps weighted and repeated rows differ by
+# The check compares fits that end before the optimum. With steps of the intercept, weighted and repeated rows differ by
 # 4e-7 after one round, and by 2e-2 after 60, at objectives that agree: what starts it is not known.
 _ENDS_EARLY = "rounds with an intercept enlarge differences of rounding, and the fits end before the optimum"
 
