@@ -262,7 +262,10 @@ def best_intercept(p: Problem, z: Array) -> Array:
     """Return the intercept that is best for scores Z."""
     b = np.zeros(p.m)
     for _ in range(100):
-        b = b + intercept_step(p, z + b)[0]
+        step = intercept_step(p, z + b)[0]
+        b = b + step
+        if np.abs(step).max() < 1e-13:
+            break
     return b
 
 

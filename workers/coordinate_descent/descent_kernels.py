@@ -284,14 +284,45 @@ def _solve(a, d):
 
 
 @elementwise_helper
+def _is_flat(a):
+    """Whether a constant added to all classes has no curvature, by the lower triangle of the Hessian a."""
+    trace, total = 0.0, 0.0
+    for i in range(len(a)):
+        trace += a[i, i]
+        for j in range(i):
+            total += 2.0 * a[i, j]
+    return abs(trace + total) <= _DAMPING * trace
+
+
+@elementwise_helper
+def _centre(a, d):
+    """Subtract the mean of a step from it, over the classes with curvature, a as `_factorise` leaves it.
+
+    The direction has no curvature but the damping's, so that rounding of the gradient is 1e7 times as large in it, and
+    other weights of the same rows lead away from each other.
+    """
+    total, count = 0.0, 0
+    for r in range(len(a)):
+        if a[r, r] > 0.0:
+            total += d[r]
+            count += 1
+    for r in range(len(a)):
+        if a[r, r] > 0.0:
+            d[r] -= total / count
+
+
+@elementwise_helper
 def _newton(loss, n, z, y, weight, hessian, d, scratch):
     """Overwrite d, minus the gradient in the intercept times sum_i s_i, by the Newton step."""
     hessian[:] = 0.0
     for i in range(n):
         factor = weight[i] if len(weight) else 1.0
         add_score_hessian(loss, z, i, y, factor, hessian, scratch)
+    flat = _is_flat(hessian)
     _factorise(hessian)
     _solve(hessian, d)
+    if flat:
+        _centre(hessian, d)
 
 
 @elementwise

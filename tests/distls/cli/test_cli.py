@@ -88,8 +88,8 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (2, (*FIT, "--max-seconds", "inf"), "max_seconds=inf: must be greater than 0 and finite"),
     (2, (*FIT, "--eval-every", "nan"), "eval_every=nan: must be greater than 0 and finite"),
     (2, (*FIT, "--tol", "-1"), "tol=-1.0: must be greater than 0 and finite"),
-    (2, (*FIT, "--tol", "1", "--eval-every", "0"), "eval_every=0 evaluates nothing, which tol and patience need; drop "
-     "one of them"),
+    (2, (*FIT, "--tol", "1", "--eval-every", "0"), "eval_every=0 evaluates nothing, which tol, rtol and patience need; "
+     "drop one of them"),
     (2, (*FIT, "--tol", "1", "-p", "loss=perceptron"), "tol: this loss has no certificate to compare it with; limit "
      "passes or seconds"),
     (2, (*FIT, "--patience", "1"), "patience needs evaluation data: give --eval DATASET"),
