@@ -60,10 +60,10 @@ def arrays_of(path: Path) -> tuple[sp.csr_matrix, np.ndarray]:
 def sdca_curve(
     dataset: Path, loss: str, alpha: float, executor: Executor, **options: Any
 ) -> tuple[Curve, list[float]]:
-    """Return seconds and objective after each pass, and the relative gaps."""
+    """Return seconds and objective after each half pass, and the relative gaps."""
     history, passes = History(), options.pop("passes", 20)
     distls.fit(
-        "sdca", dataset, params={"loss": loss, "alpha": alpha, **options}, passes=passes, eval_every=1.0,
+        "sdca", dataset, params={"loss": loss, "alpha": alpha, **options}, passes=passes, eval_every=0.5,
         executor=executor, callbacks=[history],
     )  # fmt: skip
     judged = [record for record in history.records if "objective" in record]
@@ -226,7 +226,7 @@ def by_lanes(report: Report, dataset: Path, executor: Executor) -> None:
         _, gaps = sdca_curve(dataset, "ovr_log", 1e-6, executor, lanes=lanes, passes=30)
         plan = plan_fit("sdca", str(dataset), {"loss": "ovr_log", "alpha": 1e-6, "lanes": lanes}, probe=False)
         passes = {
-            f"{t:g}": next((i + 1 for i, gap in enumerate(gaps) if gap <= t), None) for t in (1e-3, 1e-5)
+            f"{t:g}": next(((i + 1) / 2 for i, gap in enumerate(gaps) if gap <= t), None) for t in (1e-3, 1e-5)
         }
         report.add(lanes=lanes, **passes, network=plan.network_bytes_per_round * plan.rounds_per_pass)
 

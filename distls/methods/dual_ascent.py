@@ -55,7 +55,7 @@ DUAL_ASCENT_METHODS = (
                 "rounds",
                 None,
                 integer(1, 1000),
-                "additions of the lanes' changes in a pass; default 4, with one lane 1",
+                "additions of the lanes' changes in a pass; default 2, with one lane 1",
             ),
             Parameter(
                 "group_mib",

@@ -53,7 +53,7 @@ __all__ = ["Sdca"]
 _T = Totals()
 # More lanes need more passes, so few lanes are the best choice on few cores (docs/decisions/0021).
 _DEFAULT_LANES = 2
-_DEFAULT_ROUNDS = 4  # a pass, of several lanes
+_DEFAULT_ROUNDS = 2  # a pass, of several lanes
 # Of losses with a kink: few rows have duals inside their domain, and these are all that still moves.
 _ACTIVE_SWEEPS = 3
 _FIRST_RATIO = 0.8  # of the lanes: what is expected of the first pass

@@ -101,6 +101,25 @@ def test_steps_are_the_oracle_s(name, k, target, dtype):
         assert (lack(duals) <= lack(a) + 1e-8 * size).all()
 
 
+def test_no_log_step_is_lost_between_the_sides_of_the_sigmoid():
+    """Margins on one side, the best dual's on the other: plain Newton steps go back and forth between them."""
+    rng, n = np.random.default_rng(9), 20_000
+    q, m = 10.0 ** rng.uniform(-3, 6, n), rng.standard_normal(n) * 10.0 ** rng.uniform(-2, 2, n)
+    b = np.choose(np.arange(n) % 4, [np.zeros(n), np.ones(n), rng.random(n), rng.random(n) ** 8])
+    q[0], m[0], b[0] = 12.909905493874724, -4.393983877854996, 3.261387867586941e-06
+    x = CsrRows(np.arange(n + 1), np.arange(n).astype(index_dtype(n)), np.ones(n, np.float32))
+    z, duals, none, totals = m[:, None].copy(), b[:, None].copy(), np.zeros(1), np.zeros(len(Totals()))
+    y, settings = np.ones(n, np.int32), AscentSettings(1.0, 0.0, 0.0, form_of("ovr_log", 1))
+    ascend_rows(x, y, q, np.arange(n), z, z[:0].copy(), none, duals, none.copy(), none.copy(), totals, settings)
+    new = duals[:, 0]
+    # the derivative of the row's dual, in units of the dual: its second derivative is q + 1 / (new (1 - new))
+    inside = (new > 1e-12) & (new < 1.0 - 1e-12)
+    new, margins = new[inside], m[inside] + q[inside] * (new[inside] - b[inside])
+    assert inside.sum() > n / 3
+    off = (margins + np.log(new) - np.log1p(-new)) / (q[inside] + 1.0 / (new * (1.0 - new)))
+    assert np.abs(off).max() < 1e-7
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "k", "target"), CASES, ids=IDS)
 def test_weights_and_sums_follow_the_duals(name, k, target, dtype):
