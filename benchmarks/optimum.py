@@ -226,7 +226,8 @@ def by_lanes(report: Report, dataset: Path, executor: Executor) -> None:
         _, gaps = sdca_curve(dataset, "ovr_log", 1e-6, executor, lanes=lanes, passes=30)
         plan = plan_fit("sdca", str(dataset), {"loss": "ovr_log", "alpha": 1e-6, "lanes": lanes}, probe=False)
         passes = {
-            f"{t:g}": next(((i + 1) / 2 for i, gap in enumerate(gaps) if gap <= t), None) for t in (1e-3, 1e-5)
+            f"{t:g}": next(((i + 1) / 2 for i, gap in enumerate(gaps) if gap <= t), None)
+            for t in (1e-3, 1e-5)
         }
         report.add(lanes=lanes, **passes, network=plan.network_bytes_per_round * plan.rounds_per_pass)
 

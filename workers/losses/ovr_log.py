@@ -186,7 +186,9 @@ def _step_curvature(loss, y, z, g, h):
 
 
 _NEWTON_STEPS = 100  # a step adds about one to x where q is large, and x is at most about log q then
-_NEAR = 3e-4  # of the margin, where the iteration ends: one more step squares the error, and costs no exponential
+_NEAR = (
+    3e-4  # of the margin, where the iteration ends: one more step squares the error, and costs no exponential
+)
 
 
 @helper
@@ -199,7 +201,9 @@ def _margin_step(m, q, b):
     # h is convex below zero and concave above: on the root's side, Newton steps do not pass it twice
     positive, x = m > q * (b - 0.5), m
     if q * b * (1.0 - b) > 1.0:
-        x = log_other - log_own  # where sigmoid(-x) = b: nearer than m, which is on the other side of the root
+        x = (
+            log_other - log_own
+        )  # where sigmoid(-x) = b: nearer than m, which is on the other side of the root
     if (x > 0.0) != positive:
         x = 0.0
     if x != m:
@@ -220,7 +224,12 @@ def _margin_step(m, q, b):
     slope = share * (1.0 - share)
     short = (x - m - q * (share - b)) / (1.0 + q * slope)
     change = slope * short
-    return share + change, value, b * log_own + (1.0 - b) * log_other, after - x * change + 0.5 * change * short
+    return (
+        share + change,
+        value,
+        b * log_own + (1.0 - b) * log_other,
+        after - x * change + 0.5 * change * short,
+    )
 
 
 separable_dual_step(_margin_step, OvrLog, BinaryLog)

@@ -110,7 +110,9 @@ def test_no_log_step_is_lost_between_the_sides_of_the_sigmoid():
     x = CsrRows(np.arange(n + 1), np.arange(n).astype(index_dtype(n)), np.ones(n, np.float32))
     z, duals, none, totals = m[:, None].copy(), b[:, None].copy(), np.zeros(1), np.zeros(len(Totals()))
     y, settings = np.ones(n, np.int32), AscentSettings(1.0, 0.0, 0.0, form_of("ovr_log", 1))
-    ascend_rows(x, y, q, np.arange(n), z, z[:0].copy(), none, duals, none.copy(), none.copy(), totals, settings)
+    ascend_rows(
+        x, y, q, np.arange(n), z, z[:0].copy(), none, duals, none.copy(), none.copy(), totals, settings
+    )
     new = duals[:, 0]
     # the derivative of the row's dual, in units of the dual: its second derivative is q + 1 / (new (1 - new))
     inside = (new > 1e-12) & (new < 1.0 - 1e-12)
