@@ -132,8 +132,10 @@ class FitRequest:
             with making_sense(where):
                 chosen = method_named(config["method"])
                 for params in config["grid"]:
-                    # a stored setting is complete: resolving it again must change nothing
-                    if chosen.resolve(params) != params or params.get("loss", "") is None:
+                    # a stored setting is complete: resolving it again changes nothing, but for parameters without
+                    # a value that its method did not have yet
+                    known = {name: None for name in chosen.resolve(params) if name not in params}
+                    if chosen.resolve(params) != {**known, **params} or params.get("loss", "") is None:
                         raise ValueError("a setting that is not complete")
         except ParameterError as error:
             raise FormatError(f"{where}: not written by distls ({error})") from None

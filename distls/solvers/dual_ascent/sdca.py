@@ -291,7 +291,7 @@ class Sdca(Solver[SdcaState]):
         following.passes += rows
         if following.part == 0:
             following.passes = float(round(following.passes))  # whole passes are whole numbers
-            if self._form.bias:
+            if self._form.moves:
                 following.center, following.dual = self._intercept(following), None
         return following
 
