@@ -46,6 +46,12 @@ DUAL_ASCENT_METHODS = (
                 "each of alphas, from the duals of the one before",
             ),
             ALPHAS,
+            Parameter(
+                "folds",
+                None,
+                integer(2, 1000),
+                "choose one of alpha=path by cross-validation in so many folds; default: no cross-validation",
+            ),
             fit_intercept(False, "fit an intercept, unpenalised unless intercept_scaling is given"),
             Parameter(
                 "intercept_scaling",
