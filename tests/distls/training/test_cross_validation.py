@@ -79,7 +79,7 @@ def status_of(run):
 
 
 def test_the_alpha_of_least_error_is_fitted_to_all_rows(data, rows, tmp_path):
-    x, y, s = rows
+    x, y, _ = rows
     fold, run = folds_of(len(y)), tmp_path / "run"
     result = fit("sdca", data, run, params=PATH, rtol=1e-6, passes=500)
     wrong = np.zeros((len(ALPHAS), len(y)), bool)
