@@ -8,7 +8,8 @@ with the mean loss over rows, ``alpha`` >= 0 the papers' lambda (methods that di
 ``R(W) = 1/2 ||W||_F^2`` for ``l2``, and row weights ``s_i`` = sample weight times class weight (1 where none are
 given). Other penalties are sums over the rows of W too
 (`distls.workers.penalties.registry`); those that are mixed of two have the
-parameter ``l1_ratio``. The intercept ``b`` is not penalised.
+parameter ``l1_ratio``. The intercept ``b`` is not penalised, or as the weight of a constant feature B, the parameter
+``intercept_scaling``: then ``R`` has ``1/2 |b/B|^2`` too.
 
 Shapes: ``X`` (n_rows, n_features); ``W`` (n_features, n_outputs), C-ordered, so that a row of X touches
 contiguous rows of W; ``b`` (n_outputs,); scores ``X @ W + b`` (n_rows, n_outputs). A column is an output: class code
@@ -79,6 +80,7 @@ class Problem:
     seed: int
     penalty: str = "l2"  # R, by its name
     l1_ratio: float = 0.0  # Of a mixed penalty, else unused
+    intercept_scaling: float | None = None  # B of a penalised intercept
 
     @classmethod
     def of(cls, dataset: Dataset, params: dict[str, Any], seed: int, targets: tuple[str, ...]) -> Problem:
@@ -118,11 +120,19 @@ class Problem:
             seed=seed,
             penalty=params.get("penalty", "l2"),
             l1_ratio=l1_ratio_of(params),
+            intercept_scaling=_intercept_scaling(params),
         )
 
     def penalty_of(self, weights: NDArray[Any]) -> float:
         """Return R(W) of weights of shape (n_features, n_outputs), or of some of their rows."""
         return penalty_value(self.penalty, weights, self.l1_ratio)
+
+    def penalty_of_model(self, weights: NDArray[Any], intercept: NDArray[Any]) -> float:
+        """Return R(W), and what a penalised intercept adds to it."""
+        own = 0.0
+        if self.intercept_scaling is not None:
+            own = 0.5 * float(np.square(intercept.astype(np.float64) / self.intercept_scaling).sum())
+        return self.penalty_of(weights) + own
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -151,6 +161,20 @@ class Problem:
         by_class = self.row_weight_by_class
         plain = not self.dataset.meta.weighted and bool(np.all(by_class == 1.0))
         return None if plain else by_class
+
+
+def _intercept_scaling(params: Mapping[str, Any]) -> float | None:
+    """Return B of a penalised intercept; raise ParameterError where there is nothing to penalise like the others."""
+    given: float | None = params.get("intercept_scaling")
+    if given is None:
+        return None
+    if not params["fit_intercept"]:
+        raise ParameterError(
+            f"intercept_scaling={given:g}: of an intercept; give fit_intercept=true too, or leave it out"
+        )
+    if params["penalty"] != "l2":
+        raise ParameterError(f"intercept_scaling={given:g}: with penalty=l2 only; leave it out")
+    return given
 
 
 def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from distls.methods.registry import METHODS
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import LinearModel, load_model, used_rows
-from distls.training.proof import kept_duals
 from distls.training.run_folder import Run, is_run
+from distls.workers.duals.stored_duals import published_duals
 
 __all__ = ["describe"]
 
@@ -120,13 +121,16 @@ def _describe_model(model: LinearModel) -> dict[str, Any]:
 
 
 def _published(run: Run) -> dict[str, Any]:
-    """Return the features that the run's published model uses, and the duals that prove it, if there are any."""
+    """Return the features that the run's published model uses, and the duals that prove it, of methods with duals."""
     if not (run.path / "model").is_dir():
         return {}
     model = load_model(run.path)
-    point = kept_duals(run.path, model)
-    kept = {} if point is None else {"duals": {"folder": point.folder, "files": len(point.files)}}
-    return {**_top_features(model), **kept}
+    method = METHODS.get(model.method)
+    if method is None or not method.proves:
+        return _top_features(model)
+    point = published_duals(str(run.path), model.dataset_fingerprint)
+    kept = None if point is None else {"folder": point.folder, "files": len(point.files)}
+    return {**_top_features(model), "duals": kept}
 
 
 def _top_features(model: LinearModel) -> dict[str, Any]:

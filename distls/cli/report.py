@@ -67,7 +67,7 @@ def plan_lines(plan: Plan) -> list[str]:
         f"network a round    {human(plan.network_bytes_per_round)}",
     ]
     if plan.passes is not None:
-        every = f" for each of {plan.fits} alphas" if plan.fits > 1 else ""
+        every = f" for each of {plan.fits} fits" if plan.fits > 1 else ""
         lines.append(f"passes             {plan.passes:g} at most{every}")
     if plan.seconds_per_pass is not None:
         total = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,11 +21,7 @@ from distls.cli.support import (
     printable,
     silent,
 )
-from distls.storage.errors import StateLostError
 from distls.storage.filesystem.paths import Place
-
-if TYPE_CHECKING:
-    from distls.execution.executor import Executor
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 format_option = click.option(
@@ -54,40 +50,24 @@ def evaluate(
     from distls.evaluation.evaluate import evaluate as run_evaluate
     from distls.storage.model.model import load_model
 
-    model = load_model(run)
+    load_model(run)  # refused before workers are started
+
     with Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _):
         result = run_evaluate(
-            model,
+            run,
             data,
             unknown_labels=unknown_labels,
             executor=executor,
-            name=str(run),
-            beside=run,
             notify=note,
             **options,
         )
-        proof = _proof(run, data, executor)
     if as_json:
-        print_json({**result.to_json(), **proof})
+        print_json(result.to_json())
     else:
         lines = evaluation_lines(result)
-        lines += [objective_line(proof)] if proof else []
+        if result.objective is not None:
+            lines.append(objective_line({"objective": result.objective, "certificate": result.certificate}))
         click.echo(printable("\n".join(lines)))
-
-
-def _proof(run: Place, data: tuple[Place, ...], executor: Executor) -> dict[str, Any]:
-    """Return objective and certificate of a run on its training data, from its duals; empty if it has none."""
-    from distls.ingestion.adhoc_dataset import are_sources
-    from distls.storage.dataset.dataset import open_dataset
-    from distls.training.proof import prove
-
-    if are_sources(data):
-        return {}
-    try:
-        return prove(run, open_dataset(data[0]), executor) or {}
-    except StateLostError as error:
-        note(f"the objective and its bound are not computed anew: {error}")
-        return {}
 
 
 @cli.command()

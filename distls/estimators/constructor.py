@@ -61,8 +61,21 @@ n_iter_ : float
     Passes done.
 status_ : str
     How `fit` ended: CONVERGED, MAX_PASSES, ...""",
+    "dual_objective": """
+Minimises ``(1/n) sum_i s_i loss_i + alpha R(W)`` with n the sum of the weights s_i: sample weight times class
+weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``.""",
+    "dual_strength": """
+alpha : float or None
+    Strength of the penalty, relative to the mean loss.
+C : float or None
+    Strength of the losses, 1/(alpha n). None: from alpha; neither given: 1.""",
+    "dual_penalty": """
+l1_ratio : float
+    Share of l1 in the penalty, below 1: 0 is l2, more is elastic net.
+fit_intercept : bool
+intercept_scaling : float or None
+    Penalise the intercept as the weight of one more feature, of this value in every row. None: not penalised.""",
     "dual_ascent": f"""
-class_weight : dict of label -> weight, "balanced" or None
 lanes : int or None
     Groups of rows trained in parallel; the result depends on it, never on the number of workers.
 dtype : {{"float64", "float32"}}
@@ -73,8 +86,8 @@ tol : float or None
     Stop when the duality gap is at most this part of the objective; None: after `passes`.
 warm_start : bool
     Start from the weights of the last fit.
-random_state : int{_EXECUTOR}
-
+random_state : int{_EXECUTOR}""",
+    "dual_classifier": """
 Attributes
 ----------
 classes_ : array of shape (n_classes,)

@@ -21,13 +21,23 @@ from distls.workers.losses.registry import loss_named
 __all__ = ["DualLinearSVC", "DualLogisticRegression", "DualRidge"]
 
 
+@estimator
 class _DualAscent(DatasetEstimator):
     """An estimator whose `tol` is a relative duality gap."""
 
     _method = "sdca"
     _relative_tol = True
 
-    l1_ratio: float
+    l1_ratio: float = 0.0
+    fit_intercept: bool = True
+    intercept_scaling: float | None = None
+    lanes: int | None = None
+    dtype: str = "float64"
+    passes: float = 1000
+    tol: float | None = 1e-6
+    warm_start: bool = False
+    random_state: int = 0
+    executor: Executor | None = None
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         mixed = self.l1_ratio != 0.0
@@ -53,16 +63,7 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
     loss: str
     alpha: float | None = None
     C: float | None = None
-    l1_ratio: float = 0.0
-    fit_intercept: bool = True
     class_weight: Any = None
-    lanes: int | None = None
-    dtype: str = "float64"
-    passes: float = 1000
-    tol: float | None = 1e-6
-    warm_start: bool = False
-    random_state: int = 0
-    executor: Executor | None = None
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         binary, several = self._losses[self.loss]
@@ -119,22 +120,18 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
 class DualLogisticRegression(_DualClassifier):
     """Logistic regression at its optimum, as ``LogisticRegression`` of scikit-learn has it.
 
-    Minimises ``(1/n) sum_i s_i loss_i + alpha R(W)`` with n the sum of the weights s_i: sample weight times class
-    weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``.
+    %(dual_objective)s
 
     Parameters
     ----------
     loss : {"log", "ovr_log"}
         Multinomial, or one problem a class against the rest. Two classes are one binary problem with both.
-    alpha : float or None
-        Strength of the penalty, relative to the mean loss.
-    C : float or None
-        Strength of the losses, 1/(alpha n). None: from alpha; neither given: 1.
-    l1_ratio : float
-        Share of l1 in the penalty, below 1: 0 is l2, more is elastic net.
-    fit_intercept : bool
-        The intercept is not penalised.
+    %(dual_strength)s
+    %(dual_penalty)s
+    class_weight : dict of label -> weight, "balanced" or None
     %(dual_ascent)s
+
+    %(dual_classifier)s
     """
 
     _losses: ClassVar[dict[str, tuple[str, str]]] = {
@@ -147,10 +144,9 @@ class DualLogisticRegression(_DualClassifier):
 
 @estimator
 class DualLinearSVC(_DualClassifier):
-    """Linear SVM at its optimum, as ``LinearSVC`` of scikit-learn has it, but with an intercept without a penalty.
+    """Linear SVM at its optimum, as ``LinearSVC`` of scikit-learn has it, whose intercept is always penalised.
 
-    Minimises ``(1/n) sum_i s_i loss_i + alpha R(W)`` with n the sum of the weights s_i: sample weight times class
-    weight. That is scikit-learn's objective over ``C n``, with ``C = 1/(alpha n)``.
+    %(dual_objective)s
 
     But for the squared hinge, which has a factor 1/2 here: for it C is twice scikit-learn's.
 
@@ -158,15 +154,12 @@ class DualLinearSVC(_DualClassifier):
     ----------
     loss : {"squared_hinge", "hinge", "crammer_singer"}
         The first two of one problem a class against the rest. Two classes are one binary problem with all.
-    alpha : float or None
-        Strength of the penalty, relative to the mean loss.
-    C : float or None
-        Strength of the losses, 1/(alpha n). None: from alpha; neither given: 1.
-    l1_ratio : float
-        Share of l1 in the penalty, below 1: 0 is l2, more is elastic net.
-    fit_intercept : bool
-        The intercept is not penalised.
+    %(dual_strength)s
+    %(dual_penalty)s
+    class_weight : dict of label -> weight, "balanced" or None
     %(dual_ascent)s
+
+    %(dual_classifier)s
     """
 
     _losses: ClassVar[dict[str, tuple[str, str]]] = {
@@ -192,22 +185,8 @@ class DualRidge(_DualAscent, DatasetRegressor):
     ----------
     alpha : float
         Strength of the penalty, greater than 0.
-    l1_ratio : float
-        Share of l1 in the penalty, below 1: 0 is l2, more is elastic net.
-    fit_intercept : bool
-        The intercept is not penalised.
-    lanes : int or None
-        Groups of rows trained in parallel; the result depends on it, never on the number of workers.
-    dtype : {"float64", "float32"}
-        Type of the weights and duals.
-    passes : float
-        Reads of the data, at most.
-    tol : float or None
-        Stop when the duality gap is at most this part of the objective; None: after `passes`.
-    warm_start : bool
-        Start from the weights of the last fit.
-    random_state : int
-    %(executor)s
+    %(dual_penalty)s
+    %(dual_ascent)s
 
     %(regressor)s
     dual_gap_ : float
@@ -218,7 +197,3 @@ class DualRidge(_DualAscent, DatasetRegressor):
     loss: ClassVar[str] = "squared"
 
     alpha: float = field(default=1e-5, kw_only=False)
-    l1_ratio: float = 0.0
-    passes: float = 1000
-    tol: float | None = 1e-6
-    warm_start: bool = False

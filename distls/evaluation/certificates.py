@@ -50,20 +50,20 @@ def _kind(loss: str, *, linear: bool, bounded: bool, penalty: str) -> str:
 def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objective: float) -> dict[str, Any]:
     """Return the duality gap between weights with the objective F and a dual point.
 
-    The sums are those of the point's duals; of a problem with an intercept, balanced so that they sum to zero.
+    The sums are those of the point's duals; with an unpenalised intercept, balanced so that they sum to zero.
     """
-    form = DualProblem.of(problem)
-    u = total.image / (form.alpha * total.weight_sum)
-    conjugate, none = total.conjugate_sum / total.weight_sum, np.zeros(form.n_outputs)
-    gap = objective - form.factor * form.dual(conjugate, u, none, none)
+    form, size = DualProblem.of(problem), total.weight_sum
+    u, none = total.image / (form.alpha * size), np.zeros(form.n_outputs)
+    t = none if form.moves else (total.up - total.down) / (form.alpha * size)
+    gap = objective - form.factor * form.dual(total.conjugate_sum / size, u, t, none)
     # losses and scores are computed in the type of the weights
     rounding = float(np.finfo(problem.dtype).eps) * objective
     return {"kind": "duality_gap", "value": max(gap, 0.0) + rounding}
 
 
 def balance_of(problem: Problem, point: DualPoint) -> Balance | None:
-    """Return what balances a dual point of a problem with an intercept; None without."""
-    if not problem.fit_intercept:
+    """Return what balances a dual point of a problem with an unpenalised intercept; None without."""
+    if not problem.fit_intercept or problem.intercept_scaling is not None:
         return None
     meta, weights = problem.dataset.meta, problem.row_weight_by_class
     classes = (
@@ -79,10 +79,11 @@ def certificate_of(
 
     The gradient in `total`, which is over the training data, is overwritten.
     """
+    b_scale = problem.intercept_scaling
     kind = _kind(
         problem.loss,
         linear=not predictor.recipe,
-        bounded=not problem.fit_intercept and problem.alpha != 0,
+        bounded=not (problem.fit_intercept and b_scale is None) and problem.alpha != 0,
         penalty=problem.penalty,
     )
     if kind == "none":
@@ -93,6 +94,10 @@ def certificate_of(
         loss = total.loss_sum / total.weight_sum
         return {"kind": kind, "value": min(_gap(problem, predictor, loss, gradient), objective)}
     square = float(np.square(_stationarity(problem, predictor, gradient)).sum())
+    if b_scale is not None:  # the gradient in the weight of the constant feature, b / B
+        slope = b_scale * total.intercept_gradient / total.weight_sum
+        slope += problem.alpha * predictor.intercept / b_scale
+        square += float(np.square(slope).sum())
     if kind == "gradient_norm":
         own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
         return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.metrics import AnyEvaluation
+from distls.evaluation.proof import prove
 from distls.evaluation.scores import score_targets
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.model_check import check_model
+from distls.storage.errors import StateLostError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model
 from distls.workers.prediction.predictor import LinearPredictor
@@ -54,7 +57,9 @@ def evaluate(
     Returns
     -------
     Evaluation, LabelEvaluation or RegressionEvaluation
-        Of a model of classes, of sets of labels, of numbers: see `distls.evaluation.metrics`.
+        Of a model of classes, of sets of labels, of numbers: see `distls.evaluation.metrics`. On the training data of
+        a run that has kept its duals also its objective and how far it is above the optimum at most, for which the
+        data are read once more.
 
     Raises
     ------
@@ -75,4 +80,9 @@ def evaluate(
         codes = class_codes(data, fitted.classes, name, unknown_labels)
         pass_on(notices, notify)
         runner, predictor = executor or SerialExecutor(), LinearPredictor.of(fitted)
-        return score_targets(runner, data, predictor, fitted.loss, fitted.classes, codes)
+        found = score_targets(runner, data, predictor, fitted.loss, fitted.classes, codes)
+        try:
+            return replace(found, **((path and prove(place_of(path), fitted, data, runner)) or {}))
+        except StateLostError as error:
+            pass_on([f"the objective and its bound are not computed anew: {error}"], notify)
+            return found

@@ -129,7 +129,7 @@ class Evaluator:
         total = self._summed(predictor, with_gradient=with_gradient)
         if fitted.refit is not None:
             total.gradient[~fitted.refit.used] = 0.0  # other weights are not variables of a refit
-        penalty = problem.penalty_of(predictor.coefficients) if with_gradient else 0.0
+        penalty = _penalty(problem, predictor) if with_gradient else 0.0
         value = total.loss_sum / total.weight_sum + problem.alpha * penalty
         return {
             "objective": value,
@@ -148,8 +148,7 @@ class Evaluator:
             shared=DualStart(judged=predictor),
         )
         total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
-        penalty = problem.alpha * problem.penalty_of(predictor.coefficients)
-        value = total.loss_sum / total.weight_sum + penalty
+        value = total.loss_sum / total.weight_sum + problem.alpha * _penalty(problem, predictor)
         return {
             "objective": value,
             "certificate": dual_certificate(problem, point, total, value),
@@ -172,3 +171,7 @@ class Evaluator:
         )
         total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
         return total
+
+
+def _penalty(problem: Problem, predictor: LinearPredictor) -> float:
+    return problem.penalty_of_model(predictor.coefficients, predictor.intercept)

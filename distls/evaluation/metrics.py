@@ -14,8 +14,21 @@ from distls.storage.dataset.metadata import Label
 __all__ = ["AnyEvaluation", "Evaluation", "LabelEvaluation", "RegressionEvaluation"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Proven:
+    """What the duals of a run say on its training data; see `distls.evaluation.proof`."""
+
+    objective: float | None = None
+    certificate: dict[str, Any] | None = None  # "kind", "value", "relative"
+
+    def _proof(self) -> dict[str, Any]:
+        if self.objective is None:
+            return {}
+        return {"objective": self.objective, "certificate": self.certificate}
+
+
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(_Proven):
     """Evaluation of a classifier.
 
     Attributes
@@ -29,6 +42,9 @@ class Evaluation:
         Rows with labels unknown to the model.
     confusion : int64 array of shape (m, 3)
         Rows (class of the data, predicted class, count), as indices into the two lists.
+    objective, certificate : float and dict, or None
+        Of a run that has kept its duals, on its training data: F, and ``{"kind", "value", "relative"}``, how far it is
+        above the optimum at most.
     """
 
     n_rows: int
@@ -69,11 +85,12 @@ class Evaluation:
             "unknown_labels": self.unknown,
             "per_class": self.per_class(),
             "confusion": named,
+            **self._proof(),
         }
 
 
 @dataclass(frozen=True)
-class LabelEvaluation:
+class LabelEvaluation(_Proven):
     """Evaluation of a multi-label classifier.
 
     A label unknown to the model is never predicted: it makes its rows wrong, and counts in all other figures too.
@@ -91,6 +108,8 @@ class LabelEvaluation:
         The model's labels, then those of the data that it does not know.
     counts : int64 array of shape (n_labels, 3)
         For each label: rows that have it, rows predicted to have it, rows of both.
+    objective, certificate
+        As of `Evaluation`.
     """
 
     n_rows: int
@@ -139,11 +158,12 @@ class LabelEvaluation:
             "log_loss": self.log_loss,
             "unknown_labels": self.unknown,
             "per_class": self.per_class(),
+            **self._proof(),
         }
 
 
 @dataclass(frozen=True)
-class RegressionEvaluation:
+class RegressionEvaluation(_Proven):
     """Evaluation of a regression model.
 
     Attributes
@@ -152,6 +172,8 @@ class RegressionEvaluation:
         Mean squared difference from the targets.
     variance : float64 array of shape (n_outputs,)
         Variance of the targets.
+    objective, certificate
+        As of `Evaluation`.
     """
 
     n_rows: int
@@ -189,6 +211,7 @@ class RegressionEvaluation:
             "r2": self.r2,
             "log_loss": None,
             "per_output": [{"output": i, "mse": mse, "r2": r2} for i, (mse, r2) in enumerate(outputs)],
+            **self._proof(),
         }
 
 

@@ -28,7 +28,7 @@ __all__ = ["predictor_of", "reading_lanes", "reduce_rows", "reference", "score",
 
 def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
     """Return the reference to `dataset` that is sent to workers."""
-    return DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, cache_bytes)
+    return DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, cache_bytes, fold=dataset.fold)
 
 
 def predictor_of(model: LinearModel) -> LinearPredictor:

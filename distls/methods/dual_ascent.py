@@ -46,7 +46,20 @@ DUAL_ASCENT_METHODS = (
                 "each of alphas, from the duals of the one before",
             ),
             ALPHAS,
-            fit_intercept(False),
+            Parameter(
+                "folds",
+                None,
+                integer(2, 1000),
+                "choose one of alpha=path by cross-validation in so many folds; default: no cross-validation",
+            ),
+            fit_intercept(False, "fit an intercept, unpenalised unless intercept_scaling is given"),
+            Parameter(
+                "intercept_scaling",
+                None,
+                number(above=0.0),
+                "penalise the intercept as the weight of one more feature, of this value in every row: -B of "
+                "LIBLINEAR; default: not penalised",
+            ),
             CLASS_WEIGHT,
             lanes(
                 "groups of rows processed in parallel; default min(2, partitions): more lanes need more passes"

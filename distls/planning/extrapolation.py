@@ -57,7 +57,7 @@ def resized(dataset: Dataset, stored_bytes: int) -> Dataset:
         {name: np.zeros(count, np.uint32) for name in table.sizes},
     )
     shards = _resized_columns(dataset, grown, factor)
-    return _Resized(dataset.path, grown, parts, dataset.fingerprint, shards)
+    return _Resized(dataset.path, grown, parts, dataset.fingerprint, shards=shards)
 
 
 def _resized_columns(dataset: Dataset, grown: DatasetMeta, factor: float) -> ColumnShards | None:

@@ -16,7 +16,7 @@ from distls.solvers.solver import Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
-from distls.training.regularization_path import has_path, number_of_alphas
+from distls.training.regularization_path import has_path, number_of_fits
 from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = ["one_thread_seconds", "plan_fit", "planned"]
@@ -47,7 +47,7 @@ def plan_fit(
 
 def planned(setting: Setting, plan: Plan, passes: float | None) -> Plan:
     """Return the solver's plan with the passes of a fit, and the number of fits: one of each alpha of a path."""
-    fits = number_of_alphas(setting.params) if has_path(setting.method, [setting.params]) else 1
+    fits = number_of_fits(setting.params) if has_path(setting.method, [setting.params]) else 1
     return replace(plan, passes=_fewest(passes, plan.passes) or setting.method.passes, fits=fits)
 
 

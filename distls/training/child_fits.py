@@ -15,7 +15,58 @@ from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
 
-__all__ = ["train_children"]
+__all__ = ["Children", "train_children"]
+
+
+class Children:
+    """The child runs of a run, which are trained one after the other, and what they have cost."""
+
+    def __init__(self, run: Run, options: FitOptions, count: int) -> None:
+        self._run, self._options, self._count = run, options, count
+        self._seconds, self._passes = 0.0, 0.0
+        self._summaries: list[dict[str, Any]] = []
+        self.interrupted = False
+
+    def path(self, number: int) -> Place:
+        """Return the folder of a child."""
+        return self._run.path / "children" / f"{number:03d}"
+
+    @property
+    def newest(self) -> Place:
+        """The folder of the child that was trained last."""
+        return self.path(len(self._summaries) - 1)
+
+    def train(self, request: FitRequest, what: str) -> FitResult:
+        """Train the next child, or continue it where a parent that is resumed had left it."""
+        number, (setting,) = len(self._summaries), request.settings
+        path = self.path(number)
+        child = Run.open(path) if (path / "config.json").exists() else Run.create(path, request.config)
+        options = replace(self._options, what=f"{what} ({number + 1} of {self._count})")
+        with child.held():
+            result = train_setting(child, request, options)
+        self._seconds, self._passes = self._seconds + result.seconds, self._passes + result.passes
+        self.interrupted = result.status == Status.INTERRUPTED
+        self._summaries.append(_child_summary(setting.params, result))
+        return result
+
+    def stopped(self, result: FitResult) -> FitResult:
+        """Note that the last child was interrupted, and with it the run."""
+        cost: dict[str, Any] = {"passes": self._passes, "seconds": self._seconds}
+        self._run.write_status({**result.record, "status": result.status, **cost})
+        return replace(result, run=self._run.path, **cost)
+
+    def publish(self, won: FitResult | None, params: dict[str, Any]) -> FitResult:
+        """Publish the model of a child, with the settings of all; without one the fit has diverged."""
+        run = self._run
+        cost: dict[str, Any] = {"passes": self._passes, "seconds": self._seconds}
+        if won is None or won.model is None:
+            run.write_status({"status": Status.DIVERGED, **cost, "children": self._summaries})
+            return FitResult(Status.DIVERGED, None, run.path, self._passes, self._seconds, {})
+        save_model(run.path / "model", won.model)
+        chosen = {"selected": params, "children": self._summaries, "weights_sha256": won.model.sha256}
+        run.write_status({**won.record, "status": won.status, **cost, **chosen})
+        run.clear()
+        return replace(won, run=run.path, **cost, selected=params)
 
 
 def train_children(
@@ -32,40 +83,31 @@ def train_children(
     model of the run before.
     """
     judge = "select_error" if request.select is not None else "eval_error"
-    seconds, passes = 0.0, 0.0
-    results: list[dict[str, Any]] = []
+    children = Children(run, options, len(settings))
     best: tuple[float, FitResult, dict[str, Any]] | None = None
     before: Place | None = None
     for number, planned in enumerate(settings):
-        path = run.path / "children" / f"{number:03d}"
         params = warm_started(planned, before) if chained else planned
-        child_request = _child_request(request, params)
-        # a resumed parent continues its children where they were
-        child = Run.open(path) if (path / "config.json").exists() else Run.create(path, child_request.config)
-        with child.held():
-            result = train_setting(child, child_request, replace(options, what=_named(settings, number)))
-        seconds, passes = seconds + result.seconds, passes + result.passes
-        if result.status == Status.INTERRUPTED:
-            run.write_status({**result.record, "status": result.status, "passes": passes, "seconds": seconds})
-            return replace(result, run=run.path, passes=passes, seconds=seconds)
-        results.append(_child_summary(params, result))
+        result = children.train(_child_request(request, params), _named(settings, number))
+        if children.interrupted:
+            return children.stopped(result)
         judged = result.record.get(judge)
         error = math.inf if judged is None else judged
         if result.model is not None:
-            before = path
+            before = children.newest
             if best is None or error < best[0] or (request.select is None and request.eval_data is None):
                 best = (error, result, params)
-    return _publish_best(run, best, results, passes, seconds)
+    return children.publish(None if best is None else best[1], {} if best is None else best[2])
 
 
 def _named(settings: Sequence[dict[str, Any]], number: int) -> str:
-    """Return the parameters by which a setting differs from others, and its number."""
+    """Return the parameters by which a setting differs from others."""
     own = settings[number]
     names = [name for name in own if any(other[name] != own[name] for other in settings)]
     values = [
         f"{name}={own[name]:.4g}" if isinstance(own[name], float) else f"{name}={own[name]}" for name in names
     ]
-    return f"{', '.join(values)} ({number + 1} of {len(settings)})"
+    return ", ".join(values)
 
 
 def _child_request(request: FitRequest, params: dict[str, Any]) -> FitRequest:
@@ -74,28 +116,6 @@ def _child_request(request: FitRequest, params: dict[str, Any]) -> FitRequest:
     # a point of a path is a new setting
     setting = known[0] if known else Setting.of(request.method, params, request.data, request.seed)
     return replace(request, settings=[setting], select=None, selected_on=request.select)
-
-
-def _publish_best(
-    run: Run,
-    best: tuple[float, FitResult, dict[str, Any]] | None,
-    results: list[dict[str, Any]],
-    passes: float,
-    seconds: float,
-) -> FitResult:
-    if best is None:
-        run.write_status(
-            {"status": Status.DIVERGED, "passes": passes, "seconds": seconds, "children": results}
-        )
-        return FitResult(Status.DIVERGED, None, run.path, passes, seconds, {})
-    _, won, params = best
-    assert won.model is not None
-    save_model(run.path / "model", won.model)
-    final = {**won.record, "status": won.status, "passes": passes, "seconds": seconds}
-    final |= {"selected": params, "children": results, "weights_sha256": won.model.sha256}
-    run.write_status(final)
-    run.clear()
-    return replace(won, run=run.path, passes=passes, seconds=seconds, selected=params)
 
 
 def _child_summary(params: dict[str, Any], result: FitResult) -> dict[str, Any]:

@@ -128,12 +128,18 @@ class FitRequest:
         Raises FormatError for a request that no fit can have written, MismatchError if the data set has changed.
         """
         config, where = run.config, str(run.path / "config.json")
+        if config.get("fold") is not None:
+            raise MismatchError(
+                f"{run.path}: a fit of a cross-validation, without one fold; resume the whole run"
+            )
         try:
             with making_sense(where):
                 chosen = method_named(config["method"])
                 for params in config["grid"]:
-                    # a stored setting is complete: resolving it again must change nothing
-                    if chosen.resolve(params) != params or params.get("loss", "") is None:
+                    # a stored setting is complete: resolving it again changes nothing, but for parameters without
+                    # a value that its method did not have yet
+                    known = {name: None for name in chosen.resolve(params) if name not in params}
+                    if chosen.resolve(params) != {**known, **params} or params.get("loss", "") is None:
                         raise ValueError("a setting that is not complete")
         except ParameterError as error:
             raise FormatError(f"{where}: not written by distls ({error})") from None
@@ -170,6 +176,8 @@ class FitRequest:
             "select": _path_of(self.select),
             "grid": self.grid,
         }
+        if self.data.fold is not None:
+            config["fold"] = self.data.fold.number
         return config if self.selected_on is None else {**config, "selected_on": _path_of(self.selected_on)}
 
     @property
@@ -206,6 +214,10 @@ class FitRequest:
         if self.tol is not None and "none" in kinds:
             raise ParameterError(
                 "tol: this loss has no certificate to compare it with; limit passes or seconds"
+            )
+        if self.select is not None and self.method.path and any(params.get("folds") for params in self.grid):
+            raise ParameterError(
+                "folds: rows of the training data choose the alpha; drop select, or score by eval_data"
             )
         if len(self.settings) > 1 and self.select is None:
             raise ParameterError(

@@ -17,12 +17,13 @@ from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import DistlsError
+from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.training.child_fits import train_children
 from distls.training.configuration import FitRequest, Setting
+from distls.training.cross_validation import train_folds
 from distls.training.regularization_path import has_path, settings_of_path
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
@@ -198,8 +199,13 @@ def _execute(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
 
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:
-    """Return the intercept at zero weights; the solvers of methods with a path have it."""
+    """Return the intercept at zero weights; `bcd` has it."""
     solver: Any = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
+    if not hasattr(solver, "intercept_alone"):
+        raise ParameterError(
+            f"alpha=path: {setting.method.name} does not find the first alpha of a fit with an intercept; list them, "
+            "as in alphas=1e-2:1e-3:1e-4"
+        )
     found: NDArray[np.float64] = solver.intercept_alone(options.executor)
     remove_tree(run.path / "state")
     return found
@@ -215,6 +221,8 @@ def _train_all(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
             options.executor,
             partial(_intercept_alone, run, setting, options),
         )
+        if setting.params.get("folds") is not None:
+            return train_folds(run, request, points, options)
         return train_children(run, request, points, options, chained=True)
     if request.select is None and len(request.settings) == 1:
         return train_setting(run, request, options)

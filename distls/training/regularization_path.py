@@ -19,7 +19,7 @@ from distls.storage.filesystem.paths import Place
 from distls.workers.penalties.registry import zero_from
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["has_path", "number_of_alphas", "settings_of_path", "warm_started"]
+__all__ = ["has_path", "number_of_alphas", "number_of_fits", "settings_of_path", "warm_started"]
 
 _DEFAULT_ALPHAS = 10
 _SPAN = 1e-3  # ratio of the last alpha of a path to the first
@@ -35,8 +35,9 @@ def has_path(method: Method, grid: Sequence[dict[str, Any]]) -> bool:
         return False
     points = [params for params in grid if params["alpha"] == "path"]
     for params in grid:
-        if params not in points and params["alphas"] is not None:
-            raise ParameterError(f"alphas={params['alphas']}: of alpha=path only; leave it out")
+        for name in ("alphas", "folds") if params not in points else ():
+            if params.get(name) is not None:
+                raise ParameterError(f"{name}={params[name]}: of alpha=path only; leave it out")
     if points and len(grid) > 1:
         raise ParameterError("alpha=path: with one value of each other parameter; run several paths instead")
     return bool(points)
@@ -67,7 +68,14 @@ def settings_of_path(
         intercept = intercept_alone() if problem.fit_intercept else np.zeros(problem.shape[1])
         first = (1.0 + _ROUNDING) * _largest_alpha(problem, executor, intercept)
         alphas = np.geomspace(first, _SPAN * first, number_of_alphas(params)).tolist()
-    return [{**params, "alpha": alpha, "alphas": None} for alpha in alphas]
+    rest: dict[str, Any] = {name: None for name in ("alphas", "folds") if name in params}
+    return [{**params, "alpha": alpha, **rest} for alpha in alphas]
+
+
+def number_of_fits(params: dict[str, Any]) -> int:
+    """Return the number of fits of a path: one of each alpha, or of each alpha and fold and one to all rows."""
+    folds = params.get("folds")
+    return number_of_alphas(params) if folds is None else folds * number_of_alphas(params) + 1
 
 
 def _largest_alpha(problem: Problem, executor: Executor, intercept: NDArray[np.float64]) -> float:

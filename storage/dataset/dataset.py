@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import msgspec
@@ -23,7 +23,7 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import read_json
 from distls.storage.rows import Partition
 
-__all__ = ["STAGING", "Dataset", "is_dataset", "open_dataset", "publish", "read_features"]
+__all__ = ["STAGING", "Dataset", "Fold", "is_dataset", "open_dataset", "publish", "read_features"]
 
 STAGING = ".ingest"
 
@@ -34,6 +34,14 @@ class _Attributes(msgspec.Struct):
 
 class _Group(msgspec.Struct):
     attributes: _Attributes
+
+
+class Fold(NamedTuple):
+    """Which rows of a data set are seen: those of a fold, or all with those of the fold at weight zero."""
+
+    number: int
+    folds: int
+    alone: bool  # the rows of the fold, else the others
 
 
 @dataclass(frozen=True)
@@ -47,12 +55,15 @@ class Dataset:
     table : PartitionTable
     fingerprint : str
         Sha256 of metadata and partition checksums.
+    fold : Fold or None
+        Of a view for cross-validation, which `meta` describes; `read` returns all rows even then.
     """
 
     path: Place
     meta: DatasetMeta
     table: PartitionTable
     fingerprint: str
+    fold: Fold | None = None
 
     def __len__(self) -> int:
         """Return the number of row partitions."""

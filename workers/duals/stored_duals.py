@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
-from distls.storage.filesystem.paths import place_of
-from distls.storage.filesystem.safe_read import convert_json, making_sense
+from distls.storage.filesystem.atomic import subfolders
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.safe_read import convert_json, making_sense, read_json
 from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.rows import CsrRows
 from distls.storage.temporary.row_state import RowState
@@ -49,6 +50,12 @@ class _PublishedPoint(msgspec.Struct, frozen=True):
     n_outputs: int
     dtype: Literal["float32", "float64"]
     dataset: str
+
+
+class _Published(msgspec.Struct):
+    """What is read of a run's ``status.json``."""
+
+    weights_sha256: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,11 +151,35 @@ def publish_duals(point: DualPoint, fingerprint: str) -> None:
 
 
 def published_duals(run: str, fingerprint: str) -> DualPoint | None:
-    """Return the dual point of a run that has ended, or None if it has none of this data set."""
-    folder = place_of(run) / "state"
-    if not (folder / "point" / "bundle.json").exists():
+    """Return the dual point of a run that has ended, or None if it has none of this data set.
+
+    That of a run that has chosen among settings is in the child run of the setting that won.
+    """
+    root = place_of(run)
+    places = (place for place in (root, *_won(root)) if (place / "state" / "point" / "bundle.json").exists())
+    return next((_point_in(place / "state", place, fingerprint) for place in places), None)
+
+
+def _won(run: Place) -> list[Place]:
+    """Return the child runs with the weights that a run has published."""
+    children = run / "children"
+    if not children.is_dir():
+        return []
+    digest = _digest_of(run)
+    return [child for child in subfolders(children) if digest is not None and _digest_of(child) == digest]
+
+
+def _digest_of(run: Place) -> str | None:
+    """Return the digest of the weights that a run has published, None without any."""
+    file = run / "status.json"
+    if not file.exists():
         return None
-    names, arrays = read_bundle(folder / "point", "duals", place_of(run))
+    with making_sense(str(file)):
+        return read_json(file, _Published, run).weights_sha256
+
+
+def _point_in(folder: Place, run: Place, fingerprint: str) -> DualPoint | None:
+    names, arrays = read_bundle(folder / "point", "duals", run)
     with making_sense(str(folder / "point")):
         found = convert_json(names, _PublishedPoint)
         if found.dataset != fingerprint:

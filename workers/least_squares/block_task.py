@@ -22,13 +22,14 @@ from distls.workers.linear_algebra.gram_kernels import add_upper
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
 from distls.workers.losses.targets import score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, Form, open_ref, stream
+from distls.workers.rounds.folds import fold_of
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
 from distls.workers.runtime.buffers import borrowed_buffers
 
 __all__ = [
-    "Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "finish_rows", "fold_of", "gram_sum",
+    "Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "finish_rows", "gram_sum",
     "merge_blocks",
 ]  # fmt: skip
 
@@ -171,12 +172,6 @@ def _projected(projection: Design, dtype: np.dtype[Any], part: Partition) -> Par
     y = type(y)(*(array.copy() for array in y)) if isinstance(y, tuple) else y.copy()
     weight = None if part.sample_weight is None else part.sample_weight.copy()
     return Partition(project(projection, part.x, dtype), y, weight)
-
-
-def fold_of(n_rows: int, fold: int, folds: int) -> slice:
-    """Return the rows of a partition that are in a fold."""
-    # consecutive rows are a random sample: ingestion has shuffled them
-    return slice(n_rows * fold // folds, n_rows * (fold + 1) // folds)
 
 
 def n_features_of(x: Rows, data: DatasetRef) -> int:

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 from distls.storage.dataset.chunks import BufferPool, KeptBuffers
 from distls.storage.dataset.column_shards import ColumnShards
-from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.dataset.dataset import Dataset, Fold, open_dataset
 from distls.storage.errors import MismatchError
 from distls.storage.rows import ColumnShard, Partition
+from distls.workers.rounds.folds import seen_in_fold
 from distls.workers.rounds.ledger import Ledger
 
 __all__ = [
@@ -46,6 +47,7 @@ class DatasetRef:
     cache_bytes: int = 0  # decoded bytes of partitions and column shards that a worker process may keep
     prefetch: bool = True  # read ahead in a background thread
     columns: str = ""  # digest of the column shards, others are refused; empty: they are not read
+    fold: Fold | None = None  # the view of the rows that `stream` and `hold` give
 
 
 class Form(NamedTuple):
@@ -247,9 +249,12 @@ def stream(
     partitions have that form. The costs of reading are entered into the ledger.
     """
     owner = ref.fingerprint if form is None else f"{ref.fingerprint} {form.name}"
-    return _stream(
+    parts = _stream(
         open_ref(ref), ref, [(owner, index) for index in indices], indices, ledger or Ledger(), form
     )
+    fold = ref.fold
+    # all folds share the cached partitions
+    return parts if fold is None else ((index, seen_in_fold(part, fold)) for index, part in parts)
 
 
 def hold(ref: DatasetRef, indices: Sequence[int], ledger: Ledger) -> dict[int, Partition]:

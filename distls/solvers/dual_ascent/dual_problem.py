@@ -8,7 +8,8 @@ With duals a_i (negative gradients), ``U = sum_i s_i x_i a_i^T / (alpha n)`` and
 
 with ``R*(U) = |shrink(U, l1)|^2 / (2 (1 - l1))``. The intercept is the weight of a constant feature of square `bias`
 with the penalty ``alpha/2 (b - center)^2 / bias``; moving `center` to b after every pass makes it unpenalised (the
-proximal point method).
+proximal point method). Where the intercept is to be penalised, `bias` is the square of its constant feature, and
+`center` stays zero.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class DualProblem:
     factor: float  # the given objective is this multiple of the objective here
     split: float  # of `Binary`, 0 where outputs are those of the given problem
     bias: float  # square of the constant feature, 0 without an intercept
+    moves: bool  # whether `center` moves: an intercept without a penalty
 
     @classmethod
     def of(cls, problem: Problem) -> DualProblem:
@@ -49,16 +51,19 @@ class DualProblem:
             raise ParameterError(
                 "l1_ratio=1: sdca needs an l2 part, l1_ratio below 1; use bcd or fista for l1 alone"
             )
-        # as large as alpha, or a pass would move the intercept by a small part of what is left
-        bias = max(problem.dataset.meta.mean_square_norm, problem.alpha) if problem.fit_intercept else 0.0
+        bias, scaling = 0.0, problem.intercept_scaling
+        if problem.fit_intercept:
+            # as large as alpha, or a pass would move the intercept by a small part of what is left
+            free = max(problem.dataset.meta.mean_square_norm, problem.alpha)
+            bias = free if scaling is None else scaling**2
+        moves = problem.fit_intercept and scaling is None
         k, binary = problem.shape[1], loss.binary
         if problem.target != "class" or k != 2 or binary is None:
-            return cls(loss, k, problem.alpha, l1, 1.0, 0.0, bias)
+            return cls(loss, k, problem.alpha, l1, 1.0, 0.0, bias, moves)
         # |W|_1 = 2 split |w|_1 and |W|^2 = 2 split^2 |w|^2
         strength = problem.alpha * (l1 + (1.0 - l1) * binary.split)
-        return cls(
-            binary.loss, 1, strength, problem.alpha * l1 / strength, 2.0 * binary.split, binary.split, bias
-        )
+        share = problem.alpha * l1 / strength
+        return cls(binary.loss, 1, strength, share, 2.0 * binary.split, binary.split, bias, moves)
 
     def shrunk(self, u: NDArray[Any]) -> NDArray[Any]:
         """Return the weights W of U, in its type."""

@@ -47,7 +47,7 @@ class DualStarter:
         predictor = self._form.reduced(
             initial.weights.astype(self._problem.dtype), initial.intercept.astype(np.float64)
         )
-        if self._form.bias:
+        if self._form.moves:
             center[:] = predictor.intercept
         source = published_duals(run, initial.dataset_fingerprint)
         if source is not None and not self._suits(source, initial):

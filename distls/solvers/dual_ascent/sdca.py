@@ -95,7 +95,8 @@ class Sdca(Solver[SdcaState]):
         given = params["active_sweeps"]
         self._active_sweeps = (0 if self._form.form.smooth else _ACTIVE_SWEEPS) if given is None else given
         self.plan = self._plan(memory or MemoryBudget(workers=slots))
-        self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
+        path = str(dataset.path.resolve())
+        self.data = DatasetRef(path, dataset.fingerprint, self.plan.cache_bytes, fold=dataset.fold)
         self._folder = state
         self._kept = KeptDuals(state)
 
@@ -291,7 +292,7 @@ class Sdca(Solver[SdcaState]):
         following.passes += rows
         if following.part == 0:
             following.passes = float(round(following.passes))  # whole passes are whole numbers
-            if self._form.bias:
+            if self._form.moves:
                 following.center, following.dual = self._intercept(following), None
         return following
 

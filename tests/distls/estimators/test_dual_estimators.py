@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import labelled_rows
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import (
     check_sample_weight_equivalence_on_dense_data,
@@ -104,6 +105,47 @@ def test_agrees_with_linear_svc(rows: tuple[sp.csr_matrix, np.ndarray], classes:
     np.testing.assert_allclose(mine.coef_, theirs.coef_, atol=1e-4)
     assert mine.status_ == "CONVERGED"
     assert not hasattr(mine, "predict_proba")
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "crammer_singer", "ovr_log"])
+def test_agrees_with_liblinear_s_intercept(
+    rows: tuple[sp.csr_matrix, np.ndarray], classes: int, loss: str
+) -> None:
+    x, y = rows
+    y = np.minimum(y, classes - 1)
+    mine: Any
+    theirs: Any
+    given: dict[str, Any] = {"intercept_scaling": 1.5, "tol": 1e-11}
+    if loss == "ovr_log":
+        mine = DualLogisticRegression(loss, C=0.7, **given)
+        theirs = LogisticRegression(C=0.7, **given, solver="liblinear", max_iter=100_000)
+        theirs = theirs if classes == 2 else OneVsRestClassifier(theirs)
+    else:
+        # the squared hinge has a factor 1/2 here
+        mine = DualLinearSVC(loss, C=1.4 if loss == "squared_hinge" else 0.7, **given)
+        kind = {"multi_class": loss} if loss == "crammer_singer" else {"loss": loss}
+        theirs = LinearSVC(**kind, C=0.7, **(given | {"tol": 1e-8}), max_iter=1_000_000, dual=True)
+    mine.fit(x, y)
+    theirs.fit(x, y)
+    if isinstance(theirs, OneVsRestClassifier):
+        coef = np.vstack([each.coef_ for each in theirs.estimators_])
+        intercept = np.hstack([each.intercept_ for each in theirs.estimators_])
+    else:
+        coef, intercept = theirs.coef_, theirs.intercept_
+    assert (mine.status_, mine.model_.params["intercept_scaling"]) == ("CONVERGED", 1.5)
+    np.testing.assert_allclose(mine.coef_, coef, atol=1e-4)
+    np.testing.assert_allclose(mine.intercept_, intercept, atol=1e-4)
+    np.testing.assert_allclose(mine.decision_function(x), theirs.decision_function(x), atol=1e-4)
+
+
+def test_agrees_with_ridge_on_a_constant_column() -> None:
+    x, y = rows_with_numbers(60, 5, 2)
+    mine = DualRidge(0.1, intercept_scaling=2.0, tol=1e-13).fit(x, y + 10.0)
+    whole = np.hstack([x, np.full((60, 1), 2.0)])
+    theirs = Ridge(6.0, fit_intercept=False, tol=1e-14).fit(whole, y + 10.0)
+    np.testing.assert_allclose(mine.coef_, theirs.coef_[:, :-1], atol=1e-6)
+    np.testing.assert_allclose(mine.intercept_, 2.0 * theirs.coef_[:, -1], atol=1e-6)
 
 
 @pytest.mark.parametrize("l1_ratio", [0.0, 0.5])

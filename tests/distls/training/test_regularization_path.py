@@ -152,7 +152,7 @@ def test_a_path_is_planned_as_one(dataset: Dataset) -> None:
         (4, 200.0), (1, 200.0), (2, 7.0), (10, 200.0)
     ]  # fmt: skip
     lines = plan_lines(replace(path, seconds_per_pass=0.5))
-    assert "passes             200 at most for each of 4 alphas" in lines
+    assert "passes             200 at most for each of 4 fits" in lines
     assert lines[-1].endswith(", 400.0 s in all")
 
 

@@ -1,0 +1,120 @@
+"""Cross-validation of a regularization path: every fold's path, then a fit to everything at the alpha that won."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from distls.evaluation.scores import reading_lanes, reference
+from distls.execution.executor import Executor
+from distls.storage.dataset.dataset import Dataset, Fold
+from distls.storage.errors import ParameterError
+from distls.storage.filesystem.paths import Place
+from distls.training.child_fits import Children
+from distls.training.configuration import FitRequest, Setting
+from distls.training.regularization_path import warm_started
+from distls.training.run_folder import Run
+from distls.training.setting_fit import FitOptions, FitResult
+from distls.workers.evaluation.fold_task import FoldCounts, fold_lane, merge_folds
+
+__all__ = ["fold_views", "train_folds"]
+
+
+class FoldView(NamedTuple):
+    """A data set without a fold, and the fold alone."""
+
+    rest: Dataset
+    alone: Dataset
+
+
+def fold_views(dataset: Dataset, executor: Executor, folds: int) -> list[FoldView]:
+    """Return the views of a data set's folds, whose weights take one read of the data.
+
+    Raises ParameterError where a fold has no rows, or leaves nothing of any weight to fit.
+    """
+    meta, classes = dataset.meta, len(dataset.meta.label_weights) if dataset.meta.target == "class" else 1
+    task = partial(fold_lane, reference(dataset), (folds, classes))
+    total: FoldCounts = executor.reduce(task, reading_lanes(dataset), merge=merge_folds, shared=None)
+    total.ledger.check_cover(range(len(dataset)), meta.n_rows)
+    views = []
+    for number in range(folds):
+        rows, weights = total.rows[number], total.weights.sum(axis=0) - total.weights[number]
+        if not rows.sum() or not weights.sum() > 0.0:
+            raise ParameterError(
+                f"folds={folds}: a fold has no rows, or leaves none of any weight; ask for fewer, or ingest with a "
+                "larger --partition-size"
+            )
+        counts = (total.rows.sum(axis=0) - rows).tolist()
+        by_class = (
+            {"label_counts": counts, "label_weights": weights.tolist()} if meta.target == "class" else {}
+        )
+        rest = _changed(dataset, weighted=True, weight_sum=float(weights.sum()), **by_class)
+        alone = _changed(dataset, n_rows=int(rows.sum()))
+        views.append(
+            FoldView(
+                replace(rest, fold=Fold(number, folds, alone=False)),
+                replace(alone, fold=Fold(number, folds, alone=True)),
+            )
+        )
+    return views
+
+
+def _changed(dataset: Dataset, **fields: Any) -> Dataset:
+    return replace(dataset, meta=msgspec.structs.replace(dataset.meta, **fields))
+
+
+def train_folds(
+    run: Run, request: FitRequest, points: list[dict[str, Any]], options: FitOptions
+) -> FitResult:
+    """Fit a path without each fold, each point from the one before, and publish a fit at the alpha of least error.
+
+    The error is that of the folds' rows, each by the fit without its fold; of equal alphas the largest is taken. The
+    last fit starts from the first fold's at that alpha.
+    """
+    folds = int(request.settings[0].params["folds"])
+    children = Children(run, options, folds * len(points) + 1)
+    wrong = np.zeros(len(points))
+    apart = replace(request, select=None, eval_data=None, patience=None)
+    for number, view in enumerate(fold_views(request.data, options.executor, folds)):
+        before: Place | None = None
+        for place, point in enumerate(points):
+            child = _request_of(apart, warm_started(point, before), view)
+            result = children.train(child, f"without fold {number + 1}, alpha={point['alpha']:.4g}")
+            if children.interrupted:
+                return children.stopped(result)
+            error = result.record.get("select_error")
+            wrong[place] += math.inf if error is None else error * view.alone.meta.n_rows
+            before = children.newest if result.model is not None else before
+    errors = wrong / request.data.meta.n_rows
+    best = int(np.argmin(errors))
+    params = warm_started(points[best], children.path(best))
+    result = children.train(_request_of(request, params, None), f"alpha={params['alpha']:.4g}, all rows")
+    if children.interrupted:
+        return children.stopped(result)
+    return children.publish(_told(result, points, errors.tolist(), folds), params)
+
+
+def _request_of(request: FitRequest, params: dict[str, Any], view: FoldView | None) -> FitRequest:
+    """Return the request of one fit: without a fold, which judges it, or to all rows."""
+    data = request.data if view is None else view.rest
+    setting = Setting.of(request.method, params, data, request.seed)
+    alone = None if view is None else view.alone
+    return replace(request, data=data, settings=[setting], selected_on=alone)
+
+
+def _told(result: FitResult, points: list[dict[str, Any]], errors: list[float], folds: int) -> FitResult:
+    """Return the result with each alpha's error, and a note of the choice."""
+    path = [{"alpha": point["alpha"], "cv_error": e} for point, e in zip(points, errors, strict=True)]
+    best = min(path, key=lambda line: line["cv_error"])
+    note = (
+        f"alpha={best['alpha']:.6g} has the lowest mean error of {len(path)} in {folds}-fold cross-validation, "
+        f"{best['cv_error']:.6g}"
+    )
+    details = {**(result.record.get("details") or {}), "path": path}
+    notes = [*(result.record.get("notes") or []), note]
+    return replace(result, record={**result.record, "details": details, "notes": notes})

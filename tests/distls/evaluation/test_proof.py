@@ -1,0 +1,144 @@
+"""What the duals of a run prove, computed again: by `evaluate`, in `info`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from helpers import labelled_rows, write_dataset
+from target_helpers import write_targets
+
+from distls import evaluate
+from distls.cli import cli
+from distls.evaluation.proof import prove
+from distls.execution.serial import SerialExecutor
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import StateLostError
+from distls.storage.model.model import load_model
+from distls.training.fitting import fit
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("d") / "train", *labelled_rows(90, 12, 3))
+
+
+def _evaluated(*arguments: object) -> str:
+    result = CliRunner().invoke(cli, ["evaluate", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_evaluate_computes_the_gap_again(data: Dataset, tmp_path: Path, intercept: bool) -> None:
+    params = {"alpha": 1e-2, "fit_intercept": intercept}
+    record = fit("sdca", data, tmp_path / "run", params=params).record
+    found = json.loads(_evaluated(tmp_path / "run", data.path, "--json"))
+    # the published intercept is rounded; a fit also knows the bounds of earlier rounds
+    assert found["objective"] == pytest.approx(record["objective"], rel=1e-6)
+    assert found["certificate"]["value"] >= record["certificate"]["value"] * (1 - 1e-3)
+    assert found["certificate"]["relative"] == found["certificate"]["value"] / found["objective"] < 2e-3
+    assert "n_rows" in found
+    last = _evaluated(tmp_path / "run", data.path).splitlines()[-1]
+    share = 100 * found["certificate"]["relative"]
+    assert last == (
+        f"objective {found['objective']:.6f}, at most {found['certificate']['value']:.2e} ({share:.2g} %) above the "
+        "optimum (duality_gap)"
+    )
+
+
+def test_other_data_and_other_methods_have_no_proof(data: Dataset, tmp_path: Path) -> None:
+    other = write_dataset(tmp_path / "other", *labelled_rows(80, 12, 3))
+    fit("sdca", data, tmp_path / "run", params={"alpha": 1e-2})
+    fit("mcid", data, tmp_path / "mcid", passes=1)
+    assert "objective" not in _evaluated(tmp_path / "run", other.path)
+    assert "objective" not in _evaluated(tmp_path / "mcid", data.path)
+
+
+def test_the_duals_of_a_selected_setting(data: Dataset, tmp_path: Path) -> None:
+    result = fit("sdca", data, tmp_path / "run", params={"alpha": [1e-1, 1e-2]}, select=data)
+    found = prove(tmp_path / "run", load_model(tmp_path / "run"), data, SerialExecutor())
+    assert found is not None
+    assert found["objective"] == pytest.approx(result.record["objective"], rel=1e-12)
+    shown = json.loads(CliRunner().invoke(cli, ["info", str(tmp_path / "run"), "--json"]).output)
+    assert shown["duals"]["folder"].startswith(str(tmp_path / "run" / "children"))
+    assert shown["duals"]["files"] >= 1
+
+
+def test_lost_duals_are_said_to_be_lost(data: Dataset, tmp_path: Path) -> None:
+    fit("sdca", data, tmp_path / "run", params={"alpha": 1e-2})
+    for file in (tmp_path / "run" / "state").glob("*.npy"):
+        file.unlink()
+    with pytest.raises(StateLostError):
+        prove(tmp_path / "run", load_model(tmp_path / "run"), data, SerialExecutor())
+    output = _evaluated(tmp_path / "run", data.path)
+    assert "the objective and its bound are not computed anew" in output
+    assert "error" in output
+
+
+@pytest.mark.parametrize("kind", ["class", "multilabel", "continuous"])
+def test_python_s_evaluate_has_the_proof_of_the_command(tmp_path: Path, kind: str) -> None:
+    x, y = labelled_rows(60, 8, 3)
+    targets = {"class": y, "multilabel": np.eye(3, dtype=int)[y], "continuous": y[:, None].astype(float)}
+    if kind == "class":
+        train = write_dataset(tmp_path / "train", x, y)
+    else:
+        train = write_targets(tmp_path / "train", x, targets[kind], kind)
+    fit("sdca", train, tmp_path / "run", params={"alpha": 1e-2})
+    shown = json.loads(_evaluated(tmp_path / "run", train.path, "--json"))
+    found = evaluate(tmp_path / "run", train)
+    assert found.objective == shown["objective"]
+    assert found.certificate == shown["certificate"]
+    assert found.to_json() == shown
+    # a model that has left its run, other data, another method
+    other = write_dataset(tmp_path / "other", x[:50], y[:50]) if kind == "class" else None
+    assert evaluate(load_model(tmp_path / "run"), train).objective is None
+    assert other is None or evaluate(tmp_path / "run", other).certificate is None
+    assert "objective" not in evaluate(load_model(tmp_path / "run"), train).to_json()
+
+
+def test_python_s_evaluate_says_what_is_lost(data: Dataset, tmp_path: Path) -> None:
+    fit("sdca", data, tmp_path / "run", params={"alpha": 1e-2})
+    for file in (tmp_path / "run" / "state").glob("*.npy"):
+        file.unlink()
+    with pytest.warns(UserWarning, match="the objective and its bound are not computed anew: .*missing"):
+        assert evaluate(tmp_path / "run", data).objective is None
+
+
+def test_a_fit_starts_from_the_duals_of_a_selected_setting(data: Dataset, tmp_path: Path) -> None:
+    """As from the run of the setting that won."""
+    parent = fit("sdca", data, tmp_path / "run", params={"alpha": [1.0, 1e-2, 1e-1]}, select=data)
+    won = tmp_path / "run" / "children" / "001"
+    assert load_model(won).sha256 == parent.model.sha256
+    params = {"alpha": 1e-3, "init": str(won)}
+    best = fit("sdca", data, params=params, passes=1).model
+    assert (
+        fit("sdca", data, params={**params, "init": str(tmp_path / "run")}, passes=1).model.sha256
+        == best.sha256
+    )
+    for file in (won / "state").glob("*.npy"):
+        file.unlink()
+    with pytest.raises(StateLostError):
+        prove(tmp_path / "run", parent.model, data, SerialExecutor())
+
+
+def test_the_best_weights_of_patience_have_no_duals(data: Dataset, tmp_path: Path) -> None:
+    """Duals are those of the last round; where an earlier one is published, that is said."""
+    x, _ = labelled_rows(40, 12, 3)
+    judge = write_dataset(tmp_path / "judge", x, np.zeros(40, np.int32), n_classes=3)
+    run = tmp_path / "run"
+    params = {"alpha": 1e-3, "fit_intercept": True, "intercept_scaling": 1.0}
+    result = fit("sdca", data, run, params=params, passes=9, eval_data=judge, patience=3)
+    assert result.status == "EARLY_STOPPED"
+    message = "no duals of these weights are kept"
+    assert message in _evaluated(run, data.path)
+    with pytest.warns(UserWarning, match=message):
+        assert evaluate(run, data).objective is None
+    assert json.loads(CliRunner().invoke(cli, ["info", str(run), "--json"]).output)["duals"] is None
+    # without duals the gradient bounds the distance, that of the penalised intercept included
+    best = fit("sdca", data, params=params, rtol=1e-6).record["objective"]
+    excess = result.record["objective"] - best
+    assert 0.0 < excess <= result.record["certificate"]["value"]

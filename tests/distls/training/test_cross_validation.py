@@ -1,0 +1,166 @@
+"""Cross-validation of a path of `sdca`: fits without a fold, their errors on it, and the fit that is published."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from contract import StopAfter
+from helpers import labelled_rows, write_dataset
+from target_helpers import write_targets
+
+from distls.execution.serial import SerialExecutor
+from distls.methods.registry import method_named
+from distls.planning.fit_plan import plan_fit
+from distls.solvers.events import SilentCallback
+from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.model.model import load_model
+from distls.training.configuration import FitRequest, Setting
+from distls.training.cross_validation import fold_views
+from distls.training.fitting import fit, resume, train
+
+PARTITION, FOLDS = 30, 3
+ALPHAS = (1.0, 1e-1, 1e-2)
+PATH = {"alpha": "path", "alphas": "1:0.1:0.01", "folds": FOLDS, "dtype": "float64"}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    x, y = labelled_rows(100, 12, 3)
+    return sp.csr_matrix(x), y, np.random.default_rng(0).integers(1, 4, 100).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def data(rows, tmp_path_factory):
+    x, y, s = rows
+    return write_dataset(tmp_path_factory.mktemp("d") / "d", x, y, partition_rows=PARTITION, sample_weight=s)
+
+
+def folds_of(n_rows):
+    """The fold of each row: equal slices of each partition."""
+    found = []
+    for first in range(0, n_rows, PARTITION):
+        n = min(PARTITION, n_rows - first)
+        found += [next(f for f in range(FOLDS) if i < n * (f + 1) // FOLDS) for i in range(n)]
+    return np.array(found)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "hinge", "ovr_squared_hinge"])
+def test_a_fit_without_a_fold_is_one_to_the_other_rows(data, rows, tmp_path, loss):
+    x, y, s = rows
+    fold = folds_of(len(y))
+    params = {
+        "alpha": 0.1,
+        "dtype": "float64",
+        "fit_intercept": True,
+        "loss": loss,
+        "class_weight": "balanced",
+    }
+    rtol = 1e-4 if loss == "hinge" else 1e-9
+    for number, view in enumerate(fold_views(data, SerialExecutor(), FOLDS)):
+        kept = fold != number
+        own = write_dataset(
+            tmp_path / f"{number}", x[kept], y[kept], partition_rows=PARTITION, sample_weight=s[kept]
+        )
+        theirs = fit("sdca", own, params=params, rtol=rtol, passes=2000).record
+        method = method_named("sdca")
+        request = FitRequest(
+            method, view.rest, [Setting.of(method, params, view.rest, 0)], passes=2000, rtol=rtol,
+            selected_on=view.alone,
+        )  # fmt: skip
+        mine = train(request)
+        assert mine.record["objective"] == pytest.approx(theirs["objective"], rel=2 * rtol)
+        wrong = (x[~kept] @ mine.model.weights + mine.model.intercept).argmax(axis=1) != y[~kept]
+        assert mine.record["select_error"] == np.mean(wrong)
+
+
+def status_of(run):
+    return json.loads((run / "status.json").read_text())
+
+
+def test_the_alpha_of_least_error_is_fitted_to_all_rows(data, rows, tmp_path):
+    x, y, _ = rows
+    fold, run = folds_of(len(y)), tmp_path / "run"
+    result = fit("sdca", data, run, params=PATH, rtol=1e-6, passes=500)
+    wrong = np.zeros((len(ALPHAS), len(y)), bool)
+    for number in range(FOLDS):
+        for place in range(len(ALPHAS)):
+            model = load_model(run / "children" / f"{number * len(ALPHAS) + place:03d}")
+            assert model.params["alpha"] == ALPHAS[place]
+            scores = x @ model.weights + model.intercept
+            wrong[place] |= (fold == number) & (scores.argmax(axis=1) != y)
+    errors = [line["cv_error"] for line in status_of(run)["details"]["path"]]
+    np.testing.assert_allclose(errors, wrong.mean(axis=1))
+    best = ALPHAS[int(np.argmin(errors))]
+    assert result.selected["alpha"] == result.model.params["alpha"] == best
+    alone = fit("sdca", data, params={"alpha": best, "dtype": "float64"}, rtol=1e-6)
+    assert result.record["objective"] == pytest.approx(alone.record["objective"], rel=2e-6)
+    assert result.record["certificate"]["relative"] <= 1e-6
+    assert f"alpha={best:g} has the lowest mean error of 3 in 3-fold" in status_of(run)["notes"][-1]
+    assert plan_fit("sdca", data.path, PATH, probe=False).fits == 10
+
+
+def test_a_point_starts_from_the_one_before(data, tmp_path):
+    starts, records = [], []
+
+    class Watch(SilentCallback):
+        def on_start(self, start):
+            starts.append(start.what)
+
+        def on_round(self, event):
+            records.append((len(starts), event.record))
+
+    fit("sdca", data, tmp_path / "run", params=PATH, callbacks=[Watch()])
+    assert starts[0] == "without fold 1, alpha=1 (1 of 10)"
+    assert starts[3] == "without fold 2, alpha=1 (4 of 10)"
+    assert starts[-1].endswith("all rows (10 of 10)")
+    children = status_of(tmp_path / "run")["children"]
+    folder = tmp_path / "run" / "children"
+    inits = [child["params"]["init"] for child in children]
+    assert inits[:4] == [None, str(folder / "000"), str(folder / "001"), None]
+    # the duals of a fold's fit lack only those of the fold
+    cold = fit("sdca", data, params={**children[-1]["params"], "init": None})
+    assert children[-1]["passes"] <= cold.passes
+    assert all(child["params"]["folds"] is None for child in children)
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "continuous"])
+def test_other_targets(rows, tmp_path, kind):
+    x, y, _ = rows
+    targets = np.eye(3, dtype=int)[y] if kind == "multilabel" else x[:, :2].toarray().astype(float)
+    data = write_targets(tmp_path / "d", x, targets, kind, partition_rows=PARTITION)
+    fit("sdca", data, tmp_path / "run", params=PATH)
+    errors = [line["cv_error"] for line in status_of(tmp_path / "run")["details"]["path"]]
+    if kind == "continuous":
+        assert errors == sorted(errors, reverse=True)
+    assert load_model(tmp_path / "run").params["alpha"] == ALPHAS[int(np.argmin(errors))]
+
+
+def test_an_interrupted_cross_validation_is_resumed(data, tmp_path):
+    whole = fit("sdca", data, tmp_path / "whole", params=PATH)
+    stopped = fit("sdca", data, tmp_path / "run", params=PATH, callbacks=[StopAfter(7)])
+    assert stopped.status == "INTERRUPTED"
+    folder = tmp_path / "run" / "children"
+    with pytest.raises(MismatchError, match="without one fold; resume the whole run"):
+        resume(max(folder.iterdir()))
+    assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
+
+
+@pytest.mark.parametrize(
+    ("params", "options", "message"),
+    [
+        ({"alpha": 0.1, "alphas": None}, {}, "folds=3: of alpha=path only; leave it out"),
+        ({"folds": 40}, {}, "folds=40: a fold has no rows"),
+        (
+            {"penalty": "elasticnet", "fit_intercept": True, "alphas": 4},
+            {},
+            "alpha=path: sdca does not find the first alpha of a fit with an intercept; list them",
+        ),
+        ({"folds": 1}, {}, "folds=1: expected a whole number of at least 2"),
+        ({}, {"select": True}, "folds: rows of the training data choose the alpha; drop select"),
+    ],
+)
+def test_refusals(data, params, options, message):
+    given = {"select": data} if options else {}
+    with pytest.raises(ParameterError, match=message):
+        fit("sdca", data, params={**PATH, **params}, **given)
