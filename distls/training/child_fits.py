@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from distls.solvers.solver import Status
+from distls.methods.method import Params
+from distls.solvers.solver import Record, Status
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import save_model, used_rows
 from distls.training.configuration import FitRequest, Setting
@@ -21,7 +21,7 @@ __all__ = ["train_children"]
 def train_children(
     run: Run,
     request: FitRequest,
-    settings: Sequence[dict[str, Any]],
+    settings: Sequence[Params],
     options: FitOptions,
     *,
     chained: bool = False,
@@ -33,8 +33,8 @@ def train_children(
     """
     judge = "select_error" if request.select is not None else "eval_error"
     seconds, passes = 0.0, 0.0
-    results: list[dict[str, Any]] = []
-    best: tuple[float, FitResult, dict[str, Any]] | None = None
+    results: list[Record] = []
+    best: tuple[float, FitResult, Params] | None = None
     before: Place | None = None
     for number, planned in enumerate(settings):
         path = run.path / "children" / f"{number:03d}"
@@ -58,7 +58,7 @@ def train_children(
     return _publish_best(run, best, results, passes, seconds)
 
 
-def _named(settings: Sequence[dict[str, Any]], number: int) -> str:
+def _named(settings: Sequence[Params], number: int) -> str:
     """Return the parameters by which a setting differs from others, and its number."""
     own = settings[number]
     names = [name for name in own if any(other[name] != own[name] for other in settings)]
@@ -68,7 +68,7 @@ def _named(settings: Sequence[dict[str, Any]], number: int) -> str:
     return f"{', '.join(values)} ({number + 1} of {len(settings)})"
 
 
-def _child_request(request: FitRequest, params: dict[str, Any]) -> FitRequest:
+def _child_request(request: FitRequest, params: Params) -> FitRequest:
     """Return the request of one setting, which the parent run judges by its selection data."""
     known = [setting for setting in request.settings if setting.params == params]
     # a point of a path is a new setting
@@ -78,8 +78,8 @@ def _child_request(request: FitRequest, params: dict[str, Any]) -> FitRequest:
 
 def _publish_best(
     run: Run,
-    best: tuple[float, FitResult, dict[str, Any]] | None,
-    results: list[dict[str, Any]],
+    best: tuple[float, FitResult, Params] | None,
+    results: list[Record],
     passes: float,
     seconds: float,
 ) -> FitResult:
@@ -98,10 +98,10 @@ def _publish_best(
     return replace(won, run=run.path, passes=passes, seconds=seconds, selected=params)
 
 
-def _child_summary(params: dict[str, Any], result: FitResult) -> dict[str, Any]:
+def _child_summary(params: Params, result: FitResult) -> Record:
     """Return the entry of a child in its parent's ``status.json``."""
     record = result.record
-    summary: dict[str, Any] = {"params": params, "status": result.status}
+    summary: Record = {"params": params, "status": result.status}
     summary["error"] = record.get("select_error")
     if "select_mse" in record:
         summary["mse"] = record["select_mse"]

@@ -23,8 +23,8 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.training.child_fits import train_children
 from distls.training.configuration import FitRequest, Setting
-from distls.training.regularization_path import has_path, settings_of_path
-from distls.training.run_folder import Run
+from distls.training.regularization_path import has_path, path_start, settings_of_path
+from distls.training.run_folder import Run, RunConfig
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
 
 __all__ = ["FitResult", "fit", "proceed", "resumable", "resume", "train"]
@@ -170,7 +170,7 @@ def proceed(
 class _RunFolder:
     """The run folder asked for, or a temporary one that is removed at the end."""
 
-    def __init__(self, path: str | Place | None, config: dict[str, Any]) -> None:
+    def __init__(self, path: str | Place | None, config: RunConfig) -> None:
         self._temporary = None if path is not None else tempfile.mkdtemp(prefix="distls-run-")
         self._path = place_of(path if path is not None else f"{self._temporary}/run")
         self._config = config
@@ -199,8 +199,8 @@ def _execute(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:
     """Return the intercept at zero weights; the solvers of methods with a path have it."""
-    solver: Any = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
-    found: NDArray[np.float64] = solver.intercept_alone(options.executor)
+    solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
+    found = path_start(setting.method, solver).intercept_alone(options.executor)
     remove_tree(run.path / "state")
     return found
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
 from distls.methods.registry import method_named
 from distls.problem import Problem
 from distls.solvers.loop import relative_bound
-from distls.solvers.solver import Fitted
+from distls.solvers.solver import Fitted, Record
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model
@@ -21,7 +19,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 __all__ = ["kept_duals", "prove"]
 
 
-def prove(run: Place, dataset: Dataset, executor: Executor) -> dict[str, Any] | None:
+def prove(run: Place, dataset: Dataset, executor: Executor) -> Record | None:
     """Return ``objective`` and ``certificate`` of a run's model, from its weights and duals in one read of the data.
 
     None if the data are not those the model was trained on, or the run has no duals; raise StateLostError if they
