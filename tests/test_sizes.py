@@ -8,6 +8,8 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 MOST_LINES, MOST_OF_A_FUNCTION, MOST_OF_A_KERNEL = 400, 40, 62
 
@@ -64,3 +66,14 @@ def test_functions_are_short() -> None:
             if length > (MOST_OF_A_KERNEL if _is_kernel(node) else MOST_OF_A_FUNCTION):
                 found.append(f"{path.relative_to(ROOT)}: {node.name} has {length} lines")
     assert found == []
+
+
+def test_the_numbers_of_the_house_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    import house_numbers
+
+    house_numbers.main()
+    printed = {line[:40].strip(): line[40:].strip() for line in capsys.readouterr().out.splitlines()}
+    assert printed["upward imports"] == printed["functions over 40 lines, no kernels"] == "0"
+    assert printed["files over 400 lines"] == str(len(LONG_FILES))
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in _sources())
+    assert printed["lines"] == str(lines)
