@@ -17,8 +17,7 @@ from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import DistlsError
-from distls.storage.filesystem.atomic import describe_os_error, remove_tree
+from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.training.child_fits import train_children
@@ -184,17 +183,12 @@ class _RunFolder:
 
 
 def _execute(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
-    try:
-        with run.held():
-            for dataset in (request.data, request.eval_data, request.select):
-                if dataset is not None:
-                    check_workers(options.executor, dataset, run.path)
-            return _train_all(run, request, options)
-    except OSError as error:
-        if isinstance(error, DistlsError):
-            raise
-        remedy = f"once that is fixed, `distls resume {run.path}` continues"
-        raise describe_os_error(error, f"{run.path}: the fit stopped", remedy) from None
+    remedy = f"once that is fixed, `distls resume {run.path}` continues"
+    with os_errors_described(f"{run.path}: the fit stopped", remedy), run.held():
+        for dataset in (request.data, request.eval_data, request.select):
+            if dataset is not None:
+                check_workers(options.executor, dataset, run.path)
+        return _train_all(run, request, options)
 
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:

@@ -26,9 +26,9 @@ import msgspec
 from distls.methods.method import Params
 from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
-from distls.storage.errors import DistlsError, FormatError, MismatchError
+from distls.storage.errors import FormatError, MismatchError
 from distls.storage.filesystem.append_log import Lines
-from distls.storage.filesystem.atomic import describe_os_error, remove_tree, subfolders, write_json
+from distls.storage.filesystem.atomic import os_errors_described, remove_tree, subfolders, write_json
 from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, making_sense, parse_json, read_json
@@ -114,18 +114,12 @@ class Run:
         """Make a new run folder; raise MismatchError if the path exists, StorageError if it cannot be written."""
         cls.check_new(path)
         made = cls(path)
-        try:
+        with os_errors_described(f"cannot write the run {path}", "choose a writable place"):
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             with made.held():
                 if is_run(path):
                     cls.check_new(path)  # another process was faster
                 write_json(path / "config.json", config.stored())
-        except OSError as error:
-            if isinstance(error, DistlsError):
-                raise
-            raise describe_os_error(
-                error, f"cannot write the run {path}", "choose a writable place"
-            ) from None
         return made
 
     @staticmethod
@@ -154,14 +148,10 @@ class Run:
         Raises StorageError, naming the other process, if it is locked.
         """
         with contextlib.ExitStack() as held:
-            try:
+            remedy = f"once that is fixed, `distls resume {self.path}` continues"
+            with os_errors_described(f"cannot write the run {self.path}", remedy):
                 held.enter_context(locked(self.path / "lock", str(self.path)))
                 self._sweep()
-            except OSError as error:
-                if isinstance(error, DistlsError):
-                    raise
-                remedy = f"once that is fixed, `distls resume {self.path}` continues"
-                raise describe_os_error(error, f"cannot write the run {self.path}", remedy) from None
             yield
 
     def _sweep(self) -> None:
