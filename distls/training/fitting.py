@@ -101,25 +101,23 @@ def fit(
         method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
         eval_every=eval_every, patience=patience, select=select, seed=seed,
     )  # fmt: skip
-    return train(
-        request, run, executor=executor, memory=memory, callbacks=callbacks, checkpoint_seconds=checkpoint_seconds
-    )  # fmt: skip
+    return train(request, run, _options(executor, memory, callbacks, checkpoint_seconds))
 
 
-def train(
-    request: FitRequest,
-    run: str | Place | None = None,
-    *,
-    executor: Executor | None = None,
-    memory: MemoryBudget | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint_seconds: float = 30.0,
-) -> FitResult:
-    """Train what was asked for and checked; parameters, result and errors as those of `fit`."""
-    runner = executor or SerialExecutor()
-    request.check(slots=runner.slots, memory=memory)
+def _options(
+    executor: Executor | None,
+    memory: MemoryBudget | None,
+    callbacks: Sequence[Callback],
+    checkpoint_seconds: float,
+) -> FitOptions:
+    return FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), checkpoint_seconds)
+
+
+def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
+    """Train what was asked for and checked; result and errors as those of `fit`."""
+    request.check(slots=options.executor.slots, memory=options.memory)
     with _RunFolder(run, request.config) as folder:
-        return _execute(folder, request, FitOptions(runner, memory, tuple(callbacks), checkpoint_seconds))
+        return proceed(folder, request, options)
 
 
 def resume(
@@ -139,9 +137,7 @@ def resume(
     MismatchError
         The dataset is not the one the run was started with.
     """
-    return proceed(
-        *resumable(run), executor=executor, memory=memory, callbacks=callbacks, checkpoint_seconds=checkpoint_seconds
-    )  # fmt: skip
+    return proceed(*resumable(run), _options(executor, memory, callbacks, checkpoint_seconds))
 
 
 def resumable(run: str | Place) -> tuple[Run, FitRequest]:
@@ -150,20 +146,6 @@ def resumable(run: str | Place) -> tuple[Run, FitRequest]:
     refuse_links(folder.path)
     with folder.held():  # another process may be writing it
         return folder, FitRequest.of_run(folder)
-
-
-def proceed(
-    folder: Run,
-    request: FitRequest,
-    *,
-    executor: Executor | None = None,
-    memory: MemoryBudget | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint_seconds: float = 30.0,
-) -> FitResult:
-    """Continue a run that is open; parameters, result and errors as those of `resume`."""
-    options = FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), checkpoint_seconds)
-    return _execute(folder, request, options)
 
 
 class _RunFolder:
@@ -182,7 +164,8 @@ class _RunFolder:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-def _execute(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
+def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
+    """Continue a run that is open; result and errors as those of `resume`."""
     remedy = f"once that is fixed, `distls resume {run.path}` continues"
     with os_errors_described(f"{run.path}: the fit stopped", remedy), run.held():
         for dataset in (request.data, request.eval_data, request.select):
