@@ -49,7 +49,7 @@ from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.synthetic.generation import generate
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import Setting
-from distls.training.run_folder import Run
+from distls.training.run_folder import Run, RunConfig
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.reduction_tree import ReductionTree
 
@@ -172,7 +172,9 @@ def simulate(data: Dataset, method: str, workers: int, rounds: int, place: Path)
     solver = _solver_of(data, method, workers)
     start_seconds, large = time.process_time() - began, solver.problem.dataset
     executor = Simulated(workers, 1, large.table.rows)
-    run = Run.create(place, {})
+    run = Run.create(
+        place, RunConfig(method=method, dataset=str(data.path), dataset_fingerprint="", seed=0, grid=[{}])
+    )
     state, before = solver.init(), psutil.Process().memory_info().rss
     solver.prepare(executor)
     limits = Limits(max_passes=rounds / solver.plan.rounds_per_pass, eval_every=0)

@@ -207,6 +207,61 @@ def test_solvers_know_no_machinery(module: str) -> None:
     assert [name for name in _imports(MODULES[module]) if _below(name, *forbidden)] == []
 
 
+# Private names of libraries, and where: each has a comment there, and the hooks of Dask a test that names them
+PRIVATE_OF_LIBRARIES = {
+    ("distls/cli/interrupts.py", "_exit"),
+    ("distls/execution/dask/listener_folder.py", "_config"),
+    ("distls/execution/dask/remote_cluster.py", "_run"),
+    ("distls/ingestion/formats/dask_arrays.py", "_meta"),
+    ("distls/ingestion/formats/memory_arrays.py", "_meta"),
+}
+_OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in _OF_NAMED_TUPLES
+
+
+def _private_reads(tree: ast.Module) -> set[str]:
+    """Return the private names that a module takes from others: imported, or attributes that it does not define."""
+    own, read = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            own.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            read |= {alias.name for alias in node.names if (node.module or "").startswith("distls")}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            own.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own.add(node.attr)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls", "super()"):
+            read.add(node.attr)
+    return {name for name in read - own if _is_private(name)}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("from distls.a import _b", {"_b"}),
+        ("def f(solver):\n    return solver._first", {"_first"}),
+        ("class A:\n    def f(self, other):\n        self._a = other._a", set()),
+        ("class A(B):\n    def f(self):\n        return super()._a + self._b", set()),
+        ("from distls import __version__\npair._replace(a=1)", set()),
+    ],
+)
+def test_private_reads_are_found(text: str, expected: set[str]) -> None:
+    assert _private_reads(ast.parse(text)) == expected
+
+
+def test_no_private_name_is_read_from_outside_its_module() -> None:
+    found = {
+        (path, name)
+        for path, file in MODULES.items()
+        for name in _private_reads(ast.parse(file.read_bytes()))
+    }
+    assert found == PRIVATE_OF_LIBRARIES
+
+
 def _loaded_after(statement: str, *names: str) -> list[str]:
     """Return those of `names` that a fresh process has loaded after `statement`."""
     code = f"import sys\n{statement}\nprint(*(n for n in {names!r} if n in sys.modules))"

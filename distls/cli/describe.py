@@ -83,20 +83,20 @@ def _names(dataset: Dataset) -> dict[str, Any]:
 
 def _describe_run(run: Run) -> dict[str, Any]:
     config, status = run.config, run.status
-    params = status.get("selected") or config["grid"][0]
+    params = status.get("selected") or config.grid[0]
     return {
         "kind": "run",
-        "method": config["method"],
+        "method": config.method,
         "params": params,
         "status": status["status"],
         "passes": status["passes"],
         "seconds": status["seconds"],
         "objective": status.get("objective"),
         "certificate": status.get("certificate") or {"kind": "none", "value": None},
-        "dataset": config["dataset"],
-        "dataset_fingerprint": config["dataset_fingerprint"],
+        "dataset": config.dataset,
+        "dataset_fingerprint": config.dataset_fingerprint,
         "weights_sha256": status.get("weights_sha256"),
-        "seed": config["seed"],
+        "seed": config.seed,
         **_published(run),
         **{name: status[name] for name in _OPTIONAL if name in status},
     }

@@ -17,7 +17,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense
 from distls.training.callbacks import judged_text
-from distls.training.run_folder import Run
+from distls.training.run_folder import Run, RunConfig
 from distls.training.setting_fit import FitResult
 
 if TYPE_CHECKING:
@@ -147,17 +147,17 @@ def _certificate_text(record: dict[str, Any]) -> str:
     return f", at most {certificate['value']:.2e}{part} above the optimum ({certificate['kind']})"
 
 
-def _vacuous_lines(config: dict[str, Any], record: dict[str, Any], run: Run) -> list[str]:
+def _vacuous_lines(config: RunConfig, record: dict[str, Any], run: Run) -> list[str]:
     """Return a line about a bound that says next to nothing, and what gives a real one."""
     share = relative_bound(record)
     if share is None or share <= _VACUOUS:
         return []
     remedy = "more passes or a larger alpha give a better one"
-    params = record.get("selected") or config["grid"][0]
+    params = record.get("selected") or config.grid[0]
     same = [f"{name}={params[name]}" for name in _SAME if params.get(name) is not None]
-    if not method_named(config["method"]).proves and _is_solved(params):
+    if not method_named(config.method).proves and _is_solved(params):
         given = " ".join(f"-p {pair}" for pair in [f"init={run.path}", *same])
-        remedy = f"`distls fit sdca {config['dataset']} RUN2 {given}` gives a real one"
+        remedy = f"`distls fit sdca {config.dataset} RUN2 {given}` gives a real one"
     return [f"note: a bound of {100 * share:.0f} % says next to nothing about the optimum; {remedy}"]
 
 
@@ -238,15 +238,15 @@ def run_lines(path: str | Place) -> list[str]:
 
 def _story(run: Run) -> list[str]:
     config, status = run.config, run.status
-    lines = [f"{config['method']} on {config['dataset']}, seed {config['seed']}"]
+    lines = [f"{config.method} on {config.dataset}, seed {config.seed}"]
     children = status.get("children", [])
-    path = config["grid"][0].get("alpha") == "path"
+    path = config.grid[0].get("alpha") == "path"
     if path and children and all("non_zero_rows" in child for child in children):
         lines += _sparse_table(children)
-    elif len(config["grid"]) > 1:
+    elif len(config.grid) > 1:
         lines += [_child_line(child) for child in children]
     else:
-        lines.append(", ".join(f"{k}={v}" for k, v in config["grid"][0].items() if v is not None))
+        lines.append(", ".join(f"{k}={v}" for k, v in config.grid[0].items() if v is not None))
     events = run.events()
     if events:
         lines += ["", *_event_table(events), ""]

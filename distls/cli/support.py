@@ -231,11 +231,11 @@ def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
     return replace(own, scheduler=scheduler, certificates=certificates, debug=debug)
 
 
-def watchers(quiet: bool) -> list[Callback]:
+def watchers(quiet: bool) -> tuple[Callback, ...]:
     """Return the callbacks that show the progress of a fit."""
     from distls.cli.progress import fit_progress
 
-    return [] if quiet else [fit_progress()]
+    return () if quiet else (fit_progress(),)
 
 
 def print_json(value: Any) -> None:

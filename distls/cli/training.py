@@ -200,6 +200,7 @@ def fit(
     from distls.training.configuration import FitRequest
     from distls.training.fitting import train
     from distls.training.run_folder import Run
+    from distls.training.setting_fit import FitOptions
 
     cluster = cluster_of(options, debug)
     # fail on anything that metadata can rule out before a cluster is started
@@ -209,14 +210,7 @@ def fit(
         budget = cluster.budget()
         request.check(slots=budget.workers * budget.threads, memory=budget)
     with Running(cluster) as (executor, budget):
-        result = train(
-            request,
-            run,
-            executor=executor,
-            memory=budget,
-            callbacks=watchers(quiet),
-            checkpoint_seconds=checkpoint_seconds,
-        )
+        result = train(request, run, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return _conclude(result, run)
 
 
@@ -228,18 +222,12 @@ def fit(
 def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **options: Any) -> int:
     """Continue a fit that was interrupted or killed."""
     from distls.training.fitting import proceed, resumable
+    from distls.training.setting_fit import FitOptions
 
     cluster = cluster_of(options, debug)
     folder, request = resumable(run)
     with Running(cluster) as (executor, budget):
-        result = proceed(
-            folder,
-            request,
-            executor=executor,
-            memory=budget,
-            callbacks=watchers(quiet),
-            checkpoint_seconds=checkpoint_seconds,
-        )
+        result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return _conclude(result, run)
 
 

@@ -30,7 +30,14 @@ from distls.workers.losses.registry import probabilities
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
 from distls.workers.prediction.predictor import score_pieces, scored_as
 
-__all__ = ["DIVERGED", "DatasetClassifier", "DatasetEstimator", "LinearCoefficients", "rows_of"]
+__all__ = [
+    "DIVERGED",
+    "DatasetClassifier",
+    "DatasetEstimator",
+    "LinearCoefficients",
+    "dataset_given",
+    "rows_of",
+]
 
 DIVERGED = "the weights are no longer finite; try a larger alpha or t0, or scale the data"
 
@@ -91,6 +98,12 @@ class DatasetEstimator(BaseEstimator):
             **options,
         )  # fmt: skip
         return open_dataset(path)
+
+    def _lazy_dtype(self, X: Any, y: Any) -> str:
+        """Return the type of numbers that dask arrays are stored with; raise ValueError without targets."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        return "float64" if getattr(X, "dtype", None) == np.float64 else "float32"
 
     def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:
         result = self._run(dataset, self._params(labels))
@@ -201,12 +214,9 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         -------
         self
         """
-        if isinstance(X, (str, Path, Dataset)):
-            if y is not None or sample_weight is not None:
-                raise ParameterError(
-                    "a data set has its own labels and weights; do not pass y or sample_weight"
-                )
-            return self._fit_dataset(X if isinstance(X, Dataset) else open_dataset(X))
+        dataset = dataset_given(X, y, sample_weight, "labels")
+        if dataset is not None:
+            return self._fit_dataset(dataset)
         if hasattr(X, "__dask_graph__"):
             return self._fit_lazy(X, y, sample_weight)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
@@ -222,9 +232,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
 
     def _fit_lazy(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Train on dask arrays."""
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        dtype = "float64" if getattr(X, "dtype", None) == np.float64 else "float32"
+        dtype = self._lazy_dtype(X, y)
         with tempfile.TemporaryDirectory(prefix="distls-fit-") as folder:
             path = Path(folder) / "data"
             self._fit_dataset(self._ingest(X, path, y, sample_weight, target="class", dtype=dtype))
@@ -276,8 +284,9 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         """
         if hasattr(X, "__dask_graph__"):
             return self._lazily("predict", X, self.classes_.dtype, None)
-        if isinstance(X, (str, Path, Dataset)):
-            blocks = self._predicted(X if isinstance(X, Dataset) else open_dataset(X))
+        dataset = dataset_given(X)
+        if dataset is not None:
+            blocks = self._predicted(dataset)
             codes = [block.codes[:, 0] for block in blocks]
             return self.classes_[np.concatenate(codes)] if codes else self.classes_[:0]
         codes = self._scores(X).argmax(axis=1)
@@ -320,6 +329,15 @@ def _model_of(estimator: Any) -> LinearModel:
 def _apply(estimator: Any, method: str, empty: NDArray[Any], X: Any) -> NDArray[Any]:
     """Apply a method to a chunk, unless it is empty: scikit-learn's checks would refuse that."""
     return getattr(estimator, method)(X) if X.shape[0] else empty
+
+
+def dataset_given(X: Any, y: Any = None, sample_weight: Any = None, own: str = "") -> Dataset | None:
+    """Return the dataset that X is or names, None for arrays; raise ParameterError if targets are given beside it."""
+    if not isinstance(X, (str, Path, Dataset)):
+        return None
+    if y is not None or sample_weight is not None:
+        raise ParameterError(f"a data set has its own {own} and weights; do not pass y or sample_weight")
+    return X if isinstance(X, Dataset) else open_dataset(X)
 
 
 def rows_of(X: Any) -> Rows:

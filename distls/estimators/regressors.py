@@ -13,11 +13,11 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distls.estimators.constructor import estimator
-from distls.estimators.estimator_base import DatasetEstimator
+from distls.estimators.estimator_base import DatasetEstimator, dataset_given
 from distls.estimators.partial_fit import StreamingEstimator
 from distls.execution.executor import Executor
-from distls.storage.dataset.dataset import Dataset, open_dataset
-from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
 
 __all__ = ["CSGDRegressor", "DatasetRegressor", "GeneralizedLeastSquaresRegressor"]
@@ -59,16 +59,11 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         -------
         self
         """
-        if isinstance(X, (str, Path, Dataset)):
-            if y is not None or sample_weight is not None:
-                raise ParameterError(
-                    "a data set has its own targets and weights; do not pass y or sample_weight"
-                )
-            return self._fit_dataset(X if isinstance(X, Dataset) else open_dataset(X))
+        dataset = dataset_given(X, y, sample_weight, "targets")
+        if dataset is not None:
+            return self._fit_dataset(dataset)
         if hasattr(X, "__dask_graph__"):
-            if y is None:
-                raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-            dtype = "float64" if getattr(X, "dtype", None) == np.float64 else "float32"
+            dtype = self._lazy_dtype(X, y)
         else:
             X, y = validate_data(
                 self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True
@@ -100,9 +95,9 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
             check_is_fitted(self, "model_")
             columns = None if self._single else self.model_.n_outputs
             return self._lazily("predict", X, self._score_dtype, columns)
-        if isinstance(X, (str, Path, Dataset)):
-            blocks = self._predicted(X if isinstance(X, Dataset) else open_dataset(X))
-            values = np.concatenate([self._none, *(block.scores for block in blocks)])
+        dataset = dataset_given(X)
+        if dataset is not None:
+            values = np.concatenate([self._none, *(block.scores for block in self._predicted(dataset))])
         else:
             values = self._scores(X)
         return values[:, 0] if self._single else values

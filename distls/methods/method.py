@@ -6,15 +6,17 @@ import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from distls.storage.errors import ParameterError
 
 if TYPE_CHECKING:
     from distls.workers.stochastic.step_choice import ChooseSteps
 
-__all__ = ["Method", "Parameter"]
+__all__ = ["Method", "Parameter", "Params", "load_place"]
+
+# One value for each parameter of a method, as its parsers return them: JSON values
+Params = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Method:
     # "module:function" of the `ChooseSteps` of a stochastic method, whose solver is `STOCHASTIC_SOLVER`
     steps: str | None = None
 
-    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve(self, given: Mapping[str, Any]) -> Params:
         """Return all parameters of the method, typed, from the given texts or values.
 
         Raises ParameterError for an unknown name (naming the closest known one) or an invalid value.
@@ -63,16 +65,12 @@ class Method:
             name: self._parse(p, given[name]) if name in given else p.default for name, p in known.items()
         }
 
-    def load_solver(self) -> Callable[..., Any]:
-        """Return the solver factory: the class, of a stochastic method with the method's steps bound."""
-        solver = _load(self.solver)
-        return solver if self.steps is None else partial(solver, steps=self.load_steps())
-
     def load_steps(self) -> ChooseSteps:
         """Return the function that chooses a stochastic method's steps; raise ParameterError for other methods."""
         if self.steps is None:
             raise ParameterError(f"{self.name} is not a stochastic method")
-        return cast("ChooseSteps", _load(self.steps))
+        steps: ChooseSteps = load_place(self.steps)
+        return steps
 
     def _parse(self, parameter: Parameter, value: Any) -> Any:
         # a default need not satisfy the parser: None leaves the choice to the method
@@ -85,7 +83,8 @@ class Method:
 
 
 # Solvers are named, not imported, where methods are declared: importing one loads numba.
-def _load(place: str) -> Any:
+def load_place(place: str) -> Any:
+    """Return what "module:name" stands for."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 

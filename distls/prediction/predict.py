@@ -19,8 +19,8 @@ from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import DistlsError, MismatchError, ParameterError, StorageError
-from distls.storage.filesystem.atomic import describe_os_error, text_file
+from distls.storage.errors import MismatchError, ParameterError, StorageError
+from distls.storage.filesystem.atomic import os_errors_described, text_file
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.model.predictions import PredictionArrays
@@ -106,16 +106,12 @@ def _write(
     blocks = executor.map(partial(predict_block, job), range(len(data)), shared=predictor)
     # results come in the order of the partitions, so rows are numbered as they are written
     counted = _counted(blocks, len(data), progress)
-    try:
+    remedy = "nothing was written under that name; make room and predict again"
+    with os_errors_described(f"cannot write {target}", remedy):
         if target.suffix == ".csv":
             _write_csv(target, counted, fitted, _header(fitted, top, proba))
         else:
             _write_zarr(target, counted, fitted, data.meta.n_rows, top)
-    except OSError as error:
-        if isinstance(error, DistlsError):
-            raise
-        remedy = "nothing was written under that name; make room and predict again"
-        raise describe_os_error(error, f"cannot write {target}", remedy) from None
 
 
 def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: bool) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Protocol, Self, TypeVar
+from functools import partial
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
+from distls.methods.method import Method, Params, load_place
 from distls.problem import Problem
 from distls.storage.model.model import LinearModel
 from distls.workers.duals.stored_duals import DualPoint
@@ -20,7 +23,20 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger
 
-__all__ = ["Fitted", "Refit", "RoundReport", "Solver", "SolverFactory", "State", "Status"]
+__all__ = [
+    "Fitted",
+    "Record",
+    "Refit",
+    "RoundReport",
+    "Solver",
+    "SolverFactory",
+    "StartsPath",
+    "State",
+    "Status",
+    "solver_factory",
+]
+
+Record = dict[str, Any]  # JSON values by name, as files of a run hold them
 
 
 class Status(StrEnum):
@@ -61,16 +77,16 @@ class State:
     round: int = 0  # Rounds done
     passes: float = 0.0  # Block bytes read for updates divided by stored bytes
 
-    def split(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def split(self) -> tuple[Record, dict[str, NDArray[Any]]]:
         """Return (scalars, arrays) by field name."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         return {name: value for name, value in values.items() if name not in arrays}, arrays
 
     @classmethod
-    def join(cls, scalars: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+    def join(cls, scalars: Record, arrays: dict[str, NDArray[Any]]) -> Self:
         """Rebuild a state from the output of `split`."""
-        fields: dict[str, Any] = {**scalars, **arrays}
+        fields: Record = {**scalars, **arrays}
         return cls(**fields)
 
     def describes(self, n_features: int) -> bool:
@@ -96,7 +112,7 @@ class RoundReport:
     worker_seconds: dict[str, float] = field(default_factory=dict)
     # bytes by worker: Highest resident size of each worker process so far
     worker_peaks: dict[str, int] = field(default_factory=dict)
-    details: dict[str, Any] | None = None  # Method-specific statistics: JSON values
+    details: Record | None = None  # Method-specific statistics: JSON values
     # Notes for the reader of the report, one line each; every later round repeats them
     notes: list[str] | None = None
     # True where the model is one of several that are not compared yet: no certificate ends such a fit
@@ -113,7 +129,7 @@ class RoundReport:
         errors: int | None,  # rows predicted wrong
         *,
         averaging: dict[str, float] | None = None,
-        details: dict[str, Any] | None = None,
+        details: Record | None = None,
         preliminary: bool | None = None,
     ) -> Self:
         """Return the report of a round from its ledger."""
@@ -182,6 +198,14 @@ class Solver(Protocol[S]):
         """
 
 
+@runtime_checkable
+class StartsPath(Protocol):
+    """A solver whose method has regularization paths."""
+
+    def intercept_alone(self, executor: Executor) -> NDArray[np.float64]:
+        """Return the optimal intercept at zero weights, shape (k,), where a path begins."""
+
+
 class SolverFactory(Protocol):
     """Makes a solver, and raises an error for what cannot be fitted, from metadata alone.
 
@@ -192,7 +216,7 @@ class SolverFactory(Protocol):
     def __call__(
         self,
         problem: Problem,
-        params: dict[str, Any],  # all parameters of the method, resolved
+        params: Params,  # all parameters of the method, resolved
         *,
         slots: int = 1,  # worker threads, for the plan only
         memory: MemoryBudget | None = None,
@@ -200,3 +224,9 @@ class SolverFactory(Protocol):
         state: str | None = None,
     ) -> Solver[State]:
         """Return the solver."""
+
+
+def solver_factory(method: Method) -> SolverFactory:
+    """Return what makes a method's solvers: the class, of a stochastic method with the method's steps bound."""
+    factory: Callable[..., Solver[State]] = load_place(method.solver)
+    return factory if method.steps is None else partial(factory, steps=method.load_steps())

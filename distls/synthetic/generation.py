@@ -13,8 +13,8 @@ from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import PartitionRecord, choose_codecs, write_partition
-from distls.storage.errors import DistlsError, MismatchError, ParameterError
-from distls.storage.filesystem.atomic import describe_os_error
+from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.filesystem.atomic import os_errors_described
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.rows import DenseRows, Partition
 from distls.workers.synthetic.kinds import KINDS, Kind, generate_rows, kind_named
@@ -104,16 +104,12 @@ def generate(
     for path, _, _ in targets:
         if path.exists():
             raise MismatchError(f"{path} exists already; remove it or choose another name")
-    try:
+    remedy = f"{root} is incomplete: make room, remove it and generate again"
+    with os_errors_described(f"cannot write {root}", remedy):
         train, test = (
             _generate_part(made, path, seed, part, count, partition_size, compress, executor, progress)
             for path, part, count in targets
         )
-    except OSError as error:
-        if isinstance(error, DistlsError):
-            raise
-        remedy = f"{root} is incomplete: make room, remove it and generate again"
-        raise describe_os_error(error, f"cannot write {root}", remedy) from None
     if columns:
         train = add_columns(root, executor=executor, memory=memory, progress=progress)
     return train, test

@@ -9,8 +9,8 @@ from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset, open_dataset
-from distls.storage.errors import DistlsError, MismatchError
-from distls.storage.filesystem.atomic import describe_os_error
+from distls.storage.errors import MismatchError
+from distls.storage.filesystem.atomic import os_errors_described
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.workers.synthetic.text_export_task import ExportJob, export_block
 
@@ -57,15 +57,12 @@ def export_text(
     )
     texts = (executor or SerialExecutor()).map(partial(export_block, job), range(len(data)))
     size, target = 0, place_of(out)
-    try:
-        with target.upload() if isinstance(target, StorePath) else target.open("wb") as file:
-            for done, text in enumerate(texts, 1):
-                size += file.write(text)
-                if progress:
-                    progress(done, len(data), f"writing {target.name}")
-    except OSError as error:
-        if isinstance(error, DistlsError):
-            raise
-        remedy = "remove it, make room and write it again"
-        raise describe_os_error(error, f"cannot write {out}", remedy) from None
+    with (
+        os_errors_described(f"cannot write {out}", "remove it, make room and write it again"),
+        target.upload() if isinstance(target, StorePath) else target.open("wb") as file,
+    ):
+        for done, text in enumerate(texts, 1):
+            size += file.write(text)
+            if progress:
+                progress(done, len(data), f"writing {target.name}")
     return size

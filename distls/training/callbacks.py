@@ -6,10 +6,10 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import TextIO
 
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
-from distls.solvers.solver import State, Status
+from distls.solvers.solver import Record, State, Status
 from distls.training.run_folder import Run
 
 __all__ = ["Checkpointer", "EventLog", "History", "LineProgress", "describe_round", "judged_text"]
@@ -19,7 +19,7 @@ __all__ = ["Checkpointer", "EventLog", "History", "LineProgress", "describe_roun
 class History(SilentCallback):
     """Keeps every round's record."""
 
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
 
     def on_round(self, event: RoundEvent) -> None:
         """Keep the record."""
@@ -45,11 +45,11 @@ class Checkpointer(SilentCallback):
     """Saves the state every `seconds` (0: after every round), and when a fit is interrupted."""
 
     def __init__(
-        self, run: Run, seconds: float = 30.0, saved: Callable[[Any], None] = lambda state: None
+        self, run: Run, seconds: float = 30.0, saved: Callable[[State], None] = lambda state: None
     ) -> None:
         self._run, self._seconds, self._saved = run, seconds, saved
         self._last = time.monotonic()
-        self._extra: dict[str, Any] = {}
+        self._extra: Record = {}
 
     def on_round(self, event: RoundEvent) -> None:
         """Save when it is time."""
@@ -91,7 +91,7 @@ class LineProgress(SilentCallback):
         print(describe_round(event.record), file=self._stream, flush=True)
 
 
-def describe_round(record: dict[str, Any]) -> str:
+def describe_round(record: Record) -> str:
     """Return one round's record as a line."""
     wrong = record.get("running_error")
     error = "" if wrong is None else f" error {100 * wrong:.2f} %"
@@ -117,7 +117,7 @@ def describe_round(record: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def judged_text(record: dict[str, Any], name: str) -> str:
+def judged_text(record: Record, name: str) -> str:
     """Return the result on the evaluation ("eval") or selection ("select") data: an error, or the mse of numbers."""
     if f"{name}_mse" in record:
         return f"{name} mse {_significant(record[f'{name}_mse'])}"

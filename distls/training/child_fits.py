@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from distls.solvers.solver import Status
+from distls.methods.method import Params
+from distls.solvers.solver import Record, Status
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import save_model, used_rows
 from distls.training.configuration import FitRequest, Setting
 from distls.training.regularization_path import warm_started
-from distls.training.run_folder import Run
+from distls.training.run_folder import Run, is_run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
 
 __all__ = ["Children", "train_children"]
@@ -24,7 +24,7 @@ class Children:
     def __init__(self, run: Run, options: FitOptions, count: int) -> None:
         self._run, self._options, self._count = run, options, count
         self._seconds, self._passes = 0.0, 0.0
-        self._summaries: list[dict[str, Any]] = []
+        self._summaries: list[Record] = []
         self.interrupted = False
 
     def path(self, number: int) -> Place:
@@ -40,7 +40,7 @@ class Children:
         """Train the next child, or continue it where a parent that is resumed had left it."""
         number, (setting,) = len(self._summaries), request.settings
         path = self.path(number)
-        child = Run.open(path) if (path / "config.json").exists() else Run.create(path, request.config)
+        child = Run.open(path) if is_run(path) else Run.create(path, request.config)
         options = replace(self._options, what=f"{what} ({number + 1} of {self._count})")
         with child.held():
             result = train_setting(child, request, options)
@@ -51,14 +51,14 @@ class Children:
 
     def stopped(self, result: FitResult) -> FitResult:
         """Note that the last child was interrupted, and with it the run."""
-        cost: dict[str, Any] = {"passes": self._passes, "seconds": self._seconds}
+        cost: Record = {"passes": self._passes, "seconds": self._seconds}
         self._run.write_status({**result.record, "status": result.status, **cost})
         return replace(result, run=self._run.path, **cost)
 
-    def publish(self, won: FitResult | None, params: dict[str, Any]) -> FitResult:
+    def publish(self, won: FitResult | None, params: Params) -> FitResult:
         """Publish the model of a child, with the settings of all; without one the fit has diverged."""
         run = self._run
-        cost: dict[str, Any] = {"passes": self._passes, "seconds": self._seconds}
+        cost: Record = {"passes": self._passes, "seconds": self._seconds}
         if won is None or won.model is None:
             run.write_status({"status": Status.DIVERGED, **cost, "children": self._summaries})
             return FitResult(Status.DIVERGED, None, run.path, self._passes, self._seconds, {})
@@ -72,7 +72,7 @@ class Children:
 def train_children(
     run: Run,
     request: FitRequest,
-    settings: Sequence[dict[str, Any]],
+    settings: Sequence[Params],
     options: FitOptions,
     *,
     chained: bool = False,
@@ -84,7 +84,7 @@ def train_children(
     """
     judge = "select_error" if request.select is not None else "eval_error"
     children = Children(run, options, len(settings))
-    best: tuple[float, FitResult, dict[str, Any]] | None = None
+    best: tuple[float, FitResult, Params] | None = None
     before: Place | None = None
     for number, planned in enumerate(settings):
         params = warm_started(planned, before) if chained else planned
@@ -100,7 +100,7 @@ def train_children(
     return children.publish(None if best is None else best[1], {} if best is None else best[2])
 
 
-def _named(settings: Sequence[dict[str, Any]], number: int) -> str:
+def _named(settings: Sequence[Params], number: int) -> str:
     """Return the parameters by which a setting differs from others."""
     own = settings[number]
     names = [name for name in own if any(other[name] != own[name] for other in settings)]
@@ -110,7 +110,7 @@ def _named(settings: Sequence[dict[str, Any]], number: int) -> str:
     return ", ".join(values)
 
 
-def _child_request(request: FitRequest, params: dict[str, Any]) -> FitRequest:
+def _child_request(request: FitRequest, params: Params) -> FitRequest:
     """Return the request of one setting, which the parent run judges by its selection data."""
     known = [setting for setting in request.settings if setting.params == params]
     # a point of a path is a new setting
@@ -118,10 +118,10 @@ def _child_request(request: FitRequest, params: dict[str, Any]) -> FitRequest:
     return replace(request, settings=[setting], select=None, selected_on=request.select)
 
 
-def _child_summary(params: dict[str, Any], result: FitResult) -> dict[str, Any]:
+def _child_summary(params: Params, result: FitResult) -> Record:
     """Return the entry of a child in its parent's ``status.json``."""
     record = result.record
-    summary: dict[str, Any] = {"params": params, "status": result.status}
+    summary: Record = {"params": params, "status": result.status}
     summary["error"] = record.get("select_error")
     if "select_mse" in record:
         summary["mse"] = record["select_mse"]

@@ -11,20 +11,21 @@ from typing import Any
 from distls.evaluation.certificates import certificate_kind
 from distls.evaluation.compatibility import check_evaluable
 from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method import Params
 from distls.methods.parameters import BLOCK_SIZE
 from distls.methods.registry import Method, expand_grid, method_named
 from distls.problem import Problem
 from distls.solvers.loop import Limits
-from distls.solvers.solver import Solver, SolverFactory, State
+from distls.solvers.solver import Solver, State, solver_factory
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import load_model
-from distls.training.regularization_path import has_path
-from distls.training.run_folder import Run
+from distls.training.regularization_path import has_path, needs_intercept, path_start
+from distls.training.run_folder import Run, RunConfig
 
-__all__ = ["FitRequest", "Setting", "solver_type"]
+__all__ = ["FitRequest", "Setting"]
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Setting:
     """One value for each parameter of a method, validated for its data."""
 
     method: Method
-    params: dict[str, Any]  # Validated and complete
+    params: Params  # Validated and complete
     problem: Problem
-    _solvers: dict[Any, Solver[State]] = field(default_factory=dict, repr=False, compare=False)
+    _solvers: dict[tuple[object, ...], Solver[State]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, method: Method, given: Mapping[str, Any], data: Dataset, seed: int) -> Setting:
@@ -57,7 +58,7 @@ class Setting:
         key = slots, memory, *rows.values()
         if key not in self._solvers:
             initial = None if self.params.get("init") is None else load_model(self.params["init"])
-            self._solvers[key] = solver_type(self.method)(
+            self._solvers[key] = solver_factory(self.method)(
                 self.problem, self.params, slots=slots, memory=memory, initial=initial, **rows
             )
         return self._solvers[key]
@@ -128,14 +129,14 @@ class FitRequest:
         Raises FormatError for a request that no fit can have written, MismatchError if the data set has changed.
         """
         config, where = run.config, str(run.path / "config.json")
-        if config.get("fold") is not None:
+        if config.fold is not None:
             raise MismatchError(
                 f"{run.path}: a fit of a cross-validation, without one fold; resume the whole run"
             )
         try:
             with making_sense(where):
-                chosen = method_named(config["method"])
-                for params in config["grid"]:
+                chosen = method_named(config.method)
+                for params in config.grid:
                     # a stored setting is complete: resolving it again changes nothing, but for parameters without
                     # a value that its method did not have yet
                     known = {name: None for name in chosen.resolve(params) if name not in params}
@@ -144,41 +145,41 @@ class FitRequest:
         except ParameterError as error:
             raise FormatError(f"{where}: not written by distls ({error})") from None
         data = _expected(config)
-        names = ("passes", "tol", "max_seconds", "eval_every", "patience", "rtol")
-        others = (config["eval"], config["select"], config.get("selected_on"))
+        eval_data, select, selected_on = (
+            None if path is None else open_dataset(path)
+            for path in (config.eval, config.select, config.selected_on)
+        )
         return cls(
-            chosen, data, [Setting.of(chosen, params, data, config["seed"]) for params in config["grid"]],
-            config["seed"], *(config.get(name) for name in names),
-            *(None if path is None else open_dataset(path) for path in others),
+            chosen, data, [Setting.of(chosen, params, data, config.seed) for params in config.grid], config.seed,
+            config.passes, config.tol, config.max_seconds, config.eval_every, config.patience, config.rtol,
+            eval_data, select, selected_on,
         )  # fmt: skip
 
     @property
-    def grid(self) -> list[dict[str, Any]]:
+    def grid(self) -> list[Params]:
         """The parameters of each setting."""
         return [setting.params for setting in self.settings]
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> RunConfig:
         """The run's ``config.json``."""
-        config = {
-            "format_version": 1,
-            "method": self.method.name,
-            "dataset": str(self.data.path.resolve()),
-            "dataset_fingerprint": self.data.fingerprint,
-            "seed": self.seed,
-            "passes": self.passes,
-            "tol": self.tol,
-            "rtol": self.rtol,
-            "max_seconds": self.max_seconds,
-            "eval": _path_of(self.eval_data),
-            "eval_every": self.eval_every,
-            "patience": self.patience,
-            "select": _path_of(self.select),
-            "grid": self.grid,
-        }
-        if self.data.fold is not None:
-            config["fold"] = self.data.fold.number
-        return config if self.selected_on is None else {**config, "selected_on": _path_of(self.selected_on)}
+        return RunConfig(
+            method=self.method.name,
+            dataset=str(self.data.path.resolve()),
+            dataset_fingerprint=self.data.fingerprint,
+            seed=self.seed,
+            passes=self.passes,
+            tol=self.tol,
+            rtol=self.rtol,
+            max_seconds=self.max_seconds,
+            eval=_path_of(self.eval_data),
+            eval_every=self.eval_every,
+            patience=self.patience,
+            select=_path_of(self.select),
+            grid=self.grid,
+            selected_on=_path_of(self.selected_on),
+            fold=None if self.data.fold is None else self.data.fold.number,
+        )
 
     @property
     def limits(self) -> Limits:
@@ -192,7 +193,10 @@ class FitRequest:
     def check(self, *, slots: int, memory: MemoryBudget | None) -> None:
         """Make the solver and first state of every setting, to raise the errors that they would raise."""
         for setting in self.settings:
-            setting.solver(slots=slots, memory=memory).init()
+            solver = setting.solver(slots=slots, memory=memory)
+            solver.init()
+            if self.method.path and needs_intercept(setting.params, setting.problem):
+                path_start(self.method, solver)
 
     def _check_options(self) -> None:
         if self.patience is not None and self.eval_data is None:
@@ -223,12 +227,6 @@ class FitRequest:
             raise ParameterError(
                 f"{len(self.settings)} settings are given; --select DATASET chooses among them"
             )
-
-
-def solver_type(method: Method) -> SolverFactory:
-    """Return the factory of a method's solver."""
-    factory: SolverFactory = method.load_solver()
-    return factory
 
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
@@ -264,12 +262,12 @@ def _path_of(dataset: Dataset | None) -> str | None:
     return None if dataset is None else str(dataset.path.resolve())
 
 
-def _expected(config: dict[str, Any]) -> Dataset:
+def _expected(config: RunConfig) -> Dataset:
     """Open a run's dataset and check that it is the one the run was started with."""
-    data = open_dataset(config["dataset"])
-    if data.fingerprint != config["dataset_fingerprint"]:
+    data = open_dataset(config.dataset)
+    if data.fingerprint != config.dataset_fingerprint:
         raise MismatchError(
             f"{data.path} is not the data set this run was started with (fingerprint {data.fingerprint[:12]}, "
-            f"expected {config['dataset_fingerprint'][:12]}); start a new run"
+            f"expected {config.dataset_fingerprint[:12]}); start a new run"
         )
     return data

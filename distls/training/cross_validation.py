@@ -12,6 +12,7 @@ import numpy as np
 
 from distls.evaluation.scores import reading_lanes, reference
 from distls.execution.executor import Executor
+from distls.methods.method import Params
 from distls.storage.dataset.dataset import Dataset, Fold
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
@@ -68,9 +69,7 @@ def _changed(dataset: Dataset, **fields: Any) -> Dataset:
     return replace(dataset, meta=msgspec.structs.replace(dataset.meta, **fields))
 
 
-def train_folds(
-    run: Run, request: FitRequest, points: list[dict[str, Any]], options: FitOptions
-) -> FitResult:
+def train_folds(run: Run, request: FitRequest, points: list[Params], options: FitOptions) -> FitResult:
     """Fit a path without each fold, each point from the one before, and publish a fit at the alpha of least error.
 
     The error is that of the folds' rows, each by the fit without its fold; of equal alphas the largest is taken. The
@@ -99,7 +98,7 @@ def train_folds(
     return children.publish(_told(result, points, errors.tolist(), folds), params)
 
 
-def _request_of(request: FitRequest, params: dict[str, Any], view: FoldView | None) -> FitRequest:
+def _request_of(request: FitRequest, params: Params, view: FoldView | None) -> FitRequest:
     """Return the request of one fit: without a fold, which judges it, or to all rows."""
     data = request.data if view is None else view.rest
     setting = Setting.of(request.method, params, data, request.seed)
@@ -107,7 +106,7 @@ def _request_of(request: FitRequest, params: dict[str, Any], view: FoldView | No
     return replace(request, data=data, settings=[setting], selected_on=alone)
 
 
-def _told(result: FitResult, points: list[dict[str, Any]], errors: list[float], folds: int) -> FitResult:
+def _told(result: FitResult, points: list[Params], errors: list[float], folds: int) -> FitResult:
     """Return the result with each alpha's error, and a note of the choice."""
     path = [{"alpha": point["alpha"], "cv_error": e} for point, e in zip(points, errors, strict=True)]
     best = min(path, key=lambda line: line["cv_error"])

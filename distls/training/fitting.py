@@ -17,15 +17,14 @@ from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import DistlsError, ParameterError
-from distls.storage.filesystem.atomic import describe_os_error, remove_tree
+from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.training.child_fits import train_children
 from distls.training.configuration import FitRequest, Setting
 from distls.training.cross_validation import train_folds
-from distls.training.regularization_path import has_path, settings_of_path
-from distls.training.run_folder import Run
+from distls.training.regularization_path import has_path, path_start, settings_of_path
+from distls.training.run_folder import Run, RunConfig
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
 
 __all__ = ["FitResult", "fit", "proceed", "resumable", "resume", "train"]
@@ -103,25 +102,23 @@ def fit(
         method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
         eval_every=eval_every, patience=patience, select=select, seed=seed,
     )  # fmt: skip
-    return train(
-        request, run, executor=executor, memory=memory, callbacks=callbacks, checkpoint_seconds=checkpoint_seconds
-    )  # fmt: skip
+    return train(request, run, _options(executor, memory, callbacks, checkpoint_seconds))
 
 
-def train(
-    request: FitRequest,
-    run: str | Place | None = None,
-    *,
-    executor: Executor | None = None,
-    memory: MemoryBudget | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint_seconds: float = 30.0,
-) -> FitResult:
-    """Train what was asked for and checked; parameters, result and errors as those of `fit`."""
-    runner = executor or SerialExecutor()
-    request.check(slots=runner.slots, memory=memory)
+def _options(
+    executor: Executor | None,
+    memory: MemoryBudget | None,
+    callbacks: Sequence[Callback],
+    checkpoint_seconds: float,
+) -> FitOptions:
+    return FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), checkpoint_seconds)
+
+
+def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
+    """Train what was asked for and checked; result and errors as those of `fit`."""
+    request.check(slots=options.executor.slots, memory=options.memory)
     with _RunFolder(run, request.config) as folder:
-        return _execute(folder, request, FitOptions(runner, memory, tuple(callbacks), checkpoint_seconds))
+        return proceed(folder, request, options)
 
 
 def resume(
@@ -141,9 +138,7 @@ def resume(
     MismatchError
         The dataset is not the one the run was started with.
     """
-    return proceed(
-        *resumable(run), executor=executor, memory=memory, callbacks=callbacks, checkpoint_seconds=checkpoint_seconds
-    )  # fmt: skip
+    return proceed(*resumable(run), _options(executor, memory, callbacks, checkpoint_seconds))
 
 
 def resumable(run: str | Place) -> tuple[Run, FitRequest]:
@@ -154,24 +149,10 @@ def resumable(run: str | Place) -> tuple[Run, FitRequest]:
         return folder, FitRequest.of_run(folder)
 
 
-def proceed(
-    folder: Run,
-    request: FitRequest,
-    *,
-    executor: Executor | None = None,
-    memory: MemoryBudget | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint_seconds: float = 30.0,
-) -> FitResult:
-    """Continue a run that is open; parameters, result and errors as those of `resume`."""
-    options = FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), checkpoint_seconds)
-    return _execute(folder, request, options)
-
-
 class _RunFolder:
     """The run folder asked for, or a temporary one that is removed at the end."""
 
-    def __init__(self, path: str | Place | None, config: dict[str, Any]) -> None:
+    def __init__(self, path: str | Place | None, config: RunConfig) -> None:
         self._temporary = None if path is not None else tempfile.mkdtemp(prefix="distls-run-")
         self._path = place_of(path if path is not None else f"{self._temporary}/run")
         self._config = config
@@ -184,29 +165,20 @@ class _RunFolder:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-def _execute(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
-    try:
-        with run.held():
-            for dataset in (request.data, request.eval_data, request.select):
-                if dataset is not None:
-                    check_workers(options.executor, dataset, run.path)
-            return _train_all(run, request, options)
-    except OSError as error:
-        if isinstance(error, DistlsError):
-            raise
-        remedy = f"once that is fixed, `distls resume {run.path}` continues"
-        raise describe_os_error(error, f"{run.path}: the fit stopped", remedy) from None
+def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
+    """Continue a run that is open; result and errors as those of `resume`."""
+    remedy = f"once that is fixed, `distls resume {run.path}` continues"
+    with os_errors_described(f"{run.path}: the fit stopped", remedy), run.held():
+        for dataset in (request.data, request.eval_data, request.select):
+            if dataset is not None:
+                check_workers(options.executor, dataset, run.path)
+        return _train_all(run, request, options)
 
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:
-    """Return the intercept at zero weights; `bcd` has it."""
-    solver: Any = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
-    if not hasattr(solver, "intercept_alone"):
-        raise ParameterError(
-            f"alpha=path: {setting.method.name} does not find the first alpha of a fit with an intercept; list them, "
-            "as in alphas=1e-2:1e-3:1e-4"
-        )
-    found: NDArray[np.float64] = solver.intercept_alone(options.executor)
+    """Return the intercept at zero weights; the solvers of methods with a path have it."""
+    solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
+    found = path_start(setting.method, solver).intercept_alone(options.executor)
     remove_tree(run.path / "state")
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +11,31 @@ from numpy.typing import NDArray
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
+from distls.methods.method import Params
 from distls.methods.registry import Method
 from distls.problem import Problem
+from distls.solvers.solver import StartsPath
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.workers.penalties.registry import zero_from
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["has_path", "number_of_alphas", "number_of_fits", "settings_of_path", "warm_started"]
+__all__ = [
+    "has_path",
+    "needs_intercept",
+    "number_of_alphas",
+    "number_of_fits",
+    "path_start",
+    "settings_of_path",
+    "warm_started",
+]
 
 _DEFAULT_ALPHAS = 10
 _SPAN = 1e-3  # ratio of the last alpha of a path to the first
 _ROUNDING = 1e-6  # margin, so that rounding leaves no nonzero weight at the first alpha
 
 
-def has_path(method: Method, grid: Sequence[dict[str, Any]]) -> bool:
+def has_path(method: Method, grid: Sequence[Params]) -> bool:
     """Return whether the settings of a fit are a single path: one child run per alpha.
 
     Raises ParameterError for a path among other settings, or for parameters of a path without alpha=path.
@@ -43,18 +52,33 @@ def has_path(method: Method, grid: Sequence[dict[str, Any]]) -> bool:
     return bool(points)
 
 
-def number_of_alphas(params: dict[str, Any]) -> int:
+def number_of_alphas(params: Params) -> int:
     """Return the number of points of a path."""
     given = params["alphas"]
     return given.count(":") + 1 if isinstance(given, str) else given or _DEFAULT_ALPHAS
 
 
+def needs_intercept(params: Params, problem: Problem) -> bool:
+    """Return whether a path begins at an alpha that is to be found, with an intercept."""
+    return params["alpha"] == "path" and not isinstance(params["alphas"], str) and problem.fit_intercept
+
+
+def path_start(method: Method, solver: object) -> StartsPath:
+    """Return the solver as one that can begin such a path; raise ParameterError if it cannot."""
+    if isinstance(solver, StartsPath):
+        return solver
+    raise ParameterError(
+        f"alpha=path: {method.name} with an intercept does not find the first alpha; list them, as in "
+        "alphas=1e-2:1e-3:1e-4"
+    )
+
+
 def settings_of_path(
-    params: dict[str, Any],
+    params: Params,
     problem: Problem,
     executor: Executor,
     intercept_alone: Callable[[], NDArray[np.float64]],
-) -> list[dict[str, Any]]:
+) -> list[Params]:
     """Return the parameters of the path's points, by decreasing alpha, without the model each starts from.
 
     Without given alphas, the first is the smallest at which zero weights are optimal, which takes one read of the data,
@@ -68,11 +92,11 @@ def settings_of_path(
         intercept = intercept_alone() if problem.fit_intercept else np.zeros(problem.shape[1])
         first = (1.0 + _ROUNDING) * _largest_alpha(problem, executor, intercept)
         alphas = np.geomspace(first, _SPAN * first, number_of_alphas(params)).tolist()
-    rest: dict[str, Any] = {name: None for name in ("alphas", "folds") if name in params}
+    rest: Params = {name: None for name in ("alphas", "folds") if name in params}
     return [{**params, "alpha": alpha, **rest} for alpha in alphas]
 
 
-def number_of_fits(params: dict[str, Any]) -> int:
+def number_of_fits(params: Params) -> int:
     """Return the number of fits of a path: one of each alpha, or of each alpha and fold and one to all rows."""
     folds = params.get("folds")
     return number_of_alphas(params) if folds is None else folds * number_of_alphas(params) + 1
@@ -91,6 +115,6 @@ def _largest_alpha(problem: Problem, executor: Executor, intercept: NDArray[np.f
     return alpha
 
 
-def warm_started(params: dict[str, Any], before: Place | None) -> dict[str, Any]:
+def warm_started(params: Params, before: Place | None) -> Params:
     """Return a point's parameters with the run it starts from, where there is one before it."""
     return params if before is None else {**params, "init": str(before.resolve())}

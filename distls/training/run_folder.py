@@ -19,15 +19,16 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from distls.solvers.solver import S, State, Status
+from distls.methods.method import Params
+from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
-from distls.storage.errors import DistlsError, FormatError, MismatchError
+from distls.storage.errors import FormatError, MismatchError
 from distls.storage.filesystem.append_log import Lines
-from distls.storage.filesystem.atomic import describe_os_error, remove_tree, subfolders, write_json
+from distls.storage.filesystem.atomic import os_errors_described, remove_tree, subfolders, write_json
 from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, making_sense, parse_json, read_json
@@ -35,6 +36,9 @@ from distls.storage.model.bundle import read_bundle, write_bundle
 
 __all__ = ["Run", "RunConfig", "RunStatus", "is_run"]
 
+T = TypeVar("T", bound=msgspec.Struct)
+
+_FORMAT_VERSION = 1  # of config.json
 _KEPT_CHECKPOINTS = 2  # a fit can go on from the older one if the newest is damaged
 # Enough for two million rounds, one line each: a limit on what a forged file can make a reader allocate.
 _LARGEST_EVENTS = 2**30
@@ -58,14 +62,14 @@ def _is_left_over(path: Place) -> bool:
 _Path = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]
 
 
-class RunConfig(msgspec.Struct, frozen=True):
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The request of a fit, ``config.json``; the settings of the grid are checked by the method."""
 
+    format_version: int = _FORMAT_VERSION
     method: str
     dataset: _Path
     dataset_fingerprint: str
     seed: Annotated[int, msgspec.Meta(ge=0)]
-    grid: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
     passes: Amount | None = None
     tol: Amount | None = None
     rtol: Amount | None = None
@@ -74,7 +78,17 @@ class RunConfig(msgspec.Struct, frozen=True):
     eval_every: Amount | None = None
     patience: int | None = None
     select: _Path | None = None
+    grid: Annotated[list[Params], msgspec.Meta(min_length=1)]
     selected_on: _Path | None = None
+    fold: int | None = None
+
+    def stored(self) -> dict[str, object]:
+        """Return the members of the file, which names what only child runs have in these only."""
+        members = msgspec.structs.asdict(self)
+        for name in ("selected_on", "fold"):
+            if members[name] is None:
+                del members[name]
+        return members
 
 
 class RunStatus(msgspec.Struct, frozen=True):
@@ -98,22 +112,16 @@ class Run:
         self._events = Lines(path / "events.jsonl", _LARGEST_EVENTS)
 
     @classmethod
-    def create(cls, path: Place, config: dict[str, Any]) -> Run:
+    def create(cls, path: Place, config: RunConfig) -> Run:
         """Make a new run folder; raise MismatchError if the path exists, StorageError if it cannot be written."""
         cls.check_new(path)
         made = cls(path)
-        try:
+        with os_errors_described(f"cannot write the run {path}", "choose a writable place"):
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             with made.held():
                 if is_run(path):
                     cls.check_new(path)  # another process was faster
-                write_json(path / "config.json", config)
-        except OSError as error:
-            if isinstance(error, DistlsError):
-                raise
-            raise describe_os_error(
-                error, f"cannot write the run {path}", "choose a writable place"
-            ) from None
+                write_json(path / "config.json", config.stored())
         return made
 
     @staticmethod
@@ -142,14 +150,10 @@ class Run:
         Raises StorageError, naming the other process, if it is locked.
         """
         with contextlib.ExitStack() as held:
-            try:
+            remedy = f"once that is fixed, `distls resume {self.path}` continues"
+            with os_errors_described(f"cannot write the run {self.path}", remedy):
                 held.enter_context(locked(self.path / "lock", str(self.path)))
                 self._sweep()
-            except OSError as error:
-                if isinstance(error, DistlsError):
-                    raise
-                remedy = f"once that is fixed, `distls resume {self.path}` continues"
-                raise describe_os_error(error, f"cannot write the run {self.path}", remedy) from None
             yield
 
     def _sweep(self) -> None:
@@ -168,45 +172,43 @@ class Run:
                 path.unlink()
 
     @property
-    def config(self) -> dict[str, Any]:
-        """What was asked: the members of a `RunConfig`."""
+    def config(self) -> RunConfig:
+        """The request of the run."""
         config = self._read("config.json")
-        if config.get("format_version") != 1:
-            raise FormatError(
-                f"{self.path}: config.json is of version {config.get('format_version')}, expected 1"
-            )
-        self._check("config.json", config, RunConfig)
-        return config
+        version = config.get("format_version")
+        if version != _FORMAT_VERSION:
+            raise FormatError(f"{self.path}: config.json is of version {version}, expected {_FORMAT_VERSION}")
+        return self._decoded("config.json", config, RunConfig)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Record:
         """The fields of `RunStatus` and of the last record; RUNNING before the file exists."""
         if not (self.path / "status.json").exists():
             return {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
         status = self._read("status.json")
-        self._check("status.json", status, RunStatus)
+        self._decoded("status.json", status, RunStatus)
         return status
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def _read(self, name: str) -> Record:
         try:
-            return read_json(self.path / name, dict[str, Any], self.path)
+            return read_json(self.path / name, Record, self.path)
         except FormatError:
             raise
         except ValueError:
             raise FormatError(f"{self.path}: {name} cannot be read") from None
 
-    def _check(self, name: str, found: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    def _decoded(self, name: str, found: Record, kind: type[T]) -> T:
         try:
-            convert_json(found, kind)
+            return convert_json(found, kind)
         except ValueError as error:
             raise FormatError(f"{self.path}: {name} was not written by distls ({error})") from None
 
-    def write_status(self, status: dict[str, Any]) -> None:
+    def write_status(self, status: Record) -> None:
         """Replace the status."""
         self._events.flush()
         write_json(self.path / "status.json", status)
 
-    def append_event(self, event: dict[str, Any]) -> None:
+    def append_event(self, event: Record) -> None:
         """Add one line to the events."""
         self._events.append(json.dumps(event))
 
@@ -214,10 +216,10 @@ class Run:
         """Write buffered events to an object store."""
         self._events.flush()
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Record]:
         """Return all whole event lines; a line cut off by a crash is left out."""
         try:
-            return [parse_json(line.encode(), dict[str, Any]) for line in self._events.read()]
+            return [parse_json(line.encode(), Record) for line in self._events.read()]
         except ValueError as error:
             raise FormatError(f"{self._events.path}: not the events of a run ({error})") from None
 
@@ -228,7 +230,7 @@ class Run:
             kept = [event for event in events if event["round"] <= last_round]
         self._events.replace([json.dumps(event) for event in kept])
 
-    def save_checkpoint(self, state: State, extra: dict[str, Any]) -> None:
+    def save_checkpoint(self, state: State, extra: Record) -> None:
         """Write the state as a checkpoint, then remove all but the last two."""
         scalars, arrays = state.split()
         # events must be stored before the checkpoint: a resume truncates them to its round
@@ -248,7 +250,7 @@ class Run:
         # the description is written last: in an object store a checkpoint under way has none
         return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
-    def load_checkpoint(self, state_type: type[S]) -> tuple[S, dict[str, Any]] | None:
+    def load_checkpoint(self, state_type: type[S]) -> tuple[S, Record] | None:
         """Read the newest checkpoint, or None when there is none yet."""
         found = self.checkpoints()
         if not found:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from distls.evaluation.evaluator import Evaluator
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
+from distls.methods.method import Params
 from distls.solvers.checkpoint_check import check_state
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
-from distls.solvers.solver import Fitted, S, Solver, Status
+from distls.solvers.solver import Fitted, Record, S, Solver, Status
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.training.callbacks import Checkpointer, EventLog
@@ -46,8 +46,8 @@ class FitResult:
     run: Place | None
     passes: float
     seconds: float
-    record: dict[str, Any]
-    selected: dict[str, Any] | None = None
+    record: Record
+    selected: Params | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _conclude(
     )
 
 
-def _finished(run: Run, status: dict[str, Any]) -> FitResult:
+def _finished(run: Run, status: Record) -> FitResult:
     """Return the result of a run that has ended already; resuming it changes nothing."""
     ended = Status(status["status"])
     model = load_model(run.path) if ended != Status.DIVERGED else None

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
-from distls.storage.errors import StorageError
+from distls.storage.errors import DistlsError, StorageError
 from distls.storage.filesystem.paths import Place, StorePath
 
 __all__ = [
     "atomic_directory",
     "canonical_json",
     "describe_os_error",
+    "os_errors_described",
     "remove_tree",
     "replace_directory",
     "subfolders",
@@ -191,6 +192,17 @@ _CAUSES = {
     errno.EROFS: "the file system is read-only",
     errno.ENOENT: "no such file or directory",
 }
+
+
+@contextlib.contextmanager
+def os_errors_described(doing: str, remedy: str) -> Iterator[None]:
+    """Turn an OSError of the block into the StorageError of `describe_os_error`, whose cause it is."""
+    try:
+        yield
+    except DistlsError:  # some are OSErrors too, with a message of their own
+        raise
+    except OSError as error:
+        raise describe_os_error(error, doing, remedy) from error
 
 
 def describe_os_error(error: OSError, doing: str, remedy: str) -> StorageError:

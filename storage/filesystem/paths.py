@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Place", "StorePath", "is_url", "place_of"]
+__all__ = ["Place", "StorePath", "place_of"]
 
 SCHEMES = ("s3", "gs", "az", "http", "https")
 
@@ -281,11 +281,6 @@ class Upload(io.BufferedIOBase):
 
 
 Place = Path | StorePath
-
-
-def is_url(text: object) -> bool:
-    """Return whether a text is a URL and not a path."""
-    return isinstance(text, str) and _URL.fullmatch(text) is not None
 
 
 def place_of(place: str | os.PathLike[str] | StorePath) -> Place:

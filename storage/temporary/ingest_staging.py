@@ -11,11 +11,11 @@ The table gives the rows, words and values before each bucket; the words are the
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,16 +25,22 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.dataset import STAGING
-from distls.storage.errors import CorruptDataError, DistlsError, FormatError
+from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.atomic import (
     canonical_json,
-    describe_os_error,
+    os_errors_described,
     remove_tree,
     write_bytes,
     write_json,
 )
 from distls.storage.filesystem.paths import Place, StorePath
-from distls.storage.filesystem.safe_read import convert_json, open_regular, opened_ranges, read_json
+from distls.storage.filesystem.safe_read import (
+    convert_json,
+    open_regular,
+    opened_ranges,
+    read_finished,
+    read_json,
+)
 
 __all__ = ["Segment", "StagingArea"]
 
@@ -94,18 +100,10 @@ class StagingArea:
         except FileNotFoundError:
             return None
 
-    @contextlib.contextmanager
-    def guard(self) -> Iterator[None]:
+    def guard(self) -> AbstractContextManager[None]:
         """Turn an OSError into a StorageError that says how to go on."""
-        try:
-            yield
-        except OSError as error:
-            if isinstance(error, DistlsError):
-                raise
-            remedy = (
-                f"the output is incomplete: run the same ingest again to resume it, or remove {self.dataset}"
-            )
-            raise describe_os_error(error, f"{self.dataset}: the ingest stopped", remedy) from error
+        remedy = f"the output is incomplete: run the same ingest again to resume it, or remove {self.dataset}"
+        return os_errors_described(f"{self.dataset}: the ingest stopped", remedy)
 
     def has_array(self, name: str) -> bool:
         """Return whether `write_array` has stored this array."""
@@ -249,14 +247,8 @@ class StagingArea:
 
     def read_record(self, part: str, index: int) -> dict[str, Any] | None:
         """Return what `write_record` stored, or None."""
-        try:
-            return read_json(
-                self.folder / "partitions" / f"{part}-{index:08d}.json", dict[str, Any], self.dataset
-            )
-        except FormatError:
-            raise
-        except (FileNotFoundError, ValueError):
-            return None
+        path = self.folder / "partitions" / f"{part}-{index:08d}.json"
+        return read_finished(path, dict[str, Any], self.dataset)
 
 
 def _bytes_of(array: NDArray[np.uint32]) -> memoryview:

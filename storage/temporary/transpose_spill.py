@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.errors import CorruptDataError, DistlsError, FormatError
+from distls.storage.errors import CorruptDataError
 from distls.storage.filesystem.atomic import (
     canonical_json,
-    describe_os_error,
+    os_errors_described,
     remove_tree,
     write_bytes,
     write_json,
 )
 from distls.storage.filesystem.locks import DATASET_LOCK, locked
 from distls.storage.filesystem.paths import Place
-from distls.storage.filesystem.safe_read import opened_ranges, read_json
+from distls.storage.filesystem.safe_read import opened_ranges, read_finished
 
 __all__ = ["SpillArea"]
 
@@ -62,7 +63,7 @@ class SpillArea:
 
     def read_plan(self) -> dict[str, Any] | None:
         """Return the stored plan, or None."""
-        return _document(self.folder / "plan.json", self.dataset)
+        return read_finished(self.folder / "plan.json", dict[str, Any], self.dataset)
 
     def end(self) -> None:
         """Delete the plan: the rest is useless after the rename that follows."""
@@ -82,17 +83,12 @@ class SpillArea:
         with locked(self.dataset / DATASET_LOCK, str(self.dataset)):
             yield
 
-    @contextlib.contextmanager
-    def guard(self) -> Iterator[None]:
+    def guard(self) -> AbstractContextManager[None]:
         """Turn an OSError into a StorageError that says how to go on."""
-        try:
-            yield
-        except OSError as error:
-            if isinstance(error, DistlsError):
-                raise
-            doing = f"{self.dataset}: its column shards are incomplete"
-            remedy = f"run `distls columns {self.dataset}` to go on, or remove {self.folder}"
-            raise describe_os_error(error, doing, remedy) from error
+        doing = f"{self.dataset}: its column shards are incomplete"
+        return os_errors_described(
+            doing, f"run `distls columns {self.dataset}` to go on, or remove {self.folder}"
+        )
 
     # -- groups of rows ----------------------------------------------------------------------------------
 
@@ -136,16 +132,7 @@ class SpillArea:
 
     def read_record(self, index: int) -> dict[str, Any] | None:
         """Return what `write_record` stored, or None."""
-        return _document(self._record(index), self.dataset)
-
-
-def _document(path: Place, dataset: Place) -> dict[str, Any] | None:
-    try:
-        return read_json(path, dict[str, Any], dataset)
-    except FormatError:  # a ValueError too, but not one of a torn file
-        raise
-    except (FileNotFoundError, ValueError):
-        return None
+        return read_finished(self._record(index), dict[str, Any], self.dataset)
 
 
 def _little(array: NDArray[Any]) -> memoryview:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows
-from distls.workers.ingestion.moment_kernels import add_columns, add_deviations
+from distls.workers.compilation.jit import kernel
 
 __all__ = ["Moments", "merge_moments", "moments_of", "row_blocks", "scale_of"]
 
@@ -85,3 +85,28 @@ def scale_of(moments: Moments) -> NDArray[np.float64]:
     # constant up to rounding, by the criterion of scikit-learn's StandardScaler
     constant = variance <= n * eps * variance + np.square(n * moments.mean * eps)
     return np.where(constant, 1.0, np.sqrt(variance))
+
+
+# -- kernels -------------------------------------------------------------------------------------------
+
+
+@kernel
+def add_columns(
+    indices: NDArray[Any], data: NDArray[Any], sums: NDArray[np.float64], counts: NDArray[np.int64]
+) -> None:
+    """Add each value to the sum of its column (shape (n_features,)) and 1 to its count."""
+    for k in range(len(data)):
+        column = indices[k]
+        sums[column] += np.float64(data[k])
+        counts[column] += 1
+
+
+@kernel
+def add_deviations(
+    indices: NDArray[Any], data: NDArray[Any], mean: NDArray[np.float64], squares: NDArray[np.float64]
+) -> None:
+    """Add the square of each value's distance from the mean of its column; shapes (n_features,)."""
+    for k in range(len(data)):
+        column = indices[k]
+        distance = np.float64(data[k]) - mean[column]
+        squares[column] += distance * distance

@@ -14,7 +14,7 @@ from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.csv import DelimitedOptions, RowReader
 from distls.workers.ingestion.formats.parquet import ParquetItem, survey_parquet
 from distls.workers.ingestion.formats.table_columns import TableOptions, is_word
-from distls.workers.ingestion.parsing.csv_kernels import Kind, Mode, State
+from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
 from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.messages import quoted

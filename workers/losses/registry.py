@@ -25,7 +25,6 @@ from distls.workers.losses.squared import Squared
 
 __all__ = [
     "LOSSES",
-    "aliases_of",
     "has_probabilities",
     "loss_named",
     "losses_with",
@@ -151,15 +150,6 @@ def _has_descent(loss: Loss, *, sets: bool = False) -> bool:
     """Return whether a loss has the row functions of block coordinate descent."""
     needed = ("add_score_gradient", "add_score_curvature", "score_change")
     return all(has_row_function(loss, name, sets=sets) for name in needed)
-
-
-def aliases_of(names: tuple[str, ...]) -> dict[str, str]:
-    """Return short name -> full name for some losses; the first that claims a short name has it."""
-    found: dict[str, str] = {}
-    for name in names:
-        for alias in _losses[name].aliases:
-            found.setdefault(alias, name)
-    return found
 
 
 def scorer(name: str) -> Loss:

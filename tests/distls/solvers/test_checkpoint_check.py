@@ -19,10 +19,10 @@ from distls.methods.registry import METHODS
 from distls.problem import Problem
 from distls.solvers.checkpoint_check import check_state
 from distls.solvers.coordinate_descent.proximal import Fista
-from distls.solvers.solver import Fitted, Solver, SolverFactory, State, Status
+from distls.solvers.solver import Fitted, Solver, SolverFactory, State, Status, solver_factory
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError
-from distls.training.configuration import Setting, solver_type
+from distls.training.configuration import Setting
 from distls.training.fitting import fit, resume
 from distls.workers.rounds.block_stream import DatasetRef
 
@@ -48,7 +48,7 @@ def solver_of(method: str, data: dict[str, Dataset]) -> Solver[State]:
 def test_every_solver_is_made_the_same_way(method: str) -> None:
     made, wanted = (
         list(inspect.signature(of).parameters.values())
-        for of in (solver_type(METHODS[method]), SolverFactory.__call__)
+        for of in (solver_factory(METHODS[method]), SolverFactory.__call__)
     )
     known = {p.name: p for p in wanted if p.name != "self"}
     made = [p for p in made if p.name != "steps"]  # bound by the method's entry

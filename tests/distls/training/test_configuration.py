@@ -40,8 +40,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(configuration, "open_dataset", counting("opened", open_dataset))
     monkeypatch.setattr(Problem, "of", counting("problem", Problem.of))
-    factory = configuration.solver_type
-    monkeypatch.setattr(configuration, "solver_type", lambda method: counting("solver", factory(method)))
+    factory = configuration.solver_factory
+    monkeypatch.setattr(configuration, "solver_factory", lambda method: counting("solver", factory(method)))
     return counts
 
 

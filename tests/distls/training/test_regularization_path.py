@@ -40,6 +40,17 @@ def _path(dataset: Dataset, run: Path, **options: Any) -> Any:
     return fit("bcd", dataset, run, params=params, passes=60, **options)
 
 
+def test_a_path_is_refused_whose_first_alpha_cannot_be_found(dataset: Dataset, tmp_path: Path) -> None:
+    params = {"alpha": "path", "penalty": "elasticnet", "fit_intercept": True}
+    with pytest.raises(ParameterError) as caught:
+        fit("sdca", dataset, tmp_path / "run", params=params)
+    assert str(caught.value) == (
+        "alpha=path: sdca with an intercept does not find the first alpha; list them, as in alphas=1e-2:1e-3:1e-4"
+    )
+    assert not (tmp_path / "run").exists()
+    fit("sdca", dataset, params=params | {"alphas": "1e-2:1e-3"}, passes=1)
+
+
 @pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "elasticnet", "sparse-group"])
 def test_zero_is_optimal_from_there_on(penalty: str) -> None:
     gradient = np.random.default_rng(3).standard_normal((20, 4))
@@ -179,7 +190,7 @@ def test_report_and_info_tell_of_sparse_models(dataset: Dataset, tmp_path: Path)
     assert described["non_zero_rows"] == children[-1]["non_zero_rows"]
     column, weight = described["top_features"][str(model.classes[0])][0]
     assert weight == model.weights[:, 0].max() == model.weights[column, 0]
-    assert Run.open(tmp_path / "run").config["grid"][0]["alpha"] == "path"
+    assert Run.open(tmp_path / "run").config.grid[0]["alpha"] == "path"
 
 
 REFUSED = [

@@ -8,21 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from distls.solvers.solver import State
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
-from distls.training.run_folder import Run, is_run
+from distls.training.run_folder import Run, RunConfig, is_run
 
-CONFIG = {
-    "format_version": 1,
-    "method": "mcid",
-    "dataset": "/data",
-    "dataset_fingerprint": "",
-    "seed": 0,
-    "grid": [{}],
-}
+CONFIG = RunConfig(method="mcid", dataset="/data", dataset_fingerprint="", seed=0, grid=[{}])
 
 
 @dataclass
@@ -45,6 +39,23 @@ def test_created_and_opened(tmp_path: Path) -> None:
     assert made.status == {"status": "RUNNING", "passes": 0.0, "seconds": 0.0}
     assert made.events() == []
     assert made.load_checkpoint(Small) is None
+
+
+def test_the_configuration_is_stored_member_by_member(run: Run) -> None:
+    written = json.loads((run.path / "config.json").read_text())
+    assert list(written) == [
+        "format_version", "method", "dataset", "dataset_fingerprint", "seed", "passes", "tol", "rtol", "max_seconds",
+        "eval", "eval_every", "patience", "select", "grid",
+    ]  # fmt: skip
+    assert (written["format_version"], written["grid"], written["tol"]) == (1, [{}], None)
+    assert "selected_on" not in written  # of child runs only
+
+
+def test_numbers_of_a_configuration_stay_as_they_were_given(tmp_path: Path) -> None:
+    given = msgspec.structs.replace(CONFIG, passes=3, tol=0.5, selected_on="/other")
+    read = Run.create(tmp_path / "run", given).config
+    assert read == given
+    assert (type(read.passes), type(read.tol), read.selected_on) == (int, float, "/other")
 
 
 def test_an_empty_folder_may_become_a_run(tmp_path: Path) -> None:
@@ -78,7 +89,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path, prepare: Any, message: str
     prepare(path)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(MismatchError) as caught:
-        Run.create(path, {"other": True})
+        Run.create(path, CONFIG)
     assert str(caught.value) == message.format(path)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -124,7 +135,7 @@ def test_a_run_of_another_version_is_refused(run: Run) -> None:
      ("eval_every", -0.5), ("patience", 2.0), ("select", "\0"), ("selected_on", {})],
 )  # fmt: skip
 def test_members_of_another_type_are_named(run: Run, name: str, value: Any) -> None:
-    (run.path / "config.json").write_text(json.dumps(CONFIG | {name: value}))
+    (run.path / "config.json").write_text(json.dumps(CONFIG.stored() | {name: value}))
     with pytest.raises(FormatError) as caught:
         _ = run.config
     assert str(caught.value).startswith(f"{run.path}: config.json was not written by distls (")

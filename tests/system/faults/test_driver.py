@@ -62,7 +62,7 @@ def check_what_is_there(run: Path, digest: str) -> None:
     """Nothing half-written has a name under which it would be read."""
     if is_run(run):
         opened = Run.open(run)
-        assert opened.config["method"] == "mcid"
+        assert opened.config.method == "mcid"
         assert opened.status["status"] in ("RUNNING", "MAX_PASSES")
         assert rounds_of(run) == list(range(1, len(rounds_of(run)) + 1))
         if opened.status["status"] == "RUNNING":

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distls.workers.columns.transpose_kernels import (
+from distls.workers.columns.transpose_task import (
     append_columns,
     count_values,
     scatter_rows,

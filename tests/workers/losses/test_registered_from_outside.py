@@ -109,7 +109,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, n
 def test_the_loss_is_known_and_found() -> None:
     assert losses.losses_with(smooth=True, separable=True, stochastic=True)[-1] == "ovr_huber_hinge"
     assert "ovr_huber_hinge" not in losses.losses_with(coordinate_descent=True)
-    assert losses.aliases_of(("ovr_huber_hinge",)) == {"huber": "ovr_huber_hinge"}
+    assert losses.loss_named("ovr_huber_hinge").aliases == ("huber",)
     losses.register_loss(OvrHuberHinge())  # once more is no harm
 
 

@@ -18,8 +18,7 @@ from distls.workers.stochastic.fobos import FobosUpdate
 from distls.workers.stochastic.olbfgs import OlbfgsUpdate
 from distls.workers.stochastic.rls import RlsUpdate
 from distls.workers.stochastic.sgd import SgdUpdate
-from distls.workers.stochastic.sgdqn import SgdqnUpdate, sgdqn_steps
-from distls.workers.stochastic.sgdqn_kernels import METRICS
+from distls.workers.stochastic.sgdqn import METRICS, SgdqnUpdate, sgdqn_steps
 from distls.workers.stochastic.step_choice import ProblemStats
 from distls.workers.stochastic.step_sizes import SCHEDULES
 from reference import bcd

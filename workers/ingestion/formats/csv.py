@@ -13,20 +13,8 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions, first_columns
-from distls.workers.ingestion.parsing.csv_kernels import (
-    FEATURES,
-    LABEL,
-    WEIGHT,
-    Answers,
-    Code,
-    Kind,
-    Mode,
-    Records,
-    Rules,
-    Slots,
-    State,
-    parse_rows,
-)
+from distls.workers.ingestion.parsing.csv_field_kernels import Answers, Code, Kind, Mode, Rules, State
+from distls.workers.ingestion.parsing.csv_kernels import FEATURES, LABEL, WEIGHT, Records, Slots, parse_rows
 from distls.workers.ingestion.parsing.svmlight_kernels import line_end
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable

@@ -1,0 +1,112 @@
+"""Print the sizes of the product: ``python tests/house_numbers.py``.
+
+`test_sizes` and `test_layers` hold the limits; this prints how far below them the product is.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import test_layers
+import test_sizes
+
+
+def module_rows(modules: dict[str, Path]) -> dict[str, object]:
+    """Return the counts of modules, and base names that stand for two subjects."""
+    named = [path for path in modules if not path.endswith("__init__.py")]
+    folders = Counter(path.rpartition("/")[0] for path in named)
+    families = {part + ".py" for folder in folders for part in folder.split("/")}
+    subjects = defaultdict(set)
+    for path in named:
+        # a family has the same name in every layer, and so may a file of it
+        subjects[path.rpartition("/")[2]].add(path.partition("/")[2].rpartition("/")[0])
+    return {
+        "modules": len(named),
+        "folders": len(folders),
+        "modules in the largest folder": "{1} ({0})".format(*folders.most_common(1)[0]),
+        "base names with two meanings": sorted(
+            name for name, of in subjects.items() if len(of) > 1 and name not in families
+        ),
+    }
+
+
+def line_rows(modules: dict[str, Path]) -> dict[str, object]:
+    """Return the counts of lines, and files and functions that are long."""
+    texts = {path: file.read_text(encoding="utf-8") for path, file in modules.items()}
+    n_lines = {path: len(text.splitlines()) for path, text in texts.items()}
+    code = {path: test_sizes._code_lines(text) for path, text in texts.items()}
+    comments = sum(
+        token.type == tokenize.COMMENT
+        for text in texts.values()
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+    )
+    documented = {path: _docstring_lines(ast.parse(text)) for path, text in texts.items()}
+    n_code = sum(len(code[path] - documented[path]) for path in texts)
+    lengths = [(length, kernel, f"{path}: {name}") for path in texts for length, kernel, name in
+               _functions(ast.parse(texts[path]), code[path])]  # fmt: skip
+    most = test_sizes.MOST_OF_A_FUNCTION
+    return {
+        "lines": sum(n_lines.values()),
+        "of these code, docstrings": f"{n_code}, {sum(map(len, documented.values()))}",
+        "comments per 100 lines of code": f"{100 * comments / n_code:.1f}",
+        f"files over {test_sizes.MOST_LINES} lines": [
+            p for p, n in n_lines.items() if n > test_sizes.MOST_LINES
+        ],
+        f"functions over {most} lines, no kernels": [
+            n for length, k, n in lengths if length > most and not k
+        ],
+        f"kernels over {most} lines": [f"{n} ({length})" for length, k, n in lengths if length > most and k],
+    }
+
+
+def import_rows() -> dict[str, object]:
+    """Return the counts of imports between rooms, and of those that run upward."""
+    floor = {room: number for number, room in enumerate(test_layers.ROOMS)}
+    arrows = test_layers._arrows()
+    upward = [
+        line for (source, target), lines in arrows.items() if floor[target] > floor[source] for line in lines
+    ]
+    return {
+        "imports between rooms": f"{sum(map(len, arrows.values()))} in {len(arrows)} pairs of {len(floor)} rooms",
+        "upward imports": upward,
+    }
+
+
+def _docstring_lines(tree: ast.Module) -> set[int]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None:
+            found |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return found
+
+
+def _functions(tree: ast.Module, code: set[int]) -> list[tuple[int, bool, str]]:
+    """Return (lines of code, whether numba compiles it, name) of each function."""
+    return [
+        (
+            len(code & set(range(body[0].lineno, (node.end_lineno or 0) + 1))),
+            test_sizes._is_kernel(node),
+            node.name,
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (body := test_sizes._body(node))
+    ]
+
+
+def main() -> None:
+    """Print a row for each number, and the names behind it."""
+    modules = test_layers.MODULES
+    for name, value in {**module_rows(modules), **line_rows(modules), **import_rows()}.items():
+        print(f"{name:40} {len(value) if isinstance(value, list) else value}")
+        for each in value if isinstance(value, list) else ():
+            print(f"{'':44}{each}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
