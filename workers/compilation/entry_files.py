@@ -42,12 +42,12 @@ class EntryFiles:
     def load(self, key: Any) -> Any:
         """Return the object stored for `key`, None if there is none; raise DamagedEntryError if it is damaged."""
         name = self._index().get(key)
-        content = None if name is None else self._read(self._path(name))
-        if content is None:
+        if name is None:
             return None
-        if _name_of(content) != name:
+        content = self._read(self._path(name))
+        if content is not None and _name_of(content) != name:
             raise DamagedEntryError(self._path(name))
-        return pickle.loads(content)
+        return None if content is None else pickle.loads(content)
 
     def save(self, key: Any, data: Any) -> None:
         """Store an object; raises OSError."""
