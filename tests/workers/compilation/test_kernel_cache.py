@@ -157,3 +157,17 @@ def test_what_others_plant_is_not_unpickled(tmp_path: Path) -> None:
     folder.chmod(0o700)
     assert _compile()[0] == cells
     assert trace.exists()
+
+
+def test_kernels_are_not_interpreted() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "distls", "plan", "mcid", "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "distls: NUMBA_DISABLE_JIT is set: the kernels of distls cannot be interpreted; unset it\n",
+    )
