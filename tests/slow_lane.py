@@ -152,7 +152,14 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "system/test_cluster.py": (r"::test_tls_by_dasks_own_configuration",),
     "system/test_columns.py": (r"::test_killed_it_goes_on\[records\]", r"::test_interrupted_it_goes_on"),
-    "system/test_compilation.py": (r"::test_who_compiles_has_the_bits_of_who_loads\[(?!sgd\])",),
+    "system/test_compilation.py": (
+        r"::test_who_compiles_has_the_bits_of_who_loads\[(?!sgd\])",
+        r"::test_a_fit_whose_kernels_are_damaged",
+    ),
+    "workers/compilation/test_damaged_entries.py": (
+        r"::test_a_damaged_file_is_replaced\[(?!.nbc-one bit|.nbi-truncated)",
+        r"::test_processes_that_find_it_together",
+    ),
     "system/test_endurance.py": (r"::test_500_rounds_leave_nothing",),
     "system/test_hosts.py": (
         r"::test_a_slow_link_and_one_cut_for_a_moment",

@@ -103,7 +103,7 @@ def _class_weights(value: Any) -> Any:
     try:
         table = json.loads(value) if isinstance(value, str) else dict(value)
         weights = {str(label): float(weight) for label, weight in table.items()}
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, RecursionError, TypeError, ValueError):
         raise ValueError('expected balanced, or weights such as {"1": 2.5}') from None
     # NaN is not below infinity, so it is refused too
     if not weights or min(weights.values()) < 0 or not all(w < float("inf") for w in weights.values()):

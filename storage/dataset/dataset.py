@@ -19,13 +19,18 @@ from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, fingerp
 from distls.storage.dataset.partitions import PartitionRecord, check_table, decoded_bytes, read_partition
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
 from distls.storage.filesystem.atomic import remove_tree, write_json
-from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.storage.filesystem.retry import read_patiently
 from distls.storage.filesystem.safe_read import read_json
 from distls.storage.rows import Partition
 
 __all__ = ["STAGING", "Dataset", "Fold", "is_dataset", "open_dataset", "publish", "read_features"]
 
 STAGING = ".ingest"
+# Of what is small and may be whole elsewhere, while the rows are probably sound.
+_REMEDY = (
+    "keep it, check the disk or the store and copy it anew; if no copy is whole, ingest the data set again"
+)
 
 
 class _Attributes(msgspec.Struct):
@@ -129,6 +134,12 @@ def open_dataset(path: str | Place) -> Dataset:
         The metadata does not match its fingerprint.
     """
     root = place_of(path)
+    dataset = read_patiently(lambda: _open(root), root, of_store=isinstance(root, StorePath))
+    check_table(dataset.meta, dataset.table, str(root))
+    return dataset
+
+
+def _open(root: Place) -> Dataset:
     stored = _attributes(root)
     recorded = stored.pop("fingerprint", None)
     meta = DatasetMeta.from_json(stored, str(root))
@@ -139,12 +150,9 @@ def open_dataset(path: str | Place) -> Dataset:
         raise
     except (KeyError, OSError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())
-        raise CorruptDataError(
-            f"{root}: the partition table cannot be read ({why}); ingest the data set again"
-        ) from None
+        raise CorruptDataError(f"{root}: the partition table cannot be read ({why}); {_REMEDY}") from None
     if fingerprint != recorded:
-        raise CorruptDataError(f"{root}: metadata and fingerprint do not match; ingest the data set again")
-    check_table(meta, table, str(root))
+        raise CorruptDataError(f"{root}: metadata and fingerprint do not match; {_REMEDY}")
     return Dataset(root, meta, table, fingerprint)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool, decoded_by, read_array, write_array, write_group
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable
-from distls.storage.errors import CorruptDataError
+from distls.storage.errors import BadInputError, CorruptDataError
 from distls.storage.filesystem.atomic import atomic_directory
 from distls.storage.filesystem.paths import Place
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype, n_rows_of
@@ -30,6 +30,7 @@ __all__ = [
 # Below this ratio decoding costs more than it saves in reading. Log-tf text shrinks tenfold, tf-idf hardly at all.
 WORTHWHILE_RATIO = 2.0
 _SAMPLE = 2**16
+_LARGEST_NORM = 1e300  # of a partition: the sum over all must be finite
 
 # Bound on rows and values of a partition, so that products of sizes cannot overflow.
 _MOST_ENTRIES = 2**40
@@ -101,6 +102,7 @@ def write_partition(
     """
     n_rows = n_rows_of(partition.x)
     sparse = isinstance(partition.x, CsrRows)
+    square_norm = _square_norm(partition.x, f"{root}: partition {index}")
     with atomic_directory(partition_folder(root, index), sync=False) as folder:
         write_group(folder, _sparse_attributes(n_rows, n_features) if sparse else {})
         if isinstance(partition.y, CsrRows):
@@ -109,27 +111,45 @@ def write_partition(
             name: write_array(folder / name, array, codecs.get(name, "none"))
             for name, array in _arrays_of(partition, n_features).items()
         }
-    return _record(index, partition, n_classes, written)
+    return _record(index, partition, n_classes, square_norm, written)
 
 
 def _record(
-    index: int, partition: Partition, n_classes: int, written: dict[str, tuple[int, int]]
+    index: int,
+    partition: Partition,
+    n_classes: int,
+    square_norm: float,
+    written: dict[str, tuple[int, int]],
 ) -> PartitionRecord:
     x, y, weight = partition
     n_rows = n_rows_of(x)
-    values = x.data if isinstance(x, CsrRows) else x.values
     counts, weights = _label_sums(y, weight, n_classes)
     return PartitionRecord(
         index=index,
         rows=n_rows,
-        nnz=values.size,
+        nnz=(x.data if isinstance(x, CsrRows) else x.values).size,
         sizes={name: size for name, (size, _) in written.items()},
         checksums={name: checksum for name, (_, checksum) in written.items()},
-        square_norm=float(np.square(values, dtype=np.float64).sum()) if values.size else 0.0,
+        square_norm=square_norm,
         label_counts=[int(c) for c in counts],
         label_weights=[float(w) for w in weights],
         weight_sum=float(n_rows if weight is None else weight.sum(dtype=np.float64)),
     )
+
+
+def _square_norm(x: Rows, where: str) -> float:
+    """Return the sum of the squares of all values; raise BadInputError if it is beyond float64."""
+    values = x.data if isinstance(x, CsrRows) else x.values
+    if not values.size:
+        return 0.0
+    with np.errstate(over="ignore"):
+        norm = float(np.square(values, dtype=np.float64).sum())
+    if norm > _LARGEST_NORM:
+        raise BadInputError(
+            f"{where}: values up to {np.abs(values).max():g}: the sum of their squares is beyond float64; divide "
+            f"them: --transform scale={np.abs(values).max():.0e}"
+        )
+    return norm
 
 
 def _label_sums(y: Any, weight: NDArray[np.float32] | None, n_classes: int) -> tuple[Any, Any]:

@@ -101,5 +101,5 @@ def _holder(file: BinaryIO) -> str:
     try:
         signed: Any = json.loads(file.read(4096))
         return f"process {int(signed['process'])} on {str(signed['host'])[:255]}"
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, RecursionError, TypeError, ValueError):
         return "another process"

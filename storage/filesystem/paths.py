@@ -29,6 +29,7 @@ __all__ = ["Place", "StorePath", "place_of"]
 SCHEMES = ("s3", "gs", "az", "http", "https")
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_UNSPEAKABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _SQUASHED = re.compile(rf"({'|'.join(SCHEMES)}):/[^/]")
 _PART_BYTES = 16 * 2**20  # larger objects are sent in parts of this size
 _CHUNK_BYTES = 2**20
@@ -294,6 +295,8 @@ def place_of(place: str | os.PathLike[str] | StorePath) -> Place:
             raise ParameterError(f"{text}: a pathlib.Path drops a slash of URLs; give it as a text")
         return Path(place)
     scheme, rest = match[1].lower(), match[2]
+    if _UNSPEAKABLE.search(rest):
+        raise ParameterError(f"{text!r}: no control characters in URLs, and no bytes that are not UTF-8")
     if scheme == "file" and rest.startswith("/"):
         return Path(rest)
     if scheme not in SCHEMES:

@@ -29,9 +29,10 @@ _LASTING = {
 }
 
 
-def read_patiently(read: Callable[[], Read], what: Place) -> Read:
+def read_patiently(read: Callable[[], Read], what: Place, *, of_store: bool = False) -> Read:
     """Return `read()`, retried if storage failed (three attempts in all) or the bytes were wrong (two).
 
+    With `of_store` wrong bytes are waited for like a failure: a store may list for a moment only some of its objects.
     `read` must open the file itself, as a stale handle stays stale. Raises the last attempt's OSError or
     CorruptDataError.
     """
@@ -40,10 +41,10 @@ def read_patiently(read: Callable[[], Read], what: Place) -> Read:
         try:
             result = read()
         except (OSError, CorruptDataError) as error:
-            if wait is None or _lasts(error, failed):
+            if wait is None or _lasts(error, None if of_store else failed):
                 raise
             failed = error
-            if isinstance(error, OSError):
+            if of_store or isinstance(error, OSError):
                 time.sleep(wait)
         else:
             if failed is not None:

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls.storage.model.model import load_model
 
 PROGRAM = """
 import hashlib, sys
@@ -62,3 +65,47 @@ def test_who_compiles_has_the_bits_of_who_loads(tmp_path: Path, update: str) -> 
     assert int(made) > 0
     assert kept == made, "the second process has compiled too"
     assert loaded == compiled
+
+
+def test_a_fit_whose_kernels_are_damaged_compiles_them_anew(tmp_path: Path) -> None:
+    x, y = labelled_rows(300, 20, 3)
+    write_dataset(tmp_path / "data", x, y)
+    cache = tmp_path / "cache"
+
+    def fitted(run: str, *options: object) -> tuple[str, str]:
+        command = [
+            "fit",
+            "mcid",
+            tmp_path / "data",
+            tmp_path / run,
+            "-p",
+            "alpha=0.01",
+            "--passes",
+            2,
+            *options,
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "distls", *map(str, command), "--quiet"],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return load_model(tmp_path / run).sha256, done.stderr
+
+    digest, told = fitted("first", "--executor", "serial")
+    assert told == ""
+    # the process that workers are forked from loads it too
+    objects = list(cache.rglob("rounds.averaging.merge_mean*.nbc"))
+    assert objects
+    for path in objects:
+        path.write_bytes(path.read_bytes()[:-200] + bytes(200))
+    again, told = fitted("second", "--workers", 2)
+    assert again == digest
+    assert all(
+        line.endswith("damaged file among compiled kernels; they are compiled anew")
+        for line in told.splitlines()
+    )
+    assert told
+    assert fitted("third", "--workers", 2) == (digest, "")

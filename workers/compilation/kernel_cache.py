@@ -2,7 +2,8 @@
 
 Numba's own cache looks at the file of a kernel alone, by path and time. Here an entry is named by a digest of the
 kernel's *import closure*: its file and every file of the package that it imports, directly or not. An edit anywhere in
-it makes a new entry, an edit elsewhere none, and two installations of the same sources share entries.
+it makes a new entry, an edit elsewhere none, and two installations of the same sources share entries. What is damaged
+or cannot be written is compiled anew: the cache only saves time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
+import logging
 import os
 import re
 import sys
@@ -17,20 +19,34 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import llvmlite
+import numba
 from numba.core import types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
+from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
+from distls.workers.compilation.entry_files import DamagedEntryError, EntryFiles
 
 __all__ = ["KernelCache", "cache_folder", "kernel_folder", "source_digest"]
 
+_LOG = logging.getLogger(__name__)
 # imports of a kernel's file from this package: the two folders whose files are compiled into kernels
 _IMPORT = re.compile(rb"^\s*from (distls\.(?:workers|storage)[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 _LONGEST_COMPILATION = 60.0  # seconds; the slowest kernel takes about ten on a core of its own
 _POLL_SECONDS = 0.05
 _WORD = re.compile(rb"\w+")
+# What stores kernels does not change them: no part of a closure.
+_STORE = "distls.workers.compilation.kernel_cache"
+# Files of other versions are not looked at: their classes may be others. The first is that of our files.
+_COMPILER = f"2-{numba.__version__}-{llvmlite.__version__}"
+_DAMAGED = "%s: a damaged file among compiled kernels; they are compiled anew"
+_NOT_KEPT = "%s"
+_REMEDY = "each process compiles its own; NUMBA_CACHE_DIR names another folder"
+_TOLD: set[str] = set()
 _FOLDERS = {
     "distls.storage": Path(__file__).resolve().parents[2] / "storage",
     "distls.workers": Path(__file__).resolve().parents[1],
@@ -83,30 +99,66 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any], folder: str) -> None:
         self._name = repr(function)
         self._py_func = function
-        digest = source_digest(function.__code__.co_filename)
-        self._impl = _Located(function, folder, digest)
+        self._impl = _Located(function, source_digest(function.__code__.co_filename))
         self._cache_path = folder
-        self._cache_file = _Indexes(folder, self._impl.filename_base, digest)
         self._lock_path = os.path.join(folder, f"{self._impl.filename_base}.lock")
         self._lock: int | None = None
         self.enable()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load a compiled variant; if another process is compiling this kernel, wait for its result."""
-        found = super().load_overload(sig, target_context)
-        if found is None and self._lock is None:
-            self._lock = _lock(self._lock_path)
-            found = super().load_overload(sig, target_context)
+        if not self._enabled:
+            return None
+        target_context.refresh()
+        found = self._loaded(sig, target_context, mend=False)
+        if found is None:
+            if self._lock is None:
+                self._lock = _lock(self._lock_path)
+            found = self._loaded(sig, target_context, mend=True)
             if found is not None:
                 self._unlock()
         return found
 
+    def _loaded(self, sig: Any, context: Any, *, mend: bool) -> Any:
+        """Return a compiled variant, None if there is none; `mend` removes a damaged one, and says so."""
+        key = self._index_key(sig, context.codegen())
+        files = self._files(sig)
+        try:
+            data = files.load(key)
+            return None if data is None else self._impl.rebuild(context, data)
+        except MemoryError:
+            raise
+        except DamagedEntryError as error:
+            path = error.path
+        except Exception:  # whole, and yet not understood
+            path = files.index_path
+        if mend and files.discard(path):
+            _note(_DAMAGED, path)
+        return None
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Store a compiled variant, and let the processes that wait for it go on."""
         try:
-            super().save_overload(sig, data)
+            if self._enabled and self._impl.check_cachable(data):
+                os.makedirs(self._cache_path, mode=0o700, exist_ok=True)
+                self._files(sig).save(self._index_key(sig, data.codegen), self._impl.reduce(data))
+        except OSError as error:
+            _note(_NOT_KEPT, describe_os_error(error, "compiled kernels are not kept", _REMEDY))
         finally:
             self._unlock()
+
+    def flush(self) -> None:
+        """Remove all variants without classes from outside this package."""
+        files = EntryFiles(self._cache_path, self._impl.filename_base)
+        files.discard(files.index_path)
+
+    def _files(self, sig: Any) -> EntryFiles:
+        """Return the files of a variant: those of classes from outside this package have an index of their own."""
+        # an index is unpickled as a whole, with the classes in it: a program without the module of a loss that another
+        # one has registered could not load it
+        outside = sorted(name for name in set(_class_modules(sig)) if name.split(".")[0] != "distls")
+        suffix = f".{hashlib.sha256(repr(outside).encode()).hexdigest()[:16]}" if outside else ""
+        return EntryFiles(self._cache_path, self._impl.filename_base + suffix)
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -120,65 +172,23 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         return (*super()._index_key(sig, codegen), *sorted(sources))
 
 
-class _Indexes:
-    """The index of a kernel's variants, and a separate one for each set of classes from outside this package."""
-
-    # Numba unpickles an index as a whole, with the classes in it: a program without the module of a loss that another
-    # one has registered could not load it
-
-    def __init__(self, folder: str, base: str, digest: str) -> None:
-        self._folder, self._base, self._digest = folder, base, digest
-
-    def _index_of(self, key: Any) -> Any:
-        outside = sorted(name for name in set(_class_modules(key[0])) if name.split(".")[0] != "distls")
-        suffix = f".{hashlib.sha256(repr(outside).encode()).hexdigest()[:16]}" if outside else ""
-        return IndexDataCacheFile(
-            cache_path=self._folder, filename_base=self._base + suffix, source_stamp=self._digest
-        )
-
-    def load(self, key: Any) -> Any:
-        """Return the stored variant, or None."""
-        return self._index_of(key).load(key)
-
-    def save(self, key: Any, data: Any) -> None:
-        """Store a variant."""
-        self._index_of(key).save(key, data)
-
-    def flush(self) -> None:
-        """Remove all variants without classes from outside this package."""
-        IndexDataCacheFile(
-            cache_path=self._folder, filename_base=self._base, source_stamp=self._digest
-        ).flush()
+def _note(message: str, what: object) -> None:
+    """Log a message, the first of its kind: what happened to one kernel mostly happened to many."""
+    if message not in _TOLD:
+        _TOLD.add(message)
+        _LOG.warning(message, what)
 
 
 class _Located(CompileResultCacheImpl):  # type: ignore[misc]
-    """Names the entries of a kernel by the function and the digest of its sources."""
+    """Names the entries of a kernel by the function, the digest of its sources and what compiles them."""
 
-    def __init__(self, function: Callable[..., Any], folder: str, digest: str) -> None:
-        self._locator = _Locator(folder, digest)
-        self._lineno = function.__code__.co_firstlineno
-        version = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+    def __init__(self, function: Callable[..., Any], digest: str) -> None:
+        code = function.__code__
+        # what numba's warnings name
+        self._locator, self._lineno = SimpleNamespace(_py_file=code.co_filename), code.co_firstlineno
+        python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
         module = function.__module__.removeprefix("distls.workers.")
-        self._filename_base = f"{module}.{function.__qualname__}-{digest}.{version}"
-
-
-class _Locator:
-    """The interface through which numba locates an entry."""
-
-    def __init__(self, folder: str, digest: str) -> None:
-        self._folder, self._digest = folder, digest
-
-    def ensure_cache_path(self) -> None:
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
-
-    def get_cache_path(self) -> str:
-        return self._folder
-
-    def get_source_stamp(self) -> str:
-        return self._digest
-
-    def get_disambiguator(self) -> str:
-        return self._digest
+        self._filename_base = f"{module}.{function.__qualname__}-{digest}.{python}-{_COMPILER}"
 
 
 def _lock(path: str) -> int | None:
@@ -219,7 +229,7 @@ def _closure(path: str) -> dict[str, bytes]:
     waiting = list(_imported(path))
     while waiting:
         name, file = waiting.pop()
-        if name not in found:
+        if name not in found and name != _STORE:
             found[name] = Path(file).read_bytes()
             waiting += _imported(file)
     return found

@@ -36,6 +36,8 @@ NAMES = ("log1p", "idf", "l2norm", "scale", "standardize")
 # Arrays that are fitted: the columns that min_count keeps, idf weights, mean and standard deviation.
 FITTED = ("kept", "idf", "mean", "std")
 
+_LARGEST_SQUARED = 1e150
+
 Steps = Sequence[Mapping[str, Any]]
 Fitted = Mapping[str, NDArray[Any]]
 
@@ -176,6 +178,12 @@ def _idf(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
 
 
 def _l2norm(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> Rows:
+    values = _values(x)
+    if values.dtype == np.float64 and values.size and (largest := np.abs(values).max()) > _LARGEST_SQUARED:
+        raise BadInputError(
+            f"{where}: l2norm of values up to {largest:g}: their squares are beyond float64; divide first: "
+            f"--transform scale={largest:.0e},l2norm"
+        )
     if isinstance(x, CsrRows):
         normalise_rows(x.indptr, x.data)
         return x

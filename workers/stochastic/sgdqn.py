@@ -318,6 +318,7 @@ def _add(z, b):
 
 # c of the SGD-QN paper's section 3: a dense update costs about as much as c rows of full density
 _SKIP = 16.0
+_LEAST_T0 = 1e-200  # of data that are not all zero
 
 
 @dataclass(frozen=True)
@@ -354,6 +355,8 @@ def sgdqn_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, wa
     density = stats.nnz / (stats.n_rows * stats.n_features)
     skip = params["skip"] or max(1, round(_SKIP / max(density, 1e-12)))
     least = stats.mean_square_norm / stats.alpha
+    if least < _LEAST_T0:  # without features, or with all of them zero, any start serves
+        least = 1.0
     metric, given = _metric(stats, params), params["t0"]
     update = SgdqnUpdate(**stats.objective(), t0=given or least, skip=skip, metric=metric)
     if given:

@@ -186,7 +186,7 @@ def _columns(
 def _first_record(start: bytes) -> dict[str, Any]:
     try:
         record = json.loads(start.removeprefix(_BYTE_ORDER_MARK).lstrip().split(b"\n", 1)[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

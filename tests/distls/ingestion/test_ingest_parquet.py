@@ -236,6 +236,8 @@ MISSING = "the value is missing; --na VALUE says what to read in its place"
          '{a}, row 1: column "indices": 2 indices for 1 values'),
         ({"indices": [[1], [-1]], "values": [[1.0], [2.0]]},
          '{a}, row 1: column "indices": -1: an index must be a whole number from 0 to 1'),
+        ({"indices": [[1], [2**63 - 1]], "values": [[1.0], [2.0]]},
+         f'column "indices": {2**63 - 1}: an index must be a whole number from 0 to {2**32 - 1}'),
         ({"n": [["a"], ["b"]]},
          '{a}: column "n" is of type list<element: string>, not number or text or list of numbers; '
          '--ignore-columns "n" leaves it out'),

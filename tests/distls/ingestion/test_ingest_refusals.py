@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 
 import numpy as np
 import pytest
 from ingest_helpers import Reversed, file_bytes, make_text, small_ranges  # noqa: F401
+from scipy.sparse import csr_array
 
 import distls.ingestion.request.source_plan
 import distls.workers.ingestion.parsing.text_blocks
@@ -158,6 +160,26 @@ def test_refused_options(tmp_path, options, message):
         ingest(tmp_path / "a.svm", tmp_path / "d", **options)
     assert str(caught.value) == message
     assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        ("", "{d}: partition 0: values up to 1e+300: the sum of their squares is beyond float64; divide them: "
+         "--transform scale=1e+300"),
+        ("l2norm", "{d}: partition 0: l2norm of values up to 1e+300: their squares are beyond float64; divide first: "
+         "--transform scale=1e+300,l2norm"),
+        ("standardize", "standardize: the variance of column 0 is beyond float64; scale the data"),
+    ],
+)  # fmt: skip
+def test_values_whose_squares_are_beyond_float64(tmp_path, transform, message):
+    x, y = np.array([[1e300, 0], [-1e300, 1.0]]), np.array([0, 1])
+    for rows in (x, csr_array(x)):
+        with pytest.raises(BadInputError) as caught:
+            ingest(rows, tmp_path / "d", y=y, dtype="float64", transform=transform)
+        assert str(caught.value) == message.format(d=tmp_path / "d")
+        ingest(rows, tmp_path / "scaled", y=y, dtype="float64", transform=f"scale=1e+300,{transform}")
+        shutil.rmtree(tmp_path / "scaled")
 
 
 def test_an_existing_folder_is_not_touched(tmp_path):

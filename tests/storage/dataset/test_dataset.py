@@ -293,8 +293,22 @@ def test_more_fields(copied):
     assert refusal(copied, FormatError) == message
 
 
+@pytest.mark.parametrize("torn", [{}, {"rows": np.zeros(3, np.int64)}], ids=["nothing", "one array"])
+def test_a_table_that_is_listed_incompletely_is_read_again(copied, monkeypatch, caplog, torn):
+    expected, remaining = open_dataset(copied), [torn]
+    read = dataset_module.read_arrays
+    monkeypatch.setattr(dataset_module, "read_arrays", lambda *a: remaining.pop() if remaining else read(*a))
+    with caplog.at_level("WARNING", "distls"):
+        assert open_dataset(copied).fingerprint == expected.fingerprint
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(f"{copied}: read again, and well, after: ")
+
+
 def test_a_forgotten_or_foreign_fingerprint(copied):
-    message = f"{copied}: metadata and fingerprint do not match; ingest the data set again"
+    message = (
+        f"{copied}: metadata and fingerprint do not match; keep it, check the disk or the store and copy it anew; "
+        "if no copy is whole, ingest the data set again"
+    )
     for fingerprint in (..., "", "0" * 64, 5, None):
         store(copied, fingerprint=fingerprint)
         assert refusal(copied, CorruptDataError) == message

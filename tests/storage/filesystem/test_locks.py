@@ -101,7 +101,7 @@ def test_a_lock_removed_while_it_was_opened_is_not_one(
             acquire(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[1]", b'{"process": "x", "host": 1}'])
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[1]", b'{"process": "x", "host": 1}', b"[" * 4096])
 def test_a_holder_that_has_not_signed(tmp_path: Path, content: bytes) -> None:
     with (tmp_path / "lock").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

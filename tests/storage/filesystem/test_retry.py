@@ -47,6 +47,13 @@ def os_error(number: int) -> OSError:
 EIO, ESTALE, DAMAGE = os_error(errno.EIO), os_error(errno.ESTALE), CorruptDataError("array data: torn")
 
 
+def test_a_store_that_lists_only_some_of_its_objects_is_waited_for(waited) -> None:
+    assert read_patiently(failing(DAMAGE, DAMAGE), FILE, of_store=True) == "read"
+    assert waited == [0.05, 0.5]
+    with pytest.raises(CorruptDataError):
+        read_patiently(failing(DAMAGE, DAMAGE, DAMAGE), FILE, of_store=True)
+
+
 @pytest.mark.parametrize(
     "failures", [[EIO], [ESTALE, EIO], [DAMAGE], [EIO, DAMAGE], [DAMAGE, ESTALE]], ids=lambda f: str(len(f))
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from distls.workers.compilation import kernel_cache
+from distls.workers.compilation.entry_files import EntryFiles
 from distls.workers.compilation.kernel_cache import cache_folder
 
 REMEDY = "compiled kernels are not kept; set NUMBA_CACHE_DIR to a folder of your own"
@@ -32,6 +33,15 @@ def test_all_of_it_is_closed_to_others(tmp_path: Path) -> None:
 
 def test_where_nothing_can_be_made_the_next_home_serves(tmp_path: Path) -> None:
     (tmp_path / "first").write_text("a file")
+    assert cache_folder("numba-1") == str(tmp_path / "second" / "distls" / "numba-1")
+
+
+def test_a_home_that_cannot_be_written_to_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cache_folder("numba-1")
+    # as root may write anywhere, what the system says of a file system that is mounted read-only
+    monkeypatch.setattr(os, "access", lambda path, mode: path != Path(str(made)))
     assert cache_folder("numba-1") == str(tmp_path / "second" / "distls" / "numba-1")
 
 
@@ -126,6 +136,12 @@ def _compile() -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+def _planted(folder: Path, base: str, trace: Path) -> bytes:
+    """Return an index that makes a folder where it is unpickled, with the checksum of an index."""
+    listed = pickle.dumps(Planted(trace))
+    return EntryFiles(str(folder), base)._seal(listed) + listed
+
+
 def test_what_others_plant_is_not_unpickled(tmp_path: Path) -> None:
     cells, told = _compile()
     assert told == ""
@@ -133,11 +149,25 @@ def test_what_others_plant_is_not_unpickled(tmp_path: Path) -> None:
     indices = list(folder.rglob("*.nbi"))
     assert indices
     for index in indices:
-        index.write_bytes(pickle.dumps(Planted(trace)))
+        index.write_bytes(_planted(index.parent, index.stem, trace))
     folder.chmod(0o777)
     assert _compile() == (cells, f"distls:0: UserWarning: other users can write to {folder}; {REMEDY}\n")
     assert not trace.exists()
-    # numba itself would have run it
+    # a folder of one's own is trusted, and a checksum is no signature: it would have been run
     folder.chmod(0o700)
-    assert _compile() == (cells, "")
+    assert _compile()[0] == cells
     assert trace.exists()
+
+
+def test_kernels_are_not_interpreted() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "distls", "plan", "mcid", "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "distls: NUMBA_DISABLE_JIT is set: the kernels of distls cannot be interpreted; unset it\n",
+    )

@@ -245,6 +245,11 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         ),
         ({"lanes": 3}, ParameterError, "lanes=3: the data set has only 2 partitions"),
         ({"class_weight": {"9": 1}}, ParameterError, "class_weight: '9' is not a class"),
+        (
+            {"class_weight": '{"a":' * 9999 + "1" + "}" * 9999},
+            ParameterError,
+            "expected balanced, or weights",
+        ),
         ({"batch_size": 1.5}, ParameterError, "expected a whole number"),
     ]
     for params, error, message in cases:

@@ -243,6 +243,18 @@ def test_the_step_that_is_tried_is_the_one_that_is_taken(classes: Any, tmp_path:
     assert given.sha256 == chosen.sha256
 
 
+@pytest.mark.parametrize("values", [np.zeros((60, 3)), np.full((60, 3), 1e-160)], ids=["zeros", "tiny"])
+@pytest.mark.parametrize("method", ["svmsgd2", "sgdqn"])
+def test_of_values_that_are_zero_the_intercept_is_learned(
+    tmp_path: Path, method: str, values: np.ndarray
+) -> None:
+    y = (np.arange(60) % 3 == 0).astype(np.int32)
+    dataset = write_dataset(tmp_path / "d", values, y)
+    model = fit(method, dataset, params={"alpha": 1e-2, "fit_intercept": True}, passes=2).model
+    assert np.abs(model.weights).max() < 1e-30
+    assert np.all(np.isfinite(model.intercept))
+
+
 def test_no_step_keeps_the_weights_finite(tmp_path: Path) -> None:
     x = np.array([[3e38, 1.0], [-3e38, 2.0]] * 40, np.float32)
     dataset = write_dataset(tmp_path / "d", x, np.arange(80) % 2)
