@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 from collections.abc import Iterator
 from typing import Annotated, TypeVar
@@ -26,7 +27,7 @@ import msgspec
 from distls.methods.method import Params
 from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
-from distls.storage.errors import FormatError, MismatchError
+from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, subfolders, write_json
 from distls.storage.filesystem.locks import locked
@@ -42,6 +43,7 @@ _FORMAT_VERSION = 1  # of config.json
 _KEPT_CHECKPOINTS = 2  # a fit can go on from the older one if the newest is damaged
 # Enough for two million rounds, one line each: a limit on what a forged file can make a reader allocate.
 _LARGEST_EVENTS = 2**30
+_LOG = logging.getLogger(__name__)
 _CHECKPOINT = re.compile(r"round-\d{6,}")
 
 
@@ -251,12 +253,24 @@ class Run:
         return [path for path in map(self._checkpoint, rounds) if (path / "bundle.json").exists()]
 
     def load_checkpoint(self, state_type: type[S]) -> tuple[S, Record] | None:
-        """Read the newest checkpoint, or None when there is none yet."""
+        """Read the newest checkpoint that is sound, or None when there is none yet; raises the newest one's error."""
         found = self.checkpoints()
         if not found:
             return None
-        attributes, arrays = read_bundle(found[-1], "checkpoint", self.path)
-        with making_sense(str(found[-1])):
+        *older, newest = found
+        try:
+            return self._load(newest, state_type)
+        except CorruptDataError as error:
+            for path in reversed(older):
+                with contextlib.suppress(CorruptDataError):
+                    sound = self._load(path, state_type)
+                    _LOG.warning("%s; the fit goes on from %s", error, path.name)
+                    return sound
+            raise
+
+    def _load(self, path: Place, state_type: type[S]) -> tuple[S, Record]:
+        attributes, arrays = read_bundle(path, "checkpoint", self.path)
+        with making_sense(str(path)):
             scalars = attributes.pop("state")
             return state_type.join(scalars, arrays), attributes
 

@@ -310,5 +310,7 @@ def place_of(place: str | os.PathLike[str] | StorePath) -> Place:
             f"{scheme}://...@...: no names or keys in URLs; give credentials in the environment"
         )
     if not bucket or ".." in names or set("?#") & set(rest):
-        raise ParameterError(f"{text}: expected {scheme}://BUCKET/NAME, without '..', '?' and '#'")
+        # what follows a "?" may be the signature of a URL that was signed
+        shown = f"{text.partition('?')[0]}?..." if "?" in text else text
+        raise ParameterError(f"{shown}: expected {scheme}://BUCKET/NAME, without '..', '?' and '#'")
     return StorePath(f"{scheme}://{bucket}", "/".join(names))

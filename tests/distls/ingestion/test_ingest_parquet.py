@@ -263,6 +263,20 @@ def test_refused_rows_are_skipped_and_counted(tmp_path):
     )
 
 
+def test_checksums_of_pages_are_verified(tmp_path):
+    columns = {"n": pa.array(np.arange(100.0)), "y": pa.array(np.arange(100) % 2)}
+    path = tmp_path / "a.parquet"
+    plain = {"compression": "none", "use_dictionary": False, "column_encoding": {"n": "PLAIN", "y": "PLAIN"}}
+    pq.write_table(pa.table(columns), path, write_page_checksum=True, **plain)
+    content = path.read_bytes()
+    value = content.index(np.float64(77.0).tobytes())
+    path.write_bytes(content[: value + 3] + b"\x01" + content[value + 4 :])
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", label_column="y")
+    assert str(caught.value).startswith(f"{path}: not a readable parquet file (")
+    assert not (tmp_path / "d").exists()
+
+
 def test_refused_files_and_options(tmp_path, monkeypatch):
     def refusal(kind, *sources, **options):
         with pytest.raises(kind) as caught:

@@ -18,6 +18,7 @@ from distls.storage.model.model import load_model
 from distls.training.configuration import FitRequest, Setting
 from distls.training.cross_validation import fold_views
 from distls.training.fitting import fit, resume, train
+from distls.training.setting_fit import FitOptions
 
 PARTITION, FOLDS = 30, 3
 ALPHAS = (1.0, 1e-1, 1e-2)
@@ -68,7 +69,7 @@ def test_a_fit_without_a_fold_is_one_to_the_other_rows(data, rows, tmp_path, los
             method, view.rest, [Setting.of(method, params, view.rest, 0)], passes=2000, rtol=rtol,
             selected_on=view.alone,
         )  # fmt: skip
-        mine = train(request)
+        mine = train(request, None, FitOptions(SerialExecutor()))
         assert mine.record["objective"] == pytest.approx(theirs["objective"], rel=2 * rtol)
         wrong = (x[~kept] @ mine.model.weights + mine.model.intercept).argmax(axis=1) != y[~kept]
         assert mine.record["select_error"] == np.mean(wrong)
@@ -154,7 +155,7 @@ def test_an_interrupted_cross_validation_is_resumed(data, tmp_path):
         (
             {"penalty": "elasticnet", "fit_intercept": True, "alphas": 4},
             {},
-            "alpha=path: sdca does not find the first alpha of a fit with an intercept; list them",
+            "alpha=path: sdca with an intercept does not find the first alpha; list them",
         ),
         ({"folds": 1}, {}, "folds=1: expected a whole number of at least 2"),
         ({}, {"select": True}, "folds: rows of the training data choose the alpha; drop select"),

@@ -218,6 +218,27 @@ def test_a_failed_checkpoint_leaves_the_one_before(run: Run, monkeypatch: pytest
     assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["round-000001"]
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_of_a_damaged_checkpoint_the_one_before_is_read(
+    run: Run, caplog: pytest.LogCaptureFixture, missing: bool
+) -> None:
+    run.save_checkpoint(Small(1), {})
+    run.save_checkpoint(Small(2), {})
+    older, newest = run.checkpoints()
+    path = newest / "values.npy"
+    content = path.read_bytes()
+    path.unlink()
+    if not missing:
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with caplog.at_level("WARNING", "distls"):
+        found = run.load_checkpoint(Small)
+    assert found is not None
+    assert found[0].round == 1
+    (message,) = caplog.messages
+    assert message.startswith(f"{path}: ")
+    assert message.endswith(f"; the fit goes on from {older.name}")
+
+
 def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
     run.save_checkpoint(Small(1), {})
     path = run.checkpoints()[0] / "values.npy"
