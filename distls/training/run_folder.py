@@ -27,7 +27,7 @@ import msgspec
 from distls.methods.method import Params
 from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
-from distls.storage.errors import CorruptDataError, DistlsError, FormatError, MismatchError
+from distls.storage.errors import CorruptDataError, FormatError, MismatchError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, subfolders, write_json
 from distls.storage.filesystem.locks import locked
