@@ -45,7 +45,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
 
 @pytest.mark.parametrize("name", _WEIGHT_CHECKS)
 @pytest.mark.parametrize(("loss", "intercept"), [("log", True), ("multiclass_squared_hinge", False)])
-def test_weights_are_repeated_rows(name: str, loss: str, intercept: bool) -> None:
+def test_repeated_rows_are_weights(name: str, loss: str, intercept: bool) -> None:
     _WEIGHT_CHECKS[name](name, SparseMulticlassClassifier(loss, alpha=1e-3, fit_intercept=intercept))
 
 
