@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,9 @@ from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_option
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
-from distls.storage.filesystem.atomic import os_errors_described, text_file
-from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.atomic import os_errors_described, remove_tree, text_file
+from distls.storage.filesystem.locks import locked
+from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.model.predictions import PredictionArrays
 from distls.workers.losses.registry import has_probabilities, losses_with
@@ -107,11 +109,23 @@ def _write(
     # results come in the order of the partitions, so rows are numbered as they are written
     counted = _counted(blocks, len(data), progress)
     remedy = "nothing was written under that name; make room and predict again"
-    with os_errors_described(f"cannot write {target}", remedy):
+    lock = target.with_name(f".{target.name}.lock")
+    with os_errors_described(f"cannot write {target}", remedy), locked(lock, str(target)):
+        _sweep(target)
         if target.suffix == ".csv":
             _write_csv(target, counted, fitted, _header(fitted, top, proba))
         else:
             _write_zarr(target, counted, fitted, data.meta.n_rows, top)
+
+
+def _sweep(target: Place) -> None:
+    """Remove what killed processes left of predictions under this name; the lock says that nobody writes it."""
+    if isinstance(target, StorePath):
+        return
+    half = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{8}}\.partial")
+    for path in target.parent.iterdir():
+        if half.fullmatch(path.name):
+            remove_tree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: bool) -> None:

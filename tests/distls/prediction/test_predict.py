@@ -19,6 +19,7 @@ from distls.execution.serial import SerialExecutor
 from distls.prediction.predict import predict
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
+from distls.storage.filesystem.locks import locked
 from distls.storage.model.model import LinearModel, save_model
 from distls.workers.prediction.predict_task import top_classes
 
@@ -94,6 +95,30 @@ def test_from_a_run_with_progress(dataset: Dataset, model: LinearModel, tmp_path
     assert calls == [(1, 3, "predicting"), (2, 3, "predicting"), (3, 3, "predicting")]
     predict(model, dataset, tmp_path / "b.csv")
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
+@pytest.mark.parametrize("ending", ["csv", "zarr"])
+def test_what_a_killed_process_left_is_swept(
+    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
+) -> None:
+    (tmp_path / f"out.{ending}.0123abcd.partial").write_text("half")
+    (tmp_path / f"out.{ending}.4567abcd.partial").mkdir()
+    others = {"in.csv.0123abcd.partial", f"out.{ending}.partial", f"my-out.{ending}.0123abcd.partial"}
+    for name in others:
+        (tmp_path / name).write_text("not ours")
+    predict(model, dataset, tmp_path / f"out.{ending}")
+    assert {path.name for path in tmp_path.iterdir()} == {f"out.{ending}", *others}
+
+
+def test_one_process_writes_a_file_of_predictions(
+    dataset: Dataset, model: LinearModel, tmp_path: Path
+) -> None:
+    with (
+        locked(tmp_path / ".out.csv.lock", "it"),
+        pytest.raises(StorageError, match=r"out\.csv is being written by process \d+ on "),
+    ):
+        predict(model, dataset, tmp_path / "out.csv")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("top", [1, 2, 4])
