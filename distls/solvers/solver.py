@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Protocol, Self, TypeVar
@@ -20,7 +21,11 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.ledger import Ledger
 
-__all__ = ["Fitted", "Refit", "RoundReport", "Solver", "SolverFactory", "State", "Status"]
+__all__ = ["Fitted", "Nearer", "Refit", "RoundReport", "Solver", "SolverFactory", "State", "Status"]
+
+
+# Returns weights nearer to the optimum than those of a fit, or None, and the bytes read for them.
+Nearer = Callable[[Executor], tuple[LinearPredictor | None, int]]
 
 
 class Status(StrEnum):
@@ -52,6 +57,7 @@ class Fitted:
     # The problem that it minimises, where that is no longer the one the method was given
     refit: Refit | None = None
     duals: DualPoint | None = None  # A dual point that proves how good it is, where the method keeps one
+    nearer: Nearer | None = None  # Where the method can look for weights that have a better dual point
 
 
 @dataclass
