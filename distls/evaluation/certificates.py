@@ -20,7 +20,19 @@ from distls.workers.losses.registry import loss_named
 from distls.workers.penalties.registry import conjugate, prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 
-__all__ = ["balance_of", "certificate_kind", "certificate_of", "dual_certificate"]
+__all__ = [
+    "BOUNDS",
+    "balance_of",
+    "certificate_kind",
+    "certificate_of",
+    "dual_certificate",
+    "rounding_of",
+    "tightened",
+]
+
+# Largest sum of an intercept's mean gradients that counts as zero but for rounding.
+_BALANCED = 1e-8
+BOUNDS = ("duality_gap", "strong_convexity")  # the kinds that bound F - F*
 
 
 def certificate_kind(params: Mapping[str, Any], method: Method | None = None) -> str:
@@ -56,9 +68,12 @@ def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objecti
     u, none = total.image / (form.alpha * size), np.zeros(form.n_outputs)
     t = none if form.moves else (total.up - total.down) / (form.alpha * size)
     gap = objective - form.factor * form.dual(total.conjugate_sum / size, u, t, none)
-    # losses and scores are computed in the type of the weights
-    rounding = float(np.finfo(problem.dtype).eps) * objective
-    return {"kind": "duality_gap", "value": max(gap, 0.0) + rounding}
+    return {"kind": "duality_gap", "value": max(gap, 0.0) + rounding_of(problem, objective)}
+
+
+def rounding_of(problem: Problem, objective: float) -> float:
+    """Return what an objective may be wrong by: losses and scores are computed in the type of the weights."""
+    return float(np.finfo(problem.dtype).eps) * objective
 
 
 def balance_of(problem: Problem, point: DualPoint) -> Balance | None:
@@ -73,26 +88,36 @@ def balance_of(problem: Problem, point: DualPoint) -> Balance | None:
 
 
 def certificate_of(
-    problem: Problem, predictor: LinearPredictor, total: GradientSum, objective: float
+    problem: Problem,
+    predictor: LinearPredictor,
+    total: GradientSum,
+    objective: float,
+    *,
+    optimal_intercept: bool = False,  # it was made so, as far as rounding allows
 ) -> dict[str, Any]:
     """Return the kind and value of the certificate of a predictor with the objective F.
 
-    The gradient in `total`, which is over the training data, is overwritten.
+    The gradient in `total`, which is over the training data, becomes that of the mean loss (l2: of F).
     """
     b_scale = problem.intercept_scaling
+    rest = float(np.abs(total.intercept_gradient).sum()) / total.weight_sum
+    free = problem.fit_intercept and b_scale is None
     kind = _kind(
         problem.loss,
         linear=not predictor.recipe,
-        bounded=not (problem.fit_intercept and b_scale is None) and problem.alpha != 0,
+        bounded=problem.alpha != 0 and (not free or (optimal_intercept and rest <= _BALANCED)),
         penalty=problem.penalty,
     )
     if kind == "none":
         return {"kind": kind, "value": None}
+    # convexity in the intercept: what is left of its gradient, times the way to where it is optimal
+    shift = rest * (1.0 + 2.0 * float(np.abs(predictor.intercept).max())) if free else 0.0
     gradient = total.gradient
     gradient /= total.weight_sum
     if problem.penalty != "l2" and kind == "duality_gap":
         loss = total.loss_sum / total.weight_sum
-        return {"kind": kind, "value": min(_gap(problem, predictor, loss, gradient), objective)}
+        gap = max(_gap(problem, predictor, loss, gradient), 0.0) + shift
+        return {"kind": kind, "value": min(gap + rounding_of(problem, objective), objective)}
     square = float(np.square(_stationarity(problem, predictor, gradient)).sum())
     if b_scale is not None:  # the gradient in the weight of the constant feature, b / B
         slope = b_scale * total.intercept_gradient / total.weight_sum
@@ -102,7 +127,21 @@ def certificate_of(
         own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
         return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}
     # losses are not negative, so neither is the optimum: the objective itself is a bound
-    return {"kind": kind, "value": min(square / (2.0 * problem.alpha), objective)}
+    return {"kind": kind, "value": min(square / (2.0 * problem.alpha) + shift, objective)}
+
+
+def tightened(
+    certificate: dict[str, Any], objective: float, near: dict[str, Any], lower: tuple[float, float]
+) -> dict[str, Any]:
+    """Return the certificate of weights with the objective F, given that of others.
+
+    `lower` are the bound of F* from the others, and the rounding below which no bound leads.
+    """
+    bound, rounding = lower
+    value = max(objective - bound, rounding)
+    if certificate["kind"] in BOUNDS:
+        value = min(value, certificate["value"])
+    return {**near, "value": value}
 
 
 def _stationarity(

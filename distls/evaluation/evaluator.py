@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.evaluation.certificates import balance_of, certificate_of, dual_certificate
+from distls.evaluation.certificates import (
+    BOUNDS,
+    balance_of,
+    certificate_of,
+    dual_certificate,
+    rounding_of,
+    tightened,
+)
 from distls.evaluation.compatibility import check_evaluable
 from distls.evaluation.metrics import RegressionEvaluation
 from distls.evaluation.scores import reading_lanes, score_targets
@@ -112,7 +119,7 @@ class Evaluator:
         return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss if known else None}
 
     def objective(self, fitted: Fitted) -> dict[str, Any]:
-        """Return F(W, b) and the certificate; one read of the training data.
+        """Return F(W, b) and the certificate, with what rounding may add to it; one read of the training data.
 
         For any subgradient G of an objective that is alpha-strongly convex in W, F(W) - F* <= ||G||^2 / (2 alpha); for
         the hinges this is also the duality gap at the dual point that G defines. For other penalties see `_gap`. With
@@ -129,13 +136,30 @@ class Evaluator:
         total = self._summed(predictor, with_gradient=with_gradient)
         if fitted.refit is not None:
             total.gradient[~fitted.refit.used] = 0.0  # other weights are not variables of a refit
-        penalty = _penalty(problem, predictor) if with_gradient else 0.0
-        value = total.loss_sum / total.weight_sum + problem.alpha * penalty
+        value = _objective(problem, predictor, total, with_gradient=with_gradient)
+        certificate, read = certificate_of(problem, predictor, total, value), total.ledger.bytes_read
+        rounding = rounding_of(problem, value)
+        if fitted.nearer is not None and problem.alpha != 0:
+            near, own = fitted.nearer(self._executor)
+            read += own
+            if near is not None:
+                other, bound, own = self._certified(problem, near)
+                read += own
+                if other["kind"] in BOUNDS:  # none where an intercept's gradient is not zero
+                    certificate = tightened(certificate, value, other, (bound, rounding))
         return {
             "objective": value,
-            "certificate": certificate_of(problem, predictor, replace(total), value),
-            "eval_bytes_read": total.ledger.bytes_read,
+            "certificate": certificate,
+            "eval_bytes_read": read,
+            "certificate_rounding": rounding,
         }
+
+    def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
+        """Return the certificate of other weights, the lower bound of F* from it, and the bytes read for it."""
+        total = self._summed(near, with_gradient=True)
+        value = _objective(problem, near, total, with_gradient=True)
+        certificate = certificate_of(problem, near, total, value, optimal_intercept=True)
+        return certificate, value - certificate["value"], total.ledger.bytes_read
 
     def _proven(self, predictor: LinearPredictor, point: DualPoint) -> dict[str, Any]:
         """Return F(W, b) and the gap between it and the dual; one read of the training data."""
@@ -148,7 +172,9 @@ class Evaluator:
             shared=DualStart(judged=predictor),
         )
         total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
-        value = total.loss_sum / total.weight_sum + problem.alpha * _penalty(problem, predictor)
+        value = total.loss_sum / total.weight_sum + problem.alpha * problem.penalty_of_model(
+            predictor.coefficients, predictor.intercept
+        )
         return {
             "objective": value,
             "certificate": dual_certificate(problem, point, total, value),
@@ -173,5 +199,9 @@ class Evaluator:
         return total
 
 
-def _penalty(problem: Problem, predictor: LinearPredictor) -> float:
-    return problem.penalty_of_model(predictor.coefficients, predictor.intercept)
+def _objective(
+    problem: Problem, predictor: LinearPredictor, total: GradientSum, *, with_gradient: bool
+) -> float:
+    """Return F(W, b), without the penalty where the model is not linear in the rows."""
+    penalty = problem.penalty_of_model(predictor.coefficients, predictor.intercept) if with_gradient else 0.0
+    return total.loss_sum / total.weight_sum + problem.alpha * penalty

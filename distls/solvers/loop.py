@@ -187,7 +187,7 @@ def _judged(
         fitted = solver.weights(state)
         _evaluate(evaluate, fitted, record, progress)
         if limits.patience is not None and _is_best(record, progress):
-            best = replace(fitted, duals=None)  # later rounds replace them
+            best = replace(fitted, duals=None, nearer=None)  # later rounds replace what these need
     # checked again: the evaluation may have met the tolerance, or used up the patience
     return own if ended else _limit_met(limits, state, progress, record), best
 
@@ -208,8 +208,9 @@ def _finite(value: Any) -> Any:
 def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
     started = time.perf_counter()
     record.update(_finite(evaluate(fitted)))
+    rounding = record.pop("certificate_rounding", 0.0)
     if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
-        _tighten(record, progress)
+        _tighten(record, progress, rounding)
     share = relative_bound(record)
     if share is not None:
         record["certificate"]["relative"] = share
@@ -226,7 +227,7 @@ def relative_bound(record: Mapping[str, Any]) -> float | None:
     return float(value / objective)
 
 
-def _tighten(record: dict[str, Any], progress: Progress) -> None:
+def _tighten(record: dict[str, Any], progress: Progress, rounding: float) -> None:
     """Tighten a certificate by the best bound of the optimum so far: dual points are not monotone."""
     objective, certificate = record.get("objective"), record.get("certificate", {})
     value = certificate.get("value")
@@ -234,7 +235,7 @@ def _tighten(record: dict[str, Any], progress: Progress) -> None:
         return
     lower = objective - value
     progress.bound = lower if progress.bound is None else max(lower, progress.bound)
-    certificate["value"] = min(value, max(objective - progress.bound, 0.0))
+    certificate["value"] = min(value, max(objective - progress.bound, rounding))
 
 
 def _is_best(record: dict[str, Any], progress: Progress) -> bool:

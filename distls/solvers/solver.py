@@ -25,6 +25,7 @@ from distls.workers.rounds.ledger import Ledger
 
 __all__ = [
     "Fitted",
+    "Nearer",
     "Record",
     "Refit",
     "RoundReport",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 Record = dict[str, Any]  # JSON values by name, as files of a run hold them
+# Returns weights nearer to the optimum than those of a fit, or None, and the bytes read for them.
+Nearer = Callable[[Executor], tuple[LinearPredictor | None, int]]
 
 
 class Status(StrEnum):
@@ -68,6 +71,7 @@ class Fitted:
     # The problem that it minimises, where that is no longer the one the method was given
     refit: Refit | None = None
     duals: DualPoint | None = None  # A dual point that proves how good it is, where the method keeps one
+    nearer: Nearer | None = None  # Where the method can look for weights that have a better dual point
 
 
 @dataclass

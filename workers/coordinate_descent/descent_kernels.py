@@ -36,7 +36,7 @@ from distls.workers.losses.row_functions import (
 from distls.workers.penalties.row_kernels import row_penalty, row_prox
 from distls.workers.simd.slack_kernels import LANES, prefetch_row
 
-__all__ = ["N_TOTALS", "Step", "Totals", "column_sweep", "intercept_step", "loss_of_scores"]
+__all__ = ["N_TOTALS", "Step", "Totals", "block_gradient", "column_sweep", "intercept_step", "loss_of_scores"]
 
 # All functions are `elementwise`: were sums reassociated, a function that is not inlined could have other last bits in
 # the process that compiles it than in those that load its caller from the disk cache, which was optimised once more.
@@ -79,7 +79,7 @@ _T = Totals()
 
 
 @elementwise
-def _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
+def block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch):
     """Set g to G_j times sum_i s_i."""
     g[:], own[:] = 0.0, 0.0
     for p in range(start, stop):
@@ -222,7 +222,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
         start, stop = row_span(x, j, indices, data)
         if start == stop:
             continue
-        _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
+        block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
         if _is_zero(w[j]):  # whether it stays zero depends on G_j alone: no curvature, no line search
             for r in range(k):
                 v[r] = -step.scale * g[r]
@@ -349,7 +349,7 @@ def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
     width = (k + LANES - 1) // LANES * LANES
     g, h, d, part = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
     own, scratch = np.zeros(k), np.zeros(k)
-    _gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
+    block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
     violation = step.scale * _norm(g[:k])
     totals[_T.violation] += violation
     totals[_T.largest] = max(totals[_T.largest], violation)

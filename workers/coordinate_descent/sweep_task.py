@@ -50,10 +50,13 @@ from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = [
     "LaneSweeps",
+    "Shard",
     "SweepJob",
+    "Sweeper",
     "active_sweeps",
     "intercept_alone",
     "merge_sweeps",
+    "no_targets",
     "probe_sweep",
     "sweep_lane",
     "warm_up",
@@ -128,11 +131,11 @@ def sweep_lane(job: SweepJob, weights: SparseWeights, lane: Lane) -> LaneSweeps:
     """
     with Ledger.of_task() as ledger:
         b = weights.intercept
-        sweeper = _Sweeper(job, read_margins(job.margins, len(b)), lane.index, ledger, b)
+        sweeper = Sweeper(job, read_margins(job.margins, len(b)), lane.index, ledger, b)
         return sweeper.result(_sweep_shards(sweeper, weights, lane))
 
 
-def _sweep_shards(sweeper: _Sweeper, weights: SparseWeights, lane: Lane) -> list[SparseWeights]:
+def _sweep_shards(sweeper: Sweeper, weights: SparseWeights, lane: Lane) -> list[SparseWeights]:
     """Sweep all shards of a lane, then sweep its active columns or store them; return the new values."""
     job = sweeper.job
     found: list[_Active] = []
@@ -159,7 +162,7 @@ def active_sweeps(job: SweepJob, weights: SparseWeights, n_lanes: int) -> LaneSw
     """Sweep the active columns that all lanes have stored, in one lane, so that zeros become exact."""
     with Ledger.of_task() as ledger:
         b = weights.intercept
-        sweeper = _Sweeper(job, read_margins(job.margins, len(b)), n_lanes, ledger, b)
+        sweeper = Sweeper(job, read_margins(job.margins, len(b)), n_lanes, ledger, b)
         found = [_read_active(job, lane) for lane in range(n_lanes)]
         columns = np.concatenate([each.columns for each in found])
         w = weights.dense(open_ref(job.margins.data).meta.n_features)[columns].astype(np.float64)
@@ -170,12 +173,12 @@ def intercept_alone(job: SweepJob, weights: SparseWeights, lane: int) -> LaneSwe
     """Return the intercept that is optimal for the stored scores, those of `weights`."""
     with Ledger.of_task() as ledger:
         b = weights.intercept
-        sweeper = _Sweeper(job, read_margins(job.margins, len(b)), lane, ledger, b)
+        sweeper = Sweeper(job, read_margins(job.margins, len(b)), lane, ledger, b)
         sweeper.optimise_intercept(counted=False)
         return sweeper.result([])
 
 
-def _swept(sweeper: _Sweeper, found: list[_Active], values: list[SparseWeights]) -> SparseWeights:
+def _swept(sweeper: Sweeper, found: list[_Active], values: list[SparseWeights]) -> SparseWeights:
     """Sweep active columns as often as the job says, with steps of the intercept before, between and after."""
     x = concatenate_rows([each.x for each in found])
     w, means = np.concatenate([each.values for each in values]), sweeper.leaning(x)
@@ -186,19 +189,19 @@ def _swept(sweeper: _Sweeper, found: list[_Active], values: list[SparseWeights])
     return SparseWeights(np.concatenate([each.columns for each in values]), w, _NONE)
 
 
-class _Shard(NamedTuple):
+class Shard(NamedTuple):
     """A column shard as kernels read it: its first column, and its columns as rows of X^T."""
 
     first: int
     x: Rows
 
 
-def _transposed(shard: ColumnShard) -> _Shard:
+def _transposed(shard: ColumnShard) -> Shard:
     x = shard.x
-    return _Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values))
+    return Shard(shard.first, CsrRows(*x) if isinstance(x, CscColumns) else DenseRows(x.values))
 
 
-def _given(weights: SparseWeights, shard: _Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _given(weights: SparseWeights, shard: Shard) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the columns of a shard that have weights in `weights`, and the weights of all its columns, float64."""
     n_columns = n_rows_of(shard.x)
     first, stop = np.searchsorted(weights.columns, [shard.first, shard.first + n_columns])
@@ -208,7 +211,7 @@ def _given(weights: SparseWeights, shard: _Shard) -> tuple[NDArray[np.int64], ND
     return given, out
 
 
-class _Sweeper:
+class Sweeper:
     """A lane at work: its scores, its random orders, its totals."""
 
     def __init__(
@@ -217,13 +220,13 @@ class _Sweeper:
         self.job, self.margins, self._lane, self._ledger = job, margins, lane, ledger
         own = Intercept(margins, job.margins.loss, job.step) if job.fit_intercept else None
         # by its own steps, and by what centred columns have changed it
-        self._intercept, self._b, self._shift = own, intercept.copy(), np.zeros(len(intercept))
+        self._intercept, self.b, self.shift = own, intercept.copy(), np.zeros(len(intercept))
         self.active_bytes = self._swept_bytes = 0
         # active passes and the intercept count towards the change of F alone, not towards the violations
         self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
         self._penalty = penalty_named(job.penalty).argument
 
-    def shards(self, lane: Lane) -> Iterator[_Shard]:
+    def shards(self, lane: Lane) -> Iterator[Shard]:
         """Yield the lane's shards in the order of the round."""
         order = self._rng(0).permutation(len(lane.blocks))
         shards = [lane.blocks[i] for i in order]
@@ -238,19 +241,19 @@ class _Sweeper:
         """Sweep those columns of the shard that begins with column `first`."""
         generator, n = self._rng(0, first), len(columns)
         order = generator.integers(n, size=n) if self.job.with_replacement else generator.permutation(n)
-        self._run(x, columns[order], w, self._totals, self.leaning(x))
+        self.run(x, columns[order], w, self._totals, self.leaning(x))
 
     def sweep_active(self, x: Rows, w: NDArray[np.float64], number: int, means: dict[int, float]) -> None:
         """Sweep the columns with non-zero weights, some of them less their `means`."""
         order = self._rng(number).permutation(np.flatnonzero(w.any(axis=1)))
-        self._run(x, order, w, self._others, means)
+        self.run(x, order, w, self._others, means)
         self._swept_bytes += _bytes_of(x) * len(order) // max(len(w), 1)
 
     def optimise_intercept(self, *, counted: bool) -> None:
         """Make the intercept optimal for the scores; count its violation where it was, if `counted`."""
         if self._intercept is not None:
             with self._ledger.in_kernels():
-                violation = self._intercept.optimise(self._b, self._others)
+                violation = self._intercept.optimise(self.b, self._others)
             if counted:
                 self._totals[_T.violation] += violation
                 self._totals[_T.largest] = max(self._totals[_T.largest], violation)
@@ -259,7 +262,7 @@ class _Sweeper:
         """Do one step of the intercept."""
         if self._intercept is not None:
             with self._ledger.in_kernels():
-                self._intercept.step(self._b, self._others)
+                self._intercept.step(self.b, self._others)
 
     def leaning(self, x: Rows) -> dict[int, float]:
         """Return the means of the columns that are swept less their mean."""
@@ -267,7 +270,7 @@ class _Sweeper:
             return {}
         return leaning_columns(x, self.margins.weight, len(self.margins.z))
 
-    def _run(
+    def run(
         self,
         x: Rows,
         order: NDArray[np.int64],
@@ -275,13 +278,14 @@ class _Sweeper:
         totals: NDArray[np.float64],
         means: dict[int, float],
     ) -> None:
+        """Sweep columns in this order, some less their `means`."""
         start = 0
         for place in np.flatnonzero(np.isin(order, list(means))).tolist() if means else ():
             self._sweep_columns(x, order[start:place], w, totals)
             j, start = int(order[place]), place + 1
             before, column = w[j].copy(), centred(x, j, means[j], len(self.margins.z))
             self._sweep_columns(column, np.zeros(1, np.int64), w[j : j + 1], totals)
-            self._shift -= means[j] * (w[j] - before)
+            self.shift -= means[j] * (w[j] - before)
         self._sweep_columns(x, order[start:], w, totals)
 
     def _sweep_columns(
@@ -304,8 +308,8 @@ class _Sweeper:
         return LaneSweeps(
             values,
             self._totals,
-            self._b,
-            self._shift,
+            self.b,
+            self.shift,
             float(self._totals[_T.change] + self._others[_T.change]),
             self.active_bytes,
             self._swept_bytes,
@@ -363,7 +367,7 @@ def warm_up(data: DatasetRef, loss: str, dtype: str, *, fit_intercept: bool = Fa
     """Compile the kernels of a job, or load them from the disk cache, on a single row."""
     meta = open_ref(data).meta
     x = one_row(meta.layout, meta.dtype, index_dtype(meta.n_rows).name)
-    z, weight, y = np.zeros((1, 2), dtype), np.empty(0), _no_targets(meta, 1)
+    z, weight, y = np.zeros((1, 2), dtype), np.empty(0), no_targets(meta, 1)
     step, totals = Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
     # columns that move with the intercept are dense, and float64 once their means are taken away
     shards = {type(x): x} | ({"centred": DenseRows(np.zeros((1, 1)))} if fit_intercept else {})
@@ -383,14 +387,14 @@ def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
     for _, part in stream(job.margins.data, [block]):
         scores(part.x, np.zeros((meta.n_features, k), job.margins.dtype), np.zeros(k),
                np.empty((n_rows_of(part.x), k), job.margins.dtype))  # fmt: skip
-    y, z = _no_targets(meta, meta.n_rows), np.zeros((meta.n_rows, k), job.margins.dtype)
-    sweeper = _Sweeper(job, Margins(z, y, np.empty(0)), 0, Ledger(), np.zeros(k))
+    y, z = no_targets(meta, meta.n_rows), np.zeros((meta.n_rows, k), job.margins.dtype)
+    sweeper = Sweeper(job, Margins(z, y, np.empty(0)), 0, Ledger(), np.zeros(k))
     for each in sweeper.shards(Lane(0, (shard,))):
         n = n_rows_of(each.x)
         sweeper.sweep(each.x, np.zeros((n, k)), np.arange(n), each.first)
 
 
-def _no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[np.int32] | LabelSets:
+def no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[np.int32] | LabelSets:
     """Return placeholder targets of rows: the first class, or its label."""
     codes = np.zeros(n_rows, np.int32)
     return LabelSets(np.arange(n_rows + 1), codes) if meta.target == "multilabel" else codes

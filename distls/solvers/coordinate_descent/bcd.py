@@ -34,6 +34,7 @@ from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError, StateLostError
 from distls.storage.model.model import LinearModel
 from distls.workers.coordinate_descent.intercept import NEWTON_CLASSES
+from distls.workers.coordinate_descent.near_optimum_task import KEPT, warm_up_near
 from distls.workers.coordinate_descent.sweep_task import probe_sweep, warm_up
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
@@ -149,7 +150,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
         """Return the bytes of active columns that a task may hold, with a copy where they are put together."""
         if not self.params["active_sweeps"]:
             return 0
-        return 2 * min(self.params["active_mib"] * MIB, int(self._shards.decoded_bytes.sum()))
+        n_features, k = self.problem.shape
+        columns = 2 * int(self._shards.decoded_bytes.sum())
+        # sweeps for a certificate extrapolate from copies of the weights
+        return min(2 * self.params["active_mib"] * MIB, columns + KEPT * 8 * n_features * k)
 
     def prepare(self, executor: Executor) -> None:
         """Have the kernels compiled here, then loaded by every worker."""
@@ -157,8 +161,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
         warm = partial(
             warm_up, loss=problem.loss, dtype=problem.dtype.name, fit_intercept=problem.fit_intercept
         )
-        warm(self.data)
-        executor.each_worker(warm, self.data)
+        near = partial(warm_up_near, loss=problem.loss, dtype=problem.dtype.name)
+        for task in (warm, near):
+            task(self.data)
+            executor.each_worker(task, self.data)
 
     def init(self) -> BcdState:
         """Return zero weights, or those of the initial model."""
@@ -205,8 +211,20 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def weights(self, state: BcdState) -> Fitted:
         """Return the model."""
-        refit = Refit(self.params["debias"], state.used) if state.refit else None
-        return Fitted(LinearPredictor(state.weights, state.intercept), refit=refit)
+        predictor = LinearPredictor(state.weights, state.intercept)
+        if state.refit:
+            return Fitted(predictor, refit=Refit(self.params["debias"], state.used))
+        # with the paper's algorithm no columns are held in memory
+        return Fitted(
+            predictor, nearer=partial(self._nearer, state) if self.params["active_sweeps"] else None
+        )
+
+    def _nearer(self, state: BcdState, executor: Executor) -> tuple[LinearPredictor | None, int]:
+        """Return weights nearer to the optimum, and the bytes read."""
+        try:
+            return Round(self._setting, state, executor).near_optimum()
+        except StateLostError:
+            return Round(self._setting, state, executor).near_optimum()
 
     def fits(self, state: BcdState) -> bool:
         """See `Solver.fits`."""

@@ -17,6 +17,11 @@ from distls.solvers.solver import RoundReport, State
 from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.errors import DistlsError
 from distls.workers.coordinate_descent.descent_kernels import Step, Totals
+from distls.workers.coordinate_descent.near_optimum_task import (
+    NearOptimum,
+    merge_near,
+    near_optimum,
+)
 from distls.workers.coordinate_descent.row_scores_task import (
     Change,
     MarginJob,
@@ -34,6 +39,7 @@ from distls.workers.coordinate_descent.sweep_task import (
     merge_sweeps,
     sweep_lane,
 )
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 
@@ -144,6 +150,25 @@ class Round:
         weights = self._sent(self._state)
         found: LaneSweeps = self._executor.reduce(task, [0], merge=merge_sweeps, shared=weights)
         return found.intercept
+
+    def near_optimum(self) -> tuple[LinearPredictor | None, int]:
+        """Return weights nearer to the optimum than the state's, if columns fit in memory, and the bytes read."""
+        scored, lanes = self._score(self._state, self._margins), self._setting.lanes
+        job = self._setting.sweep_job(self._margins, self._state)
+        # one lane has the memory of all
+        job = replace(job, active_bytes=job.active_bytes * len(lanes))
+        every = Lane(len(lanes) + 1, tuple(shard for lane in lanes for shard in lane))
+        found: NearOptimum = self._executor.reduce(
+            partial(near_optimum, job),
+            [every],
+            merge=merge_near,
+            shared=self._sent(self._state),
+        )
+        read = scored.ledger.bytes_read + found.ledger.bytes_read
+        if found.weights is None:
+            return None, read
+        weights = found.weights.dense(self._problem.shape[0]).astype(self._problem.dtype)
+        return LinearPredictor(weights, found.weights.intercept), read
 
     def _is_warm(self) -> bool:
         """Return whether this is the first round of a fit that starts from a model."""

@@ -50,7 +50,7 @@ _JOBS: dict[str, tuple[str, dict[str, Any], int, str]] = {
         "bcd",
         {"alpha": 1e-3, "lanes": 4, "tau": 0.0, "active_sweeps": 0},
         8,
-        "distls.workers.coordinate_descent.sweep_task:_Sweeper.sweep",
+        "distls.workers.coordinate_descent.sweep_task:Sweeper.sweep",
     ),
 }
 

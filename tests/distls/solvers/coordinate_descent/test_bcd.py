@@ -128,7 +128,7 @@ def test_a_round_of_lanes_is_the_oracle_s(small, loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("penalty", PENALTIES)
-def test_objective_and_gap_are_exact_and_small_at_the_end(small, loss, penalty):
+def test_the_objective_is_exact_and_the_gap_small_at_the_end(small, loss, penalty):
     dataset, x, y = small
     result, records = fitted(dataset, 60, loss=loss, penalty=penalty, alpha=2e-2, lanes=3)
     p, w = bcd.Problem(x, y, 4, loss=loss, penalty=penalty, alpha=2e-2), result.model.weights
@@ -137,9 +137,20 @@ def test_objective_and_gap_are_exact_and_small_at_the_end(small, loss, penalty):
     assert certificate["kind"] == ("strong_convexity" if penalty == "l2" else "duality_gap")
     best = min(record["objective"] for record in records)
     assert all(r["certificate"]["value"] >= r["objective"] - best - 1e-12 for r in records)
-    if penalty != "l2" and loss != "softmax":
-        assert certificate["value"] == pytest.approx(bcd.gap(p, w), rel=1e-3, abs=1e-9)
-    assert certificate["value"] < 0.05 * records[0]["objective"]
+    if loss != "softmax":  # at most the gap at the gradients of the weights themselves
+        assert certificate["value"] <= 1.001 * bcd.gap(p, w) + 1e-9
+    assert certificate["value"] < 1e-4 * records[0]["objective"]
+
+
+@pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "multitask_squared_hinge"])
+@pytest.mark.parametrize("penalty", ["l1l2", "l1", "l1linf", "sparse-group"])
+def test_without_active_sweeps_the_gap_is_that_of_the_weights_own_gradients(small, loss, penalty):
+    dataset, x, y = small
+    params = {"loss": loss, "penalty": penalty, "alpha": 2e-2, "lanes": 3, "active_sweeps": 0}
+    result = fit("bcd", dataset, params=params, passes=20)  # evaluated once: no better bound from before
+    p = bcd.Problem(x, y, 4, loss=loss, penalty=penalty, alpha=2e-2)
+    expected = bcd.gap(p, result.model.weights)
+    assert result.record["certificate"]["value"] == pytest.approx(expected, rel=1e-3, abs=1e-9)
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 8])
@@ -216,7 +227,7 @@ def test_the_intercept_is_optimal_and_not_penalised(small):
     p = bcd.Problem(np.hstack([x, np.ones((300, 1))]), y, 4, alpha=0.0)
     w = np.vstack([model.weights, model.intercept])
     assert np.abs(bcd.gradient(p, w)[-1]).max() < 1e-6
-    assert result.record["certificate"]["kind"] == "gradient_norm"
+    assert result.record["certificate"]["kind"] == "duality_gap"
     assert result.record["certificate"]["value"] < 1e-6
     assert model.intercept.any()
 

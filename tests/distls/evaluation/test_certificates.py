@@ -1,0 +1,102 @@
+"""Certificates are bounds, and those of block coordinate descent are near the truth on text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import labelled_rows, write_dataset
+
+from distls.columns.sharding import add_columns
+from distls.solvers.events import SilentCallback
+from distls.storage.dataset.dataset import Dataset
+from distls.training.fitting import fit
+from distls.workers.synthetic.kinds import generate_rows
+
+LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]
+PENALTIES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]
+
+
+class Records(SilentCallback):
+    """The records of a fit's rounds."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+
+    def on_round(self, event) -> None:
+        self.found.append(event.record)
+
+
+def records_of(dataset: Dataset, rounds: float, **params: Any) -> list[dict[str, Any]]:
+    kept = Records()
+    fit("bcd", dataset, params=params, passes=rounds, eval_every=1, callbacks=[kept])
+    return kept.found
+
+
+def lowest(dataset: Dataset, records: list[dict[str, Any]], **params: Any) -> float:
+    """Return the optimum, by a long fit."""
+    long = fit("bcd", dataset, params={**params, "dtype": "float64", "lanes": 1, "tau": 1e-7}, passes=100)
+    return min(long.record["objective"], *(record["objective"] for record in records))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Dataset:
+    x, y = generate_rows("rcv1-53", 0, "train", 0, 500)
+    rows = sp.csr_matrix((x.data, x.indices.astype(np.int32), x.indptr), shape=(500, 47_236))
+    common = np.flatnonzero(np.diff(rows.tocsc().indptr) >= 3)
+    path = tmp_path_factory.mktemp("data") / "text"
+    write_dataset(path, rows[:, common].astype(np.float32), np.minimum(y, 9))
+    return add_columns(path, shard_size=100_000)
+
+
+@pytest.mark.parametrize("penalty", ["l1l2", "l1linf", "sparse-group"])
+def test_the_gap_on_text_is_at_most_ten_times_the_excess(text, penalty):
+    params = {"penalty": penalty, "alpha": 2e-3}
+    records = records_of(text, 40, **params)
+    best = lowest(text, records, **params)
+    near = [r for r in records if 1e-5 * best < r["objective"] - best < 1e-2 * best]
+    assert len(near) >= 2
+    for record in near:
+        excess = record["objective"] - best
+        assert excess <= record["certificate"]["value"] <= 10.0 * excess
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_certificates_of_random_problems_are_bounds(tmp_path, loss, penalty):
+    seed = LOSSES.index(loss) * len(PENALTIES) + PENALTIES.index(penalty)
+    generator = np.random.default_rng(seed)
+    x, y = labelled_rows(int(generator.integers(40, 120)), int(generator.integers(5, 40)), 3)
+    weight = generator.uniform(0.1, 3.0, len(y)) if seed % 2 else None
+    path = tmp_path / "data"
+    write_dataset(path, x, y, **({} if weight is None else {"sample_weight": weight}))
+    dataset = add_columns(path, shard_size=2000)
+    alpha = float(10.0 ** generator.uniform(-3.0, -1.0))
+    params = {
+        "loss": loss,
+        "penalty": penalty,
+        "alpha": alpha,
+        "dtype": ["float64", "float32"][seed % 3 == 0],
+    }
+    records = records_of(dataset, 8, **params)
+    best = lowest(dataset, records, **params)
+    # in float32 a rounded objective may be below it
+    assert all(record["certificate"]["value"] > 0.0 for record in records)
+    assert all(r["objective"] - r["certificate"]["value"] <= best + 1e-12 for r in records)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("penalty", ["l1l2", "elasticnet"])
+def test_block_coordinate_descent_has_a_bound_with_an_intercept(tmp_path, loss, penalty):
+    x, y = labelled_rows(150, 20, 3)
+    write_dataset(tmp_path / "data", x + sp.csr_matrix(np.full(x.shape, 0.1, np.float32)), np.minimum(y, 2))
+    dataset = add_columns(tmp_path / "data", shard_size=2000)
+    params = {"loss": loss, "penalty": penalty, "alpha": 1e-2, "fit_intercept": True}
+    records = records_of(dataset, 30, **params)
+    best = lowest(dataset, records, **params)
+    assert all(record["certificate"]["kind"] == "duality_gap" for record in records)
+    assert all(r["objective"] - r["certificate"]["value"] <= best + 1e-12 for r in records)
+    last = records[-1]
+    assert last["certificate"]["value"] <= 10.0 * (last["objective"] - best) + 1e-6 * best
