@@ -35,6 +35,9 @@ Array = NDArray[np.float64]
 
 # Sweeps between extrapolations, and most sweeps (docs/decisions/0022).
 _BETWEEN, _SWEEPS = 10, 300
+# Most non-zeros times classes that sweeps after a read of the shards visit, some 10 s: a fit to millions of rows is not
+# to wait for its certificate longer than for its weights.
+_VISITS = 4e9
 # Most reads of all shards, and the violation, relative to alpha, from which on a column is swept too.
 _READS, _VIOLATION = 4, 1e-9
 # Copies of the weights: those extrapolated from, where these started, the best ones and a sum.
@@ -139,7 +142,9 @@ class _Search:
 
     def run(self) -> tuple[Array, Array]:
         """Return the weights and the intercept with the best bound, whose scores are left in the margins."""
-        for _ in range(0, _SWEEPS, _BETWEEN):
+        visits = max(self._x[-1].size * self._w.shape[1], 1)  # of a sweep
+        most = min(_SWEEPS, int(_VISITS // visits))
+        for _ in range(0, most - _BETWEEN + 1, _BETWEEN):
             if self._is_good():
                 break
             points = [self._point()]
