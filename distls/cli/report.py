@@ -112,7 +112,9 @@ def result_lines(result: FitResult) -> list[str]:
     if result.selected is not None:
         chosen = ", ".join(f"{name}={value}" for name, value in result.selected.items() if value is not None)
         name = next((name for name in ("select", "eval") if record.get(f"{name}_error") is not None), None)
-        if name is None:
+        if "path" in (record.get("details") or {}):
+            lines.append(f"selected {chosen}, by cross-validation")
+        elif name is None:
             lines.append(f"the last of the path is published, {chosen}")
         else:
             data = {"select": "selection", "eval": "evaluation"}[name]

@@ -9,6 +9,7 @@ from contract import StopAfter
 from helpers import labelled_rows, write_dataset
 from target_helpers import write_targets
 
+from distls.cli.report import result_lines
 from distls.execution.serial import SerialExecutor
 from distls.methods.registry import method_named
 from distls.planning.fit_plan import plan_fit
@@ -99,6 +100,7 @@ def test_the_alpha_of_least_error_is_fitted_to_all_rows(data, rows, tmp_path):
     assert result.record["certificate"]["relative"] <= 1e-6
     assert f"alpha={best:g} has the lowest mean error of 3 in 3-fold" in status_of(run)["notes"][-1]
     assert plan_fit("sdca", data.path, PATH, probe=False).fits == 10
+    assert result_lines(result)[1].endswith(", by cross-validation")
 
 
 def test_a_point_starts_from_the_one_before(data, tmp_path):
