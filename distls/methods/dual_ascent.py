@@ -62,7 +62,7 @@ DUAL_ASCENT_METHODS = (
             ),
             CLASS_WEIGHT,
             lanes(
-                "groups of rows processed in parallel; default min(2, partitions): more lanes need more passes"
+                "groups of rows processed in parallel; default 2, of two partitions 1: more lanes need more passes"
             ),
             Parameter(
                 "rounds",

@@ -40,6 +40,7 @@ class DualJob:
     # partitions whose duals are made and stored: those of `source`, or the negative gradients at `DualStart.at`
     renewed: frozenset[int] = frozenset()
     source: DualPoint | None = None
+    shares: tuple[float, ...] = ()  # multiples of the duals whose conjugates are summed too
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,7 @@ class DualSum:
     loss_sum: float = 0.0  # of s_i * loss_i of the judged predictor
     weight_sum: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
+    shared_sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # of `DualJob.shares`
 
 
 def dual_lane(job: DualJob, start: DualStart, lane: Lane) -> DualSum:
@@ -68,6 +70,7 @@ def dual_lane(job: DualJob, start: DualStart, lane: Lane) -> DualSum:
     width, k = open_ref(job.data).meta.n_features, job.duals.n_outputs
     with Ledger.of_task() as ledger, single_threaded_blas():
         total = DualSum(np.zeros((width, k)), np.zeros(k), np.zeros(k), ledger=ledger)
+        total.shared_sums = np.zeros(len(job.shares))
         for index, part in stream(job.data, lane.blocks, ledger):
             weight = row_weights(part, job.class_weight)
             total.weight_sum += float(weight.sum()) if len(weight) else n_rows_of(part.x)
@@ -136,6 +139,9 @@ def _add_duals(
         if job.balance is not None:
             duals = job.balance(duals, y)
         values = form.conjugate(duals, y)
+        for place, share in enumerate(job.shares):
+            smaller = form.conjugate(duals * share, y)
+            total.shared_sums[place] += float((smaller * weight[rows] if len(weight) else smaller).sum())
         if len(weight):
             values, duals = values * weight[rows], duals * weight[rows][:, None]
         total.conjugate_sum += float(values.sum())
@@ -160,4 +166,5 @@ def merge_duals(left: DualSum, right: DualSum) -> DualSum:
         left.loss_sum + right.loss_sum,
         left.weight_sum + right.weight_sum,
         left.ledger.merge(right.ledger),
+        left.shared_sums + right.shared_sums,
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.problem import Problem
@@ -21,6 +22,10 @@ from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
 __all__ = ["DualStarter"]
+
+# Multiples of a run's duals at which the dual is known exactly: of log losses the best is well below 1.
+_SHARES = (0.25, 0.5, 0.75)
+_CAUTION = 0.6  # power of the best multiple that is taken (docs/decisions/0021)
 
 
 class DualStarter:
@@ -40,7 +45,7 @@ class DualStarter:
     def started(self, state: SdcaState, initial: LinearModel, run: str) -> SdcaState:
         """Return the state at the duals of the run that the initial model is of, or at its negative gradients.
 
-        They are scaled by the number that makes the dual largest: far from the optimum gradients are too large.
+        They are scaled: far from the optimum gradients are too large, and the optimal duals of a larger alpha too.
         """
         every = np.arange(len(self._problem.dataset))
         center = state.center.copy()
@@ -52,8 +57,8 @@ class DualStarter:
         source = published_duals(run, initial.dataset_fingerprint)
         if source is not None and not self._suits(source, initial):
             source = None
-        started = self._made(replace(state, center=center), every, predictor, source)
-        share = self._best_share(started)
+        started, sums = self._made(replace(state, center=center), every, predictor, source, _SHARES)
+        share, conjugate = self._best_share(started, sums)
         if share == 1.0:
             return started
         return replace(
@@ -61,7 +66,7 @@ class DualStarter:
             u=started.u * started.u.dtype.type(share),
             up=share * started.up,
             down=share * started.down,
-            conjugate=share * started.conjugate,
+            conjugate=conjugate,
             mix=np.full(len(every), share),
         )
 
@@ -70,7 +75,7 @@ class DualStarter:
         point, rows = self._point_of(state), self._problem.dataset.table.rows
         lost = [p for p in range(len(rows)) if not _is_there(point, p, int(rows[p]))]
         at = self._form.reduced(predictor.coefficients, predictor.intercept)
-        made = self._made(state, np.array(lost, np.int64), at, None)
+        made, _ = self._made(state, np.array(lost, np.int64), at, None)
         return replace(made, renewed=state.renewed + len(lost))
 
     def _suits(self, source: DualPoint, initial: LinearModel) -> bool:
@@ -90,8 +95,9 @@ class DualStarter:
         blocks: np.ndarray[tuple[int], np.dtype[np.int64]],
         at: LinearPredictor,
         source: DualPoint | None,
-    ) -> SdcaState:
-        """Return the state with new duals of some partitions, and all sums from what is stored."""
+        shares: tuple[float, ...] = (),
+    ) -> tuple[SdcaState, NDArray[np.float64]]:
+        """Return the state with new duals of some partitions, all sums from what is stored, and those at `shares`."""
         versions, before, mix = state.versions.copy(), state.before.copy(), state.mix.copy()
         versions[blocks], before[blocks], mix[blocks] = 3 * state.round + 1, 0, 1.0
         state = replace(state, versions=versions, before=before, mix=mix)
@@ -101,10 +107,11 @@ class DualStarter:
             self._point_of(state),
             renewed=frozenset(blocks.tolist()),
             source=source,
+            shares=shares,
         )
         total = self._summed(job, DualStart(at=at))
         n = self._problem.dataset.meta.n_rows
-        return replace(
+        made = replace(
             state,
             u=(total.image / (self._form.alpha * n)).astype(state.u.dtype),
             up=total.up,
@@ -112,6 +119,7 @@ class DualStarter:
             conjugate=total.conjugate_sum / n,
             dual=None,
         )
+        return made, total.shared_sums
 
     def _summed(self, job: DualJob, start: DualStart) -> DualSum:
         dataset = self._problem.dataset
@@ -123,17 +131,27 @@ class DualStarter:
         total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
         return total
 
-    def _best_share(self, state: SdcaState) -> float:
-        """Return the c in [0, 1] for which the dual at c times the duals is largest, by a bound that is exact at 1."""
-        # conjugates are convex and zero at zero; R* grows at least as fast as its square from any point
-        t = (state.up - state.down) / (self._form.alpha * self._problem.dataset.meta.n_rows)
-        slope = -state.conjugate - self._form.alpha * float(state.center @ t) * (self._form.bias > 0.0)
-        curvature = (
-            2.0
-            * self._form.alpha
-            * (self._form.conjugate_penalty(state.u) + 0.5 * self._form.bias * float(t @ t))
-        )
-        return float(np.clip(slope / curvature, 0.0, 1.0)) if curvature > 0.0 else 1.0
+    def _best_share(self, state: SdcaState, sums: NDArray[np.float64]) -> tuple[float, float]:
+        """Return the c in [0, 1] by which to multiply the duals, and a bound of the mean conjugate there.
+
+        Between that of the largest dual and 1: a pass mends row by row what is too large; what is too small for all
+        rows alike takes longer.
+        """
+        n = self._problem.dataset.meta.n_rows
+        t = (state.up - state.down) / (self._form.alpha * n)
+        pull = self._form.alpha * float(state.center @ t) * (self._form.bias > 0.0)
+        own = self._form.conjugate_penalty(state.u) + 0.5 * self._form.bias * float(t @ t)
+        curvature = 2.0 * self._form.alpha * own
+        if curvature <= 0.0:
+            return 1.0, state.conjugate
+        # conjugates are convex, so at most linear in between; R* grows at least as fast as its square from any point
+        shares = np.array([0.0, *_SHARES, 1.0])
+        conjugates = np.array([0.0, *(sums / n), state.conjugate])
+        slopes = np.diff(conjugates) / np.diff(shares)
+        best = np.clip((-slopes - pull) / curvature, shares[:-1], shares[1:])
+        dual = -np.interp(best, shares, conjugates) - pull * best - 0.5 * curvature * best**2
+        share = float(best[np.argmax(dual)]) ** _CAUTION
+        return share, float(np.interp(share, shares, conjugates))
 
 
 def _is_there(point: DualPoint, index: int, n_rows: int) -> bool:

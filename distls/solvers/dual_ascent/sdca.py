@@ -51,7 +51,8 @@ from distls.workers.runtime.rng import Purpose, rng
 __all__ = ["Sdca"]
 
 _T = Totals()
-# More lanes need more passes, so few lanes are the best choice on few cores (docs/decisions/0021).
+# More lanes need more passes, so few lanes are the best choice on few cores (docs/decisions/0021). With a partition for
+# each lane, no rows of two partitions would ever meet in a lane: many times the passes, so there is one lane fewer.
 _DEFAULT_LANES = 2
 _DEFAULT_ROUNDS = 2  # a pass, of several lanes
 # Of losses with a kink: few rows have duals inside their domain, and these are all that still moves.
@@ -84,7 +85,7 @@ class Sdca(Solver[SdcaState]):
             check_initial(initial, problem, params["init"])
         self._form = DualProblem.of(problem)
         dataset = problem.dataset
-        n_lanes = lane_count(params["lanes"] or min(_DEFAULT_LANES, len(dataset)), len(dataset))
+        n_lanes = lane_count(params["lanes"] or max(1, min(_DEFAULT_LANES, len(dataset) - 1)), len(dataset))
         self.lanes = deal(dataset.decoded_bytes, n_lanes)
         self._groups = self._group_count()
         asked = params["rounds"] or (_DEFAULT_ROUNDS if n_lanes > 1 else 1)
