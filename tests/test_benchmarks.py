@@ -212,7 +212,8 @@ def _write_documents(path: Path, rows: int, seed: int) -> None:
 
 
 def test_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(real, "ALPHAS", [1e-3, 1e-4])
+    few: dict[str, Any] = {"loss": ["log"], "alpha": [1e-3, 1e-4]}
+    monkeypatch.setattr(real, "GRIDS", {"mcid": (few, None), "sdca": (few, 1e-2)})
     _write_documents(tmp_path / "20news" / "20news-counts.train.svm.gz", 1500, 0)
     _write_documents(tmp_path / "20news" / "20news-counts.test.svm.gz", 90, 1)
     arguments = ["--data", str(tmp_path), "--sets", "20news", "--passes", "2"]
@@ -220,14 +221,15 @@ def test_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert _read(tmp_path / "out.json") == results
     rows = results["20news"]
     assert list(rows) == [
-        "bar", "default lanes, 16 MiB partitions", "one lane", "eight lanes, small partitions", "rivals"
+        "bar", "default lanes, 16 MiB partitions", "one lane", "sdca", "sdca, tuned on the test set",
+        "eight lanes, small partitions", "rivals",
     ]  # fmt: skip
     for name, row in rows.items():
         if name not in ("bar", "rivals"):
             assert row["error"] < 5
             assert row["alpha"] in (1e-3, 1e-4)
     assert rows["rivals"]["LinearSVC"]["error"] < 5
-    assert capsys.readouterr().out.count("\n") == 5
+    assert capsys.readouterr().out.count("\n") == 7
 
 
 def test_real_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

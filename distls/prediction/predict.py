@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -31,6 +32,8 @@ from distls.workers.prediction.predict_task import Predicted, PredictJob, predic
 from distls.workers.prediction.predictor import scored_as
 
 __all__ = ["predict"]
+
+_REMEDY = "nothing was written under that name; make room and predict again"
 
 
 def predict(
@@ -87,11 +90,22 @@ def predict(
     _check_asked(fitted, name, target, top, proba)
     check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
     options = {"unlabelled": not labelled, "format": format, "executor": executor, "progress": progress}
-    with opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
+    with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)
         _write(fitted, data, target, top, proba, executor or SerialExecutor(), progress)
         return data.meta.n_rows
+
+
+@contextlib.contextmanager
+def _alone(target: Place) -> Iterator[None]:
+    """Hold the lock of the predictions, without what killed processes left under their name."""
+    lock = target.with_name(f".{target.name}.lock")
+    with contextlib.ExitStack() as held:
+        with os_errors_described(f"cannot write {target}", _REMEDY):
+            held.enter_context(locked(lock, str(target)))
+            _sweep(target)
+        yield
 
 
 def _write(
@@ -108,10 +122,7 @@ def _write(
     blocks = executor.map(partial(predict_block, job), range(len(data)), shared=predictor)
     # results come in the order of the partitions, so rows are numbered as they are written
     counted = _counted(blocks, len(data), progress)
-    remedy = "nothing was written under that name; make room and predict again"
-    lock = target.with_name(f".{target.name}.lock")
-    with os_errors_described(f"cannot write {target}", remedy), locked(lock, str(target)):
-        _sweep(target)
+    with os_errors_described(f"cannot write {target}", _REMEDY):
         if target.suffix == ".csv":
             _write_csv(target, counted, fitted, _header(fitted, top, proba))
         else:

@@ -290,8 +290,12 @@ def test_places_of_object_stores(monkeypatch):
 
 # The standard library, and what reads pickles on behalf of others.
 CODE = {"pickle", "marshal", "shelve", "joblib", "dill", "cloudpickle"}
-# Measures what Dask will send; nothing is read with it.
-EXPECTED = {("distls/execution/dask/executor.py", "pickle")}
+EXPECTED = {
+    ("distls/execution/dask/executor.py", "pickle"),  # measures what Dask will send; nothing is read with it
+    # numba's own format of compiled kernels, which are code anyway; in a folder that nobody else can write to
+    # (`test_what_others_plant_is_not_unpickled`), and after a checksum (`test_damaged_entries.py`)
+    ("workers/compilation/entry_files.py", "pickle"),
+}
 CALLS = {"eval", "exec", "compile", "__import__"}
 
 
