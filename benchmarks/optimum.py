@@ -40,7 +40,7 @@ from distls.workers.rounds.block_stream import DatasetRef, stream
 TARGETS = (1e-2, 1e-3, 1e-6)
 ALPHAS = (1e-4, 1e-5, 1e-6)
 ROWS = 665_265
-Curve = list[tuple[float, float]]  # (seconds, objective)
+Curve = list[tuple[float, float]]  # (seconds, objective) or (passes, gap)
 
 
 def arrays_of(path: Path) -> tuple[sp.csr_matrix, np.ndarray]:
@@ -59,15 +59,17 @@ def arrays_of(path: Path) -> tuple[sp.csr_matrix, np.ndarray]:
 
 def sdca_curve(
     dataset: Path, loss: str, alpha: float, executor: Executor, **options: Any
-) -> tuple[Curve, list[float]]:
-    """Return seconds and objective after each half pass, and the relative gaps."""
+) -> tuple[Curve, Curve]:
+    """Return seconds and objective after each half pass, and the passes and relative gaps."""
     history, passes = History(), options.pop("passes", 20)
     distls.fit(
-        "sdca", dataset, params={"loss": loss, "alpha": alpha, **options}, passes=passes, eval_every=0.5,
+        "sdca", dataset, params={"loss": loss, "alpha": alpha, **options}, passes=passes, eval_every=0.45,
         executor=executor, callbacks=[history],
     )  # fmt: skip
     judged = [record for record in history.records if "objective" in record]
-    return [(r["seconds"], r["objective"]) for r in judged], [r["certificate"]["relative"] for r in judged]
+    return [(r["seconds"], r["objective"]) for r in judged], [
+        (r["passes"], r["certificate"]["relative"]) for r in judged
+    ]
 
 
 def optimum_of(dataset: Path, loss: str, alpha: float, executor: Executor, rtol: float = 1e-8) -> float:
@@ -206,7 +208,7 @@ def compare(
     curve, gaps = sdca_curve(dataset, loss, alpha, executor)
     curve = [(seconds, value / factor) for seconds, value in curve]
     report.add(
-        loss=loss, alpha=alpha, system="distls sdca", optimum=best, **reached(curve, best), gap=gaps[-1]
+        loss=loss, alpha=alpha, system="distls sdca", optimum=best, **reached(curve, best), gap=gaps[-1][1]
     )
     for rival in rivals:
         found = list(rival(x, y, alpha))
@@ -223,12 +225,9 @@ def by_lanes(report: Report, dataset: Path, executor: Executor) -> None:
     for lanes in (1, 2, 4, 8, 32, 128):
         if lanes > len(open_dataset(str(dataset))):
             continue
-        _, gaps = sdca_curve(dataset, "ovr_log", 1e-6, executor, lanes=lanes, passes=30)
+        _, gaps = sdca_curve(dataset, "ovr_log", 1e-6, executor, lanes=lanes, passes=40)
         plan = plan_fit("sdca", str(dataset), {"loss": "ovr_log", "alpha": 1e-6, "lanes": lanes}, probe=False)
-        passes = {
-            f"{t:g}": next(((i + 1) / 2 for i, gap in enumerate(gaps) if gap <= t), None)
-            for t in (1e-3, 1e-5)
-        }
+        passes = {f"{t:g}": next((at for at, gap in gaps if gap <= t), None) for t in (1e-3, 1e-5)}
         report.add(lanes=lanes, **passes, network=plan.network_bytes_per_round * plan.rounds_per_pass)
 
 
