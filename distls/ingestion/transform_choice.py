@@ -1,4 +1,4 @@
-"""The transforms of ``transform=auto``, chosen from what all rows have shown (docs/decisions/0023)."""
+"""The transforms of ``transform=auto``, chosen from what all rows have shown (docs/decisions/0025)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The method and the parameters of a fit for which none were chosen (docs/decisions/0023)."""
+"""The method and the parameters of a fit for which none were chosen (docs/decisions/0025)."""
 
 from __future__ import annotations
 
