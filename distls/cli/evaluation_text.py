@@ -10,7 +10,7 @@ from distls.evaluation.class_details import ClassDetails, ProbabilityQuality
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
 from distls.workers.evaluation.ranked_scores import WithBound
 
-__all__ = ["evaluation_lines", "quality_text"]
+__all__ = ["calibration_lines", "evaluation_lines"]
 
 # With more classes, labels or outputs, a table has the worst of them, and there is no confusion matrix.
 _SHOWN_CLASSES = 20
@@ -52,9 +52,10 @@ def _detail_lines(evaluation: Evaluation) -> list[str]:
     details = evaluation.details
     if details is None:
         return []
-    top = ", ".join(f"{100 * value:.2f} % top {k}" for k, value in details.top_k.items())
+    # the first of them is 1 - error
+    top = ", ".join(f"{100 * value:.2f} % top {k}" for k, value in details.top_k.items() if k > 1)
     lines = [
-        f"accuracy {top}",
+        *([f"accuracy {top}"] if top else []),
         f"F1 {evaluation.macro_f1:.4f} macro, {evaluation.micro_f1:.4f} micro, {evaluation.weighted_f1:.4f} weighted",
         *_ranking_lines(details),
         *_probability_lines(details),
@@ -82,18 +83,31 @@ def _bounded(value: WithBound) -> str:
 def _probability_lines(details: ClassDetails) -> list[str]:
     if details.probability is None:
         return []
-    lines = [quality_text(details.probability)]
+    lines = [_quality_text(details.probability)]
     if details.calibration is not None:
         lines[0] += f", after calibration ({details.calibration})"
     if details.uncalibrated is not None:
         before = details.uncalibrated
-        lines.append(f"{quality_text(before)}, log loss {before.log_loss:.4f} before it")
+        lines.append(f"{_quality_text(before)}, log loss {before.log_loss:.4f} before it")
     return lines
 
 
-def quality_text(quality: ProbabilityQuality) -> str:
-    """Return how good probabilities are, in one phrase."""
+def _quality_text(quality: ProbabilityQuality) -> str:
     return f"Brier score {quality.brier_score:.4f}, calibration error {quality.calibration_error:.4f}"
+
+
+def calibration_lines(evaluation: Evaluation) -> list[str]:
+    """Return what a calibration did on the rows that it was fitted to."""
+    details = evaluation.details
+    if details is None or details.probability is None:
+        return []
+    lines = [f"calibrated ({details.calibration}) on {evaluation.n_rows:,} held-out rows, on which now"]
+    lines[0] += f" log loss {details.probability.log_loss:.4f}, {_quality_text(details.probability)}"
+    if details.uncalibrated is not None:
+        lines.append(
+            f"before: log loss {details.uncalibrated.log_loss:.4f}, {_quality_text(details.uncalibrated)}"
+        )
+    return lines
 
 
 def _regression_lines(evaluation: RegressionEvaluation, every: bool) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from distls.cli.evaluation_text import calibration_lines
 from distls.execution.memory_budget import human
 from distls.memory_plan import Plan
 from distls.methods.registry import method_named
@@ -125,6 +126,8 @@ def result_lines(result: FitResult) -> list[str]:
     if record.get("averaging"):
         lines.append(averaging_text(record["averaging"]))
     lines += [f"note: {text}" for text in record.get("notes", [])]
+    if result.calibrated is not None:
+        lines += calibration_lines(result.calibrated)
     if result.run is not None:
         lines.append(f"model in {result.run}")
     return lines

@@ -11,6 +11,7 @@ from distls.cli.support import (
     PLACE,
     FormatName,
     Running,
+    calibration_option,
     cli,
     cluster_of,
     cluster_options,
@@ -74,6 +75,32 @@ def evaluate(
         if result.objective is not None:
             lines.append(objective_line({"objective": result.objective, "certificate": result.certificate}))
         click.echo(printable("\n".join(lines)))
+
+
+@cli.command()
+@click.argument("run", type=PLACE)
+@data_argument
+@calibration_option
+@format_option
+@click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
+@cluster_options
+@debug_option
+def calibrate(
+    run: Place, data: tuple[Place, ...], calibration: str | None, debug: bool, **options: Any
+) -> None:
+    """Calibrate the probabilities of a model on labelled rows that it was not trained on, and store that with it.
+
+    Weights and predicted classes stay as they are; `distls predict --proba` and `distls evaluate` then use calibrated
+    probabilities, also of models whose loss has none. Repeat the command to replace a calibration.
+    """
+    from distls.cli.evaluation_text import calibration_lines
+    from distls.evaluation.calibrate import calibrate as run_calibrate
+    from distls.storage.model.model import load_model
+
+    load_model(run)  # refused before workers are started
+    with Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _):
+        found = run_calibrate(run, data, calibration, executor=executor, notify=note, **options)
+    click.echo("\n".join(calibration_lines(found.evaluation)))
 
 
 @cli.command()

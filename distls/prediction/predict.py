@@ -159,9 +159,8 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
         probable = " or ".join(losses_with(target=model.target, probabilities=True))
         remedy = f"train with {probable}"
         if model.target == "class":
-            remedy += (
-                f" (loss=log), or calibrate it on rows that were held out: `distls calibrate {name} DATASET`"
-            )
+            run = "RUN" if name == "the model" else name
+            remedy += f" (loss=log), or calibrate it on held-out rows: `distls calibrate {run} DATASET`"
         raise ParameterError(
             f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; {remedy}"
         )

@@ -20,6 +20,7 @@ __all__ = [
     "merge_ranked",
     "ranked",
     "roc_auc",
+    "scores_of",
 ]
 
 Floats = NDArray[np.float64]
@@ -80,6 +81,14 @@ def _ordered(scores: Floats) -> NDArray[np.uint64]:
     """Return unsigned integers in the order of the scores."""
     bits = (scores + 0.0).view(np.uint64)  # without negative zeros
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def scores_of(rows: RankedScores) -> Floats:
+    """Return the scores, increasing; of bins of several scores their middles."""
+    keys = rows.keys << np.uint64(rows.level)
+    if rows.level:
+        keys += np.uint64(1 << (rows.level - 1))
+    return np.where(keys & _SIGN, keys ^ _SIGN, ~keys).view(np.float64)
 
 
 def _fitted(keys: NDArray[np.uint64], level: int, own: Floats, others: Floats, capacity: int) -> RankedScores:

@@ -28,7 +28,7 @@ __all__ = [
 
 CalibrationKind = Literal["temperature", "vector", "platt", "isotonic"]
 CALIBRATIONS: tuple[CalibrationKind, ...] = get_args(CalibrationKind)
-_LEAST = 1e-12  # a probability from which a logarithm is taken
+_LEAST = 1e-300, 1e-12  # probabilities of which a logarithm is taken, and those that a projection makes zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +42,11 @@ class ProbabilityMap:
     kind : str
         "natural", the probabilities of the loss, or a kind of calibration.
     arrays : dict of name -> float64 array
-        Of a calibration. "temperature": ``scale`` (1,), ``softmax(scale * z)``. "vector": ``scale`` and ``offset``
-        (k,), ``softmax(scale * z + offset)``. "platt": the same (k,), the sigmoids of ``scale * z + offset`` over
-        their sum, or (1,) for two classes, the sigmoid of ``scale * (z_1 - z_0) + offset``. "isotonic": ``scores`` and
-        ``probabilities`` (m,), both increasing, between which those of class 1 are interpolated at z_1 - z_0.
+        Of a calibration, of `margins` z. "temperature": ``scale`` (1,), ``softmax(scale * z)``. "vector": ``scale``
+        and ``offset`` (k,), ``softmax(scale * z + offset)``. "platt": the same (k,), the sigmoids of ``scale * z +
+        offset`` over their sum, or (1,) for two classes, the sigmoid of ``scale * (z_1 - z_0) + offset``. "isotonic":
+        ``scores`` and ``probabilities`` (m,), both increasing, between which those of class 1 are interpolated at
+        z_1 - z_0.
     """
 
     scored: str
@@ -64,7 +65,7 @@ class ProbabilityMap:
         """Return the probabilities of rows, shape (n_rows, k); may overwrite the scores."""
         if self.kind == "natural":
             return probabilities(self.scored, scores)
-        return calibrated(self.kind, self.arrays, margins(self.scored, scores))
+        return calibrated(self.kind, self.arrays, margins(self.scored, self.kind, scores))
 
 
 def model_probabilities(model: LinearModel, scores: NDArray[Any]) -> NDArray[Any]:
@@ -81,10 +82,17 @@ def model_probabilities(model: LinearModel, scores: NDArray[Any]) -> NDArray[Any
     return found(scores)
 
 
-def margins(scored: str, scores: NDArray[Any]) -> NDArray[np.float64]:
-    """Return scores as calibrations take them: of a model whose scores are probabilities, their logarithms."""
+def margins(scored: str, kind: str, scores: NDArray[Any]) -> NDArray[np.float64]:
+    """Return what a calibration takes as scores: those of the model, or logarithms of its probabilities.
+
+    Logarithms where the scores are probabilities themselves; and for a softmax ("temperature", "vector") of a loss with
+    other probabilities, so that a scale of 1 leaves these as they are.
+    """
     values = scores.astype(np.float64)
-    return np.log(np.maximum(values, _LEAST)) if scored == "simplex" else values
+    other = kind in ("temperature", "vector") and scored != "softmax" and has_probabilities(scored)
+    if not other and scored != "simplex":
+        return values
+    return np.log(np.maximum(probabilities(scored, values), _LEAST[scored == "simplex"]))
 
 
 def calibrated(
