@@ -225,8 +225,11 @@ class _Fit:
         self._predictor, self._k = predictor_of(model), model.n_outputs
         self._single = kind == "platt" and self._k == 2
         held = data.meta.n_rows * self._k <= _MOST_HELD
-        asked = range(len(data)) if held else range(1)
-        blocks = list(executor.map(partial(margins_of_block, job), asked, shared=self._predictor))
+        asked, task = (
+            range(len(data) if held else 1),
+            partial(margins_of_block, replace(job, first_piece=not held)),
+        )
+        blocks = list(executor.map(task, asked, shared=self._predictor))
         self._held = blocks if held else None
         self._objective = self._prepared(counts, blocks[0])
 

@@ -6,6 +6,7 @@ reads the rows again.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+_BATCH = 2**17  # margins for which gradients are held
 _DIFFERENCES = 2**15  # distinct differences of scores that are kept for isotonic regression
 
 
@@ -46,6 +48,7 @@ class CalibrationJob:
     scored: str  # as `scored_as` returns it
     kind: str
     codes: NDArray[np.int32]  # the model's code of each class of the data
+    first_piece: bool = False  # of a block whose margins are asked for: a sample of its rows
 
 
 class Margins(NamedTuple):
@@ -73,11 +76,11 @@ def margins_of_block(job: CalibrationJob, predictor: LinearPredictor, index: int
     """Return the margins of partition `index`."""
     ((_, part),) = stream(job.data, [index])
     dtype = predictor.coefficients.dtype
-    pieces = [
-        margins(job.scored, job.kind, scores).astype(dtype) for _, scores in score_pieces(predictor, part.x)
-    ]
+    found = itertools.islice(score_pieces(predictor, part.x), 1 if job.first_piece else None)
+    pieces = [margins(job.scored, job.kind, scores).astype(dtype) for _, scores in found]
     empty = np.empty((0, len(predictor.intercept)), dtype)
-    return Margins(np.concatenate(pieces) if pieces else empty, job.codes[part.y])
+    values = np.concatenate(pieces) if pieces else empty
+    return Margins(values, job.codes[part.y[: len(values)]])
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,17 @@ def objective_of(
     objective: Objective, values: NDArray[Any], y: NDArray[np.int32], scale: Floats, offset: Floats
 ) -> ObjectiveSum:
     """Sum loss and gradient over margins (n_rows, k); `scale` is (k,), or (1,) where all outputs share it."""
+    zero, step = np.zeros(len(objective.mean)), max(1, _BATCH // values.shape[1])
+    total = ObjectiveSum(0.0, zero, zero)
+    for first in range(0, len(y), step):
+        rows = slice(first, first + step)
+        total = merge_objectives(total, _batch_sums(objective, values[rows], y[rows], scale, offset))
+    return total
+
+
+def _batch_sums(
+    objective: Objective, values: NDArray[Any], y: NDArray[np.int32], scale: Floats, offset: Floats
+) -> ObjectiveSum:
     z = values.astype(np.float64)
     own = y[:, None] == np.arange(z.shape[1])
     if len(objective.mean) == 1 and z.shape[1] == 2:

@@ -38,6 +38,7 @@ __all__ = [
 MOST_RANKS = 10  # places of a row's class among its scores that are counted one by one
 MOST_PAIRS = 2**20  # pairs of a class and a predicted one that are counted: all of 1024 classes
 RANKED_CLASSES = 1024  # with more, no curves: too few scores of each would be kept
+_BATCH_BYTES = 2**20  # of the probabilities of a batch
 _PENDING_BYTES = 2**25  # scores that are collected before they are sorted
 
 Floats = NDArray[np.float64]
@@ -108,47 +109,52 @@ class _Collector:
         weight = row_weights(part, None) if self._job.weighted else np.empty(0)
         weight = weight if len(weight) else np.ones(n_rows_of(part.x))
         losses, loss = LossSums(), scorer(self._job.loss)
+        y, predicted = self._job.codes[part.y], np.empty(len(part.y), np.int32)
         for rows, scores in score_pieces(predictor, part.x):
-            own, own_weight = part.y[rows], weight[rows]
-            y = self._job.codes[own]
-            predicted = np.empty(len(y), np.int32)
-            class_losses(loss, scores, y, own_weight, losses, predicted=predicted)
-            self._total = merge_metrics(self._total, self._piece(scores, own, y, predicted, own_weight))
+            class_losses(loss, scores, y[rows], weight[rows], losses, predicted=predicted[rows])
+            # a piece is few rows of float32; in float64, with its squares and logarithms, it would be many times that
+            step = max(1, _BATCH_BYTES // (8 * self._k))
+            for first in range(0, len(scores), step):
+                batch = slice(first, first + step)
+                self._add_batch(scores[batch], y[rows][batch], weight[rows][batch])
         loss_sum, known, _ = losses.totals()
-        self._total = replace(
-            self._total, loss_sum=self._total.loss_sum + loss_sum, known=self._total.known + known
-        )
+        found = self._counts(part.y, y, predicted, weight)
+        self._total = merge_metrics(self._total, replace(found, loss_sum=loss_sum, known=known))
 
-    def _piece(
-        self,
-        scores: NDArray[Any],
-        own: NDArray[np.int32],
-        y: NDArray[np.int32],
-        predicted: NDArray[np.int32],
-        weight: Floats,
+    def _counts(
+        self, own: NDArray[np.int32], y: NDArray[np.int32], predicted: NDArray[np.int32], weight: Floats
     ) -> MetricsSum:
-        """Return the sums of a batch of rows, but for loss and curves."""
-        job, known = self._job, y >= 0
+        """Return the sums of a partition that do not need scores."""
+        n_classes, right = len(self._job.codes), predicted == y
         keys = own.astype(np.int64) * self._k + predicted
         pairs, inverse = np.unique(keys, return_inverse=True)
+        return MetricsSum(
+            float(weight.sum()), 0.0, 0.0,
+            sum_at(own, weight, n_classes),
+            sum_at(own, weight * right, n_classes),
+            sum_at(predicted, weight, self._k),
+            np.zeros(MOST_RANKS), pairs, sum_at(inverse, weight, len(pairs)), 0.0,
+            ProbabilitySums(), ProbabilitySums(), (), int(np.count_nonzero(y < 0)),
+        )  # fmt: skip
+
+    def _add_batch(self, scores: NDArray[Any], y: NDArray[np.int32], weight: Floats) -> None:
+        """Add ranks, probabilities and curves of a batch."""
+        job, total, known = self._job, self._total, y >= 0
         ranks = _ranks(scores[known], y[known])
         first = ranks < MOST_RANKS
         natural, values = (
             None if made is None else made(scores.astype(np.float64))
             for made in (job.natural, job.probability)
         )
-        if self._total.curves:
+        if total.curves:
             self._collect(scores if values is None else _log_odds(values), y, weight)
-        n_classes, right = len(job.codes), predicted == y
-        return MetricsSum(
-            float(weight.sum()), 0.0, 0.0,
-            sum_at(own, weight, n_classes),
-            sum_at(own, weight * right, n_classes),
-            sum_at(predicted, weight, self._k),
-            sum_at(ranks[first], weight[known][first], MOST_RANKS),
-            pairs, sum_at(inverse, weight, len(pairs)), 0.0,
-            _judged(values, y, weight), _judged(natural, y, weight), (), int(np.count_nonzero(~known)),
-        )  # fmt: skip
+            total = self._total
+        self._total = replace(
+            total,
+            ranks=total.ranks + sum_at(ranks[first], weight[known][first], MOST_RANKS),
+            probability=merge_probabilities(total.probability, _judged(values, y, weight)),
+            natural=merge_probabilities(total.natural, _judged(natural, y, weight)),
+        )
 
     def _collect(self, values: NDArray[Any], y: NDArray[np.int32], weight: Floats) -> None:
         """Keep what the curves of a batch need, and sort when there is much of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -408,3 +409,24 @@ def test_the_option_has_all_kinds() -> None:
 
     (option,) = command.__click_params__  # type: ignore[attr-defined]
     assert tuple(option.type.choices) == CALIBRATIONS
+
+
+def test_only_scores_are_held(tmp_path: Path) -> None:
+    rows, k = 3000, 3000
+    x, y = labelled_rows(rows, D, 5)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=1000, classes=list(range(k)), n_classes=k)
+    model = replace(
+        sure_model(2),
+        weights=np.ones((D, k), np.float32),
+        intercept=np.zeros(k, np.float32),
+        classes=list(range(k)),
+    )
+    calibrate(model, data)  # compiles
+    tracemalloc.start()
+    try:
+        calibrate(model, data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # the scores, twice those of a partition while it is gathered, and batches
+    assert peak < (rows + 2 * 1000) * k * 4 + 2**25, f"{peak / 2**20:.0f} MiB"
