@@ -85,11 +85,12 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     fold: int | None = None
     calibrate: _Path | None = None
     calibration: str | None = None
+    reason: str | None = None
 
     def stored(self) -> dict[str, object]:
         """Return the members of the file, which names what only some runs have in these only."""
         members = msgspec.structs.asdict(self)
-        for name in ("selected_on", "fold", "calibrate", "calibration"):
+        for name in ("selected_on", "fold", "calibrate", "calibration", "reason"):
             if members[name] is None:
                 del members[name]
         return members

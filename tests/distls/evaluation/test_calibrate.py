@@ -365,15 +365,24 @@ def test_a_fit_that_was_stopped_is_calibrated_when_it_ends(
         assert ended.model.calibration_arrays[name].tobytes() == array.tobytes()
 
 
-def test_with_a_selection_only_the_winner_is_calibrated(four: Case, train: Dataset, tmp_path: Path) -> None:
-    params = {"loss": "hinge", "alpha": [1e-3, 1e-1]}
-    made = fit(
-        "mcid", train, tmp_path / "run", params=params, passes=1, select=four.data, calibrate=four.data
-    )
+@pytest.mark.parametrize("how", ["selection", "folds"])
+def test_of_many_fits_only_what_is_published_is_calibrated(
+    four: Case, train: Dataset, tmp_path: Path, how: str
+) -> None:
+    given: dict[str, Any] = {
+        "selection": {
+            "method": "mcid",
+            "params": {"loss": "hinge", "alpha": [1e-3, 1e-1]},
+            "select": four.data,
+        },
+        "folds": {"method": "sdca", "params": {"alpha": "path", "alphas": [1e-1, 1e-2], "folds": 2}},
+    }[how]
+    made = fit(given.pop("method"), train, tmp_path / "run", **given, passes=2, calibrate=four.data)
     assert made.model is not None
     assert load_model(tmp_path / "run").calibration["kind"] == "temperature"
-    for number in (0, 1):
-        child = tmp_path / "run" / "children" / f"00{number}"
+    children = sorted((tmp_path / "run" / "children").iterdir())
+    assert len(children) == {"selection": 2, "folds": 5}[how]
+    for child in children:
         assert not load_model(child).calibration
         assert "calibrate" not in json.loads((child / "config.json").read_text())
 
