@@ -375,7 +375,7 @@ def test_of_many_fits_only_what_is_published_is_calibrated(
             "params": {"loss": "hinge", "alpha": [1e-3, 1e-1]},
             "select": four.data,
         },
-        "folds": {"method": "sdca", "params": {"alpha": "path", "alphas": [1e-1, 1e-2], "folds": 2}},
+        "folds": {"method": "sdca", "params": {"alpha": "path", "alphas": 2, "folds": 2}},
     }[how]
     made = fit(given.pop("method"), train, tmp_path / "run", **given, passes=2, calibrate=four.data)
     assert made.model is not None
