@@ -38,7 +38,7 @@ _HOMES = {
     "fit": "distls.training.fitting",
     "generate": "distls.synthetic.generation",
     "ingest": "distls.ingestion.ingest",
-    "load_model": "distls.storage.model.model",
+    "load_model": "distls.serving.fitted_model",
     "open_dataset": "distls.storage.dataset.dataset",
     "predict": "distls.prediction.predict",
     "resume": "distls.training.fitting",
@@ -77,9 +77,9 @@ if TYPE_CHECKING:
     from distls.ingestion.formats.vw import VwOptions as VwOptions
     from distls.ingestion.ingest import ingest as ingest
     from distls.prediction.predict import predict as predict
+    from distls.serving.fitted_model import load_model as load_model
     from distls.storage.dataset.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError
-    from distls.storage.model.model import load_model as load_model
     from distls.synthetic.generation import generate as generate
     from distls.training.fitting import fit as fit
     from distls.training.fitting import resume as resume

@@ -69,6 +69,7 @@ ROOMS = [
     "distls/solvers/coordinate_descent",
     "distls/solvers/dual_ascent",
     "distls/evaluation",
+    "distls/serving",
     "distls/synthetic",
     "distls/prediction",
     "distls/training",

@@ -13,7 +13,15 @@ from distls.workers.losses.registry import loss_named, probabilities
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 
-__all__ = ["PredictJob", "Predicted", "predict_block", "sigmoids", "top_classes"]
+__all__ = [
+    "PredictJob",
+    "Predicted",
+    "chosen_labels",
+    "predict_block",
+    "sigmoids",
+    "to_probabilities",
+    "top_classes",
+]
 
 
 @dataclass(frozen=True)
@@ -50,23 +58,25 @@ def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Pr
     counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for rows, scores in score_pieces(predictor, part.x):
         if job.target == "multilabel":
-            row, chosen = np.nonzero(scores > loss_named(job.loss).threshold)
+            row, chosen = np.nonzero(chosen_labels(job.loss, scores))
             counts.append(np.bincount(row, minlength=len(scores)))
             labels.append(chosen.astype(np.int32))
         if job.proba:
-            _to_probabilities(job, scores)
+            to_probabilities(job.loss, job.target, scores)
         codes[rows], best[rows] = top_classes(scores, job.top)
     if job.target == "class":
         return Predicted(codes, best)
     return Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))
 
 
-def _to_probabilities(job: PredictJob, scores: NDArray[Any]) -> None:
-    """Overwrite scores by probabilities: those of classes sum to one, those of labels are independent."""
-    if job.target == "multilabel":
-        sigmoids(scores)
-    else:
-        probabilities(job.loss, scores)
+def to_probabilities(loss: str, target: str, scores: NDArray[Any]) -> NDArray[Any]:
+    """Overwrite scores by probabilities and return them; those of classes sum to one, of labels are independent."""
+    return sigmoids(scores) if target == "multilabel" else probabilities(loss, scores)
+
+
+def chosen_labels(loss: str, scores: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which labels are predicted, those with scores above the loss's threshold, shape (n_rows, n_labels)."""
+    return np.asarray(scores > loss_named(loss).threshold)
 
 
 def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:
