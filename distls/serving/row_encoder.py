@@ -20,7 +20,7 @@ from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import BadInputError, MismatchError
 from distls.storage.model.model import LinearModel
-from distls.storage.rows import DenseRows, Rows
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.ingestion.formats.arrays import row_ranges
 from distls.workers.ingestion.formats.data_frames import (
     column_kinds,
@@ -101,7 +101,8 @@ class RowEncoder:
             They are not rows of this model; names the row or column.
         """
         for block in self._row_blocks(x):
-            rows = checked_rows(block, self.pack, _row_name)
+            # hashed text is in order already
+            rows = block if isinstance(block, CsrRows) else checked_rows(block, self.pack, _row_name)
             yield apply_transforms(self._owned(rows, x), self.steps, self.fitted, "X")
 
     def _owned(self, rows: Rows, x: Any) -> Rows:
@@ -116,7 +117,7 @@ class RowEncoder:
 
     # -- kinds of input ------------------------------------------------------------------------------------
 
-    def _row_blocks(self, x: Any) -> Iterator[RowBlock]:
+    def _row_blocks(self, x: Any) -> Iterator[RowBlock] | Iterator[CsrRows]:
         if isinstance(x, (str, bytes)):
             raise BadInputError(f"X is one text; give {self.name} a list of rows")
         if hasattr(x, "__dask_graph__"):
@@ -179,16 +180,17 @@ class RowEncoder:
     def _vectorizer(self) -> Any:
         return known_hashing(self._description).vectorizer()
 
-    def _text_blocks(self, x: Any) -> Iterator[RowBlock]:
+    def _text_blocks(self, x: Any) -> Iterator[CsrRows]:
         texts = list(x)
         for row, text in enumerate(texts):
             if not isinstance(text, str):
                 raise BadInputError(f"X, row {row}: {type(text).__name__}; {self.name} takes texts")
         for first in range(0, len(texts), _BLOCK_TEXTS):
             part = texts[first : first + _BLOCK_TEXTS]
-            yield RowBlock(first, None, hashed_texts(self._vectorizer, part, self.pack.dtype), None)
+            indptr, indices, data = hashed_texts(self._vectorizer, part, self.pack.dtype)
+            yield CsrRows(indptr, indices.astype(index_dtype(self.width)), data)
 
-    def _text_column(self, frame: Any) -> Iterator[RowBlock]:
+    def _text_column(self, frame: Any) -> Iterator[CsrRows]:
         """Return the rows of the one column of a frame that holds the documents."""
         labels = column_labels(frame)
         known = self._description.get("text_column")
