@@ -35,6 +35,7 @@ _HOMES = {
     "VwOptions": "distls.ingestion.formats.vw",
     "add_columns": "distls.columns.sharding",
     "evaluate": "distls.evaluation.evaluate",
+    "export": "distls.interchange.export",
     "fit": "distls.training.fitting",
     "generate": "distls.synthetic.generation",
     "ingest": "distls.ingestion.ingest",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from distls.ingestion.formats.svmlight import SvmlightOptions as SvmlightOptions
     from distls.ingestion.formats.vw import VwOptions as VwOptions
     from distls.ingestion.ingest import ingest as ingest
+    from distls.interchange.export import export as export
     from distls.prediction.predict import predict as predict
     from distls.serving.fitted_model import load_model as load_model
     from distls.storage.dataset.dataset import open_dataset as open_dataset
