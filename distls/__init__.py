@@ -38,6 +38,7 @@ _HOMES = {
     "export": "distls.interchange.export",
     "fit": "distls.training.fitting",
     "generate": "distls.synthetic.generation",
+    "import_model": "distls.interchange.import_model",
     "ingest": "distls.ingestion.ingest",
     "load_model": "distls.serving.fitted_model",
     "open_dataset": "distls.storage.dataset.dataset",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from distls.ingestion.formats.vw import VwOptions as VwOptions
     from distls.ingestion.ingest import ingest as ingest
     from distls.interchange.export import export as export
+    from distls.interchange.import_model import import_model as import_model
     from distls.prediction.predict import predict as predict
     from distls.serving.fitted_model import load_model as load_model
     from distls.storage.dataset.dataset import open_dataset as open_dataset

@@ -128,6 +128,20 @@ def export(run: Place, out: Place, to: str, debug: bool) -> None:
     note(f"{done.path} takes {done.expects}")
 
 
+@cli.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("model", type=PLACE)
+@click.option(
+    "--from", "source", required=True, type=click.Choice(["liblinear"]), help="Program that wrote FILE."
+)
+@debug_option
+def import_(file: str, model: Place, source: str, debug: bool) -> None:
+    """Make a model folder of another program's model, to predict with or to start a fit from (-p init=MODEL)."""
+    from distls.interchange.import_model import import_model
+
+    note(f"{model}: {import_model(file, model, source=source)}")
+
+
 @cli.command()
 @click.argument("run", type=PLACE)
 @debug_option
