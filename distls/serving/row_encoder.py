@@ -18,7 +18,7 @@ from distls.ingestion.request.format_options import TableColumns
 from distls.ingestion.request.like import like_model
 from distls.ingestion.request.options import IngestOptions
 from distls.storage.dataset.feature_names import unpack_names
-from distls.storage.errors import BadInputError, MismatchError
+from distls.storage.errors import BadInputError, FormatError, MismatchError
 from distls.storage.model.model import LinearModel
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.ingestion.formats.arrays import row_ranges
@@ -72,6 +72,21 @@ class RowEncoder:
         self._tables: dict[tuple[Any, ...], TableOptions] = {}
         # centred columns have no zeros
         self._fills = "mean" in self.fitted
+        self._check_source()
+
+    def _check_source(self) -> None:
+        """Refuse a source of another width than that of the transforms: kernels trust the numbers of columns."""
+        if self.is_text:
+            found = known_hashing(self._description).n_features
+        elif is_table(self.like):
+            found = first_columns(self.features)[-1]
+        else:
+            return
+        if found != self.width:
+            raise FormatError(
+                f"{self.name}: its source has {found} features, its transforms are of {self.width}; "
+                "not written by distls"
+            )
 
     @property
     def is_text(self) -> bool:

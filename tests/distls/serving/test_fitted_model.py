@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from table_helpers import HEADER, OPTIONS, make_rows, write_rows
 from target_helpers import rows_with_labels, rows_with_numbers
 
 import distls
-from distls.storage.errors import BadInputError, DistlsError, MismatchError, ParameterError
+from distls.storage.errors import BadInputError, DistlsError, FormatError, MismatchError, ParameterError
 
 LOG = {"alpha": 1e-3, "loss": "log"}
 
@@ -278,6 +279,18 @@ def test_bad_texts(text):
         model.predict({"a": ["x"], "b": ["y"]})
     with pytest.raises(MismatchError, match=r"^X has 3 columns, .* takes 512"):
         model.predict(np.ones((2, 3)))
+
+
+def test_sources_of_another_width_are_refused(text, table):
+    model = distls.load_model(text / "run")
+    source = {**model.source, "recipe": {**model.source["recipe"], "n_features": 10**6}}
+    with pytest.raises(FormatError, match="its source has 1000000 features, its transforms are of 512"):
+        replace(model, source=source).predict(["a"])
+    model = distls.load_model(table / "run")
+    recipe = model.source["recipe"]
+    source = {**model.source, "recipe": {**recipe, "features": recipe["features"][:1]}}
+    with pytest.raises(FormatError, match="its source has 1 features, its transforms are of 8"):
+        replace(model, source=source).predict({"age": [1]})
 
 
 def test_threads_share_a_model(text):
