@@ -40,6 +40,7 @@ _HOMES = {
     "generate": "distls.synthetic.generation",
     "import_model": "distls.interchange.import_model",
     "ingest": "distls.ingestion.ingest",
+    "load_estimator": "distls.estimators.from_run",
     "load_model": "distls.serving.fitted_model",
     "open_dataset": "distls.storage.dataset.dataset",
     "predict": "distls.prediction.predict",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from distls.estimators.dual_ascent import DualLinearSVC as DualLinearSVC
     from distls.estimators.dual_ascent import DualLogisticRegression as DualLogisticRegression
     from distls.estimators.dual_ascent import DualRidge as DualRidge
+    from distls.estimators.from_run import load_estimator as load_estimator
     from distls.estimators.least_squares import (
         CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier,
     )
