@@ -15,7 +15,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import chaos, endurance, gram, kernels, peers, real, scale, serving, simulation, table, tables
+from benchmarks import (
+    chaos,
+    defaults,
+    endurance,
+    gram,
+    kernels,
+    peers,
+    real,
+    scale,
+    serving,
+    simulation,
+    table,
+    tables,
+)
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.ingestion.ingest import ingest
 from distls.synthetic.generation import generate
@@ -58,6 +71,17 @@ def test_serving(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["rows_of"] for row in report["results"][::2]] == list(serving.KINDS)
     assert all(row[program] > 0 for row in report["results"] for program in ("distls", "sklearn"))
     assert capsys.readouterr().out.count("\n") == 1 + len(report["results"])
+
+
+def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--data", str(tmp_path), "--sets", "iris", "--out", str(tmp_path / "out.json")]
+    report = defaults.main(arguments)
+    assert _read(tmp_path / "out.json") == report
+    row = report["iris"]
+    assert (row["rows"], row["features"], row["distls"]["transforms"]) == (105, 4, ["standardize"])
+    assert row["behind"] == row["distls"]["error"] - min(row[rival]["error"] for rival in defaults.RIVALS)
+    assert row["distls"]["error"] < 10
+    assert "gls softmax" in capsys.readouterr().out
 
 
 def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
