@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from distls.estimators.estimator_base import DatasetEstimator
+from distls.estimators.estimator_base import DatasetEstimator, set_model
 from distls.estimators.least_squares import (
     CalibratedLeastSquaresClassifier,
     GeneralizedLeastSquaresClassifier,
@@ -94,8 +94,7 @@ def _check_rows(model: FittedModel) -> None:
 
 def _fill(estimator: Any, model: FittedModel, path: Place) -> None:
     """Set the attributes of a fitted estimator."""
-    estimator._keep(model)
-    estimator.n_features_in_ = model.n_features
+    set_model(estimator, model)
     if hasattr(model, "feature_names_in_"):
         estimator.feature_names_in_ = model.feature_names_in_
     if model.target == "continuous":
