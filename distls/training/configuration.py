@@ -108,18 +108,19 @@ class FitRequest:
             _check_numbers(eval_every=eval_every)
         if seed < 0:
             raise ParameterError(f"seed={seed}: must not be negative")
-        data, reason = _opened(dataset), None
-        if method == AUTO:
-            found = recommended(data, params, judged=select is not None)
-            method, params, reason = found.method, found.params, found.reason
+        data = _opened(dataset)
+        found = recommended(data, params, judged=select is not None) if method == AUTO else None
+        if found is not None:
+            method, params = found.method, found.params
         chosen = method_named(method)
-        unlimited = passes is None and tol is None and rtol is None and max_seconds is None
+        if passes is None and tol is None and rtol is None and max_seconds is None:
+            own = chosen if found is None or found.passes is None else found
+            passes, rtol = own.passes, None if eval_every == 0 else own.rtol
         request = cls(
             chosen, data, [Setting.of(chosen, given, data, seed) for given in expand_grid(params or {})], seed,
-            chosen.passes if unlimited else passes, tol, max_seconds, eval_every, patience,
-            chosen.rtol if unlimited and eval_every != 0 else rtol,
+            passes, tol, max_seconds, eval_every, patience, rtol,
             None if eval_data is None else _opened(eval_data), None if select is None else _opened(select),
-            reason=reason,
+            reason=None if found is None else found.reason,
         )  # fmt: skip
         request._check_options()
         for setting in request.settings:
