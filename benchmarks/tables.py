@@ -161,7 +161,9 @@ class Ways:
         progress = Progress()
         item = ParquetItem(0, self.file, 0, 0, 0, self.n_bytes)
         n_features = sum(feature.size for feature in self.options.features)
-        blocks = (record_batch_rows(batch, self.options, item, progress, 0) for batch in self.read_csv())
+        blocks = (
+            record_batch_rows(batch, self.options, item.file.path, progress, 0) for batch in self.read_csv()
+        )
         options = PackOptions(n_features, self.layout.n_extra, False, False)
         return [batch.words for batch in pack_blocks(blocks, options, progress, str)]
 

@@ -36,10 +36,13 @@ _HOMES = {
     "add_columns": "distls.columns.sharding",
     "calibrate": "distls.evaluation.calibrate",
     "evaluate": "distls.evaluation.evaluate",
+    "export": "distls.interchange.export",
     "fit": "distls.training.fitting",
     "generate": "distls.synthetic.generation",
+    "import_model": "distls.interchange.import_model",
     "ingest": "distls.ingestion.ingest",
-    "load_model": "distls.storage.model.model",
+    "load_estimator": "distls.estimators.from_run",
+    "load_model": "distls.serving.fitted_model",
     "open_dataset": "distls.storage.dataset.dataset",
     "predict": "distls.prediction.predict",
     "resume": "distls.training.fitting",
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from distls.estimators.dual_ascent import DualLinearSVC as DualLinearSVC
     from distls.estimators.dual_ascent import DualLogisticRegression as DualLogisticRegression
     from distls.estimators.dual_ascent import DualRidge as DualRidge
+    from distls.estimators.from_run import load_estimator as load_estimator
     from distls.estimators.least_squares import (
         CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier,
     )
@@ -78,10 +82,12 @@ if TYPE_CHECKING:
     from distls.ingestion.formats.svmlight import SvmlightOptions as SvmlightOptions
     from distls.ingestion.formats.vw import VwOptions as VwOptions
     from distls.ingestion.ingest import ingest as ingest
+    from distls.interchange.export import export as export
+    from distls.interchange.import_model import import_model as import_model
     from distls.prediction.predict import predict as predict
+    from distls.serving.fitted_model import load_model as load_model
     from distls.storage.dataset.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError
-    from distls.storage.model.model import load_model as load_model
     from distls.synthetic.generation import generate as generate
     from distls.training.fitting import fit as fit
     from distls.training.fitting import resume as resume

@@ -47,6 +47,14 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_weights_of_rows_count_in_ranking_and_threshold",
         r"::test_one_lane_goes_as_the_oracle_does\[dense-",
     ),
+    "distls/interchange/test_export.py": (
+        r"::test_onnx\[(two|many|ovr|hinge)-(plain|linear)",
+        r"::test_(liblinear|vw)\[(many|words|hinge)-plain",
+        r"::test_(liblinear|vw)\[(two|many|ovr)-linear",
+        r"::test_npz\[(two|many|ovr)",
+        r"::test_sklearn\[(two|many|words)-True",
+        r"::test_what_is_not_linear_is_refused\[(sklearn|liblinear|vw|csv)-",
+    ),
     "distls/ingestion/test_ingest_tables.py": (r"::test_every_chunk_boundary_gives_the_same_rows\[None\]",),
     "distls/evaluation/test_certificates.py": (
         r"::test_the_gap_on_text_is_at_most_ten_times_the_excess\[(l1linf|sparse-group)",

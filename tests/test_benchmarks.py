@@ -24,6 +24,7 @@ from benchmarks import (
     peers,
     real,
     scale,
+    serving,
     simulation,
     table,
     tables,
@@ -61,6 +62,15 @@ def test_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sparse = gram.main(["--tiny", "--repeats", "1", "--sparse"])["sparse"]
     assert [row["per_row"] for row in sparse] == [2, 8]
     assert all(row["break_even"] > 0 for row in sparse)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_serving(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = serving.main(["--tiny", "--repeats", "1", "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == report
+    assert [row["rows_of"] for row in report["results"][::2]] == list(serving.KINDS)
+    assert all(row[program] > 0 for row in report["results"] for program in ("distls", "sklearn"))
+    assert capsys.readouterr().out.count("\n") == 1 + len(report["results"])
 
 
 def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,6 +69,8 @@ ROOMS = [
     "distls/solvers/coordinate_descent",
     "distls/solvers/dual_ascent",
     "distls/evaluation",
+    "distls/serving",
+    "distls/interchange",
     "distls/synthetic",
     "distls/prediction",
     "distls/training",
@@ -93,7 +95,14 @@ PLACES = {
     # the executor, and the ingest of what are Dask's own arrays
     "dask": ("distls/execution/dask/", "distls/ingestion/formats/dask_arrays.py"),
     "distributed": ("distls/execution/dask/",),
-    "sklearn": ("distls/estimators/", "workers/ingestion/formats/documents.py"),
+    "sklearn": (
+        "distls/estimators/",
+        "distls/interchange/sklearn_pipeline.py",
+        "workers/ingestion/formats/documents.py",
+    ),
+    "onnx": ("distls/interchange/onnx_graph.py",),
+    "vowpalwabbit": ("distls/interchange/vw_model.py",),
+    "skops": ("distls/interchange/sklearn_pipeline.py",),
 }
 
 

@@ -142,6 +142,41 @@ def predict(
 
 @cli.command()
 @click.argument("run", type=PLACE)
+@click.argument("out", type=PLACE)
+@click.option(
+    "--to",
+    required=True,
+    type=click.Choice(["onnx", "sklearn", "liblinear", "vw", "npz", "csv"]),
+    help="Format of OUT; sklearn: a pipeline in the format of skops.",
+)
+@debug_option
+def export(run: Place, out: Place, to: str, debug: bool) -> None:
+    """Write the model of a run to OUT in the format of another program, with the same predictions.
+
+    A line says which rows the exported model takes: transforms are included where the format can express them.
+    """
+    from distls.interchange.export import export as run_export
+
+    done = run_export(run, out, to=to)
+    note(f"{done.path} takes {done.expects}")
+
+
+@cli.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("model", type=PLACE)
+@click.option(
+    "--from", "source", required=True, type=click.Choice(["liblinear"]), help="Program that wrote FILE."
+)
+@debug_option
+def import_(file: str, model: Place, source: str, debug: bool) -> None:
+    """Make a model folder of another program's model, to predict with or to start a fit from (-p init=MODEL)."""
+    from distls.interchange.import_model import import_model
+
+    note(f"{model}: {import_model(file, model, source=source)}")
+
+
+@cli.command()
+@click.argument("run", type=PLACE)
 @debug_option
 def report(run: Place, debug: bool) -> None:
     """Show a run's rounds, costs and result."""

@@ -37,6 +37,7 @@ __all__ = [
     "LinearCoefficients",
     "dataset_given",
     "rows_of",
+    "set_model",
 ]
 
 DIVERGED = "the weights are no longer finite; try a larger alpha or t0, or scale the data"
@@ -176,6 +177,12 @@ class DatasetEstimator(BaseEstimator):
         job = PredictJob(reference(dataset), scored_as(model.loss, model.recipe), 1, False, model.target)
         executor = self._executor() or SerialExecutor()
         return executor.map(partial(predict_block, job), range(len(dataset)), shared=predictor_of(model))
+
+
+def set_model(estimator: DatasetEstimator, model: LinearModel) -> None:
+    """Make an estimator one that was fitted elsewhere, with this model."""
+    estimator._keep(model)
+    estimator.n_features_in_ = model.n_features
 
 
 def _has_probabilities(estimator: Any) -> bool:

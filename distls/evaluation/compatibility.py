@@ -12,10 +12,19 @@ from distls.problem import Problem
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.dataset.metadata import Label, TargetKind
-from distls.storage.errors import MismatchError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
+from distls.workers.losses.registry import has_probabilities, losses_with
+from distls.workers.prediction.predictor import scored_as
 
-__all__ = ["check_evaluable", "check_model_scores", "check_scorable", "check_targets", "class_codes"]
+__all__ = [
+    "check_evaluable",
+    "check_model_scores",
+    "check_probabilities",
+    "check_scorable",
+    "check_targets",
+    "class_codes",
+]
 
 
 def check_scorable(
@@ -56,6 +65,20 @@ def check_model_scores(dataset: Dataset, model: LinearModel, model_name: str) ->
         dataset, n_features=model.n_features, transforms_digest=model.transforms_digest,
         transforms=model.transforms, features=model.features, model_name=model_name,
     )  # fmt: skip
+
+
+def check_probabilities(model: LinearModel, model_name: str, asked: str) -> None:
+    """Raise ParameterError unless the scores of a model give probabilities; `asked` names what was asked for."""
+    if model.calibration or has_probabilities(scored_as(model.loss, model.recipe)):
+        return
+    probable = " or ".join(losses_with(target=model.target, probabilities=True))
+    remedy = f"train with {probable}"
+    if model.target == "class":
+        run = "RUN" if model_name == "the model" else model_name
+        remedy += f" (loss=log), or calibrate it on held-out rows: `distls calibrate {run} DATASET`"
+    raise ParameterError(
+        f"{asked}: {model_name} was trained with loss {model.loss}, which has no probabilities; {remedy}"
+    )
 
 
 def _check_names(dataset: Dataset, known: Sequence[str] | None, model_name: str) -> None:

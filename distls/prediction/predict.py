@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from distls.evaluation.compatibility import check_model_scores
+from distls.evaluation.compatibility import check_model_scores, check_probabilities
 from distls.evaluation.scores import predictor_of, reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
@@ -27,7 +27,6 @@ from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.model.predictions import PredictionArrays
-from distls.workers.losses.registry import has_probabilities, losses_with
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
 from distls.workers.prediction.predictor import scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
@@ -155,15 +154,8 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
     if not 1 <= top <= model.n_outputs:
         what = "labels" if model.target == "multilabel" else "classes"
         raise ParameterError(f"--top {top}: the model has {len(model.classes)} {what}")
-    if proba and not model.calibration and not has_probabilities(scored_as(model.loss, model.recipe)):
-        probable = " or ".join(losses_with(target=model.target, probabilities=True))
-        remedy = f"train with {probable}"
-        if model.target == "class":
-            run = "RUN" if name == "the model" else name
-            remedy += f" (loss=log), or calibrate it on held-out rows: `distls calibrate {run} DATASET`"
-        raise ParameterError(
-            f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; {remedy}"
-        )
+    if proba:
+        check_probabilities(model, name, "--proba")
 
 
 def _counted(

@@ -18,6 +18,7 @@ from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
 from distls.methods.method import Params
+from distls.serving.fitted_model import fitted_model
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
@@ -193,7 +194,7 @@ def _calibrated(run: Run, request: FitRequest, options: FitOptions, result: FitR
     name = str(run.path)
     found = calibrate_model(options.executor, request.calibrate, model, request.calibration, name)
     store_calibrated(run.path, found.model)
-    return replace(result, model=found.model, calibrated=found.evaluation)
+    return replace(result, model=fitted_model(found.model, name), calibrated=found.evaluation)
 
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:

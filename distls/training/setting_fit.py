@@ -11,6 +11,7 @@ from distls.evaluation.metrics import Evaluation
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Params
+from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.solvers.checkpoint_check import check_state
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
@@ -32,7 +33,7 @@ class FitResult:
 
     Attributes
     ----------
-    model : LinearModel or None
+    model : FittedModel or None
         None when the fit was interrupted or diverged.
     run : Place or None
         None when no run folder was asked for.
@@ -45,7 +46,7 @@ class FitResult:
     """
 
     status: Status
-    model: LinearModel | None
+    model: FittedModel | None
     run: Place | None
     passes: float
     seconds: float
@@ -168,15 +169,16 @@ def _conclude(
             publish_duals(duals, setting.problem.dataset.fingerprint)
         # last: a run killed before its status is written resumes from its checkpoint
         run.clear(keep_rows=duals is not None)
+    fitted = None if model is None else fitted_model(model)
     return FitResult(
-        solution.status, model, run.path, solution.state.passes, solution.progress.seconds, record
+        solution.status, fitted, run.path, solution.state.passes, solution.progress.seconds, record
     )
 
 
 def _finished(run: Run, status: Record) -> FitResult:
     """Return the result of a run that has ended already; resuming it changes nothing."""
     ended = Status(status["status"])
-    model = load_model(run.path) if ended != Status.DIVERGED else None
+    model = fitted_model(load_model(run.path)) if ended != Status.DIVERGED else None
     if model is not None:
         # what a process that was killed just then has left
         run.clear(keep_rows=published_duals(str(run.path), model.dataset_fingerprint) is not None)

@@ -51,7 +51,7 @@ class _Recipe(msgspec.Struct):
     calibration: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearModel:
     """Scores of a row x are ``x @ weights + intercept``; the class is the highest score, ties the lowest code.
 
@@ -109,6 +109,19 @@ class LinearModel:
     target: TargetKind = "class"
     calibration: dict[str, Any] = field(default_factory=dict)
     calibration_arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        outputs = {"class": "classes", "multilabel": "labels", "continuous": "outputs"}[self.target]
+        steps = ",".join(step["name"] for step in self.transforms)
+        facts = [
+            f"method={self.method!r}",
+            f"loss={self.loss!r}",
+            f"{self.n_features} features",
+            f"{self.n_outputs} {outputs}",
+            *([f"source={self.source['format']!r}"] if self.source.get("format") else []),
+            *([f"transforms={steps!r}"] if steps else []),
+        ]
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     @property
     def n_features(self) -> int:

@@ -18,6 +18,7 @@ from distls.storage.filesystem.atomic import canonical_json
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.compilation.jit import kernel
 from distls.workers.ingestion.column_moments import row_blocks
+from distls.workers.linear_algebra.column_selection import places_of
 
 __all__ = [
     "AUTO",
@@ -39,6 +40,7 @@ AUTO = "auto"  # which of them is decided when all rows were read
 FITTED = ("kept", "idf", "mean", "std")
 
 _LARGEST_SQUARED = 1e150
+_FEW = 16  # columns for each value, where values are looked up one by one
 
 Steps = Sequence[Mapping[str, Any]]
 Fitted = Mapping[str, NDArray[Any]]
@@ -154,8 +156,13 @@ def _min_count(x: Rows, step: Mapping[str, Any], fitted: Fitted, where: str) -> 
     kept = fitted["kept"]
     if isinstance(x, DenseRows):
         return DenseRows(np.ascontiguousarray(x.values[:, kept]))
-    place = np.full(step["columns"], -1, dtype=np.int64)
-    place[kept] = np.arange(len(kept))
+    if len(x.indices) < min(step["columns"] // _FEW, 2**16):
+        # a row or two to be served: a table of all columns would cost more than the rest; values stand for columns
+        place = places_of(x.indices, kept)
+        x.indices[:] = np.arange(len(x.indices))
+    else:
+        place = np.full(step["columns"], -1, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
     keep_columns(x.indptr, x.indices, x.data, place)
     nnz = int(x.indptr[-1])
     return CsrRows(x.indptr, x.indices[:nnz].astype(index_dtype(len(kept))), x.data[:nnz])

@@ -14,7 +14,15 @@ from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef, stream
 
-__all__ = ["PredictJob", "Predicted", "predict_block", "sigmoids", "top_classes"]
+__all__ = [
+    "PredictJob",
+    "Predicted",
+    "chosen_labels",
+    "predict_block",
+    "sigmoids",
+    "to_probabilities",
+    "top_classes",
+]
 
 
 @dataclass(frozen=True)
@@ -52,22 +60,30 @@ def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Pr
     counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for rows, scores in score_pieces(predictor, part.x):
         if job.target == "multilabel":
-            row, chosen = np.nonzero(scores > loss_named(job.loss).threshold)
+            row, chosen = np.nonzero(chosen_labels(job.loss, scores))
             counts.append(np.bincount(row, minlength=len(scores)))
             labels.append(chosen.astype(np.int32))
-        values = _to_probabilities(job, scores) if job.proba else scores
+        values = to_probabilities(job.probability, job.target, scores) if job.proba else scores
         codes[rows], best[rows] = top_classes(values, job.top)
     if job.target == "class":
         return Predicted(codes, best)
     return Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))
 
 
-def _to_probabilities(job: PredictJob, scores: NDArray[Any]) -> NDArray[Any]:
-    """Return probabilities, which may overwrite scores: of classes they sum to one, of labels they do not."""
-    if job.target == "multilabel":
+def to_probabilities(classes: ProbabilityMap | None, target: str, scores: NDArray[Any]) -> NDArray[Any]:
+    """Return probabilities, which may overwrite scores: of classes they sum to one, of labels they do not.
+
+    `classes` is the map of a model of classes.
+    """
+    if target == "multilabel":
         return sigmoids(scores)
-    assert job.probability is not None
-    return job.probability(scores)
+    assert classes is not None
+    return classes(scores)
+
+
+def chosen_labels(loss: str, scores: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which labels are predicted, those with scores above the loss's threshold, shape (n_rows, n_labels)."""
+    return np.asarray(scores > loss_named(loss).threshold)
 
 
 def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:

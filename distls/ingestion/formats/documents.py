@@ -23,7 +23,7 @@ from distls.workers.ingestion.formats.documents import (
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
-__all__ = ["DocumentFormat", "DocumentOptions"]
+__all__ = ["DocumentFormat", "DocumentOptions", "known_hashing"]
 
 _JSON_NAMES = (".jsonl", ".ndjson")
 # Field names tried, in this order.
@@ -145,17 +145,21 @@ def _hashing(
     if like is None:
         hashing = Hashing(**given)
     else:
-        known = {name: description[name] for name in (*_HASHING, "n_features")}
-        known["ngrams"] = tuple(known["ngrams"])
-        hashing = Hashing(**known)
+        hashing = known_hashing(description)
         for name, value in given.items():
-            if value != known[name]:
-                raise MismatchError(f"{name}={value}, but {like.path} has {name}={known[name]}")
+            if value != getattr(hashing, name):
+                raise MismatchError(f"{name}={value}, but {like.path} has {name}={getattr(hashing, name)}")
     if hashing.n_features > MAX_COLUMNS:
         raise ParameterError(
             f"n_features={hashing.n_features}: text is hashed into {MAX_COLUMNS} columns at most"
         )
     return hashing
+
+
+def known_hashing(description: Mapping[str, Any]) -> Hashing:
+    """Return the hashing of a recorded description of raw text."""
+    known = {name: description[name] for name in (*_HASHING, "n_features")}
+    return Hashing(**{**known, "ngrams": tuple(known["ngrams"])})
 
 
 def _columns(

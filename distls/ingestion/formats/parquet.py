@@ -28,7 +28,7 @@ from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_row_group
 
-__all__ = ["ParquetFormat", "ParquetOptions"]
+__all__ = ["ParquetFormat", "ParquetOptions", "check_like_kinds"]
 
 _PAIR = ("indices", "values")  # default of list_columns
 # Row labels of pandas, which are no data.
@@ -120,7 +120,7 @@ def _reading(
         reading = replace(reading, features=_features(reading, heads[0], path, read, options))
     else:
         reading = _renamed(like_columns(names, True, path, read, options, like), names)
-        _check_like(reading, kinds, path, like)
+        check_like_kinds(reading, kinds, path, like)
     _check_types(reading, kinds, path)
     return reading
 
@@ -191,7 +191,7 @@ def _list_length(name: str, head: ParquetHead, path: str) -> int:
     return head.lengths[name]
 
 
-def _check_like(table: TableOptions, kinds: Mapping[str, str], path: str, like: Like) -> None:
+def check_like_kinds(table: TableOptions, kinds: Mapping[str, str], path: str, like: Like) -> None:
     """Refuse columns of another kind than those of `like`."""
     for feature in table.features:
         listed = bool(feature.width or feature.indices)

@@ -162,9 +162,16 @@ def is_table(like: Like) -> bool:
 
 
 def like_columns(
-    names: Sequence[str], headed: bool, path: str, read: TableColumns, options: IngestOptions, like: Like
+    names: Sequence[str],
+    headed: bool,
+    path: str,
+    read: TableColumns,
+    options: IngestOptions,
+    like: Like,
+    *,
+    remedy: str = "--ignore-columns leaves it out",
 ) -> TableOptions:
-    """Match the columns of `like` by name, or by position if either side is unnamed.
+    """Match the columns of `like` by name, or by position if either side is unnamed; `remedy` is for others.
 
     Raises
     ------
@@ -196,9 +203,7 @@ def like_columns(
     taken = {*needed, *ignored, label, weight, *known["columns"]}
     extra = [name for name in names if name not in taken]
     if extra:
-        raise MismatchError(
-            f'{path}: column "{extra[0]}" is none of {like.path}; --ignore-columns leaves it out'
-        )
+        raise MismatchError(f'{path}: column "{extra[0]}" is none of {like.path}; {remedy}')
     return _table_options(names, label, weight, features, str(read.na or known["na"]), options)
 
 

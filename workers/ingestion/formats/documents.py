@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,14 @@ from distls.workers.ingestion.records.reader import TextReader
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer
 
-__all__ = ["DOCUMENT_READER", "MAX_COLUMNS", "DocumentParser", "DocumentReadOptions", "Hashing"]
+__all__ = [
+    "DOCUMENT_READER",
+    "MAX_COLUMNS",
+    "DocumentParser",
+    "DocumentReadOptions",
+    "Hashing",
+    "hashed_texts",
+]
 
 MAX_COLUMNS = 2**31 - 1  # of scikit-learn's FeatureHasher
 
@@ -142,10 +149,17 @@ class DocumentParser:
     def _hashed(
         self, documents: list[_Document]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
-        matrix = self._vectorizer.transform([document.text for document in documents])
-        matrix.eliminate_zeros()  # counts of opposite signs
-        dtype = np.float64 if self.options.float64 else np.float32
-        return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(dtype)
+        dtype = np.dtype(np.float64 if self.options.float64 else np.float32)
+        return hashed_texts(self._vectorizer, [document.text for document in documents], dtype)
+
+
+def hashed_texts(
+    vectorizer: HashingVectorizer, texts: Sequence[str], dtype: np.dtype[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    """Return the hashed features of documents: indptr, indices and values, sorted, without zeros."""
+    matrix = vectorizer.transform(texts)
+    matrix.eliminate_zeros()  # counts of opposite signs
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(dtype)
 
 
 def _line_chunks(block: TextBlock) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ __all__ = [
     "PARQUET_READER",
     "ParquetHead",
     "ParquetItem",
+    "kind_of_column",
     "read_parquet_head",
     "record_batch_rows",
     "survey_parquet",
@@ -98,7 +99,7 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
     types = _pyarrow(file.path).types
     with _open(file) as source:
         schema, meta = source.schema_arrow, source.metadata
-        kinds = {column.name: _kind(types, column.type) for column in schema}
+        kinds = {column.name: kind_of_column(types, column.type) for column in schema}
         if len(kinds) < len(schema):
             raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
         lists = [name for name, kind in kinds.items() if kind == "list"]
@@ -111,9 +112,10 @@ def read_parquet_head(file: SourceFile) -> ParquetHead:
     )
 
 
-def _kind(types: Any, found: Any) -> str:
+def kind_of_column(types: Any, found: Any) -> str:
+    """Return the kind of an Arrow type, as `ParquetHead.kinds` has it; `types` is ``pyarrow.types``."""
     if types.is_dictionary(found):
-        return _kind(types, found.value_type)
+        return kind_of_column(types, found.value_type)
     if _is_number(types, found):
         return "number"
     if types.is_string(found) or types.is_large_string(found):
@@ -146,7 +148,7 @@ def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]
     for batch in _batches(item, wanted, _LARGEST_BATCH):
         for column, known in values.items():
             if len(known) <= limits[column]:
-                texts = _as_text(item, names[column], batch[names[column]], arrow)
+                texts = _as_text(item.file.path, names[column], batch[names[column]], arrow)
                 _collect(known, texts, text, arrow)
         for column in largest:
             largest[column] = max(largest[column], _largest(batch[names[column]], arrow))
@@ -169,13 +171,13 @@ def _largest(column: Any, arrow: Any) -> int:
     return -1 if largest is None else int(largest)
 
 
-def _as_text(item: ParquetItem, name: str, column: Any, arrow: Any) -> Any:
+def _as_text(path: str, name: str, column: Any, arrow: Any) -> Any:
     """Return a column as valid UTF-8 strings."""
     text = arrow.compute.cast(_decoded(column, arrow), arrow.string())
     try:  # Arrow does not check the strings it reads
         text.validate(full=True)
     except arrow.ArrowInvalid:
-        raise BadInputError(f"{item.file.path}: column {quoted(name.encode())} is not UTF-8 text") from None
+        raise BadInputError(f"{path}: column {quoted(name.encode())} is not UTF-8 text") from None
     return text
 
 
@@ -204,14 +206,14 @@ def parquet_blocks(
         first += batch.num_rows
         if first > skip:
             start = first - len(batch) + inside
-            yield record_batch_rows(batch.slice(inside), options, item, progress, start)
+            yield record_batch_rows(batch.slice(inside), options, item.file.path, progress, start)
 
 
 def record_batch_rows(
-    batch: Any, options: TableOptions, item: ParquetItem, progress: Progress, first_row: int
+    batch: Any, options: TableOptions, path: str, progress: Progress, first_row: int
 ) -> RowBlock:
-    """Return the rows of an Arrow record batch; `first_row` is the number of the first in the item."""
-    return _Block(batch, options, item, progress).rows(first_row)
+    """Return the rows of an Arrow record batch of the source `path`; `first_row` is the number of the first."""
+    return _Block(batch, options, path, progress).rows(first_row)
 
 
 @dataclass
@@ -220,12 +222,12 @@ class _Block:
 
     batch: Any
     options: TableOptions
-    item: ParquetItem
+    path: str  # of the source, for messages
     progress: Progress
     faults: dict[int, str] = field(default_factory=dict)  # refused rows, and why
 
     def __post_init__(self) -> None:
-        self.arrow = _pyarrow(self.item.file.path)
+        self.arrow = _pyarrow(self.path)
         self.na = float(self.options.na) if self.options.na else None
 
     def rows(self, first_row: int) -> RowBlock:
@@ -275,7 +277,7 @@ class _Block:
         return indptr, np.tile(np.arange(width), n_rows), values.reshape(-1)
 
     def _text(self, name: str) -> Any:
-        return _as_text(self.item, name, self.batch[name], self.arrow)
+        return _as_text(self.path, name, self.batch[name], self.arrow)
 
     def _plain(self, name: str) -> NDArray[np.float64]:
         """Return a column of numbers, NaN where one is missing, shape (n_rows,)."""
@@ -354,7 +356,7 @@ class _Block:
 
     def _labels(self) -> NDArray[Any]:
         name = self.options.label
-        if _kind(self.arrow.types, self.batch[name].type) == "text":
+        if kind_of_column(self.arrow.types, self.batch[name].type) == "text":
             texts = [label if label is not None else "" for label in self._text(name).to_pylist()]
             labels: NDArray[Any] = np.array(texts, dtype=str)
             empty = labels == ""

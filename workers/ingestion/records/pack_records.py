@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
 from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.labels import label_fault, value_labels
 from distls.workers.ingestion.records.row_block import RowBlock
 
-__all__ = ["PackOptions", "pack_blocks", "pack_sparse"]
+__all__ = ["PackOptions", "checked_rows", "pack_blocks", "pack_sparse"]
 
 Locate = Callable[[int], str]
 
@@ -61,6 +62,25 @@ def pack_blocks(
             block, label_words = _with_label_values(block)
             words, row_at = (_pack_dense if dense else _pack_sparse)(block, options)
             yield RecordBatch(words, row_at, rows, block.weights, label_words)
+
+
+def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:
+    """Return the rows of a block as records hold them, without its labels; they may share memory with the block.
+
+    Raises
+    ------
+    BadInputError
+        As `pack_blocks`, for the first row that is refused; `locate` names it.
+    """
+    block = _converted(block, options)
+    if bad := _refused_rows(block, options):
+        row = next(iter(bad))
+        raise BadInputError(f"{locate(block.first_row + row)}: {bad[row]}")
+    if block.values is not None:
+        return DenseRows(block.values)
+    assert block.csr is not None
+    indptr, indices, data = block.csr
+    return CsrRows(indptr, indices.astype(index_dtype(options.n_features)), data)
 
 
 def _n_rows(block: RowBlock) -> int:

@@ -1,0 +1,107 @@
+"""The estimator of a run that the command line, or `distls.fit`, has trained."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from distls.estimators.estimator_base import DatasetEstimator, set_model
+from distls.estimators.least_squares import (
+    CalibratedLeastSquaresClassifier,
+    GeneralizedLeastSquaresClassifier,
+    StagewiseClassifier,
+)
+from distls.estimators.regressors import CSGDRegressor, GeneralizedLeastSquaresRegressor
+from distls.estimators.sparse import SparseMulticlassClassifier
+from distls.estimators.stochastic import (
+    AdalineClassifier,
+    MCIDClassifier,
+    SGDQNClassifier,
+    StochasticClassifier,
+)
+from distls.serving.fitted_model import FittedModel, load_model
+from distls.storage.errors import MismatchError
+from distls.storage.filesystem.paths import Place, place_of
+from distls.training.run_folder import Run, is_run
+
+__all__ = ["load_estimator"]
+
+_CLASSIFIERS: dict[str, type[Any]] = {
+    "mcid": MCIDClassifier,
+    "sgd": StochasticClassifier,
+    "sgdqn": SGDQNClassifier,
+    "c-adaline": AdalineClassifier,
+    "adaline": AdalineClassifier,
+    "gls": GeneralizedLeastSquaresClassifier,
+    "cls": CalibratedLeastSquaresClassifier,
+    "stagewise": StagewiseClassifier,
+    "bcd": SparseMulticlassClassifier,
+}
+_REGRESSORS: dict[str, type[Any]] = {"gls": GeneralizedLeastSquaresRegressor, "csgd": CSGDRegressor}
+
+
+def load_estimator(path: str | Place) -> DatasetEstimator:
+    """Load the model of a run, or a model folder, as the fitted estimator of its method.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    estimator
+        Of the class that `docs/estimators.md` lists for the method, with the parameters of the run.
+
+    Raises
+    ------
+    MismatchError
+        No estimator has this method and kind of target, or rows go through hashing, categories or transforms, which
+        estimators do not do: `load_model` predicts with such models.
+    FormatError
+        There is no model at `path`.
+    """
+    model = load_model(path)
+    _check_rows(model)
+    known = {"class": _CLASSIFIERS, "continuous": _REGRESSORS}.get(model.target, {})
+    if model.method not in known:
+        raise MismatchError(
+            f"{path}: no estimator has the method {model.method} for {model.target} targets; "
+            "distls.load_model predicts"
+        )
+    kind = known[model.method]
+    names = {entry.name for entry in fields(kind)}
+    given = {name: value for name, value in model.params.items() if name in names}
+    if given.get("loss", "") is None:
+        given["loss"] = model.loss
+    if kind is AdalineClassifier:
+        given["constrained"] = model.method == "c-adaline"
+    estimator: DatasetEstimator = kind(**given)
+    _fill(estimator, model, place_of(path))
+    return estimator
+
+
+def _check_rows(model: FittedModel) -> None:
+    """Refuse a model whose rows are not those that an estimator is given."""
+    recipe = model.source.get("recipe", {})
+    coded = any("categories" in feature for feature in recipe.get("features", ()))
+    what = "hashing" if model.source.get("format") == "text" else "categories" if coded else ""
+    what = what or ",".join(step["name"] for step in model.transforms)
+    if what:
+        raise MismatchError(
+            f"{model.name}: its rows go through {what}, which estimators do not do; distls.load_model predicts"
+        )
+
+
+def _fill(estimator: Any, model: FittedModel, path: Place) -> None:
+    """Set the attributes of a fitted estimator."""
+    set_model(estimator, model)
+    if hasattr(model, "feature_names_in_"):
+        estimator.feature_names_in_ = model.feature_names_in_
+    if model.target == "continuous":
+        estimator._single = model.n_outputs == 1
+    else:
+        estimator.classes_ = model.classes_
+    # a model folder alone does not say how it was trained
+    if is_run(path):
+        status = Run.open(path).status
+        estimator.n_iter_, estimator.status_ = status["passes"], str(status["status"])

@@ -1,0 +1,125 @@
+"""Models of other programs as models of ours, to predict with or to start a fit from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.serving.fitted_model import FittedModel, fitted_model
+from distls.storage.errors import BadInputError, MismatchError, ParameterError
+from distls.storage.filesystem.atomic import os_errors_described
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.model.model import LinearModel, save_model
+
+__all__ = ["SOURCES", "import_model"]
+
+SOURCES = ("liblinear",)
+# solver -> loss of two classes, of more
+_LOSSES = {
+    "L2R_LR": ("softmax", "ovr_log"),
+    "L2R_LR_DUAL": ("softmax", "ovr_log"),
+    "L1R_LR": ("softmax", "ovr_log"),
+    "L2R_L2LOSS_SVC": ("ovr_squared_hinge", "ovr_squared_hinge"),
+    "L2R_L2LOSS_SVC_DUAL": ("ovr_squared_hinge", "ovr_squared_hinge"),
+    "L1R_L2LOSS_SVC": ("ovr_squared_hinge", "ovr_squared_hinge"),
+    "L2R_L1LOSS_SVC_DUAL": ("ovr_hinge", "ovr_hinge"),
+    "MCSVM_CS": ("crammer_singer", "crammer_singer"),
+}
+_REGRESSION = ("L2R_L2LOSS_SVR", "L2R_L2LOSS_SVR_DUAL", "L2R_L1LOSS_SVR_DUAL")
+_LARGEST = 2**33  # bytes of a file that is read
+
+
+def import_model(file: str | Path, out: str | Place, *, source: str = "liblinear") -> FittedModel:
+    """Make a model folder of another program's model: `load_model` takes it, and methods with the parameter `init`.
+
+    Parameters
+    ----------
+    file : path
+        A model file of LIBLINEAR, as its ``train`` writes it.
+    out : path
+        The model folder; must not exist.
+    source : {"liblinear"}
+
+    Returns
+    -------
+    FittedModel
+        Feature j of the file, from 1, is column j - 1.
+
+    Raises
+    ------
+    BadInputError
+        The file is not such a model.
+    MismatchError, ParameterError, StorageError
+        `out` exists or cannot be written, or there is no such `source`.
+    """
+    if source not in SOURCES:
+        raise ParameterError(f"--from must be one of {', '.join(SOURCES)}, not {source!r}")
+    target = place_of(out)
+    if target.exists():
+        raise MismatchError(f"{target} exists already; remove it or choose another name")
+    with os_errors_described(f"cannot read {file}", "check its name"):
+        if Path(file).stat().st_size > _LARGEST:
+            raise BadInputError(f"{file}: more than {_LARGEST} bytes")
+        text = Path(file).read_bytes()
+    try:
+        model = _read(text)
+    except (ValueError, KeyError, IndexError) as error:
+        raise BadInputError(f"{file}: not a model file of LIBLINEAR ({error})") from None
+    with os_errors_described(f"cannot write {target}", "make room and import again"):
+        save_model(target, model)
+    return fitted_model(model, str(target))
+
+
+def _read(text: bytes) -> LinearModel:
+    """Return the model that a file describes, or raise ValueError."""
+    head, found, table = text.partition(b"\nw\n")
+    if not found:
+        raise ValueError("it has no line w")
+    facts = dict(line.split(" ", 1) for line in head.decode("ascii", "replace").splitlines() if " " in line)
+    for name in ("solver_type", "nr_class", "nr_feature", "bias"):
+        if name not in facts:
+            raise ValueError(f"it has no line {name}")
+    solver, bias = facts["solver_type"].strip(), float(facts["bias"])
+    n_classes, n_features = int(facts["nr_class"]), int(facts["nr_feature"])
+    numeric = solver in _REGRESSION
+    if not numeric and solver not in _LOSSES:
+        raise ValueError(f"solver_type {solver}")
+    single = numeric or (n_classes == 2 and solver != "MCSVM_CS")
+    weights, intercept = _weights(table, n_features, 1 if single else n_classes, bias)
+    loss, labels = "squared", []
+    if not numeric:
+        labels = [int(label) for label in facts["label"].split()]
+        if len(labels) != n_classes or n_classes < 2 or len(set(labels)) < n_classes:
+            raise ValueError(f"{n_classes} classes with the labels {facts['label']}")
+        loss = _LOSSES[solver][n_classes > 2]
+        if single:
+            # the file has the output of its first label; half of it each where the loss compares both
+            share = 0.5 if loss == "softmax" else 1.0
+            weights, intercept = (share * np.concatenate([a, -a], axis=-1) for a in (weights, intercept))
+        order = np.argsort(labels)
+        weights, intercept, labels = weights[:, order], intercept[order], sorted(labels)
+    return LinearModel(
+        weights=np.ascontiguousarray(weights), intercept=np.ascontiguousarray(intercept), classes=[*labels],
+        method="liblinear", loss=loss, params={"solver_type": solver, "bias": bias}, transforms=[],
+        transforms_digest="", dataset_fingerprint="", zero_based=False, source={"format": "svmlight"},
+        target="continuous" if numeric else "class",
+    )  # fmt: skip
+
+
+def _weights(
+    table: bytes, n_features: int, n_outputs: int, bias: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return weights (n_features, n_outputs) and intercept (n_outputs,)."""
+    # two bytes a number at least: a short file may declare any size
+    rows = n_features + (bias >= 0)
+    if n_features < 1 or not 0 < rows * n_outputs <= len(table):
+        raise ValueError(f"{n_features} features and {n_outputs} outputs, but {len(table)} bytes of weights")
+    values: NDArray[Any] = np.array(table.split(), dtype=np.float64)
+    if values.size != rows * n_outputs or not np.isfinite(values).all():
+        raise ValueError(f"{values.size} weights, not {rows * n_outputs} finite ones")
+    values = values.reshape(rows, n_outputs)
+    intercept = values[-1] * bias if bias >= 0 else np.zeros(n_outputs)
+    return values[:n_features], intercept

@@ -1,0 +1,136 @@
+"""A model as weights of its source's columns: what all formats of other programs have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.serving.fitted_model import FittedModel
+from distls.storage.dataset.feature_names import unpack_names
+from distls.storage.errors import ParameterError
+from distls.workers.ingestion.transforms import source_width
+from distls.workers.losses.registry import loss_named
+
+__all__ = [
+    "Folded",
+    "binary_output",
+    "check_plain",
+    "class_array",
+    "column_names",
+    "expected_rows",
+    "folded",
+    "has_one_output",
+    "label_threshold",
+    "output_names",
+]
+
+_LINEAR = ("min_count", "idf", "scale", "standardize")
+
+
+class Folded(NamedTuple):
+    """Weights and intercept for rows before transforms, float64."""
+
+    weights: NDArray[np.float64]  # shape (n_columns, n_outputs)
+    intercept: NDArray[np.float64]  # shape (n_outputs,)
+
+
+def check_plain(model: FittedModel, to: str) -> None:
+    """Raise ParameterError for a model whose scores are not linear in its features."""
+    if "calibration" in model.recipe:
+        raise ParameterError(f"{model.name}: calibrated least squares cannot be exported to {to}")
+    if model.recipe:
+        raise ParameterError(
+            f"{model.name}: generated features (of {model.method}) cannot be exported to {to}"
+        )
+    if model.calibration and to in ("onnx", "sklearn", "liblinear"):
+        raise ParameterError(
+            f"{model.name}: its probabilities are calibrated, which {to} would not have; --to npz has its scores"
+        )
+
+
+def folded(model: FittedModel, to: str) -> Folded:
+    """Return the weights with all transforms folded in; raise ParameterError if one is not linear."""
+    for step in model.transforms:
+        if step["name"] not in _LINEAR:
+            raise ParameterError(
+                f"{model.name}: the transform {step['name']} cannot be expressed in {to}; "
+                "--to sklearn, onnx or npz includes it"
+            )
+    weights, intercept = model.weights.astype(np.float64), model.intercept.astype(np.float64)
+    for step in reversed(model.transforms):
+        if step["name"] == "scale":
+            weights /= step["divisor"]
+        elif step["name"] == "idf":
+            weights *= model.features["idf"][:, None]
+        elif step["name"] == "standardize":
+            weights /= model.features["std"][:, None]
+            if "mean" in model.features:
+                intercept -= model.features["mean"] @ weights
+        else:
+            kept, weights = weights, np.zeros((step["columns"], weights.shape[1]))
+            weights[model.features["kept"]] = kept
+    return Folded(weights, intercept)
+
+
+def column_names(model: FittedModel) -> list[str]:
+    """Return the name of each column before transforms: its number where it has none."""
+    width = source_width(model.transforms, model.n_features)
+    names = [str(column) for column in range(width)]
+    known = unpack_names(model.features, model.name)
+    kept = model.features["kept"].tolist() if width != model.n_features else range(width)
+    for column, name in zip(kept, known or (), strict=False):
+        names[column] = name
+    return names
+
+
+def output_names(model: FittedModel) -> list[str]:
+    """Return the name of each output: its class or label, or ``prediction``, ``prediction_2``, ..."""
+    if model.classes:
+        return [str(label) for label in model.classes]
+    return ["prediction", *(f"prediction_{k}" for k in range(2, model.n_outputs + 1))]
+
+
+def label_threshold(model: FittedModel) -> float:
+    """Return the score above which a label of a multi-label model is predicted."""
+    return float(loss_named(model.loss).threshold)
+
+
+def expected_rows(model: FittedModel, *, before: bool = True) -> str:
+    """Say which rows of numbers an exported model expects."""
+    width = source_width(model.transforms, model.n_features) if before else model.n_features
+    steps = ",".join(step["name"] for step in model.transforms)
+    kind = "hashes of words" if model.source.get("format") == "text" else "numbers"
+    when = f", {'before' if before else 'after'} the transforms {steps}" if steps else ""
+    coded = ", categories as indicators" if _coded(model) else ""
+    return f"rows of {width} {kind}{coded}{when}"
+
+
+def _coded(model: FittedModel) -> bool:
+    features: Sequence[dict[str, Any]] = model.source.get("recipe", {}).get("features", ())
+    return any("categories" in feature for feature in features)
+
+
+def has_one_output(model: FittedModel) -> bool:
+    """Return whether two classes have opposite scores."""
+    return bool(
+        np.array_equal(model.weights[:, 0], -model.weights[:, 1])
+        and model.intercept[0] == -model.intercept[1]
+    )
+
+
+def binary_output(model: FittedModel, own: Folded) -> Folded:
+    """Return the single output of two classes, positive for the second, whose sigmoid is its probability."""
+    weights, intercept = own.weights[:, 1:], own.intercept[1:]
+    # each of two opposite outputs has a sigmoid of its own
+    if not (model.loss == "ovr_log" and has_one_output(model)):
+        weights, intercept = weights - own.weights[:, :1], intercept - own.intercept[:1]
+    return Folded(weights, intercept)
+
+
+def class_array(model: FittedModel) -> NDArray[np.generic]:
+    """Return the classes as an array of one type, words if some are."""
+    words = any(isinstance(label, str) for label in model.classes)
+    return np.array([str(label) for label in model.classes] if words else model.classes)

@@ -1,0 +1,82 @@
+"""Models as text: LIBLINEAR's model file, and a table of weights."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+
+from distls.interchange.linear_form import (
+    Folded,
+    binary_output,
+    column_names,
+    expected_rows,
+    folded,
+    has_one_output,
+    label_threshold,
+    output_names,
+)
+from distls.serving.fitted_model import FittedModel
+from distls.storage.errors import ParameterError
+
+__all__ = ["to_csv", "to_liblinear"]
+
+
+def to_csv(model: FittedModel) -> tuple[bytes, str]:
+    """Return the weights of the used columns as a table, the intercept first, and what rows it is for."""
+    weights, intercept = folded(model, "csv")
+    if model.target == "multilabel":
+        intercept = intercept - label_threshold(model)
+    names, buffer = column_names(model), io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["column", "name", *output_names(model)])
+    writer.writerow(["", "(intercept)", *map(repr, intercept.tolist())])
+    for column in np.flatnonzero(weights.any(axis=1)).tolist():
+        writer.writerow([column, names[column], *map(repr, weights[column].tolist())])
+    return buffer.getvalue().encode(), expected_rows(model)
+
+
+def to_liblinear(model: FittedModel) -> tuple[bytes, str]:
+    """Return the model file of LIBLINEAR, and what rows it is for.
+
+    Raises
+    ------
+    ParameterError
+        It has sets of labels or several numbers as output, or transforms that are not linear.
+    """
+    if model.target == "multilabel" or (model.target == "continuous" and model.n_outputs > 1):
+        what = "sets of labels" if model.target == "multilabel" else f"{model.n_outputs} numbers a row"
+        raise ParameterError(f"{model.name}: a LIBLINEAR model cannot predict {what}")
+    solver, outputs = _as_solver(model, folded(model, "a LIBLINEAR model"))
+    lines = [f"solver_type {solver}", f"nr_class {max(model.n_outputs, 2)}"]
+    rows = expected_rows(model) + "; column j of an array is index j + 1 of a file"
+    if model.classes:
+        codes = _whole_labels(model)
+        # of two classes the file has the weights of its first
+        order = [1, 0] if len(codes) == 2 else range(len(codes))
+        lines.append("label " + " ".join(str(codes[k]) for k in order))
+        if codes != model.classes:
+            rows += f"; labels are the numbers of the classes, from 0 for {model.classes[0]}"
+    table = np.vstack([outputs.weights, outputs.intercept])
+    lines += [f"nr_feature {len(outputs.weights)}", "bias 1", "w"]
+    lines += [" ".join(map(repr, row)) + " " for row in table.tolist()]
+    return ("\n".join(lines) + "\n").encode(), rows
+
+
+def _as_solver(model: FittedModel, own: Folded) -> tuple[str, Folded]:
+    """Return the name of the solver whose predictions are ours, and its weights."""
+    if model.target == "continuous":
+        return "L2R_L2LOSS_SVR", own
+    if len(model.classes) > 2:
+        # the sigmoids over their sum, as LIBLINEAR has probabilities of many classes
+        return ("L2R_LR" if model.loss == "ovr_log" else "MCSVM_CS"), own
+    one = binary_output(model, own)
+    logistic = model.loss == "softmax" or (model.loss == "ovr_log" and has_one_output(model))
+    return ("L2R_LR" if logistic else "L2R_L2LOSS_SVC_DUAL"), one
+
+
+def _whole_labels(model: FittedModel) -> list[int]:
+    """Return the classes as LIBLINEAR has them, whole numbers."""
+    whole = all(isinstance(label, int) and abs(label) < 2**31 for label in model.classes)
+    return [int(label) for label in model.classes] if whole else list(range(len(model.classes)))

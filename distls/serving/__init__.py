@@ -1,0 +1,1 @@
+"""Predictions of a loaded model for rows in memory, in this process."""

@@ -1,0 +1,234 @@
+"""A loaded model that predicts rows in memory, as `distls predict` does those of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.evaluation.compatibility import check_probabilities
+from distls.evaluation.scores import predictor_of
+from distls.storage.errors import ParameterError
+from distls.storage.filesystem.paths import Place
+from distls.storage.model.model import LinearModel
+from distls.storage.model.model import load_model as load_stored
+from distls.workers.prediction.predict_task import chosen_labels, to_probabilities
+from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.prediction.probability_map import ProbabilityMap
+
+if TYPE_CHECKING:
+    from distls.serving.row_encoder import RowEncoder
+
+__all__ = ["FittedModel", "fitted_model", "load_model"]
+
+
+@dataclass(frozen=True, repr=False)
+class FittedModel(LinearModel):
+    """A trained model. Rows go through the hashing, the categories and the transforms of its training.
+
+    X, in each method, is one of
+
+    - a pandas, polars or Arrow data frame, a dict of columns, or a list of dicts (rows): columns are found by name;
+      those of the label and of the weight may be there too;
+    - a list, array or Series of strings, for a model of raw text; or a frame with its column of documents;
+    - a NumPy array or SciPy sparse matrix of shape (n_rows, n_features_in): features before transforms, in the order of
+      the training data; categories of a table as indicators, text hashed.
+
+    Nothing is written, and several threads may use one model. The other attributes are those of `LinearModel`.
+
+    Attributes
+    ----------
+    name : str
+        Of the model, for messages.
+    row_dtype : {"float32", "float64"}
+        Type in which rows are stored before they are transformed and scored.
+    """
+
+    name: str = "the model"
+    row_dtype: str = "float32"
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the predictions of rows.
+
+        Returns
+        -------
+        predictions : array of shape (n_rows,)
+            Classes; ties go to the first. Of a multi-label model int64 of shape (n_rows, n_labels), ones for the labels
+            that are predicted. Of a regression model numbers, (n_rows, n_outputs) if there are several.
+
+        Raises
+        ------
+        BadInputError, MismatchError
+            These are not rows of this model; the message names the row or the column.
+        """
+        scores = self._scores(X)
+        if self.target == "continuous":
+            return scores[:, 0] if scores.shape[1] == 1 else scores
+        if self.target == "multilabel":
+            return chosen_labels(self.loss, scores).astype(np.int64)
+        return self.classes_[scores.argmax(axis=1)]
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Return the scores, shape (n_rows, n_classes), or (n_rows,) for two classes: positive for the second.
+
+        Raises
+        ------
+        ParameterError
+            It is a regression model.
+        BadInputError, MismatchError
+            As `predict`.
+        """
+        if self.target == "continuous":
+            raise ParameterError(f"decision_function: {self.name} predicts numbers; use predict")
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if self._is_binary else scores
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Return probabilities, shape (n_rows, n_classes); those of labels are independent of each other.
+
+        Raises
+        ------
+        ParameterError
+            The loss of the model has no probabilities, and the model is not calibrated.
+        BadInputError, MismatchError
+            As `predict`.
+        """
+        if self.target == "continuous":
+            raise ParameterError(f"predict_proba: {self.name} predicts numbers; use predict")
+        check_probabilities(self, self.name, "predict_proba")
+        return to_probabilities(ProbabilityMap.of(self), self.target, self._scores(X))
+
+    # -- attributes as scikit-learn has them ---------------------------------------------------------------
+
+    @cached_property
+    def classes_(self) -> NDArray[Any]:
+        """Classes or labels, sorted, shape (n_classes,)."""
+        if self.target == "continuous":
+            raise AttributeError(f"{self.name} predicts numbers, it has no classes")
+        kinds = {str if isinstance(label, str) else float for label in self.classes}
+        # numbers and words in one array of strings would all be words
+        return np.array(self.classes, dtype=object if len(kinds) > 1 else None)
+
+    @property
+    def coef_(self) -> NDArray[Any]:
+        """Weights of the features after transforms, shape (n_outputs, n_features).
+
+        For two classes (1, n_features), the second's weights minus the first's; for regression with one output
+        (n_features,).
+        """
+        weights = self._plain("coef_").weights
+        if self._is_binary:
+            return (weights[:, 1] - weights[:, 0])[None, :]
+        return weights[:, 0] if self._is_single else weights.T
+
+    @property
+    def intercept_(self) -> Any:
+        """Intercept, shape (1,) for two classes, else (n_outputs,); a number for regression with one output."""
+        intercept = self._plain("intercept_").intercept
+        if self._is_binary:
+            return intercept[1:] - intercept[:1]
+        return intercept[0] if self._is_single else intercept
+
+    @property
+    def n_features_in_(self) -> int:
+        """Columns of an array X."""
+        return self._encoder.width
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns that a data frame must have, where the training data had names."""
+        if not self._encoder.columns:
+            raise AttributeError(f"the columns of the data that {self.name} was trained on have no names")
+        return np.array(self._encoder.columns, dtype=object)
+
+    def get_feature_names_out(self) -> NDArray[Any]:
+        """Return the names of the features that the columns of `coef_` are for, ``job=baker`` of a category."""
+        from distls.storage.dataset.feature_names import unpack_names
+
+        names = unpack_names(self.features, self.name)
+        if names is None:
+            raise AttributeError(f"the features of {self.name} have no names")
+        return np.array(names, dtype=object)
+
+    # -- parts ---------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        # what is cached is made again
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    def _plain(self, what: str) -> LinearModel:
+        if self.recipe:
+            raise AttributeError(
+                f"{what}: {self.name} has generated features or a calibration, its weights are not of columns"
+            )
+        return self
+
+    @property
+    def _is_binary(self) -> bool:
+        return self.target == "class" and len(self.classes) == 2
+
+    @property
+    def _is_single(self) -> bool:
+        return self.target == "continuous" and self.n_outputs == 1
+
+    @cached_property
+    def _predictor(self) -> LinearPredictor:
+        return predictor_of(self)
+
+    @cached_property
+    def _encoder(self) -> RowEncoder:
+        # the formats are imported here: a fit has no use for them
+        from distls.serving.row_encoder import RowEncoder
+
+        return RowEncoder(self, self.name, self.row_dtype == "float64")
+
+    def _scores(self, X: Any) -> NDArray[Any]:
+        pieces = list(self._pieces(X))
+        if not pieces:
+            calibrated = "calibration" in self.recipe
+            return np.empty((0, self.n_outputs), np.float64 if calibrated else self.weights.dtype)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _pieces(self, X: Any) -> Iterator[NDArray[Any]]:
+        for rows in self._encoder.blocks(X):
+            for _, values in score_pieces(self._predictor, rows):
+                yield values
+
+
+def load_model(path: str | Place, *, dtype: str = "float32") -> FittedModel:
+    """Load the model of a run, or a model folder, to predict with.
+
+    Parameters
+    ----------
+    path : path
+    dtype : {"float32", "float64"}
+        Type in which rows are stored before transforms, as at ingest: `distls predict` and `distls ingest` take float32
+        unless ``--dtype float64`` is given.
+
+    Returns
+    -------
+    FittedModel
+        With `predict`, `decision_function`, `predict_proba` and the attributes of scikit-learn's linear models.
+
+    Raises
+    ------
+    FormatError
+        There is no model at `path`.
+    CorruptDataError
+        Its arrays do not match their checksums.
+    ParameterError
+        There is no such `dtype`.
+    """
+    if dtype not in ("float32", "float64"):
+        raise ParameterError(f"dtype must be one of float32, float64, not {dtype!r}")
+    return fitted_model(load_stored(path), str(path), dtype)
+
+
+def fitted_model(model: LinearModel, name: str = "the model", dtype: str = "float32") -> FittedModel:
+    """Return a model that predicts; messages call it `name`."""
+    stored = {entry.name: getattr(model, entry.name) for entry in fields(LinearModel)}
+    return FittedModel(**stored, name=name, row_dtype=dtype)

@@ -1,0 +1,298 @@
+"""Rows in memory to the rows that a model scores: hashing, categories, column names and transforms of its training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.ingestion.formats.documents import known_hashing
+from distls.ingestion.formats.parquet import check_like_kinds
+from distls.ingestion.formats.tables import is_table, like_columns, listed
+from distls.ingestion.request.format_options import TableColumns
+from distls.ingestion.request.like import like_model
+from distls.ingestion.request.options import IngestOptions
+from distls.storage.dataset.feature_names import unpack_names
+from distls.storage.errors import BadInputError, FormatError, MismatchError
+from distls.storage.model.model import LinearModel
+from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
+from distls.workers.ingestion.formats.arrays import row_ranges
+from distls.workers.ingestion.formats.data_frames import (
+    column_kinds,
+    column_labels,
+    frame_rows,
+    is_frame,
+    plain_numbers,
+    record_batch,
+)
+from distls.workers.ingestion.formats.documents import hashed_texts
+from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
+from distls.workers.ingestion.records.batch import Progress
+from distls.workers.ingestion.records.pack_records import PackOptions, checked_rows
+from distls.workers.ingestion.records.row_block import RowBlock
+from distls.workers.ingestion.transforms import apply_transforms, source_width
+
+__all__ = ["RowEncoder"]
+
+_BLOCK_BYTES = 2**26  # of rows that are encoded and scored at a time
+_BLOCK_TEXTS = 4096
+_MOST_TABLES = 64  # orders of columns that are remembered
+
+
+class RowEncoder:
+    """Encodes rows for one model; several threads may use it.
+
+    Parameters
+    ----------
+    model : LinearModel
+    name : str
+        Of the model, for messages.
+    float64 : bool
+        Whether rows are stored with 64 bits, as ``ingest --dtype float64`` does.
+
+    Raises
+    ------
+    FormatError
+        The model's transforms or source cannot be applied to other data.
+    """
+
+    def __init__(self, model: LinearModel, name: str, float64: bool) -> None:
+        self.name = name
+        self.like = like_model(model, name)
+        self.steps, self.fitted = model.transforms, model.features
+        self.width = source_width(model.transforms, model.n_features)
+        self.pack = PackOptions(self.width, 0, float64, skip_errors=False)
+        self.source = model.source.get("format", "")
+        self._description: Mapping[str, Any] = model.source.get("recipe", {})
+        self._tables: dict[tuple[Any, ...], TableOptions] = {}
+        # centred columns have no zeros
+        self._fills = "mean" in self.fitted
+        self._check_source()
+
+    def _check_source(self) -> None:
+        """Refuse a source of another width than that of the transforms: kernels trust the numbers of columns."""
+        if self.is_text:
+            found = known_hashing(self._description).n_features
+        elif is_table(self.like):
+            found = first_columns(self.features)[-1]
+        else:
+            return
+        if found != self.width:
+            raise FormatError(
+                f"{self.name}: its source has {found} features, its transforms are of {self.width}; "
+                "not written by distls"
+            )
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the model's rows are hashed text."""
+        return self.source == "text"
+
+    @cached_property
+    def features(self) -> tuple[Feature, ...]:
+        """Columns of the training data with their features, empty if these have no names."""
+        if is_table(self.like):
+            return tuple(Feature.from_json(value) for value in self._description["features"])
+        names = unpack_names(self.fitted, self.name)
+        # names are those after min_count, which has left out others
+        return tuple(map(Feature, names)) if names and len(names) == self.width else ()
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that a frame must have."""
+        return tuple(name for f in self.features for name in (f.name, f.indices) if name)
+
+    def blocks(self, x: Any) -> Iterator[Rows]:
+        """Yield the rows of `x`, encoded and transformed, in blocks.
+
+        Raises
+        ------
+        BadInputError, MismatchError
+            They are not rows of this model; names the row or column.
+        """
+        for block in self._row_blocks(x):
+            # hashed text is in order already
+            rows = block if isinstance(block, CsrRows) else checked_rows(block, self.pack, _row_name)
+            yield apply_transforms(self._owned(rows, x), self.steps, self.fitted, "X")
+
+    def _owned(self, rows: Rows, x: Any) -> Rows:
+        """Return rows that transforms may overwrite, dense if they will be centred."""
+        if not isinstance(rows, DenseRows):
+            return _filled(rows, self.width) if self._fills else rows
+        # kernels are compiled for arrays that can be written
+        given = np.may_share_memory(rows.values, x) if isinstance(x, np.ndarray) else True
+        if not rows.values.flags.writeable or (self.steps and given):
+            return DenseRows(rows.values.copy())
+        return rows
+
+    # -- kinds of input ------------------------------------------------------------------------------------
+
+    def _row_blocks(self, x: Any) -> Iterator[RowBlock] | Iterator[CsrRows]:
+        if isinstance(x, (str, bytes)):
+            raise BadInputError(f"X is one text; give {self.name} a list of rows")
+        if hasattr(x, "__dask_graph__"):
+            raise BadInputError("X is a Dask collection; compute its chunks, or map predict over them")
+        if hasattr(x, "tocsr"):
+            return self._sparse_blocks(x)
+        if isinstance(x, Sequence) and x and isinstance(x[0], Mapping):
+            x = _columns_of(x)
+        if is_frame(x):
+            return self._text_column(x) if self.is_text else self._frame_blocks(x)
+        if self.is_text and getattr(x, "ndim", 1) == 1:
+            return self._text_blocks(x)
+        return self._array_blocks(x)
+
+    def _sparse_blocks(self, x: Any) -> Iterator[RowBlock]:
+        x = x.tocsr()
+        self._check_width(x.shape)
+        n_rows = x.shape[0]
+        width = max(1, 3 * x.nnz // max(n_rows, 1))
+        for first, stop in row_ranges(0, n_rows, width, _BLOCK_BYTES):
+            part = x if stop - first == n_rows else x[first:stop]
+            yield RowBlock(first, None, (part.indptr, part.indices, part.data), None)
+
+    def _array_blocks(self, x: Any) -> Iterator[RowBlock]:
+        values = np.asarray(x)
+        if values.dtype.kind not in "fiub":
+            values = self._as_numbers(values)
+        self._check_width(values.shape)
+        for first, stop in row_ranges(0, len(values), self.width, _BLOCK_BYTES):
+            yield RowBlock(first, values[first:stop], None, None)
+
+    def _as_numbers(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return values of other types as numbers."""
+        try:
+            if values.dtype.kind == "O":
+                return values.astype(np.float64)
+        except (TypeError, ValueError):
+            pass
+        needed = f"a frame with the columns {listed(self.columns)}" if self.features else "rows of numbers"
+        raise BadInputError(f"X holds values of type {values.dtype}; {self.name} takes {needed}")
+
+    def _check_width(self, shape: tuple[int, ...]) -> None:
+        if len(shape) != 2:
+            raise BadInputError(
+                f"X has shape {shape}; {self.name} takes rows of {self.width} columns; X.reshape(1, -1) is one row"
+            )
+        if shape[1] != self.width:
+            coded = " (a frame of the source's columns is encoded)" if self._is_coded else ""
+            raise MismatchError(
+                f"X has {shape[1]} columns, {self.name} takes {self.width} features a row{coded}"
+            )
+
+    @property
+    def _is_coded(self) -> bool:
+        return any(feature.categories is not None for feature in self.features)
+
+    # -- text ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _vectorizer(self) -> Any:
+        return known_hashing(self._description).vectorizer()
+
+    def _text_blocks(self, x: Any) -> Iterator[CsrRows]:
+        texts = list(x)
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise BadInputError(f"X, row {row}: {type(text).__name__}; {self.name} takes texts")
+        for first in range(0, len(texts), _BLOCK_TEXTS):
+            part = texts[first : first + _BLOCK_TEXTS]
+            indptr, indices, data = hashed_texts(self._vectorizer, part, self.pack.dtype)
+            yield CsrRows(indptr, indices.astype(index_dtype(self.width)), data)
+
+    def _text_column(self, frame: Any) -> Iterator[CsrRows]:
+        """Return the rows of the one column of a frame that holds the documents."""
+        labels = column_labels(frame)
+        known = self._description.get("text_column")
+        found = known if known in labels else labels[0] if len(labels) == 1 else None
+        if found is None:
+            wanted = f' "{known}"' if known else ""
+            raise MismatchError(
+                f"X: no column{wanted} of documents for {self.name}; it has {listed([*map(str, labels)])}"
+            )
+        return self._text_blocks(frame[found])
+
+    # -- frames --------------------------------------------------------------------------------------------
+
+    def _frame_blocks(self, frame: Any) -> Iterator[RowBlock]:
+        labels = column_labels(frame)
+        if not self.features:
+            yield from self._array_blocks(_unnamed(frame, labels))
+            return
+        table = self._table_of(labels)
+        if table.dense and not any(feature.width for feature in table.features):
+            label_of = dict(zip(table.columns, labels, strict=True))
+            values = plain_numbers(frame, [label_of[feature.name] for feature in table.features])
+            if values is not None:
+                yield RowBlock(0, values, None, None)
+                return
+        yield from self._arrow_blocks(record_batch(frame, labels, table, "X"), table)
+
+    def _arrow_blocks(self, batch: Any, table: TableOptions) -> Iterator[RowBlock]:
+        check_like_kinds(table, column_kinds(batch), "X", self.like)
+        progress, width = (
+            Progress(),
+            max(1, first_columns(table.features)[-1] if table.dense else len(self.columns)),
+        )
+        for first, stop in row_ranges(0, batch.num_rows, width, _BLOCK_BYTES):
+            part = batch.slice(first, stop - first)
+            yield frame_rows(part, table, "X", progress, first, written=self.source == "csv")
+        if progress.unseen and progress.unseen_first:
+            row, value = progress.unseen_first
+            warnings.warn(
+                f"{progress.unseen} value{'s' * (progress.unseen > 1)} of categories that {self.name} does not have, "
+                f"read as none of its; the first: X, row {row}: {value}",
+                UserWarning,
+                stacklevel=6,
+            )
+
+    def _table_of(self, labels: list[Any]) -> TableOptions:
+        """Return how a frame of these columns is read."""
+        key = tuple(labels)
+        found = self._tables.get(key)
+        if found is None:
+            found = self._matched([str(label) for label in labels])
+            if len(self._tables) < _MOST_TABLES:
+                self._tables[key] = found
+        return found
+
+    def _matched(self, names: list[str]) -> TableOptions:
+        if len(set(names)) < len(names):
+            raise BadInputError("X: two columns have one name; rename one of them")
+        options = IngestOptions(unlabelled=True, dtype="float64" if self.pack.float64 else "float32")
+        if is_table(self.like):
+            table = like_columns(names, True, "X", TableColumns(), options, self.like, remedy="leave it out")
+            return replace(table, weight="")
+        for name in self.columns:
+            if name not in names:
+                raise MismatchError(f'X: no column "{name}", which is a feature of {self.name}')
+        return TableOptions(columns=tuple(names), features=self.features, float64=self.pack.float64)
+
+
+def _row_name(row: int) -> str:
+    return f"X, row {row}"
+
+
+def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the columns of rows given as mappings, None where one lacks a value."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _unnamed(frame: Any, labels: list[Any]) -> NDArray[Any]:
+    """Return the columns of a frame side by side."""
+    if isinstance(frame, Mapping):
+        return np.column_stack([frame[label] for label in labels])
+    return np.asarray(frame)
+
+
+def _filled(rows: Any, width: int) -> DenseRows:
+    """Return sparse rows as dense ones."""
+    values = np.zeros((len(rows.indptr) - 1, width), rows.data.dtype)
+    values[np.repeat(np.arange(len(values)), np.diff(rows.indptr)), rows.indices] = rows.data
+    return DenseRows(values)

@@ -1,0 +1,75 @@
+"""Estimators of runs: those of the method, fitted, with the parameters of the run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from target_helpers import rows_with_numbers
+
+import distls
+from distls.storage.errors import MismatchError
+
+
+def trained(root, method, params, *, target="class", passes=2, **options):
+    x, y = rows_with_numbers(300, 6, 3)
+    x = x.astype(np.float32)
+    y = y.argmax(axis=1) if target == "class" else y[:, 0]
+    distls.ingest(x, root / "data", y=y, target=target, columns=method == "bcd", **options)
+    distls.fit(method, root / "data", root / "run", params=params, passes=passes)
+    return x, y
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "name"),
+    [
+        ("mcid", {"loss": "log", "alpha": 1e-3}, "MCIDClassifier"),
+        ("sgd", {}, "StochasticClassifier"),
+        ("adaline", {}, "AdalineClassifier"),
+        ("bcd", {"loss": "log"}, "SparseMulticlassClassifier"),
+        ("cls", {"rounds": 2}, "CalibratedLeastSquaresClassifier"),
+    ],
+)
+def test_classifiers(tmp_path, method, params, name):
+    x, _ = trained(tmp_path, method, params)
+    found = distls.load_estimator(tmp_path / "run")
+    model = distls.load_model(tmp_path / "run")
+    assert type(found).__name__ == name
+    assert np.array_equal(found.predict(x), model.predict(x))
+    assert np.allclose(found.decision_function(x), model.decision_function(x), rtol=1e-6)
+    assert found.n_features_in_ == 6
+    assert found.n_iter_ > 0
+    assert found.status_ in ("MAX_PASSES", "CONVERGED")
+    for key, value in params.items():
+        if key in found.get_params():
+            assert found.get_params()[key] in (value, model.loss)
+    assert not hasattr(clone(found), "n_features_in_")
+
+
+def test_partial_fit_goes_on_from_the_weights(tmp_path):
+    x, y = trained(tmp_path, "mcid", {"loss": "log", "alpha": 1e-3, "lanes": 1})
+    found = distls.load_estimator(tmp_path / "run")
+    before = found.coef_.copy()
+    found.partial_fit(x[:5], y[:5])
+    assert 0 < np.abs(found.coef_ - before).max() < np.abs(before).max()
+
+
+def test_regressors(tmp_path):
+    x, _ = trained(tmp_path, "gls", {"link": "identity", "alpha": 1e-3}, target="continuous")
+    found = distls.load_estimator(tmp_path / "run" / "model")
+    assert type(found).__name__ == "GeneralizedLeastSquaresRegressor"
+    assert found.alpha == 1e-3
+    assert found.predict(x).shape == (300,)
+    assert np.allclose(found.predict(x), distls.load_model(tmp_path / "run").predict(x))
+
+
+def test_what_has_no_estimator_is_refused(tmp_path):
+    trained(tmp_path, "fista", {}, transform="standardize")
+    with pytest.raises(
+        MismatchError, match="run: its rows go through standardize, which estimators do not do"
+    ):
+        distls.load_estimator(tmp_path / "run")
+    (tmp_path / "b").mkdir()
+    trained(tmp_path / "b", "ovr-logistic", {})
+    with pytest.raises(MismatchError, match="no estimator has the method ovr-logistic for class targets"):
+        distls.load_estimator(tmp_path / "b" / "run")

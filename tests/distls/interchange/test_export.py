@@ -1,0 +1,384 @@
+"""Exported models, read back by the programs they are for, predict the same on 10,000 rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import skops.io
+from click.testing import CliRunner
+from ingest_helpers import make_documents, write_json
+from sklearn.datasets import dump_svmlight_file
+from table_helpers import HEADER, OPTIONS, make_rows, write_rows
+from target_helpers import rows_with_labels, rows_with_numbers
+
+import distls
+from distls.cli import cli
+from distls.storage.errors import DistlsError, MismatchError, ParameterError
+
+N_ROWS = 10_000
+STEPS = {
+    "plain": "",
+    "linear": "scale=2,idf,standardize",
+    "all": "log1p,idf,l2norm,standardize,scale=0.5",
+}
+KINDS = ("two", "many", "words", "ovr", "hinge")
+
+
+def made(root, kind, transform, *, sparse=False):
+    """Fit a model of classes, and return it with rows to predict."""
+    rng = np.random.default_rng(1)
+    x = np.abs(rng.standard_normal((N_ROWS, 30))).astype(np.float32)
+    if sparse:
+        x[rng.random(x.shape) < 0.8] = 0
+    y = x[:, : 2 if kind == "two" else 4].argmax(axis=1)
+    if kind == "words":
+        y = np.array(["a", "b, c", "ü", "d"])[y]
+    rows = sp.csr_array(x) if sparse else x
+    min_count = {"min_count": 400} if sparse else {}
+    distls.ingest(rows[:2000], root / "train", y=y[:2000], transform=transform, **min_count)
+    params = {"loss": {"ovr": "ovr_log", "hinge": "hinge"}.get(kind, "log"), "fit_intercept": True}
+    distls.fit("sgd", root / "train", root / "run", params=params, passes=2)
+    return distls.load_model(root / "run"), rows
+
+
+def same(found, expected):
+    """Whether predictions are equal."""
+    return np.array_equal(np.asarray(found), np.asarray(expected))
+
+
+def close(found, expected):
+    return np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+# -- ONNX ------------------------------------------------------------------------------------------------
+
+
+def run_onnx(path, x):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"X": np.asarray(x, np.float32)}), strict=True))
+
+
+@pytest.mark.parametrize("transform", STEPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_onnx(tmp_path, kind, transform):
+    model, x = made(tmp_path, kind, STEPS[transform])
+    done = distls.export(tmp_path / "run", tmp_path / "m.onnx", to="onnx")
+    steps = STEPS[transform].replace("=2", "").replace("=0.5", "")
+    assert done.expects == "rows of 30 numbers" + (f", before the transforms {steps}" if steps else "")
+    found = run_onnx(done.path, x)
+    assert same(found["label"], model.predict(x))
+    assert ("probabilities" in found) == (kind != "hinge")
+    if kind != "hinge":
+        assert close(found["probabilities"], model.predict_proba(x))
+    scores = found["scores"]
+    assert close(scores[:, 1] - scores[:, 0] if kind == "two" else scores, model.decision_function(x))
+
+
+@pytest.mark.parametrize("target", ["continuous", "multilabel"])
+def test_numbers_and_sets(tmp_path, target):
+    made_rows = rows_with_labels if target == "multilabel" else rows_with_numbers
+    x, y = made_rows(N_ROWS, 8, 3)
+    if target == "multilabel":
+        with (tmp_path / "train.svm").open("wb") as file:
+            dump_svmlight_file(x[:1000], y[:1000], file, multilabel=True)
+        distls.ingest(tmp_path / "train.svm", tmp_path / "train", multilabel=True, n_features=8)
+        distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"})
+    else:
+        distls.ingest(x[:1000], tmp_path / "train", y=y[:1000], transform="standardize")
+        distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"})
+    model = distls.load_model(tmp_path / "run")
+    distls.export(model, tmp_path / "m.onnx", to="onnx")
+    found = run_onnx(tmp_path / "m.onnx", x)
+    if target == "multilabel":
+        assert same(found["label"], model.predict(x))
+        assert 0 < found["label"].sum() < found["label"].size
+        distls.export(model, tmp_path / "m.skops", to="sklearn")
+        labels = load_skops(tmp_path / "m.skops").predict(x)
+        assert same(labels, found["label"])
+        distls.export(model, tmp_path / "m.csv", to="csv")
+        weights = pd.read_csv(tmp_path / "m.csv").iloc[:, 2:].to_numpy()
+        assert same(x @ weights[1:] + weights[0] > 0, labels)
+        with pytest.raises(ParameterError, match="a LIBLINEAR model cannot predict sets of labels"):
+            distls.export(model, tmp_path / "m.model", to="liblinear")
+    else:
+        assert close(found["prediction"], model.predict(x))
+
+
+# -- scikit-learn ----------------------------------------------------------------------------------------
+
+
+def load_skops(path, trusted=()):
+    assert skops.io.get_untrusted_types(file=path) == [*trusted]
+    return skops.io.load(path, trusted=[*trusted])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sklearn(tmp_path, kind, sparse):
+    model, x = made(tmp_path, kind, STEPS["all"], sparse=sparse)
+    distls.export(tmp_path / "run", tmp_path / "m.skops", to="sklearn")
+    found = load_skops(tmp_path / "m.skops")
+    x = sp.csr_matrix(x) if sparse else x
+    assert same(found.predict(x), model.predict(x))
+    assert close(found.decision_function(x), model.decision_function(x))
+    assert hasattr(found, "predict_proba") == (kind != "hinge")
+    if kind != "hinge":
+        assert close(found.predict_proba(x), model.predict_proba(x))
+
+
+def test_sklearn_of_texts(tmp_path):
+    write_json(tmp_path / "train.jsonl", *make_documents(300), "intent")
+    options = {"ngrams": (1, 2), "n_features": 512, "transform": "log1p,idf,l2norm", "min_count": 2}
+    distls.ingest(tmp_path / "train.jsonl", tmp_path / "train", **options)
+    distls.fit("mcid", tmp_path / "train", tmp_path / "run", params={"loss": "log"}, passes=2)
+    texts, _ = make_documents(N_ROWS, seed=1)
+    done = distls.export(tmp_path / "run", tmp_path / "m.skops", to="sklearn")
+    assert done.expects == "a list of texts"
+    found, model = load_skops(done.path), distls.load_model(tmp_path / "run")
+    assert same(found.predict(texts), model.predict(texts))
+    assert close(found.predict_proba(texts), model.predict_proba(texts))
+    with pytest.raises(
+        ParameterError, match="hashing of text cannot be expressed in ONNX; --to sklearn includes"
+    ):
+        distls.export(tmp_path / "run", tmp_path / "m.onnx", to="onnx")
+
+
+def test_sklearn_of_tables(tmp_path):
+    rows = make_rows()
+    rows[0][2], rows[1][1] = "", "NA"
+    write_rows(tmp_path / "train.csv", rows, HEADER)
+    distls.ingest(tmp_path / "train.csv", tmp_path / "train", **OPTIONS, transform="standardize", na=0)
+    distls.fit("mcid", tmp_path / "train", tmp_path / "run", params={"loss": "log"}, passes=2)
+    rows = make_rows(N_ROWS, seed=1)
+    rows[0][2], rows[1][2], rows[2][1] = "nobody", "", ""
+    x = pd.read_csv(io.StringIO(_as_csv(rows)), dtype={"job": str})[["age", "job", "size"]]
+    done = distls.export(tmp_path / "run", tmp_path / "m.skops", to="sklearn")
+    assert done.expects == "a pandas frame with the columns age, job, size"
+    found, model = load_skops(done.path, ["numpy.dtype"]), distls.load_model(tmp_path / "run")
+    with pytest.warns(UserWarning, match="1 value of categories"):
+        expected = model.predict_proba(x)
+    assert close(found.predict_proba(x), expected)
+    assert same(found.predict(x), model.classes_[expected.argmax(axis=1)])
+    done = distls.export(tmp_path / "run", tmp_path / "m.onnx", to="onnx")
+    assert done.expects == "rows of 8 numbers, categories as indicators, before the transforms standardize"
+
+
+def _as_csv(rows):
+    file = io.StringIO()
+    csv.writer(file).writerows([HEADER, *rows])
+    return file.getvalue()
+
+
+def test_sklearn_of_numbers(tmp_path):
+    x, y = rows_with_numbers(N_ROWS, 8, 1)
+    distls.ingest(x[:1000], tmp_path / "train", y=y[:1000])
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"})
+    distls.export(tmp_path / "run", tmp_path / "m.skops", to="sklearn")
+    assert close(load_skops(tmp_path / "m.skops").predict(x), distls.load_model(tmp_path / "run").predict(x))
+
+
+# -- LIBLINEAR -------------------------------------------------------------------------------------------
+
+
+def run_liblinear(root, x, *options):
+    """Return labels, and with ``-b 1`` probabilities."""
+    if not shutil.which("liblinear-predict"):
+        pytest.skip("liblinear-predict is not installed: apt install liblinear-tools")
+    dump_svmlight_file(x, np.zeros(len(x)), str(root / "x.svm"), zero_based=False)
+    command = ["liblinear-predict", *options, str(root / "x.svm"), str(root / "m.model"), str(root / "out")]
+    subprocess.run(command, check=True, capture_output=True)
+    lines = (root / "out").read_text().splitlines()
+    if not options:
+        return np.array(lines, float), None
+    order = [int(label) for label in lines[0].split()[1:]]
+    table = np.array([line.split() for line in lines[1:]], float)
+    return table[:, 0], table[:, 1:][:, np.argsort(order)]
+
+
+@pytest.mark.parametrize("transform", ["plain", "linear"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_liblinear(tmp_path, kind, transform):
+    model, x = made(tmp_path, kind, STEPS[transform])
+    done = distls.export(model, tmp_path / "m.model", to="liblinear")
+    assert "column j of an array is index j + 1 of a file" in done.expects
+    codes = model.decision_function(x)
+    codes = codes.argmax(axis=1) if codes.ndim > 1 else codes > 0
+    assert same(run_liblinear(tmp_path, x)[0], codes)
+    if kind in ("two", "ovr"):
+        labels, proba = run_liblinear(tmp_path, x, "-b", "1")
+        assert same(labels, codes)
+        assert np.allclose(proba, model.predict_proba(x), atol=1e-4)
+    assert ("labels are the numbers of the classes, from 0 for a" in done.expects) == (kind == "words")
+
+
+def test_liblinear_of_numbers(tmp_path):
+    x, y = rows_with_numbers(N_ROWS, 8, 1)
+    distls.ingest(x[:1000], tmp_path / "train", y=y[:1000], transform="standardize")
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"})
+    distls.export(tmp_path / "run", tmp_path / "m.model", to="liblinear")
+    assert close(run_liblinear(tmp_path, x)[0], distls.load_model(tmp_path / "run").predict(x))
+
+
+# -- Vowpal Wabbit ---------------------------------------------------------------------------------------
+
+
+def run_vw(root, lines):
+    """Return the predictions of ``vw -t`` for lines of text."""
+    workspace = pytest.importorskip(
+        "vowpalwabbit", reason="pip install vowpalwabbit to test its models"
+    ).Workspace
+    (root / "x.txt").write_text("".join(f"{line}\n" for line in lines))
+    workspace(f"-t -i {root / 'm.vw'} -d {root / 'x.txt'} -p {root / 'out'} --quiet").finish()
+    return np.loadtxt(root / "out")
+
+
+def vw_lines(x):
+    return ["|" + "".join(f" {j}:{value!r}" for j, value in enumerate(row)) for row in x.tolist()]
+
+
+@pytest.mark.parametrize("transform", ["plain", "linear"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_vw(tmp_path, kind, transform):
+    pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models")
+    model, x = made(tmp_path, kind, STEPS[transform])
+    done = distls.export(model, tmp_path / "m.vw", to="vw")
+    assert "column j of an array is the feature named j" in done.expects
+    codes = model.decision_function(x)
+    codes = codes.argmax(axis=1) + 1 if codes.ndim > 1 else np.where(codes > 0, 1, -1)
+    assert same(run_vw(tmp_path, vw_lines(x)), codes)
+
+
+def test_vw_of_numbers(tmp_path):
+    pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models")
+    x, y = rows_with_numbers(N_ROWS, 8, 1)
+    y = 100 * y
+    distls.ingest(x[:1000], tmp_path / "train", y=y[:1000], transform="standardize")
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", params={"link": "identity"})
+    distls.export(tmp_path / "run", tmp_path / "m.vw", to="vw")
+    assert np.abs(y).max() > 1000
+    found, expected = run_vw(tmp_path, vw_lines(x)), distls.load_model(tmp_path / "run").predict(x)
+    assert np.abs(found - expected).max() < 1e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_vw_of_its_own_text(tmp_path, fit_intercept):
+    pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models")
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 300, (N_ROWS, 12))
+    lines = [
+        " ".join(["|a", *(f"w{w}" for w in row[:6]), "|b", *(f"w{w}" for w in row[6:])])
+        for row in words.tolist()
+    ]
+    y = words.argmin(axis=1) // 4
+    text = "".join(f"{label} {line}\n" for label, line in zip(y[:2000].tolist(), lines, strict=False))
+    (tmp_path / "train.vw").write_text(text)
+    (tmp_path / "all.vw").write_text("".join(f"{line}\n" for line in lines))
+    distls.ingest(tmp_path / "train.vw", tmp_path / "train", format="vw", hash_bits=14)
+    params = {"fit_intercept": fit_intercept, "loss": "log"}
+    distls.fit("sgd", tmp_path / "train", tmp_path / "run", params=params, passes=2)
+    done = distls.export(tmp_path / "run", tmp_path / "m.vw", to="vw")
+    assert "text of Vowpal Wabbit with the names of training" in done.expects
+    distls.predict(tmp_path / "run", tmp_path / "all.vw", tmp_path / "out.csv", format="vw")
+    assert same(run_vw(tmp_path, lines), pd.read_csv(tmp_path / "out.csv")["label"] + 1)
+
+
+# -- arrays and tables -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_npz(tmp_path, kind):
+    model, x = made(tmp_path, kind, STEPS["all"])
+    distls.export(model, tmp_path / "m.npz", to="npz")
+    with np.load(tmp_path / "m.npz") as file:
+        arrays = dict(file)
+    for step in json.loads(str(arrays["transforms"])):
+        x = {
+            "log1p": lambda x, _: np.log1p(x),
+            "idf": lambda x, _: x * arrays["idf"],
+            "l2norm": lambda x, _: x / np.linalg.norm(x, axis=1, keepdims=True),
+            "scale": lambda x, step: x / step["divisor"],
+            "standardize": lambda x, _: (x - arrays["mean"]) / arrays["std"],
+        }[step["name"]](x, step)
+    codes = (x @ arrays["weights"] + arrays["intercept"]).argmax(axis=1)
+    assert same(arrays["classes"][codes], distls.load_model(tmp_path / "run").predict(made_rows_again()))
+
+
+def made_rows_again():
+    return np.abs(np.random.default_rng(1).standard_normal((N_ROWS, 30))).astype(np.float32)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_csv(tmp_path, sparse):
+    model, x = made(tmp_path, "words", STEPS["linear"], sparse=sparse)
+    distls.export(model, tmp_path / "m.csv", to="csv")
+    table = pd.read_csv(tmp_path / "m.csv")
+    assert table["name"][0] == "(intercept)"
+    weights = table[table.columns[2:]].to_numpy()
+    scores = x[:, table["column"][1:].astype(int)] @ weights[1:] + weights[0]
+    assert same(np.array(table.columns[2:])[scores.argmax(axis=1)], model.predict(x))
+    (tmp_path / "b").mkdir()
+    model, _ = made(tmp_path / "b", "two", "l2norm")
+    message = "the transform l2norm cannot be expressed in csv; --to sklearn, onnx or npz"
+    with pytest.raises(ParameterError, match=message):
+        distls.export(model, tmp_path / "b.csv", to="csv")
+
+
+# -- refusals --------------------------------------------------------------------------------------------
+
+
+def test_the_command_and_its_refusals(tmp_path):
+    x, y = rows_with_numbers(300, 6, 3)
+    distls.ingest(x, tmp_path / "train", y=y.argmax(axis=1))
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", passes=2)
+    arguments = ["export", str(tmp_path / "run"), str(tmp_path / "m.onnx"), "--to", "onnx"]
+    ran = CliRunner().invoke(cli, arguments)
+    assert (ran.exit_code, ran.stdout) == (0, "")
+    assert ran.stderr == f"note: {tmp_path / 'm.onnx'} takes rows of 6 numbers\n"
+    ran = CliRunner().invoke(cli, arguments)
+    assert ran.exit_code == 1
+    assert "exists already" in ran.stderr
+    with pytest.raises(ParameterError, match="--to must be one of onnx, sklearn"):
+        distls.export(tmp_path / "run", tmp_path / "m", to="pmml")
+    with pytest.raises(DistlsError, match="there is no folder"):
+        distls.export(tmp_path / "run", tmp_path / "no" / "m", to="csv")
+    with pytest.raises(MismatchError, match="exists already"):
+        distls.export(tmp_path / "run", tmp_path / "m.onnx", to="csv")
+
+
+@pytest.mark.parametrize(
+    ("method", "what"), [("cls", "calibrated least squares"), ("stagewise", "generated features")]
+)
+@pytest.mark.parametrize("to", ["onnx", "sklearn", "liblinear", "vw", "npz", "csv"])
+def test_what_is_not_linear_is_refused(tmp_path, method, what, to):
+    x, y = rows_with_numbers(200, 6, 3)
+    distls.ingest(x, tmp_path / "train", y=y.argmax(axis=1))
+    params = {"rounds": 2} if method == "cls" else {"features": "fourier", "block_size": 8, "stages": 2}
+    distls.fit(method, tmp_path / "train", tmp_path / "run", params=params)
+    with pytest.raises(ParameterError, match=rf"run: {what}.* cannot be exported to {to}"):
+        distls.export(tmp_path / "run", tmp_path / "out", to=to)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("to", "package"), [("onnx", "onnx"), ("sklearn", "skops.io"), ("vw", "vowpalwabbit")]
+)
+def test_missing_packages_are_named(tmp_path, monkeypatch, to, package):
+    x, y = rows_with_numbers(200, 6, 3)
+    distls.ingest(x, tmp_path / "train", y=y.argmax(axis=1))
+    distls.fit("gls", tmp_path / "train", tmp_path / "run", passes=1)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        ParameterError, match=rf"^--to {to} needs the package .*; pip install 'distls\[{to}\]'"
+    ):
+        distls.export(tmp_path / "run", tmp_path / "out", to=to)

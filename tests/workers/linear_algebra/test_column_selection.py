@@ -1,0 +1,33 @@
+"""Columns of sparse rows, by a table of all columns and, for few rows, one value after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from distls.storage.rows import CsrRows, index_dtype
+from distls.workers.linear_algebra.column_selection import columns_of_csr, places_of
+
+
+@pytest.mark.parametrize("width", [400, 70_000])
+@pytest.mark.parametrize("n_rows", [1, 3, 2000])
+def test_columns(width: int, n_rows: int) -> None:
+    rng = np.random.default_rng(0)
+    x = sp.random_array((n_rows, width), density=20 / width, format="csr", rng=rng, dtype=np.float32)
+    x.sort_indices()
+    columns = np.sort(rng.choice(width, width // 3, replace=False))
+    rows = CsrRows(x.indptr.astype(np.int64), x.indices.astype(index_dtype(width)), x.data)
+    found = columns_of_csr(rows, columns)
+    expected = x[:, columns]
+    assert np.array_equal(found.indptr, expected.indptr)
+    assert np.array_equal(found.indices, expected.indices)
+    assert np.array_equal(found.data, expected.data)
+    assert found.indices.dtype == index_dtype(len(columns))
+
+
+def test_no_columns() -> None:
+    rows = CsrRows(np.array([0, 2]), np.array([1, 3], np.uint16), np.ones(2, np.float32))
+    assert columns_of_csr(rows, np.empty(0, np.int64)).indptr.tolist() == [0, 0]
+    assert places_of(rows.indices, np.empty(0, np.int64)).tolist() == [-1, -1]
+    assert places_of(rows.indices, np.array([0, 3])).tolist() == [-1, 1]
