@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of, reference
+from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.methods.registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -95,7 +96,7 @@ class DatasetEstimator(BaseEstimator):
         shuffle = getattr(self, "shuffle", True)
         ingest(
             X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
-            **options,
+            executor="serial", **options,
         )  # fmt: skip
         return open_dataset(path)
 
@@ -125,13 +126,8 @@ class DatasetEstimator(BaseEstimator):
             raise AttributeError(f"this {type(self).__name__} is not fitted")
         return model
 
-    def _executor(self) -> Executor | None:
-        executor: Executor | None = getattr(self, "executor", None)
-        if executor is not None:
-            return executor
-        from distls.execution import current_dask_executor
-
-        return current_dask_executor()
+    def _executor(self) -> Executor:
+        return executor_of(getattr(self, "executor", None))
 
     def _lazily(self, method: str, X: Any, dtype: np.dtype[Any], n_columns: int | None) -> Any:
         """Apply a method to each chunk of a dask array; the result has `n_columns` columns, or one dimension."""
@@ -168,14 +164,13 @@ class DatasetEstimator(BaseEstimator):
 
     def _predicted(self, dataset: Dataset) -> Iterator[Predicted]:
         """Yield the predictions of each partition of a dataset."""
-        from distls.execution.serial import SerialExecutor
-
         check_is_fitted(self, "model_")
         model = self.model_
         check_model_scores(dataset, model, "the model")
         job = PredictJob(reference(dataset), scored_as(model.loss, model.recipe), 1, False, model.target)
-        executor = self._executor() or SerialExecutor()
-        return executor.map(partial(predict_block, job), range(len(dataset)), shared=predictor_of(model))
+        return self._executor().map(
+            partial(predict_block, job), range(len(dataset)), shared=predictor_of(model)
+        )
 
 
 def _has_probabilities(estimator: Any) -> bool:
@@ -307,17 +302,26 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
 
 
 class LinearCoefficients:
-    """Mix-in: the weights of a plain linear model in scikit-learn's orientation."""
+    """Mix-in of classifiers: the weights of a plain linear model in scikit-learn's orientation.
+
+    The model has two rows of two classes; here it is their difference, which gives `decision_function`.
+    """
+
+    # Score of the binary problem over the difference of the scores of two classes
+    _share: float = 1.0
 
     @property
     def coef_(self) -> NDArray[Any]:
-        """Weights in scikit-learn's orientation, shape (n_outputs, n_features)."""
-        return _model_of(self).weights.T
+        """Weights, shape (n_classes, n_features), of two classes (1, n_features)."""
+        return self._one_row_of_two(_model_of(self).weights.T)
 
     @property
     def intercept_(self) -> NDArray[Any]:
-        """Intercept, shape (n_outputs,)."""
-        return _model_of(self).intercept
+        """Intercept, shape (n_classes,), of two classes (1,)."""
+        return self._one_row_of_two(_model_of(self).intercept)
+
+    def _one_row_of_two(self, own: NDArray[Any]) -> NDArray[Any]:
+        return own if len(own) != 2 else own.dtype.type(self._share) * (own[1:] - own[:1])
 
 
 def _model_of(estimator: Any) -> LinearModel:

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetEstimator, dataset_given
 from distls.estimators.partial_fit import StreamingEstimator
-from distls.execution.executor import Executor
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
@@ -35,7 +34,7 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
     lanes: int | None = None
     dtype: str = "float64"
     random_state: int = 0
-    executor: Executor | None = None
+    executor: Any = None
 
     def __sklearn_tags__(self) -> Any:
         """Declare that there may be several outputs."""

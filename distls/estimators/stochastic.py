@@ -13,7 +13,6 @@ from sklearn.utils.validation import validate_data
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.estimators.partial_fit import StreamingEstimator
-from distls.execution.executor import Executor
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.workers.losses.registry import has_probabilities
@@ -36,7 +35,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
     tol: float | None = None
     warm_start: bool = False
     random_state: int = 0
-    executor: Executor | None = None
+    executor: Any = None
 
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None

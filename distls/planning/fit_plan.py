@@ -35,7 +35,7 @@ def plan_fit(
     """Plan a fit without starting it; raise MemoryPlanError, with numbers and remedies, if it cannot fit."""
     data = open_dataset(dataset)
     chosen = method_named(method)
-    budget = _budget(cluster or ClusterOptions())
+    budget = _budget((cluster or ClusterOptions()).for_data(float(data.decoded_bytes.sum())))
     setting = Setting.of(chosen, params or {}, data, seed)
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
     plan = planned(setting, solver.plan, passes)

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
-from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
 from distls.solvers.events import Callback
+from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.paths import Place, place_of
@@ -45,7 +46,8 @@ def fit(
     patience: int | None = None,
     select: str | Place | Dataset | None = None,
     seed: int = 0,
-    executor: Executor | None = None,
+    executor: Any = None,
+    client: Any = None,
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint_seconds: float = 30.0,
@@ -80,8 +82,11 @@ def fit(
         Stop after this many evaluations without a lower error on `eval_data`, and publish the best.
     select : path or Dataset, optional
         Chooses among several settings by the error on this data.
-    executor : Executor, optional
-        Default: this process.
+    executor : Executor, Client or {"auto", "serial", "dask"}, optional
+        Where to run; the result does not depend on it. auto, the default: on the Dask client that is open, if there is
+        one, else in this process.
+    client : dask.distributed.Client, optional
+        The same as a client for `executor`.
     memory : MemoryBudget, optional
         A worker's memory, refused when the job cannot fit, and the share kept for decoded partitions.
     checkpoint_seconds : float
@@ -97,21 +102,34 @@ def fit(
         Before any partition is read.
     StorageError
         The run cannot be written any more; `resume` continues it.
+    KeyboardInterrupt
+        Ctrl-C, once the state is saved: `resume` continues, if `run` was given.
     """
     request = FitRequest.of(
         method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
         eval_every=eval_every, patience=patience, select=select, seed=seed,
     )  # fmt: skip
-    return train(request, run, _options(executor, memory, callbacks, checkpoint_seconds))
+    return _whole(
+        train(request, run, _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)),
+        run,
+    )
+
+
+def _whole(result: FitResult, run: str | Place | None) -> FitResult:
+    """Return the result; of a fit that was interrupted, raise the interrupt again: it is meant for the caller too."""
+    if result.status != Status.INTERRUPTED:
+        return result
+    continues = "" if run is None else f"; distls.resume({str(run)!r}) continues"
+    raise KeyboardInterrupt(f"interrupted after {result.passes:g} passes{continues}")
 
 
 def _options(
-    executor: Executor | None,
+    executor: Executor,
     memory: MemoryBudget | None,
     callbacks: Sequence[Callback],
     checkpoint_seconds: float,
 ) -> FitOptions:
-    return FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), checkpoint_seconds)
+    return FitOptions(executor, memory, tuple(callbacks), checkpoint_seconds)
 
 
 def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
@@ -124,12 +142,15 @@ def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> 
 def resume(
     run: str | Place,
     *,
-    executor: Executor | None = None,
+    executor: Any = None,
+    client: Any = None,
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint_seconds: float = 30.0,
 ) -> FitResult:
     """Continue a run that was interrupted or killed; the weights are those of an undisturbed run.
+
+    `executor`, `client`, `memory` and `callbacks` are those of `fit`.
 
     Raises
     ------
@@ -137,8 +158,11 @@ def resume(
         `run` is not a run.
     MismatchError
         The dataset is not the one the run was started with.
+    KeyboardInterrupt
+        Ctrl-C, once the state is saved.
     """
-    return proceed(*resumable(run), _options(executor, memory, callbacks, checkpoint_seconds))
+    options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)
+    return _whole(proceed(*resumable(run), options), run)
 
 
 def resumable(run: str | Place) -> tuple[Run, FitRequest]:
