@@ -52,7 +52,7 @@ def evaluate(
 
     load_model(run)  # refused before workers are started
 
-    with Running(cluster_of(options, debug), scored_bytes(data)) as (executor, _):
+    with Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _):
         result = run_evaluate(
             run,
             data,
@@ -97,7 +97,7 @@ def predict(
     from distls.prediction.predict import predict as run_predict
 
     with (
-        Running(cluster_of(options, debug), scored_bytes(data), quiet) as (executor, _),
+        Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _),
         work_progress(quiet) as progress,
     ):
         n_rows = run_predict(

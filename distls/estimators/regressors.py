@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import field
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -68,8 +66,8 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
                 self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True
             )  # fmt: skip
             dtype = X.dtype.name
-        with tempfile.TemporaryDirectory(prefix="distls-fit-") as folder:
-            data = self._ingest(X, Path(folder) / "data", y, sample_weight, target="continuous", dtype=dtype)
+        with self._folder_for(X) as folder:
+            data = self._ingest(X, folder / "data", y, sample_weight, target="continuous", dtype=dtype)
             return self._fit_dataset(data, single=getattr(y, "ndim", 1) == 1)
 
     def _fit_dataset(self, dataset: Dataset, single: bool | None = None) -> Self:

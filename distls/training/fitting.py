@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,19 +13,24 @@ from numpy.typing import NDArray
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
+from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
 from distls.solvers.events import Callback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
+from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.training.child_fits import train_children
 from distls.training.configuration import FitRequest, Setting
 from distls.training.cross_validation import train_folds
 from distls.training.regularization_path import has_path, path_start, settings_of_path
-from distls.training.run_folder import Run, RunConfig
+from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
+
+# Fits of a path, each with a run of its own, at most about.
+_PATH_FITS = 100
 
 __all__ = ["FitResult", "fit", "proceed", "resumable", "resume", "train"]
 
@@ -135,7 +139,7 @@ def _options(
 def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
     """Train what was asked for and checked; result and errors as those of `fit`."""
     request.check(slots=options.executor.slots, memory=options.memory)
-    with _RunFolder(run, request.config) as folder:
+    with _run_folder(run, request, options.executor) as folder:
         return proceed(folder, request, options)
 
 
@@ -173,20 +177,22 @@ def resumable(run: str | Place) -> tuple[Run, FitRequest]:
         return folder, FitRequest.of_run(folder)
 
 
-class _RunFolder:
-    """The run folder asked for, or a temporary one that is removed at the end."""
+@contextlib.contextmanager
+def _run_folder(path: str | Place | None, request: FitRequest, executor: Executor) -> Iterator[Run]:
+    """Make the run folder asked for, or a temporary one that is removed at the end."""
+    if path is not None:
+        yield Run.create(place_of(path), request.config)
+        return
+    here = isinstance(executor, SerialExecutor)
+    with temporary_folder("distls-run-", _run_bytes(request) if here else None) as folder:
+        yield Run.create(folder / "run", request.config)
 
-    def __init__(self, path: str | Place | None, config: RunConfig) -> None:
-        self._temporary = None if path is not None else tempfile.mkdtemp(prefix="distls-run-")
-        self._path = place_of(path if path is not None else f"{self._temporary}/run")
-        self._config = config
 
-    def __enter__(self) -> Run:
-        return Run.create(self._path, self._config)
-
-    def __exit__(self, *error: object) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+def _run_bytes(request: FitRequest) -> float:
+    """Return about the bytes of a run, for each setting: what is kept of rows, the model, two checkpoints, the best."""
+    meta, (_, outputs) = request.data.meta, request.settings[0].problem.shape
+    fits = _PATH_FITS if has_path(request.method, request.grid) else len(request.settings)
+    return 8.0 * outputs * (meta.n_rows + 4 * meta.n_features) * fits
 
 
 def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:

@@ -272,3 +272,23 @@ def test_two_classes_have_one_row_of_weights(made: Any) -> None:
     np.testing.assert_allclose(fitted.decision_function(x), scores, rtol=1e-4, atol=1e-5)
     assert np.ptp(scores) > 0.1
     assert fitted.model_.weights.shape == (12, 2)  # the form of model files
+
+
+def test_small_arrays_are_fitted_in_memory_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folders for temporary files are not touched, and hold nothing afterwards where they are used."""
+    x, y = labelled_rows(200, 10, 3)
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    for folder in (memory, disk):
+        folder.mkdir()
+    monkeypatch.setattr("distls.storage.filesystem.memory_folder._MEMORY", memory)
+    monkeypatch.setattr("tempfile.tempdir", str(disk))
+    before = disk.stat().st_mtime_ns, memory.stat().st_mtime_ns
+    small = MCIDClassifier(passes=2, warm_start=True).fit(x, y).fit(x, y).model_.sha256
+    assert disk.stat().st_mtime_ns == before[0]
+    assert memory.stat().st_mtime_ns != before[1]
+    monkeypatch.setattr("distls.storage.filesystem.memory_folder.LARGEST_IN_MEMORY", -1)
+    assert MCIDClassifier(passes=2, warm_start=True).fit(x, y).fit(x, y).model_.sha256 == small
+    assert disk.stat().st_mtime_ns != before[0]
+    assert not [*memory.iterdir(), *disk.iterdir()]
