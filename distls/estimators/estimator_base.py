@@ -16,13 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
 from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of, reference
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
+from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.methods.registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
@@ -113,10 +114,11 @@ class DatasetEstimator(BaseEstimator):
         )  # fmt: skip
         return open_dataset(path)
 
-    def _lazy_dtype(self, X: Any, y: Any) -> str:
-        """Return the type of numbers that dask arrays are stored with; raise ValueError without targets."""
+    def _begin_lazily(self, X: Any, y: Any) -> str:
+        """Note the columns of a dask array or DataFrame; return the type of numbers that it is stored with."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        _check_feature_names(self, getattr(X, "_meta", X), reset=True)
         return "float64" if getattr(X, "dtype", None) == np.float64 else "float32"
 
     def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:
@@ -145,7 +147,9 @@ class DatasetEstimator(BaseEstimator):
     def _lazily(self, method: str, X: Any, dtype: np.dtype[Any], n_columns: int | None) -> Any:
         """Apply a method to each chunk of a dask array; the result has `n_columns` columns, or one dimension."""
         check_is_fitted(self, "model_")
-        X = X.to_dask_array() if hasattr(X, "to_dask_array") else X
+        if hasattr(X, "to_dask_array"):
+            _check_feature_names(self, X._meta, reset=False)
+            X = X.to_dask_array()
         if X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             raise ValueError(
@@ -161,6 +165,8 @@ class DatasetEstimator(BaseEstimator):
         """Return a copy that can be pickled for workers: without the executor, which may hold a client."""
         alone: Any = copy.copy(self)
         alone.executor = None
+        # the columns of a dask DataFrame are checked as a whole; its chunks are arrays without names
+        vars(alone).pop("feature_names_in_", None)
         return alone
 
     def _scores(self, X: Any) -> NDArray[Any]:
@@ -225,6 +231,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         dataset = dataset_given(X, y, sample_weight, "labels")
         if dataset is not None:
             return self._fit_dataset(dataset)
+        X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
         if hasattr(X, "__dask_graph__"):
             return self._fit_lazy(X, y, sample_weight)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
@@ -240,7 +247,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
 
     def _fit_lazy(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Train on dask arrays."""
-        dtype = self._lazy_dtype(X, y)
+        dtype = self._begin_lazily(X, y)
         with self._folder_for(X) as folder:
             self._fit_dataset(self._ingest(X, folder / "data", y, sample_weight, target="class", dtype=dtype))
         numbers = getattr(y, "dtype", np.dtype(object)).kind in "fiub"
@@ -275,6 +282,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
 
         Of a dask array, as a dask array.
         """
+        X = unwrapped("X", X)
         if hasattr(X, "__dask_graph__"):
             columns = len(self.classes_) if len(self.classes_) > 2 else None
             return self._lazily("decision_function", X, self._score_dtype, columns)
@@ -289,6 +297,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
             The classes of a dask array are a dask array, computed chunk by chunk when it is.
         """
+        X = unwrapped("X", X)
         if hasattr(X, "__dask_graph__"):
             return self._lazily("predict", X, self.classes_.dtype, None)
         dataset = dataset_given(X)
@@ -307,6 +316,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return class probabilities, shape (n_rows, n_classes); only where the loss gives them."""
         check_is_fitted(self, "model_")
+        X = unwrapped("X", X)
         if hasattr(X, "__dask_graph__"):
             return self._lazily("predict_proba", X, np.dtype(np.float64), len(self.classes_))
         model = self.model_
