@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -208,7 +209,15 @@ def _with(
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --quiet and --debug."""
-    return debug_option(click.option("--quiet", is_flag=True, help="Show no progress on stderr.")(command))
+    quiet = click.option("--quiet", is_flag=True, callback=_note_quiet, help="Show no progress on stderr.")
+    return debug_option(quiet(command))
+
+
+def _note_quiet(_context: click.Context, _param: click.Parameter, value: bool) -> bool:
+    if value:
+        # workers inherit it
+        os.environ["DISTLS_COMPILING_NOTICE"] = "0"
+    return value
 
 
 def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:

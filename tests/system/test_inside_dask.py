@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,3 +66,18 @@ def test_a_cluster_that_starts_workers_on_demand(tmp_path: Path) -> None:
         with Client(cluster) as client:
             found = fit("mcid", data, passes=2, client=client)
     assert found.model.sha256 == fit("mcid", data, passes=2, executor="serial").model.sha256
+
+
+def test_a_script_without_a_main_part_is_told_so_in_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from distls.execution import ClusterOptions, open_executor\n"
+        "with open_executor(ClusterOptions(workers=2)):\n    print('started')\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=DEADLINE)
+    assert ended.stdout == ""
+    assert ended.stderr.splitlines()[-1] == (
+        f"distls.storage.errors.WorkerError: {script}: workers import a script, and this one starts workers again; put "
+        'what it does below a line if __name__ == "__main__":'
+    )
+    assert ended.stderr.count("Traceback") == 1
