@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import chaos, endurance, gram, kernels, peers, real, scale, simulation, table, tables
+from benchmarks import chaos, endurance, gram, kernels, peers, real, scale, simulation, small, table, tables
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.ingestion.ingest import ingest
 from distls.synthetic.generation import generate
@@ -56,6 +56,15 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _read(tmp_path / "out.json") == report
     assert [row["table"] for row in report["results"]] == [shape.name for shape in tables.SHAPES]
     assert all(row[way] > 0 for row in report["results"] for way in tables.WAYS)
+    assert capsys.readouterr().out.count("\n") == 1 + len(report["results"])
+
+
+def test_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = small.main(["--tiny", "--rows", "200", "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == report
+    assert all(row["warm"] > 0 and row["cold"] is None for row in report["results"])
+    assert [row["kind"] for row in report["results"]] == ["shell"] * 6 + ["python"] * 3 + ["search"] * 3
+    assert all(row["accuracy"] > 0.7 for row in report["results"] if "accuracy" in row)
     assert capsys.readouterr().out.count("\n") == 1 + len(report["results"])
 
 
