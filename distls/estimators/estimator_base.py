@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -18,16 +17,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
+from distls.estimators.temporary_data import folder_for_rows, folder_here
 from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of, reference
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.execution.serial import SerialExecutor
 from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.methods.registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
-from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.model.model import LinearModel, save_model
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.training.fitting import FitResult, fit
@@ -80,7 +78,11 @@ class DatasetEstimator(BaseEstimator):
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
         }
         warm, executor = getattr(self, "warm_start", False) and hasattr(self, "model_"), self._executor()
-        with self._init_folder(executor) if warm else contextlib.nullcontext() as folder:
+        with (
+            folder_here(2.0 * self.model_.weights.nbytes, executor)
+            if warm
+            else contextlib.nullcontext() as folder
+        ):
             if folder is not None:
                 save_model(folder / "init", self.model_)
                 given["init"] = str(folder / "init")
@@ -90,18 +92,9 @@ class DatasetEstimator(BaseEstimator):
                 eval_every=None if self._relative_tol or tol is not None else 0, executor=executor,
             )  # fmt: skip
 
-    def _init_folder(self, executor: Executor) -> AbstractContextManager[Path]:
-        """Return a folder for the model to start from."""
-        return _data_folder(2.0 * self.model_.weights.nbytes, executor)
-
     @property
     def _seed(self) -> int:
         return getattr(self, "random_state", 0)
-
-    def _folder_for(self, X: Any) -> AbstractContextManager[Path]:
-        """Return a folder for a temporary data set of these rows."""
-        n_bytes = None if hasattr(X, "__dask_graph__") else array_bytes(X)
-        return _data_folder(n_bytes, self._executor())
 
     def _ingest(self, X: Any, path: Path, y: Any, sample_weight: Any, **options: Any) -> Dataset:
         """Write rows as a dataset."""
@@ -241,14 +234,14 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
             raise ValueError(
                 f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from"
             )
-        with self._folder_for(X) as folder:
+        with folder_for_rows(X, self._executor()) as folder:
             dataset = self._ingest(X, folder / "data", codes, sample_weight, dtype=X.dtype.name)
             return self._fit_dataset(dataset, labels=classes)
 
     def _fit_lazy(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Train on dask arrays."""
         dtype = self._begin_lazily(X, y)
-        with self._folder_for(X) as folder:
+        with folder_for_rows(X, self._executor()) as folder:
             self._fit_dataset(self._ingest(X, folder / "data", y, sample_weight, target="class", dtype=dtype))
         numbers = getattr(y, "dtype", np.dtype(object)).kind in "fiub"
         self.classes_ = self.classes_.astype(y.dtype if numbers else self.classes_.dtype)
@@ -364,17 +357,6 @@ def dataset_given(X: Any, y: Any = None, sample_weight: Any = None, own: str = "
     if y is not None or sample_weight is not None:
         raise ParameterError(f"a data set has its own {own} and weights; do not pass y or sample_weight")
     return X if isinstance(X, Dataset) else open_dataset(X)
-
-
-def array_bytes(X: Any) -> float:
-    """Return about the bytes of rows as a data set holds them."""
-    return float(X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes) + 64.0 * X.shape[0]
-
-
-def _data_folder(n_bytes: float | None, executor: Executor) -> AbstractContextManager[Path]:
-    # other machines would not see a folder in this one's memory
-    here = isinstance(executor, SerialExecutor)
-    return temporary_folder("distls-fit-", n_bytes if here else None)
 
 
 def rows_of(X: Any) -> Rows:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetEstimator, dataset_given
 from distls.estimators.partial_fit import StreamingEstimator
+from distls.estimators.temporary_data import folder_for_rows
 from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError
@@ -68,7 +69,7 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
                 self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True
             )  # fmt: skip
             dtype = X.dtype.name
-        with self._folder_for(X) as folder:
+        with folder_for_rows(X, self._executor()) as folder:
             data = self._ingest(X, folder / "data", y, sample_weight, target="continuous", dtype=dtype)
             return self._fit_dataset(data, single=getattr(y, "ndim", 1) == 1)
 

@@ -31,7 +31,7 @@ from distls import (
     open_dataset,
 )
 from distls.execution.serial import SerialExecutor
-from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.errors import MismatchError, ParameterError, WorkerError
 
 _ITERATES = (
     "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
@@ -292,3 +292,19 @@ def test_small_arrays_are_fitted_in_memory_with_the_same_bits(
     assert MCIDClassifier(passes=2, warm_start=True).fit(x, y).fit(x, y).model_.sha256 == small
     assert disk.stat().st_mtime_ns != before[0]
     assert not [*memory.iterdir(), *disk.iterdir()]
+
+
+class _Elsewhere(SerialExecutor):
+    """Has a worker on a machine that does not see this one's temporary files."""
+
+    def each_worker(self, function: Any, item: Any) -> Any:
+        """Answer for the worker."""
+        return {"far": f"{item[0].path}: no such data set" if isinstance(item, tuple) else None}
+
+
+def test_workers_that_do_not_see_temporary_files_are_told_how_to(tmp_path: Path) -> None:
+    rows = labelled_rows(50, 5, 2)
+    with pytest.raises(WorkerError, match=r"worker far: .*/data: no such data set; .* set TMPDIR to"):
+        MCIDClassifier(executor=_Elsewhere()).fit(*rows)
+    with pytest.raises(WorkerError, match=r"no such data set$"):
+        MCIDClassifier(executor=_Elsewhere()).fit(write_dataset(tmp_path / "d", *rows).path)
