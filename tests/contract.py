@@ -17,6 +17,7 @@ from distls.solvers.events import RoundEvent, SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.training.fitting import fit, resume
+from distls.training.run_folder import Run
 
 CLUSTERS = {
     "one process": (1, 1, True),
@@ -46,6 +47,11 @@ class StopAfter(SilentCallback):
         self._left -= 1
         if not self._left:
             raise KeyboardInterrupt
+
+
+def interrupted() -> Any:
+    """Return a context in which a fit must end with the interrupt that `StopAfter` sends."""
+    return pytest.raises(KeyboardInterrupt, match=r"interrupted after .* passes; distls\.resume")
 
 
 class SolverContract:
@@ -86,9 +92,9 @@ class SolverContract:
         self, dataset: Dataset, undisturbed: str, tmp_path: Path, rounds: int, checkpoint_seconds: float
     ) -> None:
         run = tmp_path / "run"
-        stopped = self.fit(dataset, run, callbacks=[StopAfter(rounds)], checkpoint_seconds=checkpoint_seconds)
-        assert stopped.status == Status.INTERRUPTED
-        assert stopped.model is None
+        with interrupted():
+            self.fit(dataset, run, callbacks=[StopAfter(rounds)], checkpoint_seconds=checkpoint_seconds)
+        assert Run.open(run).status["status"] == Status.INTERRUPTED
         ended = resume(run)
         assert ended.model.sha256 == undisturbed
 

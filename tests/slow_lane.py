@@ -166,6 +166,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_one_worker_is_slow",
     ),
     "system/test_cluster.py": (r"::test_tls_by_dasks_own_configuration",),
+    "system/test_inside_dask.py": (r"::test_as_many_fits", r"::test_a_cluster_that_starts"),
     "system/test_columns.py": (r"::test_killed_it_goes_on\[records\]", r"::test_interrupted_it_goes_on"),
     "system/test_compilation.py": (
         r"::test_who_compiles_has_the_bits_of_who_loads\[(?!sgd\])",
@@ -203,7 +204,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_bcd_paper_(figures|many|losses)",
         r"::test_least_squares_paper_(figures|tables|without)",
         r"::test_constrained_sgd_paper",
-        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos)$",
+        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos|small)$",
     ),
 }
 

@@ -219,6 +219,7 @@ def test_solvers_know_no_machinery(module: str) -> None:
 # Private names of libraries, and where: each has a comment there, and the hooks of Dask a test that names them
 PRIVATE_OF_LIBRARIES = {
     ("distls/cli/interrupts.py", "_exit"),
+    ("distls/estimators/estimator_base.py", "_meta"),
     ("distls/execution/dask/listener_folder.py", "_config"),
     ("distls/execution/dask/remote_cluster.py", "_run"),
     ("distls/ingestion/formats/dask_arrays.py", "_meta"),

@@ -17,9 +17,11 @@ from distls.cli.support import (
     cluster_options,
     common_options,
     debug_option,
+    fitted_bytes,
     note,
     print_json,
     printable,
+    source_bytes,
 )
 from distls.storage.filesystem.paths import Place
 
@@ -104,7 +106,8 @@ def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, *
     transform = options.pop("transform")
     # each format accepts only its own options, so those that were not given must not be passed on
     options = {name: value for name, value in options.items() if value is not None}
-    with Running(cluster) as (executor, budget), work_progress(quiet) as progress:
+    running = Running(cluster, source_bytes(sources), quiet)
+    with running as (executor, budget), work_progress(quiet) as progress:
         report = run_ingest(
             list(sources),
             dataset,
@@ -147,7 +150,9 @@ def generate(kind: str, dataset: Place, quiet: bool, debug: bool, **options: Any
 
     kind_named(kind)
     cluster = cluster_of(options, debug)
-    with Running(cluster) as (executor, budget), work_progress(quiet) as progress:
+    # how much is made depends on the kind: the paper's sizes are large
+    running = Running(cluster, float("inf"), quiet)
+    with running as (executor, budget), work_progress(quiet) as progress:
         made = run_generate(kind, dataset, executor=executor, memory=budget, progress=progress, **options)
     for part in made:
         _describe_dataset(part.path)
@@ -171,12 +176,13 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
     from distls.storage.dataset.dataset import open_dataset
 
     cluster = cluster_of(options, debug)
-    budget = None if cluster.scheduler else cluster.budget()
+    n_bytes = fitted_bytes(dataset)
+    budget = None if cluster.scheduler else cluster.for_data(n_bytes).budget()
     there = check_columns(open_dataset(dataset), shard_size, budget)
     if there is not None:
         click.echo(f"{columns_line(there)}, there already")
         return
-    with Running(cluster) as (executor, budget), work_progress(quiet) as progress:
+    with Running(cluster, n_bytes, quiet) as (executor, budget), work_progress(quiet) as progress:
         made = add_columns(
             dataset, shard_size=shard_size, executor=executor, memory=budget, progress=progress
         ).columns

@@ -21,7 +21,6 @@ from distls.execution.memory_budget import human
 from distls.ingestion.ingest import ingest
 from distls.memory_plan import Plan
 from distls.planning.fit_plan import plan_fit
-from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
@@ -60,8 +59,6 @@ def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptio
     plan = plan_fit("mcid", place / "train", {"loss": "hinge"}, passes=_PASSES, cluster=options)
     console.print("\n".join(plan_lines(plan)))
     trained = _train(console, place, options, plan)
-    if trained is None:
-        return 3
     facts = {"test error": trained.pop("test error"), **facts, **trained}
     _show(console, {**facts, "in all": f"{time.perf_counter() - started:.0f} s"})
     end = (
@@ -76,8 +73,7 @@ def _demonstrate(console: Console, rows: int, place: Path, options: ClusterOptio
 def _prepare(console: Console, rows: int, place: Path, options: ClusterOptions) -> dict[str, str]:
     """Generate documents as text and ingest them; return the entry of the final table."""
     text = place / "documents.svm"
-    executor, budget = open_executor(options)
-    try:
+    with open_executor(options) as (executor, budget):
         console.rule(f"1  generate {rows:,} documents as svmlight text")
         with work_progress(quiet=False) as progress:
             generate("rcv1-4", place / "generated", rows=rows, executor=executor, progress=progress)
@@ -87,29 +83,22 @@ def _prepare(console: Console, rows: int, place: Path, options: ClusterOptions) 
         with work_progress(quiet=False) as progress:
             ingest([str(text)], place / "train", n_features=47_236, executor=executor, progress=progress)
         seconds = time.perf_counter() - started
-    finally:
-        executor.close()
     console.print(dataset_line(open_dataset(place / "train")))
     return {"ingest": f"{size / seconds / 1e6:.0f} MB/s of text, parsed, shuffled, compressed, checksummed"}
 
 
-def _train(console: Console, place: Path, options: ClusterOptions, plan: Plan) -> dict[str, str] | None:
-    """Train and evaluate on fresh workers, so that their peak memory is the fit's; None when interrupted."""
+def _train(console: Console, place: Path, options: ClusterOptions, plan: Plan) -> dict[str, str]:
+    """Train and evaluate on fresh workers, so that their peak memory is the fit's."""
     run, test = place / "run", place / "generated-test"
     console.rule("4  train a multi-class SVM out of core")
-    executor, budget = open_executor(options)
-    try:
+    with open_executor(options) as (executor, budget):
         result = fit(
             "mcid", place / "train", run, params={"loss": "hinge"}, passes=_PASSES, eval_data=test, eval_every=1,
             executor=executor, memory=budget, callbacks=[fit_progress()],
         )  # fmt: skip
-        if result.status == Status.INTERRUPTED:
-            return None
         console.rule("5  evaluate on unseen documents")
         evaluation = evaluate(run, test, executor=executor)
         assert isinstance(evaluation, Evaluation)
-    finally:
-        executor.close()
     error = {"test error": f"{100 * evaluation.error:.2f} % of {evaluation.n_rows:,} rows"}
     return error | _facts(result, Run.open(run).events(), plan)
 

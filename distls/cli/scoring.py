@@ -17,10 +17,10 @@ from distls.cli.support import (
     cluster_options,
     common_options,
     debug_option,
-    in_process_if_small,
     note,
     print_json,
     printable,
+    scored_bytes,
     silent,
 )
 from distls.storage.filesystem.paths import Place
@@ -60,7 +60,7 @@ def evaluate(
 
     load_model(run)  # refused before workers are started
 
-    with Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _):
+    with Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _):
         result = run_evaluate(
             run,
             data,
@@ -98,7 +98,7 @@ def calibrate(
     from distls.storage.model.model import load_model
 
     load_model(run)  # refused before workers are started
-    with Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _):
+    with Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _):
         found = run_calibrate(run, data, calibration, executor=executor, notify=note, **options)
     click.echo("\n".join(calibration_lines(found.evaluation)))
 
@@ -130,7 +130,7 @@ def predict(
     from distls.prediction.predict import predict as run_predict
 
     with (
-        Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _),
+        Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _),
         work_progress(quiet) as progress,
     ):
         n_rows = run_predict(

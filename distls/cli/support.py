@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -196,10 +197,10 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--executor",
             "executor_kind",
-            type=click.Choice(["serial", "dask"]),
-            default="dask",
+            type=click.Choice(["auto", "serial", "dask"]),
+            default="auto",
             show_default=True,
-            help="Run in this process, or on Dask workers.",
+            help="Run in this process, or on Dask workers; auto: by the size of the data.",
         ),
     )
 
@@ -215,7 +216,15 @@ def _with(
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --quiet and --debug."""
-    return debug_option(click.option("--quiet", is_flag=True, help="Show no progress on stderr.")(command))
+    quiet = click.option("--quiet", is_flag=True, callback=_note_quiet, help="Show no progress on stderr.")
+    return debug_option(quiet(command))
+
+
+def _note_quiet(_context: click.Context, _param: click.Parameter, value: bool) -> bool:
+    if value:
+        # workers inherit it
+        os.environ["DISTLS_COMPILING_NOTICE"] = "0"
+    return value
 
 
 def cluster_of(options: dict[str, Any], debug: bool) -> ClusterOptions:
@@ -251,14 +260,17 @@ def print_json(value: Any) -> None:
 
 
 class Running:
-    """Open an executor for a ``with`` block, closed however the block ends."""
+    """Open an executor for a ``with`` block, closed however the block ends; say which one, unless `quiet`."""
 
-    def __init__(self, options: ClusterOptions) -> None:
-        self._options = options
+    def __init__(self, options: ClusterOptions, n_bytes: float, quiet: bool = False) -> None:
+        self._options = options.for_data(n_bytes)
+        self._quiet = quiet or options.executor != "auto" or options.scheduler is not None
 
     def __enter__(self) -> tuple[Any, Any]:
         from distls.execution import open_executor
 
+        if not self._quiet:
+            say(_chosen_executor(self._options), OK)
         self._executor, budget = open_executor(self._options)
         return self._executor, budget
 
@@ -266,19 +278,40 @@ class Running:
         self._executor.close()
 
 
-def in_process_if_small(options: ClusterOptions, data: Sequence[Place]) -> ClusterOptions:
-    """Score small data in this process: starting a cluster would take longer."""
-    chosen = (options.scheduler, options.workers, options.memory_limit, options.threads_per_worker)
-    if any(option is not None for option in chosen) or not _is_small(data):
-        return options
-    return replace(options, executor="serial")
+def _chosen_executor(options: ClusterOptions) -> str:
+    if options.executor == "serial":
+        return "the data are small: in this process, without workers (--workers N starts some)"
+    budget = options.budget()
+    threads = "" if budget.threads == 1 else f" of {budget.threads} threads"
+    return f"{budget.workers} worker process{'es' * (budget.workers > 1)}{threads} on this machine"
 
 
-def _is_small(data: Sequence[Place]) -> bool:
-    """Return whether scoring a data set or source files takes less time than starting a cluster."""
+# The same time is needed for the bytes of a fit, for so many of rows that are only scored, and for so few of source
+# files to be parsed.
+_SCORED, _PARSED = 8, 0.25
+
+
+def scored_bytes(data: Sequence[Place]) -> float:
+    """Return the bytes of data to be scored, in terms of those of a fit."""
     from distls.ingestion.adhoc_dataset import are_sources
+
+    return source_bytes(data) if are_sources(data) else fitted_bytes(data[0]) / _SCORED
+
+
+def fitted_bytes(dataset: Place) -> float:
+    """Return the decoded bytes of a data set."""
     from distls.storage.dataset.dataset import open_dataset
 
-    if are_sources(data):
-        return sum(path.stat().st_size for path in data if path.exists()) < 8 * 2**20
-    return int(open_dataset(data[0]).decoded_bytes.sum()) < 256 * 2**20
+    return float(open_dataset(dataset).decoded_bytes.sum())
+
+
+def source_bytes(sources: Sequence[str | Place]) -> float:
+    """Return the bytes of source files to be ingested, in terms of those of a fit; of absent ones, none."""
+    sizes = (file.stat().st_size for source in map(place_of, sources) for file in _files(source))
+    return sum(sizes) / _PARSED
+
+
+def _files(source: Place) -> Sequence[Any]:
+    if isinstance(source, Path) and source.is_dir():
+        return [file for file in source.rglob("*") if file.is_file()]
+    return [source] if isinstance(source, Path) and source.exists() else []

@@ -34,6 +34,7 @@ from distls.storage.filesystem.paths import Place
 if TYPE_CHECKING:
     from distls.memory_plan import Plan
     from distls.planning.cluster_plan import ClusterPlan
+    from distls.training.configuration import FitRequest
     from distls.training.setting_fit import FitResult
 
 
@@ -242,10 +243,11 @@ def fit(
     Run.check_new(run)
     if request.reason is not None and not quiet:
         note(f"{request.method.name}: {request.reason}")
+    n_bytes = _worked_on(request)
     if cluster.scheduler is None:
-        budget = cluster.budget()
+        budget = cluster.for_data(n_bytes).budget()
         request.check(slots=budget.workers * budget.threads, memory=budget)
-    with Running(cluster) as (executor, budget):
+    with Running(cluster, n_bytes, quiet) as (executor, budget):
         result = train(request, run, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return _conclude(result, run)
 
@@ -262,9 +264,14 @@ def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **op
 
     cluster = cluster_of(options, debug)
     folder, request = resumable(run)
-    with Running(cluster) as (executor, budget):
+    with Running(cluster, _worked_on(request), quiet) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return _conclude(result, run)
+
+
+def _worked_on(request: FitRequest) -> float:
+    """Return the decoded bytes of a fit's data, for each setting once."""
+    return float(request.data.decoded_bytes.sum()) * len(request.settings)
 
 
 def _conclude(result: FitResult, run: Place) -> int:

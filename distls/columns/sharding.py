@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MIB, MemoryBudget, human
-from distls.execution.serial import SerialExecutor
 from distls.memory_plan import BASE_BYTES, SAFE_FRACTION, SLACK, check_workers
 from distls.storage.dataset.column_shards import ColumnShards, ShardRecord, choose_codec, publish_columns
 from distls.storage.dataset.dataset import Dataset, open_dataset
@@ -52,7 +52,7 @@ def add_columns(
     dataset: str | Place,
     *,
     shard_size: int | None = None,
-    executor: Executor | None = None,
+    executor: Any = None,
     memory: MemoryBudget | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
@@ -68,8 +68,8 @@ def add_columns(
         Decoded bytes of a shard, about; a shard has one column at least, and there are eight shards at least where
         there are as many columns. Default: that of shards that are half made, else of those that are there, else
         16 MiB. Shards of another size are replaced in one act.
-    executor : Executor, optional
-        Where the work is done; by default in this process.
+    executor : Executor, Client or {"auto", "serial", "dask"}, optional
+        Where the work is done; see `distls.fit`.
     memory : MemoryBudget, optional
         Of a worker; by default half of what is free, shared by the workers.
     progress : callable, optional
@@ -94,7 +94,7 @@ def add_columns(
         The disk is full, or the like; then the same call resumes. Or another process is adding them.
     """
     data = open_dataset(dataset)
-    runner = executor or SerialExecutor()
+    runner = executor_of(executor)
     budget = memory or MemoryBudget(workers=runner.slots)
     if check_columns(data, shard_size, budget) is None:
         spill = SpillArea(data.path)

@@ -11,15 +11,15 @@ __all__ = ["estimator"]
 T = TypeVar("T")
 
 _EXECUTOR = """
-executor : Executor or None
-    Where to run; None uses the current Dask client if there is one, else this process."""
+executor : Executor, Client, {"auto", "serial", "dask"} or None
+    Where to run; None, as "auto", uses the Dask client that is open if there is one, else this process."""
 
 _FITTED = """
 Attributes
 ----------
 classes_ : array of shape (n_classes,)
-coef_ : array of shape (n_classes, n_features)
-intercept_ : array of shape (n_classes,)
+coef_ : array of shape (n_classes, n_features), of two classes (1, n_features)
+intercept_ : array of shape (n_classes,), of two classes (1,)
 n_features_in_ : int"""
 
 # Substituted for %(name)s in docstrings: parameters that several estimators share.

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
-from distls.execution.executor import Executor
 from distls.problem import class_weights
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
@@ -37,7 +36,7 @@ class _DualAscent(DatasetEstimator):
     tol: float | None = 1e-6
     warm_start: bool = False
     random_state: int = 0
-    executor: Executor | None = None
+    executor: Any = None
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
         mixed = self.l1_ratio != 0.0
@@ -89,23 +88,11 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
         return 1.0 / ((1.0 if self.C is None else self.C) * float(total)) if total > 0.0 else params["alpha"]
 
     @property
-    def _share(self) -> float:
+    def _share(self) -> float:  # type: ignore[override]
         """The score of the binary problem over the difference of the scores of two classes."""
         binary = loss_named(self.model_.loss).binary
         assert binary is not None
         return 0.5 / binary.split
-
-    @property
-    def coef_(self) -> NDArray[Any]:
-        """Weights, shape (n_classes, n_features), of two classes (1, n_features)."""
-        coef = super().coef_
-        return coef if len(coef) > 2 else coef.dtype.type(self._share) * (coef[1:] - coef[:1])
-
-    @property
-    def intercept_(self) -> NDArray[Any]:
-        """Intercept, shape (n_classes,), of two classes (1,)."""
-        own = super().intercept_
-        return own if len(own) > 2 else own.dtype.type(self._share) * (own[1:] - own[:1])
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Return the scores, shape (n_rows, n_classes), or (n_rows,) for two classes as scikit-learn has it.

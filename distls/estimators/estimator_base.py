@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
+from distls.estimators.temporary_data import folder_for_rows, folder_here
 from distls.evaluation.compatibility import check_model_scores
 from distls.evaluation.scores import predictor_of, reference
+from distls.execution import executor_of
 from distls.execution.executor import Executor
+from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.methods.registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
@@ -75,14 +78,19 @@ class DatasetEstimator(BaseEstimator):
         given = {
             name: [value] if isinstance(value, (list, tuple)) else value for name, value in params.items()
         }
-        with tempfile.TemporaryDirectory(prefix="distls-init-") as folder:
-            if getattr(self, "warm_start", False) and hasattr(self, "model_"):
-                save_model(Path(folder) / "init", self.model_)
-                given["init"] = str(Path(folder) / "init")
+        warm, executor = getattr(self, "warm_start", False) and hasattr(self, "model_"), self._executor()
+        with (
+            folder_here(2.0 * self.model_.weights.nbytes, executor)
+            if warm
+            else contextlib.nullcontext() as folder
+        ):
+            if folder is not None:
+                save_model(folder / "init", self.model_)
+                given["init"] = str(folder / "init")
             return fit(
                 self._method, dataset, params=given, passes=getattr(self, "passes", None), seed=self._seed,
                 tol=tol, rtol=rtol,
-                eval_every=None if self._relative_tol or tol is not None else 0, executor=self._executor(),
+                eval_every=None if self._relative_tol or tol is not None else 0, executor=executor,
             )  # fmt: skip
 
     @property
@@ -96,14 +104,15 @@ class DatasetEstimator(BaseEstimator):
         shuffle = getattr(self, "shuffle", True)
         ingest(
             X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
-            **options,
+            executor="serial", **options,
         )  # fmt: skip
         return open_dataset(path)
 
-    def _lazy_dtype(self, X: Any, y: Any) -> str:
-        """Return the type of numbers that dask arrays are stored with; raise ValueError without targets."""
+    def _begin_lazily(self, X: Any, y: Any) -> str:
+        """Note the columns of a dask array or DataFrame; return the type of numbers that it is stored with."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        _check_feature_names(self, getattr(X, "_meta", X), reset=True)
         return "float64" if getattr(X, "dtype", None) == np.float64 else "float32"
 
     def _fitted(self, dataset: Dataset, labels: NDArray[Any] | None = None) -> None:
@@ -126,18 +135,15 @@ class DatasetEstimator(BaseEstimator):
             raise AttributeError(f"this {type(self).__name__} is not fitted")
         return model
 
-    def _executor(self) -> Executor | None:
-        executor: Executor | None = getattr(self, "executor", None)
-        if executor is not None:
-            return executor
-        from distls.execution import current_dask_executor
-
-        return current_dask_executor()
+    def _executor(self) -> Executor:
+        return executor_of(getattr(self, "executor", None))
 
     def _lazily(self, method: str, X: Any, dtype: np.dtype[Any], n_columns: int | None) -> Any:
         """Apply a method to each chunk of a dask array; the result has `n_columns` columns, or one dimension."""
         check_is_fitted(self, "model_")
-        X = X.to_dask_array() if hasattr(X, "to_dask_array") else X
+        if hasattr(X, "to_dask_array"):
+            _check_feature_names(self, X._meta, reset=False)
+            X = X.to_dask_array()
         if X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             raise ValueError(
@@ -153,6 +159,8 @@ class DatasetEstimator(BaseEstimator):
         """Return a copy that can be pickled for workers: without the executor, which may hold a client."""
         alone: Any = copy.copy(self)
         alone.executor = None
+        # the columns of a dask DataFrame are checked as a whole; its chunks are arrays without names
+        vars(alone).pop("feature_names_in_", None)
         return alone
 
     def _scores(self, X: Any) -> NDArray[Any]:
@@ -169,14 +177,13 @@ class DatasetEstimator(BaseEstimator):
 
     def _predicted(self, dataset: Dataset) -> Iterator[Predicted]:
         """Yield the predictions of each partition of a dataset."""
-        from distls.execution.serial import SerialExecutor
-
         check_is_fitted(self, "model_")
         model = self.model_
         check_model_scores(dataset, model, "the model")
         job = PredictJob(reference(dataset), scored_as(model.loss, model.recipe), 1, False, model.target)
-        executor = self._executor() or SerialExecutor()
-        return executor.map(partial(predict_block, job), range(len(dataset)), shared=predictor_of(model))
+        return self._executor().map(
+            partial(predict_block, job), range(len(dataset)), shared=predictor_of(model)
+        )
 
 
 def set_model(estimator: DatasetEstimator, model: LinearModel) -> None:
@@ -224,6 +231,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         dataset = dataset_given(X, y, sample_weight, "labels")
         if dataset is not None:
             return self._fit_dataset(dataset)
+        X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
         if hasattr(X, "__dask_graph__"):
             return self._fit_lazy(X, y, sample_weight)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
@@ -233,16 +241,15 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
             raise ValueError(
                 f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from"
             )
-        with tempfile.TemporaryDirectory(prefix="distls-fit-") as folder:
-            dataset = self._ingest(X, Path(folder) / "data", codes, sample_weight, dtype=X.dtype.name)
+        with folder_for_rows(X, self._executor()) as folder:
+            dataset = self._ingest(X, folder / "data", codes, sample_weight, dtype=X.dtype.name)
             return self._fit_dataset(dataset, labels=classes)
 
     def _fit_lazy(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Train on dask arrays."""
-        dtype = self._lazy_dtype(X, y)
-        with tempfile.TemporaryDirectory(prefix="distls-fit-") as folder:
-            path = Path(folder) / "data"
-            self._fit_dataset(self._ingest(X, path, y, sample_weight, target="class", dtype=dtype))
+        dtype = self._begin_lazily(X, y)
+        with folder_for_rows(X, self._executor()) as folder:
+            self._fit_dataset(self._ingest(X, folder / "data", y, sample_weight, target="class", dtype=dtype))
         numbers = getattr(y, "dtype", np.dtype(object)).kind in "fiub"
         self.classes_ = self.classes_.astype(y.dtype if numbers else self.classes_.dtype)
         return self
@@ -275,6 +282,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
 
         Of a dask array, as a dask array.
         """
+        X = unwrapped("X", X)
         if hasattr(X, "__dask_graph__"):
             columns = len(self.classes_) if len(self.classes_) > 2 else None
             return self._lazily("decision_function", X, self._score_dtype, columns)
@@ -289,6 +297,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
             The classes of a dask array are a dask array, computed chunk by chunk when it is.
         """
+        X = unwrapped("X", X)
         if hasattr(X, "__dask_graph__"):
             return self._lazily("predict", X, self.classes_.dtype, None)
         dataset = dataset_given(X)
@@ -307,23 +316,33 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return class probabilities, shape (n_rows, n_classes); only where the loss gives them."""
         check_is_fitted(self, "model_")
+        X = unwrapped("X", X)
         if hasattr(X, "__dask_graph__"):
             return self._lazily("predict_proba", X, np.dtype(np.float64), len(self.classes_))
         return model_probabilities(self.model_, self._scores(X).astype(np.float64))
 
 
 class LinearCoefficients:
-    """Mix-in: the weights of a plain linear model in scikit-learn's orientation."""
+    """Mix-in of classifiers: the weights of a plain linear model in scikit-learn's orientation.
+
+    The model has two rows of two classes; here it is their difference, which gives `decision_function`.
+    """
+
+    # Score of the binary problem over the difference of the scores of two classes
+    _share: float = 1.0
 
     @property
     def coef_(self) -> NDArray[Any]:
-        """Weights in scikit-learn's orientation, shape (n_outputs, n_features)."""
-        return _model_of(self).weights.T
+        """Weights, shape (n_classes, n_features), of two classes (1, n_features)."""
+        return self._one_row_of_two(_model_of(self).weights.T)
 
     @property
     def intercept_(self) -> NDArray[Any]:
-        """Intercept, shape (n_outputs,)."""
-        return _model_of(self).intercept
+        """Intercept, shape (n_classes,), of two classes (1,)."""
+        return self._one_row_of_two(_model_of(self).intercept)
+
+    def _one_row_of_two(self, own: NDArray[Any]) -> NDArray[Any]:
+        return own if len(own) != 2 else own.dtype.type(self._share) * (own[1:] - own[:1])
 
 
 def _model_of(estimator: Any) -> LinearModel:

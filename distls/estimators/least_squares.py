@@ -7,7 +7,6 @@ from typing import Any
 
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
-from distls.execution.executor import Executor
 from distls.storage.errors import ParameterError
 
 __all__ = [
@@ -21,7 +20,7 @@ class _LeastSquaresClassifier(DatasetClassifier):
     class_weight: Any = None
     lanes: int | None = None
     random_state: int = 0
-    executor: Executor | None = None
+    executor: Any = None
 
 
 @estimator

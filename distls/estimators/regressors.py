@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import field
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetEstimator, dataset_given
 from distls.estimators.partial_fit import StreamingEstimator
-from distls.execution.executor import Executor
+from distls.estimators.temporary_data import folder_for_rows
+from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
@@ -35,7 +34,7 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
     lanes: int | None = None
     dtype: str = "float64"
     random_state: int = 0
-    executor: Executor | None = None
+    executor: Any = None
 
     def __sklearn_tags__(self) -> Any:
         """Declare that there may be several outputs."""
@@ -62,15 +61,16 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         dataset = dataset_given(X, y, sample_weight, "targets")
         if dataset is not None:
             return self._fit_dataset(dataset)
+        X, y = unwrapped("X", X), y if y is None else unwrapped("y", y)
         if hasattr(X, "__dask_graph__"):
-            dtype = self._lazy_dtype(X, y)
+            dtype = self._begin_lazily(X, y)
         else:
             X, y = validate_data(
                 self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True
             )  # fmt: skip
             dtype = X.dtype.name
-        with tempfile.TemporaryDirectory(prefix="distls-fit-") as folder:
-            data = self._ingest(X, Path(folder) / "data", y, sample_weight, target="continuous", dtype=dtype)
+        with folder_for_rows(X, self._executor()) as folder:
+            data = self._ingest(X, folder / "data", y, sample_weight, target="continuous", dtype=dtype)
             return self._fit_dataset(data, single=getattr(y, "ndim", 1) == 1)
 
     def _fit_dataset(self, dataset: Dataset, single: bool | None = None) -> Self:
@@ -91,6 +91,7 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         X : array, sparse matrix or dask array of shape (n_rows, n_features), dataset path or Dataset
             Those for a dask array are a dask array, computed chunk by chunk when it is.
         """
+        X = unwrapped("X", X)
         if hasattr(X, "__dask_graph__"):
             check_is_fitted(self, "model_")
             columns = None if self._single else self.model_.n_outputs
@@ -224,8 +225,8 @@ class CSGDRegressor(StreamingEstimator, DatasetRegressor):
         """
         first = not (hasattr(self, "_model") or hasattr(self, "_stream"))
         X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], multi_output=True, y_numeric=True,
-            reset=first,
+            self, unwrapped("X", X), unwrapped("y", y), accept_sparse="csr", dtype=[np.float32, np.float64],
+            multi_output=True, y_numeric=True, reset=first,
         )  # fmt: skip
         given = np.asarray(y, dtype=np.float64)
         targets = given.reshape(len(given), -1)

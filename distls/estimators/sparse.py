@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
-from distls.execution.executor import Executor
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import used_rows
@@ -63,8 +62,8 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     Attributes
     ----------
     classes_ : array of shape (n_classes,)
-    coef_ : array of shape (n_classes, n_features)
-    intercept_ : array of shape (n_classes,)
+    coef_ : array of shape (n_classes, n_features), of two classes (1, n_features)
+    intercept_ : array of shape (n_classes,), of two classes (1,)
     used_features_ : int64 array
         Indices of the features with nonzero weights, increasing.
     n_features_in_ : int
@@ -94,7 +93,7 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     tol: float | None = None
     warm_start: bool = False
     random_state: int = 0
-    executor: Executor | None = None
+    executor: Any = None
 
     @property
     def used_features_(self) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficients
 from distls.estimators.partial_fit import StreamingEstimator
-from distls.execution.executor import Executor
+from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.workers.losses.registry import has_probabilities
@@ -36,7 +36,7 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
     tol: float | None = None
     warm_start: bool = False
     random_state: int = 0
-    executor: Executor | None = None
+    executor: Any = None
 
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -67,7 +67,8 @@ class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassif
         """
         fresh = not hasattr(self, "classes_")
         X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64], reset=fresh
+            self, unwrapped("X", X), unwrapped("y", y), accept_sparse="csr", dtype=[np.float32, np.float64],
+            reset=fresh,
         )  # fmt: skip
         labels = self._expected_classes(classes)
         if getattr(self, "class_weight", None) == "balanced":

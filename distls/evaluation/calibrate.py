@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from scipy.optimize import isotonic_regression, minimize
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
 from distls.evaluation.metrics import Evaluation
 from distls.evaluation.scores import measure_classes, predictor_of, reading_lanes, reduce_rows, reference
+from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
@@ -78,7 +78,7 @@ def calibrate(
     *,
     format: str = "auto",
     labels: str | Place | None = None,
-    executor: Executor | None = None,
+    executor: Any = None,
     notify: Notify | None = None,
 ) -> Calibrated:
     """Calibrate the probabilities of a model of classes on rows that it was not trained on.
@@ -112,13 +112,14 @@ def calibrate(
     name = "the model" if path is None else str(path)
     check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
     beside = path or place_of(f"{tempfile.gettempdir()}/distls-calibrate")
-    options = {"format": format, "labels": labels, "executor": executor}
+    runner = executor_of(executor)
+    options = {"format": format, "labels": labels, "executor": runner}
     with _alone(path):
         fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
         check_calibrable(fitted.target, fitted.n_outputs, kind, name)
         with opened_like(fitted, dataset, name=name, beside=beside, **options) as (data, notices):
             pass_on(notices, notify)
-            found = calibrate_model(executor or SerialExecutor(), data, fitted, kind, name)
+            found = calibrate_model(runner, data, fitted, kind, name)
         if path is not None:
             store_calibrated(path, found.model)
     return found

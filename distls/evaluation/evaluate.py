@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,8 @@ from distls.evaluation.cost_matrix import read_costs
 from distls.evaluation.metrics import AnyEvaluation
 from distls.evaluation.proof import prove
 from distls.evaluation.scores import measure_classes, score_targets
+from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
@@ -37,7 +38,8 @@ def evaluate(
     format: str = "auto",
     labels: str | Place | None = None,
     beside: str | Place | None = None,
-    executor: Executor | None = None,
+    executor: Any = None,
+    client: Any = None,
     name: str | None = None,
     notify: Notify | None = None,
 ) -> AnyEvaluation:
@@ -60,8 +62,10 @@ def evaluate(
     beside : path, optional
         Source files are ingested into a folder next to this one, which every worker must reach. Default: the run
         or model, or for a LinearModel the system's folder for temporary files.
-    executor : Executor, optional
-        Default: this process.
+    executor : Executor, Client or {"auto", "serial", "dask"}, optional
+        Where to run. auto, the default: on the Dask client that is open, if there is one, else in this process.
+    client : dask.distributed.Client, optional
+        The same as a client for `executor`.
     name : str, optional
         Name of the model in error messages.
     notify : callable, optional
@@ -85,14 +89,14 @@ def evaluate(
     name = name or path or "the model"
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
-    options = {"format": format, "labels": labels, "executor": executor}
+    runner = executor_of(executor, client)
+    options = {"format": format, "labels": labels, "executor": runner}
     place = place_of(beside or path or f"{tempfile.gettempdir()}/distls-evaluate")
     with opened_like(fitted, dataset, name=name, beside=place, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         check_targets(data, fitted.target, fitted.n_outputs, name)
         codes = class_codes(data, fitted.classes, name, unknown_labels)
         pass_on(notices, notify)
-        runner = executor or SerialExecutor()
         found = _measured(runner, data, fitted, codes, costs, weighted)
         try:
             return replace(found, **((path and prove(place_of(path), fitted, data, runner)) or {}))

@@ -7,7 +7,9 @@ import gc
 import logging
 import resource
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from distls.execution.dask.forkserver import start_fork_server, started
 from distls.execution.dask.tls import Certificates
@@ -17,9 +19,14 @@ from distls.execution.serial import SerialExecutor
 from distls.storage.errors import ParameterError, WorkerError
 from distls.storage.machine import available_cores
 
-__all__ = ["ClusterOptions", "current_dask_executor", "open_executor"]
+__all__ = [
+    "SMALL_BYTES", "ClusterOptions", "OpenExecutor", "current_dask_executor", "executor_of", "open_executor",
+]  # fmt: skip
 
 
+# Decoded bytes up to which a job stays in this process: there are two partitions of the usual size at most, so that two
+# workers could do something at once, and starting them takes a second or two.
+SMALL_BYTES = 32 * 2**20
 # Bytes of addresses, most of them never used, that numba, Dask and BLAS reserve.
 _ADDRESSES = 2 * 2**30
 
@@ -30,7 +37,8 @@ class ClusterOptions:
 
     Attributes
     ----------
-    executor : {"serial", "dask"}
+    executor : {"auto", "serial", "dask"}
+        auto: in this process where the data are small and no other option is given, see `for_data`; else dask.
     workers : int or None
         Processes of a local cluster; default one per core.
     threads_per_worker : int or None
@@ -45,7 +53,7 @@ class ClusterOptions:
         Show a local cluster's own messages.
     """
 
-    executor: str = "dask"
+    executor: str = "auto"
     workers: int | None = None
     threads_per_worker: int | None = None
     memory_limit: int | None = None
@@ -65,6 +73,14 @@ class ClusterOptions:
                 "a cluster of this command's own listens on loopback only"
             )
 
+    def for_data(self, n_bytes: float, small: int = SMALL_BYTES) -> ClusterOptions:
+        """Return the options with "auto" decided by the size of the data: serial up to `small` bytes."""
+        if self.executor != "auto":
+            return self
+        asked = (self.workers, self.threads_per_worker, self.memory_limit, self.scheduler)
+        serial = n_bytes <= small and all(option is None for option in asked)
+        return replace(self, executor="serial" if serial else "dask")
+
     def budget(self) -> MemoryBudget:
         """Return the workers' memory, as far as it is known without starting them."""
         serial = self.executor == "serial"
@@ -72,30 +88,38 @@ class ClusterOptions:
         return MemoryBudget(self.memory_limit, workers, 1 if serial else self.threads_per_worker or 1)
 
 
-def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
-    """Start or connect to the executor of a job, to be closed by the caller.
+class OpenExecutor(NamedTuple):
+    """An executor and the memory of its workers; a ``with`` block closes it."""
+
+    executor: Executor
+    budget: MemoryBudget
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.executor.close()
+
+
+def open_executor(options: ClusterOptions) -> OpenExecutor:
+    """Start or connect to the executor of a job, to be closed by the caller or by a ``with`` block.
+
+    ``with open_executor(ClusterOptions(workers=4)) as (executor, budget): fit(..., executor=executor, memory=budget)``
 
     Raises ParameterError if options contradict each other, WorkerError if the scheduler cannot be reached.
     """
     # spares the interpreter 0.4 s of garbage collection over numba's and Dask's objects at exit
     atexit.register(gc.freeze)
-    own = (options.workers, options.threads_per_worker)
-    level = logging.WARNING if options.debug else logging.CRITICAL
     if options.scheduler is not None:
-        if options.executor == "serial" or options.memory_limit is not None or any(own):
-            raise ParameterError(
-                "--scheduler uses the cluster's own workers and limits; drop the other cluster options"
-            )
-        from distls.execution.dask.remote_cluster import connect
-
-        remote = connect(options.scheduler, certificates=options.certificates, log_level=level)
-        return remote, remote.budget()
+        return _connected(options, options.scheduler)
     if options.executor == "serial":
-        if any(own):
+        if options.workers or options.threads_per_worker:
             raise ParameterError(
                 "--executor serial has no workers; drop --workers and --threads-per-worker, or use --executor dask"
             )
-        return SerialExecutor(), options.budget()
+        return OpenExecutor(SerialExecutor(), options.budget())
     budget = options.budget()
 
     def start() -> Executor:
@@ -103,9 +127,27 @@ def open_executor(options: ClusterOptions) -> tuple[Executor, MemoryBudget]:
         start_fork_server()
         from distls.execution.dask.local_cluster import start_local
 
-        return start_local(budget.workers, budget.threads, options.memory_limit, log_level=level)
+        return start_local(
+            budget.workers, budget.threads, options.memory_limit, log_level=_log_level(options)
+        )
 
-    return started(start), budget
+    return OpenExecutor(started(start), budget)
+
+
+def _connected(options: ClusterOptions, scheduler: str) -> OpenExecutor:
+    asked = (options.memory_limit, options.workers, options.threads_per_worker)
+    if options.executor == "serial" or any(option is not None for option in asked):
+        raise ParameterError(
+            "--scheduler uses the cluster's own workers and limits; drop the other cluster options"
+        )
+    from distls.execution.dask.remote_cluster import connect
+
+    remote = connect(scheduler, certificates=options.certificates, log_level=_log_level(options))
+    return OpenExecutor(remote, remote.budget())
+
+
+def _log_level(options: ClusterOptions) -> int:
+    return logging.WARNING if options.debug else logging.CRITICAL
 
 
 def _check_addresses() -> None:
@@ -119,9 +161,55 @@ def _check_addresses() -> None:
 
 
 def current_dask_executor() -> Executor | None:
-    """Return an executor on the Dask client that is active in this process, or None."""
+    """Return an executor on the Dask client that is active in this process; None without one, and in a Dask task."""
     if "distributed" not in sys.modules:
         return None
     from distls.execution.dask.remote_cluster import of_current_client
 
     return of_current_client()
+
+
+def executor_of(executor: Any = None, client: Any = None) -> Executor:
+    """Return the executor that a call from Python asks for.
+
+    Parameters
+    ----------
+    executor : Executor, Client or {"auto", "serial", "dask"}, optional
+        auto, the default: the Dask client that is open in this process, else this process. A task of Dask stays in its
+        own thread: tasks that it waited for might never find a free one. dask: the open client, or an error.
+    client : Client, optional
+        A Dask client to use.
+
+    Raises
+    ------
+    ParameterError
+        Both are given, or one is not what it should be; the client is asynchronous.
+    """
+    if executor is not None and client is not None:
+        raise ParameterError("executor and client both say where to run; give one of them")
+    given = client if client is not None else executor
+    if given is None or given == "auto":
+        return current_dask_executor() or SerialExecutor()
+    if isinstance(given, str):
+        return _named_executor(given)
+    if all(hasattr(given, name) for name in ("map", "reduce", "each_worker", "slots")):
+        own: Executor = given
+        return own
+    from distls.execution.dask.remote_cluster import of_client
+
+    return of_client(given)
+
+
+def _named_executor(name: str) -> Executor:
+    if name == "serial":
+        return SerialExecutor()
+    if name != "dask":
+        raise ParameterError(
+            f"executor={name!r}: must be 'auto', 'serial' or 'dask', an executor or a Dask client"
+        )
+    current = current_dask_executor()
+    if current is None:
+        raise ParameterError(
+            "executor='dask': no Dask client is open in this process; open one, or use distls.execution.open_executor"
+        )
+    return current

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from distls.columns.sharding import add_columns
-from distls.execution.executor import Executor
+from distls.execution import executor_of
 from distls.execution.memory_budget import MemoryBudget
-from distls.execution.serial import SerialExecutor
 from distls.ingestion.formats.memory_arrays import plan_arrays
 from distls.ingestion.formats.registry import ReadRequest
 from distls.ingestion.plan import plan_files
@@ -48,7 +47,8 @@ def ingest(
     seed: int = 0,
     on_error: str = "stop",
     columns: bool = False,
-    executor: Executor | None = None,
+    executor: Any = None,
+    client: Any = None,
     memory: MemoryBudget | None = None,
     progress: Progress | None = None,
     **named: object,
@@ -101,8 +101,10 @@ def ingest(
         What to do with lines that cannot be read.
     columns : bool
         Add column shards to `dataset` (not to what `split` holds out), as `add_columns` does.
-    executor : Executor, optional
-        Where the work is done; by default in this process.
+    executor : Executor, Client or {"auto", "serial", "dask"}, optional
+        Where to run. auto, the default: on the Dask client that is open, if there is one, else in this process.
+    client : dask.distributed.Client, optional
+        The same as a client for `executor`.
     memory : MemoryBudget, optional
         Of a worker, for `columns`.
     progress : callable, optional
@@ -148,7 +150,7 @@ def ingest(
         on_error=on_error,
     )
     plan, own = _plan(sources, y, sample_weight, request, options, known)
-    runner = executor or SerialExecutor()
+    runner = executor_of(executor, client)
     report = IngestRun(place_of(dataset), options, own, plan, known, runner, progress or _silent).result()
     if columns:
         add_columns(dataset, executor=runner, memory=memory, progress=progress)

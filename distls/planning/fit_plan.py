@@ -44,7 +44,7 @@ def plan_fit(
         grid = expand_grid(found.params)
         method, params, alike = found.method, grid[0], len(grid)
     chosen = method_named(method)
-    budget = _budget(cluster or ClusterOptions())
+    budget = _budget((cluster or ClusterOptions()).for_data(float(data.decoded_bytes.sum())))
     setting = Setting.of(chosen, params or {}, data, seed)
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
     plan = planned(setting, solver.plan, passes)

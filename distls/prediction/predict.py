@@ -16,8 +16,8 @@ import numpy as np
 
 from distls.evaluation.compatibility import check_model_scores, check_probabilities
 from distls.evaluation.scores import predictor_of, reference
+from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
@@ -45,7 +45,8 @@ def predict(
     proba: bool = False,
     labelled: bool = False,
     format: str = "auto",
-    executor: Executor | None = None,
+    executor: Any = None,
+    client: Any = None,
     progress: Callable[[int, int, str], None] | None = None,
     notify: Notify | None = None,
 ) -> int:
@@ -70,6 +71,10 @@ def predict(
         The source files have labels, which are read and not used.
     format : str
         Of the source files; see `distls.ingest`.
+    executor : Executor, Client or {"auto", "serial", "dask"}, optional
+        Where to run. auto, the default: on the Dask client that is open, if there is one, else in this process.
+    client : dask.distributed.Client, optional
+        The same as a client for `executor`.
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
 
@@ -89,11 +94,12 @@ def predict(
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
     check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
-    options = {"unlabelled": not labelled, "format": format, "executor": executor, "progress": progress}
+    runner = executor_of(executor, client)
+    options = {"unlabelled": not labelled, "format": format, "executor": runner, "progress": progress}
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)
-        _write(fitted, data, target, top, proba, executor or SerialExecutor(), progress)
+        _write(fitted, data, target, top, proba, runner, progress)
         return data.meta.n_rows
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from distls.columns.sharding import add_columns
+from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
-from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset, publish
 from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import PartitionRecord, choose_codecs, write_partition
@@ -60,7 +61,7 @@ def generate(
     partition_size: int = DEFAULT_PARTITION_BYTES,
     compress: str = "auto",
     columns: bool = False,
-    executor: Executor | None = None,
+    executor: Any = None,
     memory: MemoryBudget | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> tuple[Dataset, Dataset]:
@@ -80,7 +81,8 @@ def generate(
     compress : {"auto", "zstd", "lz4", "none"}
     columns : bool
         Add column shards to the training set, as `add_columns` does.
-    executor : Executor, optional
+    executor : Executor, Client or {"auto", "serial", "dask"}, optional
+        Where the work is done; see `distls.fit`.
     memory : MemoryBudget, optional
         Of a worker, for `columns`.
     progress : callable, optional
@@ -94,7 +96,7 @@ def generate(
     ------
     ParameterError, MismatchError, StorageError
     """
-    made = kind_named(kind)
+    made, runner = kind_named(kind), executor_of(executor)
     n_rows = made.n_train if rows is None else rows
     if n_rows < 1:
         raise ParameterError(f"--rows {n_rows}: at least one row is needed")
@@ -107,11 +109,11 @@ def generate(
     remedy = f"{root} is incomplete: make room, remove it and generate again"
     with os_errors_described(f"cannot write {root}", remedy):
         train, test = (
-            _generate_part(made, path, seed, part, count, partition_size, compress, executor, progress)
+            _generate_part(made, path, seed, part, count, partition_size, compress, runner, progress)
             for path, part, count in targets
         )
     if columns:
-        train = add_columns(root, executor=executor, memory=memory, progress=progress)
+        train = add_columns(root, executor=runner, memory=memory, progress=progress)
     return train, test
 
 
@@ -123,7 +125,7 @@ def _generate_part(
     n_rows: int,
     partition_size: int,
     compress: str,
-    executor: Executor | None,
+    executor: Executor,
     progress: Callable[[int, int, str], None] | None,
 ) -> Dataset:
     root.mkdir(parents=True)
@@ -134,7 +136,7 @@ def _generate_part(
     job = _Job(str(root.resolve()), kind.name, seed, part, n_rows, partition_rows, codecs)
     indices = range(-(-n_rows // partition_rows))
     records = []
-    for record in (executor or SerialExecutor()).map(partial(_write, job), indices):
+    for record in executor.map(partial(_write, job), indices):
         records.append(record)
         if progress:
             progress(len(records), len(indices), f"generating {root.name}")

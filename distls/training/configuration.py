@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from distls.evaluation.calibrate import check_calibrable, check_held_out
@@ -21,7 +22,7 @@ from distls.solvers.loop import Limits
 from distls.solvers.solver import Solver, State, solver_factory
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, MismatchError, ParameterError
-from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import load_model
 from distls.training.regularization_path import has_path, needs_intercept, path_start
@@ -286,6 +287,11 @@ def _check_numbers(**numbers: float | None) -> None:
 
 
 def _opened(source: str | Place | Dataset) -> Dataset:
+    if not isinstance(source, (str, Path, StorePath, Dataset)):
+        raise ParameterError(
+            f"a {type(source).__name__} is no data set: give a path or a Dataset; arrays are for the estimators, or "
+            "for distls.ingest"
+        )
     return source if isinstance(source, Dataset) else open_dataset(source)
 
 

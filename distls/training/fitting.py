@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.evaluation.calibrate import calibrate_model, store_calibrated
+from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
@@ -20,16 +20,21 @@ from distls.memory_plan import check_workers
 from distls.methods.method import Params
 from distls.serving.fitted_model import fitted_model
 from distls.solvers.events import Callback
+from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
+from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.training.child_fits import train_children
 from distls.training.configuration import FitRequest, Setting
 from distls.training.cross_validation import train_folds
 from distls.training.regularization_path import has_path, path_start, settings_of_path
-from distls.training.run_folder import Run, RunConfig
+from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
+
+# Fits of a path, each with a run of its own, at most about.
+_PATH_FITS = 100
 
 __all__ = ["FitResult", "fit", "proceed", "resumable", "resume", "train"]
 
@@ -51,7 +56,8 @@ def fit(
     seed: int = 0,
     calibrate: str | Place | Dataset | None = None,
     calibration: str | None = None,
-    executor: Executor | None = None,
+    executor: Any = None,
+    client: Any = None,
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint_seconds: float = 30.0,
@@ -90,8 +96,11 @@ def fit(
         Held-out rows on which the probabilities of the published model are calibrated; see `distls.calibrate`.
     calibration : {"temperature", "vector", "platt", "isotonic"}, optional
         How.
-    executor : Executor, optional
-        Default: this process.
+    executor : Executor, Client or {"auto", "serial", "dask"}, optional
+        Where to run; the result does not depend on it. auto, the default: on the Dask client that is open, if there is
+        one, else in this process.
+    client : dask.distributed.Client, optional
+        The same as a client for `executor`.
     memory : MemoryBudget, optional
         A worker's memory, refused when the job cannot fit, and the share kept for decoded partitions.
     checkpoint_seconds : float
@@ -107,40 +116,56 @@ def fit(
         Before any partition is read.
     StorageError
         The run cannot be written any more; `resume` continues it.
+    KeyboardInterrupt
+        Ctrl-C, once the state is saved: `resume` continues, if `run` was given.
     """
     request = FitRequest.of(
         method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
         eval_every=eval_every, patience=patience, select=select, seed=seed, calibrate=calibrate,
         calibration=calibration,
     )  # fmt: skip
-    return train(request, run, _options(executor, memory, callbacks, checkpoint_seconds))
+    return _whole(
+        train(request, run, _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)),
+        run,
+    )
+
+
+def _whole(result: FitResult, run: str | Place | None) -> FitResult:
+    """Return the result; of a fit that was interrupted, raise the interrupt again: it is meant for the caller too."""
+    if result.status != Status.INTERRUPTED:
+        return result
+    continues = "" if run is None else f"; distls.resume({str(run)!r}) continues"
+    raise KeyboardInterrupt(f"interrupted after {result.passes:g} passes{continues}")
 
 
 def _options(
-    executor: Executor | None,
+    executor: Executor,
     memory: MemoryBudget | None,
     callbacks: Sequence[Callback],
     checkpoint_seconds: float,
 ) -> FitOptions:
-    return FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), checkpoint_seconds)
+    return FitOptions(executor, memory, tuple(callbacks), checkpoint_seconds)
 
 
 def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
     """Train what was asked for and checked; result and errors as those of `fit`."""
     request.check(slots=options.executor.slots, memory=options.memory)
-    with _RunFolder(run, request.config) as folder:
+    with _run_folder(run, request, options.executor) as folder:
         return proceed(folder, request, options)
 
 
 def resume(
     run: str | Place,
     *,
-    executor: Executor | None = None,
+    executor: Any = None,
+    client: Any = None,
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint_seconds: float = 30.0,
 ) -> FitResult:
     """Continue a run that was interrupted or killed; the weights are those of an undisturbed run.
+
+    `executor`, `client`, `memory` and `callbacks` are those of `fit`.
 
     Raises
     ------
@@ -148,8 +173,11 @@ def resume(
         `run` is not a run.
     MismatchError
         The dataset is not the one the run was started with.
+    KeyboardInterrupt
+        Ctrl-C, once the state is saved.
     """
-    return proceed(*resumable(run), _options(executor, memory, callbacks, checkpoint_seconds))
+    options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)
+    return _whole(proceed(*resumable(run), options), run)
 
 
 def resumable(run: str | Place) -> tuple[Run, FitRequest]:
@@ -160,20 +188,22 @@ def resumable(run: str | Place) -> tuple[Run, FitRequest]:
         return folder, FitRequest.of_run(folder)
 
 
-class _RunFolder:
-    """The run folder asked for, or a temporary one that is removed at the end."""
+@contextlib.contextmanager
+def _run_folder(path: str | Place | None, request: FitRequest, executor: Executor) -> Iterator[Run]:
+    """Make the run folder asked for, or a temporary one that is removed at the end."""
+    if path is not None:
+        yield Run.create(place_of(path), request.config)
+        return
+    here = isinstance(executor, SerialExecutor)
+    with temporary_folder("distls-run-", _run_bytes(request) if here else None) as folder:
+        yield Run.create(folder / "run", request.config)
 
-    def __init__(self, path: str | Place | None, config: RunConfig) -> None:
-        self._temporary = None if path is not None else tempfile.mkdtemp(prefix="distls-run-")
-        self._path = place_of(path if path is not None else f"{self._temporary}/run")
-        self._config = config
 
-    def __enter__(self) -> Run:
-        return Run.create(self._path, self._config)
-
-    def __exit__(self, *error: object) -> None:
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+def _run_bytes(request: FitRequest) -> float:
+    """Return about the bytes of a run, for each setting: what is kept of rows, the model, two checkpoints, the best."""
+    meta, (_, outputs) = request.data.meta, request.settings[0].problem.shape
+    fits = _PATH_FITS if has_path(request.method, request.grid) else len(request.settings)
+    return 8.0 * outputs * (meta.n_rows + 4 * meta.n_features) * fits
 
 
 def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:

@@ -29,6 +29,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
+from distls.workers.compilation.compiling_notice import CompilingNotice
 from distls.workers.compilation.entry_files import DamagedEntryError, EntryFiles
 
 __all__ = ["KernelCache", "cache_folder", "kernel_folder", "source_digest"]
@@ -47,6 +48,7 @@ _DAMAGED = "%s: a damaged file among compiled kernels; they are compiled anew"
 _NOT_KEPT = "%s"
 _REMEDY = "each process compiles its own; NUMBA_CACHE_DIR names another folder"
 _TOLD: set[str] = set()
+_NOTICE = CompilingNotice()
 _FOLDERS = {
     "distls.storage": Path(__file__).resolve().parents[2] / "storage",
     "distls.workers": Path(__file__).resolve().parents[1],
@@ -117,6 +119,8 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             found = self._loaded(sig, target_context, mend=True)
             if found is not None:
                 self._unlock()
+            else:
+                _NOTICE.begin(self._cache_path)
         return found
 
     def _loaded(self, sig: Any, context: Any, *, mend: bool) -> Any:
@@ -146,6 +150,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             _note(_NOT_KEPT, describe_os_error(error, "compiled kernels are not kept", _REMEDY))
         finally:
             self._unlock()
+            _NOTICE.end()
 
     def flush(self) -> None:
         """Remove all variants without classes from outside this package."""

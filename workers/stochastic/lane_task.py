@@ -199,11 +199,12 @@ def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
         _learn(job, learner, part, rows.start + order)
     predictor = job.predictor(trial.update, learner.arrays())
     loss_sum, weight_sum = 0.0, 0.0
-    for _, part, rows in _between(job, trial.blocks, trial.n_rows, 2 * trial.n_rows):
-        x, y, weight = slice_rows(part.x, rows), part.y[rows], row_weights(part, job.class_weight)[rows]
-        loss, total = evaluate_targets(x, y, weight, trial.update.loss, predictor)
-        loss_sum, weight_sum = loss_sum + loss, weight_sum + total
+    # a step that is too long may give any numbers: it is then not the one to be chosen
     with np.errstate(over="ignore", invalid="ignore"):
+        for _, part, rows in _between(job, trial.blocks, trial.n_rows, 2 * trial.n_rows):
+            x, y, weight = slice_rows(part.x, rows), part.y[rows], row_weights(part, job.class_weight)[rows]
+            loss, total = evaluate_targets(x, y, weight, trial.update.loss, predictor)
+            loss_sum, weight_sum = loss_sum + loss, weight_sum + total
         penalty = trial.update.alpha * trial.update.penalty_of(predictor.coefficients)
         value = loss_sum / weight_sum + penalty if weight_sum > 0 else penalty
     return value if math.isfinite(value) else math.inf

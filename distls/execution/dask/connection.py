@@ -109,7 +109,13 @@ class Connection:
                 raise WorkerError(f"all workers have died and cannot be started again; {_RESUME}")
             if time.monotonic() > deadline:
                 raise WorkerError(f"{trouble} within {RETURN_SECONDS:.0f} s; {_RESUME}")
+            self.ask_for_workers()
             time.sleep(_POLL_SECONDS)
+
+    def ask_for_workers(self) -> None:
+        """Queue a small task: a cluster that adapts starts workers when some wait for them."""
+        with contextlib.suppress(*CUT):
+            self._keep_group()
 
     def _look(self) -> tuple[Mapping[str, int], str]:
         gone = f"the scheduler at {self._address} is gone and did not come back"

@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
 from types import FrameType
 from typing import Protocol, TypeVar
 
 from distls.execution.dask.listener_folder import choose_listener_folder
 
-__all__ = ["SINGLE_THREADED", "interrupts_held", "start_fork_server", "started"]
+__all__ = ["SINGLE_THREADED", "interrupts_held", "start_fork_server", "started", "unguarded_script"]
 
 Made = TypeVar("Made", bound="Closable")
 
@@ -43,6 +44,7 @@ def start_fork_server() -> None:
     This process imports the same meanwhile, since it needs most of it. A server that runs already, or that cannot
     import these modules, serves as well: its workers import them themselves.
     """
+    _end_if_importing_main()
     choose_listener_folder()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["distributed", _PRELOAD])
@@ -63,6 +65,24 @@ def start_fork_server() -> None:
         thread.start()
         # do not end the process during an import, nor wait for ever for one that was interrupted
         atexit.register(thread.join, _JOIN_SECONDS)
+
+
+def _end_if_importing_main() -> None:
+    """End a worker that runs a whole script, without the traceback: the process that started it explains."""
+    # Private hook of multiprocessing, by which it refuses to start a process from one that is being prepared.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(1)
+
+
+def unguarded_script() -> str | None:
+    """Return the script that is running if it has no ``if __name__ == "__main__":``, which every worker would run."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        text = "__main__" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # that of a package is not imported by workers
+    return None if "__main__" in f"{file} {text}" else file
 
 
 def _preload() -> None:

@@ -17,7 +17,13 @@ from distributed import LocalCluster, Nanny, SpecCluster, Status
 from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
 from distls.execution.dask.executor import DaskExecutor
-from distls.execution.dask.forkserver import SINGLE_THREADED, Made, start_fork_server, started
+from distls.execution.dask.forkserver import (
+    SINGLE_THREADED,
+    Made,
+    start_fork_server,
+    started,
+    unguarded_script,
+)
 from distls.storage.errors import WorkerError
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
 
@@ -101,6 +107,12 @@ def start_local(
     try:
         return started_as_suits(start, processes=processes)
     except (OSError, RuntimeError) as error:
+        script = unguarded_script()
+        if script is not None:
+            raise WorkerError(
+                f"{script}: workers import a script, and this one starts workers again; put what it does below a line "
+                'if __name__ == "__main__":'
+            ) from None
         raise WorkerError(
             f"the {n_workers} workers on this machine did not start: {first_cause(error)}; use fewer --workers, or "
             "--executor serial"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import weakref
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import dask
-from distributed import Client, get_client
+from distributed import Client, get_client, get_worker
 from distributed.security import Security
 
 from distls.execution.dask.connection import Answer, Connection, PlainClient
@@ -18,7 +20,7 @@ from distls.execution.dask.tls import Certificates, why_refused
 from distls.storage.errors import ParameterError, WorkerError
 from distls.workers.compilation.processor import processor
 
-__all__ = ["connect", "of_current_client", "security_of"]
+__all__ = ["connect", "of_client", "of_current_client", "security_of"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,12 +30,51 @@ _ANSWER_SECONDS = 60
 _ADDRESS = re.compile(r"([a-z]+://)?[^/\s]+:\d+/?|(inproc|ucx)://\S+")
 
 
+# Clients of which it was said that they are used.
+_TOLD: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
 def of_current_client() -> DaskExecutor | None:
-    """Return an executor on the client that is active in this process, which stays open; or None."""
+    """Return an executor on the client that is active in this process, which stays open; or None.
+
+    None in a task too: it holds a thread while it waits for tasks of its own, and when all do, none of those runs.
+    """
+    if _in_task():
+        return None
     try:
-        return DaskExecutor(Connection(get_client()), owns_client=False)
+        client = get_client()
     except ValueError:
         return None
+    made = of_client(client)
+    if client not in _TOLD:
+        _TOLD.add(client)
+        _LOG.warning(
+            "runs on the Dask client that is open, %s; executor='serial' stays in this process",
+            client.scheduler.address,
+        )
+    return made
+
+
+def _in_task() -> bool:
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def of_client(client: Any) -> DaskExecutor:
+    """Return an executor on a client, which stays open; raise ParameterError for what is none, or asynchronous."""
+    if not isinstance(client, Client):
+        raise ParameterError(
+            f"a {type(client).__name__} is neither an executor nor a dask.distributed Client; see docs/cluster.md"
+        )
+    if client.asynchronous:
+        raise ParameterError(
+            "this Dask client is asynchronous, and a fit waits for its workers: open one with asynchronous=False, or "
+            "give executor='serial'"
+        )
+    return DaskExecutor(Connection(client), owns_client=False)
 
 
 def connect(
@@ -62,8 +103,9 @@ def connect(
             f"no Dask scheduler at {address}: {why or f'{error}; is it running, is the address right?'}"
         ) from None
     try:
-        client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
         connection = Connection(client, reopen=lambda: _client(address, security), check=_NewWorkers())
+        connection.ask_for_workers()
+        client.wait_for_workers(min_workers, timeout=_CONNECT_SECONDS)
         connection.threads()
     except TimeoutError:
         client.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, shared_options
@@ -38,6 +39,11 @@ def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> S
     BadInputError
         Shapes do not match, or the arrays do not hold real numbers.
     """
+    x = unwrapped("X", x)
+    y, sample_weight = (
+        value if value is None else unwrapped(name, value)
+        for name, value in (("y", y), ("sample_weight", sample_weight))
+    )
     if hasattr(x, "__dask_graph__"):
         return _plan_chunks(x, y, sample_weight, options)
     from scipy.sparse import csr_array, issparse  # slow to import, and files do not need it

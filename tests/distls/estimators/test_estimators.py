@@ -17,8 +17,21 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from distls import MCIDClassifier, fit, ingest, open_dataset
-from distls.storage.errors import MismatchError, ParameterError
+from distls import (
+    AdalineClassifier,
+    DualLinearSVC,
+    DualLogisticRegression,
+    GeneralizedLeastSquaresClassifier,
+    MCIDClassifier,
+    SGDQNClassifier,
+    SparseMulticlassClassifier,
+    StochasticClassifier,
+    fit,
+    ingest,
+    open_dataset,
+)
+from distls.execution.serial import SerialExecutor
+from distls.storage.errors import MismatchError, ParameterError, WorkerError
 
 _ITERATES = (
     "weight 2 is a duplicated row in the objective; a stochastic method takes one larger step for it, not two"
@@ -218,3 +231,80 @@ def test_open_dataset_is_what_fit_takes(tmp_path: Path, rows: tuple[Any, np.ndar
     write_dataset(tmp_path / "d", *rows)
     fitted = MCIDClassifier(passes=1, lanes=2).fit(open_dataset(tmp_path / "d"))
     assert fitted.model_.params["lanes"] == 2
+
+
+class _Stopping(SerialExecutor):
+    """Interrupts a fit in its second round, as Ctrl-C does."""
+
+    rounds = 0
+
+    def reduce(self, *given: Any, **options: Any) -> Any:
+        """Count, and interrupt."""
+        self.rounds += 1
+        if self.rounds > 1:
+            raise KeyboardInterrupt
+        return super().reduce(*given, **options)
+
+
+def test_an_interrupt_ends_the_caller_too(tmp_path: Path) -> None:
+    x, y = labelled_rows(200, 10, 2)
+    with pytest.raises(KeyboardInterrupt, match=r"interrupted after 1 passes$"):
+        MCIDClassifier(passes=5, executor=_Stopping()).fit(x, y)
+    with pytest.raises(KeyboardInterrupt, match="interrupted after"):
+        GridSearchCV(MCIDClassifier(executor=_Stopping()), {"alpha": [1e-3, 1e-4]}, cv=2).fit(x, y)
+
+
+TWO_CLASSES = [
+    MCIDClassifier(), MCIDClassifier("hinge", fit_intercept=True), StochasticClassifier(fit_intercept=True),
+    SGDQNClassifier(fit_intercept=True), SGDQNClassifier("log"), AdalineClassifier(),
+    SparseMulticlassClassifier(fit_intercept=True, passes=5), GeneralizedLeastSquaresClassifier(),
+    DualLogisticRegression(), DualLinearSVC(), DualLinearSVC("crammer_singer"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("made", TWO_CLASSES, ids=repr)
+def test_two_classes_have_one_row_of_weights(made: Any) -> None:
+    x, y = labelled_rows(150, 12, 2)
+    fitted = clone(made).fit(x, y)
+    assert fitted.coef_.shape == (1, 12)
+    assert fitted.intercept_.shape == (1,)
+    scores = (x @ fitted.coef_.T + fitted.intercept_)[:, 0]
+    np.testing.assert_allclose(fitted.decision_function(x), scores, rtol=1e-4, atol=1e-5)
+    assert np.ptp(scores) > 0.1
+    assert fitted.model_.weights.shape == (12, 2)  # the form of model files
+
+
+def test_small_arrays_are_fitted_in_memory_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folders for temporary files are not touched, and hold nothing afterwards where they are used."""
+    x, y = labelled_rows(200, 10, 3)
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    for folder in (memory, disk):
+        folder.mkdir()
+    monkeypatch.setattr("distls.storage.filesystem.memory_folder._MEMORY", memory)
+    monkeypatch.setattr("tempfile.tempdir", str(disk))
+    before = disk.stat().st_mtime_ns, memory.stat().st_mtime_ns
+    small = MCIDClassifier(passes=2, warm_start=True).fit(x, y).fit(x, y).model_.sha256
+    assert disk.stat().st_mtime_ns == before[0]
+    assert memory.stat().st_mtime_ns != before[1]
+    monkeypatch.setattr("distls.storage.filesystem.memory_folder.LARGEST_IN_MEMORY", -1)
+    assert MCIDClassifier(passes=2, warm_start=True).fit(x, y).fit(x, y).model_.sha256 == small
+    assert disk.stat().st_mtime_ns != before[0]
+    assert not [*memory.iterdir(), *disk.iterdir()]
+
+
+class _Elsewhere(SerialExecutor):
+    """Has a worker on a machine that does not see this one's temporary files."""
+
+    def each_worker(self, function: Any, item: Any) -> Any:
+        """Answer for the worker."""
+        return {"far": f"{item[0].path}: no such data set" if isinstance(item, tuple) else None}
+
+
+def test_workers_that_do_not_see_temporary_files_are_told_how_to(tmp_path: Path) -> None:
+    rows = labelled_rows(50, 5, 2)
+    with pytest.raises(WorkerError, match=r"worker far: .*/data: no such data set; .* set TMPDIR to"):
+        MCIDClassifier(executor=_Elsewhere()).fit(*rows)
+    with pytest.raises(WorkerError, match=r"no such data set$"):
+        MCIDClassifier(executor=_Elsewhere()).fit(write_dataset(tmp_path / "d", *rows).path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import dask
 import dask.array as da
 import numpy as np
@@ -80,3 +82,19 @@ def test_what_is_refused():
     with pytest.raises(ValueError) as without:
         MCIDClassifier().fit(lazy)
     assert str(without.value) == "MCIDClassifier requires y to be passed, but the target y is None"
+
+
+def test_columns_of_dask_data_frames_have_names():
+    pandas, dataframe = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    x, y = blobs()
+    frame = pandas.DataFrame(x, columns=[*"abcde"])
+    lazy = dataframe.from_pandas(frame, npartitions=3)
+    model = MCIDClassifier(passes=2).fit(lazy, y)
+    assert model.feature_names_in_.tolist() == [*"abcde"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing about names that are not there
+        assert np.array_equal(model.predict(lazy).compute(), model.predict(frame))
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(lazy[[*"edcba"]])
+    assert not hasattr(model.fit(x, y), "feature_names_in_")
+    assert not hasattr(model.fit(lazy, y).fit(da.from_array(x, chunks=100), y), "feature_names_in_")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from helpers import labelled_rows, write_dataset
+from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from target_helpers import rows_with_numbers
 
-from distls import GeneralizedLeastSquaresRegressor, fit, ingest
+from distls import CSGDRegressor, GeneralizedLeastSquaresRegressor, fit, ingest
 from distls.methods.registry import METHODS
 from distls.storage.errors import MismatchError, ParameterError
 
@@ -95,3 +97,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for name in ("coef_", "intercept_"):
         with pytest.raises(NotFittedError):
             getattr(GeneralizedLeastSquaresRegressor(), name)
+
+
+def test_steps_that_are_too_long_are_tried_without_a_warning() -> None:
+    x, y = load_diabetes(return_X_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert CSGDRegressor().fit(x, y).score(x, y) > 0.5

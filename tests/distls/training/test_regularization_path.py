@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter
+from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.describe import describe
@@ -169,8 +169,8 @@ def test_a_path_is_planned_as_one(dataset: Dataset) -> None:
 
 def test_an_interrupted_path_is_resumed(dataset: Dataset, tmp_path: Path) -> None:
     whole = _path(dataset, tmp_path / "whole")
-    stopped = _path(dataset, tmp_path / "run", callbacks=[StopAfter(4)])
-    assert stopped.status == "INTERRUPTED"
+    with interrupted():
+        _path(dataset, tmp_path / "run", callbacks=[StopAfter(4)])
     assert resume(tmp_path / "run").model.sha256 == whole.model.sha256
     assert _status(tmp_path / "run")["children"][-1]["non_zero_rows"] == len(used_rows(whole.model.weights))
 

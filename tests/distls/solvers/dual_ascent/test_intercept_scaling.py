@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import StopAfter
+from contract import StopAfter, interrupted
 from helpers import write_dataset
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
@@ -128,7 +128,8 @@ def test_a_run_without_the_parameter_is_resumed(data, tmp_path):
     """One that was started before there was a penalised intercept."""
     run = tmp_path / "run"
     whole = fit("sdca", data[4], params={"alpha": ALPHA}, passes=2, eval_every=0)
-    fit("sdca", data[4], run, params={"alpha": ALPHA}, passes=2, eval_every=0, callbacks=[StopAfter(3)])
+    with interrupted():
+        fit("sdca", data[4], run, params={"alpha": ALPHA}, passes=2, eval_every=0, callbacks=[StopAfter(3)])
     config = json.loads((run / "config.json").read_text())
     del config["grid"][0]["intercept_scaling"]
     (run / "config.json").write_text(json.dumps(config))

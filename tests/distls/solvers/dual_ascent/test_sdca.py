@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract, StopAfter
+from contract import SolverContract, StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
@@ -276,7 +276,8 @@ def test_the_dual_never_falls(monkeypatch, tmp_path, loss):
     assert (np.diff(duals) >= -1e-9).all()
     # duals that were mixed are read back as such
     stopped = tmp_path / "stopped"
-    fit("sdca", data, stopped, params=params, passes=8, eval_every=0, callbacks=[StopAfter(3)])
+    with interrupted():
+        fit("sdca", data, stopped, params=params, passes=8, eval_every=0, callbacks=[StopAfter(3)])
     assert resume(stopped).model.sha256 == whole.model.sha256
 
 
@@ -364,7 +365,8 @@ def test_only_duals_that_are_needed_are_kept(small, tmp_path):
 def test_lost_duals_are_made_anew(small, tmp_path):
     run = tmp_path / "run"
     params = {**EXACT, "loss": "log", "fit_intercept": True}
-    fit("sdca", small[4, False], run, params=params, rtol=1e-6, passes=500, callbacks=[StopAfter(6)])
+    with interrupted():
+        fit("sdca", small[4, False], run, params=params, rtol=1e-6, passes=500, callbacks=[StopAfter(6)])
     lost = sorted(stored(run))[0]
     RowState(run / "state").drop(*lost)
     kept = Records()

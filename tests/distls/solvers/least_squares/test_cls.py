@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from contract import SolverContract, StopAfter, opened
+from contract import SolverContract, StopAfter, interrupted, opened
 from helpers import labelled_rows, write_dataset
 
 from distls import evaluate, fit, predict, resume
@@ -453,11 +453,11 @@ def test_resumed_from_an_older_checkpoint(
 ) -> None:
     params, digest = whole
     run = tmp_path / "run"
-    fit(
-        "cls", data[0], run, params=params, callbacks=[StopAfter(2)]
-    )  # in its second round: the first is kept
+    with interrupted():  # in its second round: the first is kept
+        fit("cls", data[0], run, params=params, callbacks=[StopAfter(2)])
     shutil.copytree(run / "checkpoints", tmp_path / "old")
-    resume(run, callbacks=[StopAfter(3)])
+    with interrupted():
+        resume(run, callbacks=[StopAfter(3)])
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(tmp_path / "old", run / "checkpoints")
     assert sorted({path.name[9:15] for path in (run / "state").iterdir()}) == ["000003", "000004"]
@@ -476,7 +476,8 @@ def test_resumed_without_its_predictions(
 ) -> None:
     params, digest = whole
     run = tmp_path / "run"
-    fit("cls", data[0], run, params=params, callbacks=[StopAfter(3)])
+    with interrupted():
+        fit("cls", data[0], run, params=params, callbacks=[StopAfter(3)])
     shutil.rmtree(run / "state")
     ended = resume(run)
     assert ended.model is not None

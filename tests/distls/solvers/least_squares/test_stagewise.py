@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from contract import SolverContract, StopAfter
+from contract import SolverContract, StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.dask.local_cluster import start_local
@@ -389,7 +389,8 @@ def test_resumed_from_an_older_checkpoint(tmp_path: Path, setting: str) -> None:
                 keep(2)
 
     callbacks = [Last(), StopAfter(5)]
-    fit("stagewise", dataset, run, params=SETTINGS[setting], callbacks=callbacks, checkpoint_seconds=0.0)
+    with interrupted():
+        fit("stagewise", dataset, run, params=SETTINGS[setting], callbacks=callbacks, checkpoint_seconds=0.0)
     for checkpoint in (run / "checkpoints").iterdir():
         checkpoint.rename(tmp_path / f"new-{checkpoint.name}")
     old["kept"].rename(run / "checkpoints" / "round-000002")

@@ -1,0 +1,48 @@
+"""Folders for the data sets that estimators make of arrays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from scipy.sparse import issparse
+
+from distls.execution.executor import Executor
+from distls.execution.serial import SerialExecutor
+from distls.storage.errors import WorkerError
+from distls.storage.filesystem.memory_folder import temporary_folder
+
+__all__ = ["folder_for_rows", "folder_here"]
+
+_ROW_BYTES = 64.0  # of labels, weights and row numbers
+_REMEDY = (
+    "arrays are written to a folder for temporary files that every worker must reach: set TMPDIR to a shared one, fit "
+    "a data set that distls.ingest wrote to a shared place, or give executor='serial'"
+)
+
+
+@contextlib.contextmanager
+def folder_for_rows(X: Any, executor: Executor) -> Iterator[Path]:
+    """Yield a folder for a temporary data set of arrays; raise WorkerError with the remedy if a worker has none."""
+    with folder_here(None if hasattr(X, "__dask_graph__") else _array_bytes(X), executor) as folder:
+        try:
+            yield folder
+        except WorkerError as error:
+            if str(folder) not in str(error):
+                raise
+            raise WorkerError(f"{error}; {_REMEDY}") from None
+
+
+def folder_here(n_bytes: float | None, executor: Executor) -> AbstractContextManager[Path]:
+    """Return a temporary folder for so many bytes, in memory if they are few and the fit runs in this process."""
+    # workers may be on other machines, which would not see this one's memory
+    return temporary_folder("distls-fit-", n_bytes if isinstance(executor, SerialExecutor) else None)
+
+
+def _array_bytes(X: Any) -> float:
+    """Return about the bytes of rows as a data set holds them."""
+    own = X.data.nbytes + X.indices.nbytes if issparse(X) else X.nbytes
+    return float(own) + _ROW_BYTES * X.shape[0]

@@ -1,0 +1,78 @@
+"""Temporary folders, in memory where their files are small: a disk takes long to sync and to remove them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["LARGEST_IN_MEMORY", "temporary_folder"]
+
+# A file system of Linux that is in memory.
+_MEMORY = Path("/dev/shm")
+LARGEST_IN_MEMORY = 32 * 2**20
+# How much more room than for the files themselves there must be: they are staged, and replaced by copies.
+_ROOM = 6
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str, n_bytes: float | None) -> Iterator[Path]:
+    """Yield a new folder for this user alone, removed at the end, for files of about `n_bytes`; None: of any size.
+
+    Only this process, and others on this machine, may need what is in it.
+    """
+    if n_bytes is None or n_bytes > LARGEST_IN_MEMORY or not _has_room(n_bytes):
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+        return
+    _sweep()
+    path, lock = _locked_folder(prefix)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _has_room(n_bytes: float) -> bool:
+    try:
+        if not os.access(_MEMORY, os.R_OK | os.W_OK | os.X_OK):
+            return False
+        found = os.statvfs(_MEMORY)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize >= _ROOM * n_bytes
+
+
+def _locked_folder(prefix: str) -> tuple[Path, int]:
+    """Make a folder and lock it, so that it is not taken for what a killed process has left."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=f"{_own()}{prefix}", dir=_MEMORY))
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.is_dir():
+                return path, lock
+            os.close(lock)  # it was swept before it was locked
+
+
+def _own() -> str:
+    return f"distls-{os.geteuid()}-"
+
+
+@functools.cache
+def _sweep() -> None:
+    """Remove, once in a process, what killed processes of this user have left in memory."""
+    for path in _MEMORY.glob(f"{_own()}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -1,0 +1,77 @@
+"""Objects that wrap an array, and what is none: of xarray, AnnData, wrong types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import xarray
+from helpers import labelled_rows
+
+from distls import CSGDRegressor, MCIDClassifier, fit, ingest, open_dataset
+from distls.ingestion.formats.wrapped_arrays import unwrapped
+from distls.storage.errors import BadInputError, ParameterError
+
+SPARSE, Y = labelled_rows(120, 6, 3)
+X = SPARSE.toarray()
+ROWS = xarray.DataArray(X, dims=("row", "feature"))
+LABELS = xarray.DataArray(Y, dims=("row",))
+CELLS = anndata.AnnData(sp.csr_matrix(SPARSE))
+
+WRAPPED = {"array": (ROWS, LABELS), "chunks": (ROWS.chunk({"row": 50}), LABELS), "cells": (CELLS, Y)}
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_they_are_the_arrays_that_they_wrap(kind: str, tmp_path: Path) -> None:
+    x, y = WRAPPED[kind]
+    inner = unwrapped("X", x)
+    own, plain = MCIDClassifier(passes=2).fit(x, y), MCIDClassifier(passes=2).fit(inner, Y)
+    assert own.model_.sha256 == plain.model_.sha256
+    for method in ("predict", "decision_function", "predict_proba"):
+        assert np.array_equal(np.asarray(getattr(own, method)(x)), np.asarray(getattr(plain, method)(inner)))
+    numbers = CSGDRegressor(passes=1).fit(x, y)
+    assert np.array_equal(np.asarray(numbers.predict(x)), np.asarray(numbers.predict(inner)))
+    ingest(x, tmp_path / "a", y=y, sample_weight=abs(LABELS) + 1)
+    ingest(inner, tmp_path / "b", y=Y, sample_weight=abs(Y) + 1)
+    assert open_dataset(tmp_path / "a").fingerprint == open_dataset(tmp_path / "b").fingerprint
+
+
+def test_a_stream_takes_them() -> None:
+    own = MCIDClassifier().partial_fit(ROWS, LABELS, classes=[0, 1, 2])
+    assert np.array_equal(own.coef_, MCIDClassifier().partial_fit(X, Y, classes=[0, 1, 2]).coef_)
+    assert CSGDRegressor().partial_fit(ROWS, LABELS).predict(ROWS).shape == (120,)
+
+
+NONE: list[tuple[Any, str]] = [
+    (None, "X: expected an array, a sparse matrix, .* of numbers, not None"),
+    ({"a": 1}, "X: expected an array, .* not a dict"),
+    (iter(X), "X: expected an array, .* not a "),
+    (
+        xarray.Dataset({"a": ROWS}),
+        r"X: an xarray Dataset of several arrays; give one of them, as in X\['name'\]",
+    ),
+    (anndata.AnnData(obs={"a": [1, 2]}), "X: an AnnData object without X; give a layer"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), NONE)
+def test_what_is_no_array_is_one_line(wrong: Any, message: str, tmp_path: Path) -> None:
+    for estimator in (MCIDClassifier(), CSGDRegressor()):
+        with pytest.raises(BadInputError, match=message):
+            estimator.fit(wrong, Y)
+        with pytest.raises(BadInputError, match=message):
+            type(estimator)(passes=1).fit(X, Y).predict(wrong)
+    with pytest.raises(BadInputError, match=message):
+        ingest(wrong, tmp_path / "d", y=Y)
+    assert not list(tmp_path.iterdir())
+
+
+def test_arrays_are_no_data_set() -> None:
+    with pytest.raises(
+        ParameterError, match="a ndarray is no data set: give a path or a Dataset; arrays are for"
+    ):
+        fit("sgd", X)

@@ -1,0 +1,90 @@
+"""The line that says that kernels are compiled: once, by one process, only while it lasts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from distls.workers.compilation import compiling_notice
+from distls.workers.compilation.compiling_notice import CompilingNotice
+
+_LINE = "compiling kernels, once for this machine; this takes from seconds to a minute ...\n"
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event that is set when the line is logged."""
+    monkeypatch.setenv("DISTLS_COMPILING_NOTICE", "1")
+    monkeypatch.setattr(compiling_notice, "_PATIENCE_SECONDS", 0.0)
+    told = threading.Event()
+    monkeypatch.setattr(compiling_notice._LOG, "warning", lambda text: told.set())
+    return told
+
+
+def test_it_is_said_once_of_many_kernels(said: threading.Event, tmp_path: Path) -> None:
+    notice = CompilingNotice()
+    notice.begin(str(tmp_path))
+    assert said.wait(60)
+    notice.end()
+    said.clear()
+    notice.begin(str(tmp_path))
+    assert notice._timer is None
+    assert not said.is_set()
+
+
+def test_another_process_has_said_it(said: threading.Event, tmp_path: Path) -> None:
+    first, second = CompilingNotice(), CompilingNotice()
+    assert first._is_first(str(tmp_path))
+    assert not second._is_first(str(tmp_path))
+    second._tell(str(tmp_path))
+    assert not said.is_set()
+
+
+def test_quick_compilations_add_up_before_it_is_said(
+    said: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling_notice, "_PATIENCE_SECONDS", 1e6)
+    notice = CompilingNotice()
+    notice.begin(str(tmp_path))
+    notice.end()
+    assert not said.is_set()
+    notice._spent = 2e6
+    notice.begin(str(tmp_path))
+    assert said.wait(60)
+
+
+def test_it_can_be_silenced(said: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTLS_COMPILING_NOTICE", "0")
+    CompilingNotice()._tell(str(tmp_path))
+    assert not said.is_set()
+
+
+_PROGRAM = """
+from distls.workers.compilation import compiling_notice
+compiling_notice._PATIENCE_SECONDS = 0.0
+from distls.workers.compilation.jit import kernel
+
+@kernel
+def added(a):
+    return a + 1
+
+added(1)
+"""
+
+
+def test_a_fresh_machine_says_it_and_a_warm_one_does_not(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "DISTLS_COMPILING_NOTICE": "1"}
+    printed = [
+        subprocess.run(
+            [sys.executable, str(program)], env=environment, stderr=subprocess.PIPE, text=True, check=True
+        ).stderr
+        for _ in range(2)
+    ]
+    assert printed == [_LINE, ""]
