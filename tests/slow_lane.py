@@ -47,6 +47,10 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_weights_of_rows_count_in_ranking_and_threshold",
         r"::test_one_lane_goes_as_the_oracle_does\[dense-",
     ),
+    "distls/reporting/test_browser.py": (
+        r"::test_a_report_is_drawn_without_errors_at_every_width\[(1280-|400-light)",
+        r"::test_a_click_on_a_heading_sorts",
+    ),
     "distls/ingestion/test_ingest_tables.py": (r"::test_every_chunk_boundary_gives_the_same_rows\[None\]",),
     "distls/evaluation/test_certificates.py": (
         r"::test_the_gap_on_text_is_at_most_ten_times_the_excess\[(l1linf|sparse-group)",

@@ -20,6 +20,7 @@ ROOMS = [
     "storage/errors",
     "storage/rows",
     "storage/machine",
+    "storage/markup",
     "storage",
     "storage/filesystem",
     "storage/sources",
@@ -73,6 +74,7 @@ ROOMS = [
     "distls/prediction",
     "distls/training",
     "distls/planning",
+    "distls/reporting",
     "distls/estimators",
     "distls/",
     "distls/cli",
@@ -93,6 +95,7 @@ PLACES = {
     # the executor, and the ingest of what are Dask's own arrays
     "dask": ("distls/execution/dask/", "distls/ingestion/formats/dask_arrays.py"),
     "distributed": ("distls/execution/dask/",),
+    "bokeh": ("distls/reporting/",),
     "sklearn": ("distls/estimators/", "workers/ingestion/formats/documents.py"),
 }
 

@@ -105,13 +105,3 @@ def predict(
         )
     if not quiet:
         click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
-
-
-@cli.command()
-@click.argument("run", type=PLACE)
-@debug_option
-def report(run: Place, debug: bool) -> None:
-    """Show a run's rounds, costs and result."""
-    from distls.cli.report import run_lines
-
-    click.echo(printable("\n".join(run_lines(run))))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 
 from distls.evaluation.evaluator import Evaluator
 from distls.execution.executor import Executor
@@ -69,7 +71,8 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     (setting,) = request.settings
     solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
     state, progress, best = _start(run, solver)
-    run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds})
+    made = {"plan": solver.plan.to_json(), "versions": _versions()}
+    run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds, **made})
     evaluator = Evaluator(
         setting.problem,
         options.executor,
@@ -81,11 +84,8 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         request.method.name, setting.problem.loss, request.data.path.name, request.data.meta.n_rows,
         len(solver.lanes), options.executor.slots, request.passes, state.passes, options.what,
     )  # fmt: skip
-    watchers = [
-        *options.callbacks,
-        EventLog(run),
-        Checkpointer(run, options.checkpoint_seconds, solver.saved),
-    ]
+    saver = Checkpointer(run, options.checkpoint_seconds, solver.saved)
+    watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
         callback.on_start(start)
     began = time.perf_counter()
@@ -102,7 +102,13 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         best=best,
         keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
     )
-    return _conclude(run, solution, setting, evaluator, startup)
+    return _conclude(run, solution, setting, evaluator, {"startup_seconds": startup, **made})
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions that decide the bits of a fit."""
+    libraries = {name: metadata.version(name) for name in ("distls", "numpy", "numba")}
+    return {**libraries, "python": platform.python_version()}
 
 
 def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
@@ -146,7 +152,7 @@ def _conclude(
     solution: Solution,
     setting: Setting,
     evaluator: Evaluator,
-    startup: float,
+    costs: Record,
 ) -> FitResult:
     record = dict(solution.record)
     model = None
@@ -156,7 +162,7 @@ def _conclude(
         record |= evaluator.selection(predictor)
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256
-    clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
+    clock = {"passes": solution.state.passes, **asdict(solution.progress), **costs}
     run.write_status({**record, **clock, "status": solution.status})
     if model is not None:
         duals = solution.fitted.duals
