@@ -98,3 +98,46 @@ def _made(run: Place, data: Place | None, judged: bool, options: dict[str, Any],
         return make_report(run, data, judged=judged)
     with Running(in_process_if_small(cluster, [read])) as (executor, _):
         return make_report(run, data, executor=executor, judged=judged)
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, type=PLACE, metavar="RUN...")
+@html_option
+@click.option(
+    "--data", type=PLACE, metavar="DATASET", help="Find the rows of this data set that they disagree on."
+)
+@click.option("--json", "as_json", is_flag=True)
+@cluster_options
+@debug_option
+def compare(
+    runs: tuple[Place, ...],
+    page: Place | None,
+    data: Place | None,
+    as_json: bool,
+    debug: bool,
+    **options: Any,
+) -> None:
+    """Compare runs: curves, what they were asked, how far their weights are apart, where they disagree."""
+    from distls.reporting.comparison import compare as run_compare
+    from distls.reporting.comparison_text import comparison_lines
+
+    if page is not None and as_json:
+        raise ParameterError("--html and --json: one of them")
+    if page is not None:
+        check_page(page)
+    cluster = cluster_of(options, debug)
+    if data is None:
+        made = run_compare(runs)
+    else:
+        with Running(in_process_if_small(cluster, [data])) as (executor, _):
+            made = run_compare(runs, data, executor=executor)
+    if as_json:
+        print_json(made.to_json())
+    elif page is None:
+        click.echo(printable("\n".join(comparison_lines(made))))
+    else:
+        from distls.reporting.comparison_page import render_comparison
+        from distls.reporting.page import write_page
+
+        write_page(page, render_comparison(made))
+        click.echo(printable(f"comparison in {page}"))

@@ -44,8 +44,10 @@ _LOSS_SAID = "Rows are scored just before they are learned from. The evaluation'
 def _objective_plot(events: Sequence[Record]) -> Drawn | None:
     curve = curve_of("objective", events, "passes", "objective")
     by_pass = {event["passes"]: event for event in events}
+    if len(curve.points) < 2:
+        return None  # the summary has the one value
     # a gradient norm bounds no distance, and has no band
-    if not curve.points or any(relative_bound(by_pass[x]) is None for x, _ in curve.points):
+    if any(relative_bound(by_pass[x]) is None for x, _ in curve.points):
         return line_plot("Objective", ("passes", "objective"), [curve])
     below = [y - by_pass[x]["certificate"]["value"] for x, y in curve.points]
     said = "The optimum is within the band: that is proven."

@@ -17,6 +17,7 @@ from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
 from distls.solvers.solver import Fitted, Record, S, Solver, Status
 from distls.storage.filesystem.paths import Place
+from distls.storage.markup import card
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
@@ -27,7 +28,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 __all__ = ["FitOptions", "FitResult", "train_setting"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FitResult:
     """What a fit returns.
 
@@ -50,6 +51,30 @@ class FitResult:
     seconds: float
     record: Record
     selected: Params | None = None
+
+    def __repr__(self) -> str:
+        return f"<FitResult {', '.join(f'{name} {value}' for name, value in self._said())}>"
+
+    def _repr_html_(self) -> str:
+        return card("FitResult", self._said())
+
+    def _said(self) -> list[tuple[str, str]]:
+        """Return what a reader wants to know first."""
+        record, model = self.record, self.model
+        rows = [("status", str(self.status.value)), ("passes", f"{self.passes:g}")]
+        rows.append(("seconds", f"{self.seconds:.1f}"))
+        if model is not None:
+            rows.append(("model", f"{model.method} ({model.loss})"))
+        if isinstance(record.get("objective"), float):
+            rows.append(("objective", f"{record['objective']:.6g}"))
+        for name, said in (("eval_mse", "mse"), ("select_mse", "selection mse")):
+            if isinstance(record.get(name), float):
+                rows.append((said, f"{record[name]:.5g}"))
+        for name, said in (("eval_error", "error"), ("select_error", "selection error")):
+            # of numbers the error is the mse
+            if isinstance(record.get(name), float) and name.replace("error", "mse") not in record:
+                rows.append((said, f"{100 * record[name]:.2f} %"))
+        return rows if self.run is None else [*rows, ("run", str(self.run))]
 
 
 @dataclass(frozen=True)
