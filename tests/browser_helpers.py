@@ -113,7 +113,7 @@ class Tab:
         self.said.clear()
         self.requested.clear()
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.send("Emulation.setEmulatedMedia", features=scheme)
+        self.send("Emulation.setEmulatedMedia", media="screen", features=scheme)
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -124,6 +124,11 @@ class Tab:
         self.send("Page.navigate", url=path.resolve().as_uri())
         wait_until(lambda: self.value("document.documentElement?.dataset.drawn ?? null") is not None)
         # plots are drawn in the frames after their data are there
+        self.value("new Promise(done => setTimeout(() => requestAnimationFrame(done), 300))")
+
+    def print_as(self) -> None:
+        """Show the page as it is printed."""
+        self.send("Emulation.setEmulatedMedia", media="print")
         self.value("new Promise(done => setTimeout(() => requestAnimationFrame(done), 300))")
 
     def picture(self, out: Path, *, most: int | None = None) -> None:

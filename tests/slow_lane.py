@@ -49,7 +49,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "distls/reporting/test_browser.py": (
         r"::test_a_report_is_drawn_without_errors_at_every_width\[(1280-|400-light)",
-        r"::test_a_click_on_a_heading_sorts",
+        r"::test_a_(click_on_a_heading|printed_page)",
     ),
     "distls/ingestion/test_ingest_tables.py": (r"::test_every_chunk_boundary_gives_the_same_rows\[None\]",),
     "distls/evaluation/test_certificates.py": (

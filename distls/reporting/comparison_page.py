@@ -37,20 +37,26 @@ _WEIGHTS_SAID = (
 )
 
 
+_OBJECTIVE_SAID = "Comparable where loss, penalty and alpha are the same."
+
+
 def _curves(comparison: Comparison) -> list[Drawn | None]:
     """Return the curves of all runs over each other."""
     numbers = any("eval_mse" in event for record in comparison.records for event in record.events)
     error, scale, unit = ("eval_mse", 1.0, "mse") if numbers else ("eval_error", 100.0, "error %")
 
-    def plot(title: str, axes: tuple[str, str], x: str, y: str, factor: float = 1.0) -> Drawn | None:
+    def plot(
+        title: str, axes: tuple[str, str], x: str, y: str, factor: float = 1.0, caption: str = ""
+    ) -> Drawn | None:
         pairs = zip(comparison.names, comparison.records, strict=True)
-        return line_plot(title, axes, [curve_of(name, record.events, x, y, factor) for name, record in pairs])
+        curves = [curve_of(name, record.events, x, y, factor) for name, record in pairs]
+        return line_plot(title, axes, curves, caption=caption)
 
     return [
         plot("Evaluation error by passes", ("passes", unit), "passes", error, scale),
         plot("Evaluation error by seconds", ("seconds of training", unit), "seconds", error, scale),
         plot("Loss of the rows just read", ("passes", "loss"), "passes", "running_loss"),
-        plot("Objective", ("passes", "objective"), "passes", "objective"),
+        plot("Objective", ("passes", "objective"), "passes", "objective", caption=_OBJECTIVE_SAID),
     ]
 
 

@@ -26,8 +26,8 @@ def progress_plots(events: Sequence[Record]) -> list[Drawn | None]:
             curves.append(curve_of("rows just read", events, x, "running_error", 100.0))
         plots.append(line_plot(f"Error by {x}", (label, unit), curves))
     losses = [
-        curve_of("rows just read", events, "passes", "running_loss"),
         curve_of("evaluation", events, "passes", "eval_log_loss"),
+        curve_of("rows just read", events, "passes", "running_loss"),
     ]
     return [
         *plots,
@@ -38,7 +38,7 @@ def progress_plots(events: Sequence[Record]) -> list[Drawn | None]:
     ]
 
 
-_LOSS_SAID = "Rows are scored just before they are learned from. The evaluation's is the log loss."
+_LOSS_SAID = "Rows are scored just before they are learned from; on evaluation data it is the log loss."
 
 
 def _objective_plot(events: Sequence[Record]) -> Drawn | None:

@@ -81,7 +81,8 @@ def _head(report: Report) -> Markup:
 
 
 def _ended(status: str) -> str:
-    return f"{status} ({_ENDED[status]})" if status in _ENDED else status
+    said = _ENDED.get(status, status)
+    return said if status in ("CONVERGED", said) else f"{said} ({status})"
 
 
 def _last(path: str) -> str:

@@ -103,6 +103,15 @@ def test_a_report_is_drawn_without_errors_at_every_width(
     assert tab.value("document.images.length + document.querySelectorAll('main script').length") == 0
 
 
+def test_a_printed_page_is_light_and_not_wider_than_paper(tab: Tab, report: Path) -> None:
+    tab.show(report, width=740, dark=True)
+    tab.print_as()
+    assert tab.value(REACH) <= 740
+    ground, text = tab.value(CONTRAST)
+    assert (ground, text) == (255, 0)
+    assert min(tab.value(COLOURED)) > 30
+
+
 def test_a_click_on_a_heading_sorts(tab: Tab, report: Path) -> None:
     tab.show(report, width=1280)
     tables = "[...document.querySelectorAll('table')].find(t => t.textContent.includes('recall'))"
