@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distls.cli.support import (
+    OK,
     PLACE,
     Running,
     cli,
@@ -16,9 +17,11 @@ from distls.cli.support import (
     in_process_if_small,
     print_json,
     printable,
+    say,
 )
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import making_sense
 
 if TYPE_CHECKING:
     from distls.reporting.run_report import Report
@@ -33,6 +36,10 @@ data_option = click.option("--data", type=PLACE, metavar="DATASET", help="Score 
 @data_option
 @click.option("--no-data", is_flag=True, help="Do not score the model on the data the run was judged by.")
 @click.option("--json", "as_json", is_flag=True)
+@click.option(
+    "--live", is_flag=True, help="Serve the page to this machine until Ctrl-C, while the run trains."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --live; default any free one.")
 @cluster_options
 @debug_option
 def report(
@@ -41,28 +48,49 @@ def report(
     data: Place | None,
     no_data: bool,
     as_json: bool,
+    live: bool,
+    port: int,
     debug: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Show a run's rounds, costs and result: as text, as JSON, or as a page with plots that needs no network."""
-    if page is not None and as_json:
-        raise ParameterError("--html and --json: one of them")
-    if data is not None and no_data:
-        raise ParameterError("--data and --no-data: one of them")
+    if (page is not None) + as_json + live > 1:
+        raise ParameterError("--html, --json and --live: one of them")
+    if data is not None and (no_data or live):
+        raise ParameterError(f"--data and {'--live' if live else '--no-data'}: one of them")
+    if live:
+        return _serve(run, port)
     if page is None and not as_json:
         _print_text(run, data)
-        return
+        return OK
     if page is not None:
         check_page(page)
     made = _made(run, data, not no_data, options, debug)
     if page is None:
-        print_json(made.to_json())
-        return
+        with making_sense(str(run)):
+            print_json(made.to_json())
+        return OK
     from distls.reporting.page import write_page
     from distls.reporting.run_page import render_report
 
     write_page(page, render_report(made))
     click.echo(printable(f"report in {page}"))
+    return OK
+
+
+def _serve(run: Place, port: int) -> int:
+    """Serve a page that follows the run, until Ctrl-C."""
+    from distls.reporting.live import LiveReport
+
+    served = LiveReport(run, port)
+    try:
+        click.echo(served.address)
+        served.serve()
+    except KeyboardInterrupt:
+        return say(f"{served.address} ends", OK)
+    finally:
+        served.close()
+    return OK
 
 
 def _print_text(run: Place, data: Place | None) -> None:

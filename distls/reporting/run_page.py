@@ -26,6 +26,7 @@ from distls.reporting.tables import (
     worst_classes,
 )
 from distls.solvers.loop import relative_bound
+from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.markup import Markup, joined, tag
 from distls.storage.model.model import LinearModel, used_rows
 
@@ -46,7 +47,15 @@ _ENDED = {
 
 
 def render_report(report: Report, *, refresh: int | None = None) -> str:
-    """Return the page of a report; with `refresh` it loads itself again after so many seconds."""
+    """Return the page of a report; with `refresh` it loads itself again after so many seconds.
+
+    Raises FormatError for a run whose files were not written by distls.
+    """
+    with making_sense(str(report.record.path)):
+        return _page(report).render(_head(report), refresh=refresh)
+
+
+def _page(report: Report) -> Page:
     record = report.record
     page = Page(f"{record.path.name}: distls report")
     page.add_section(
@@ -66,7 +75,7 @@ def render_report(report: Report, *, refresh: int | None = None) -> str:
         _add_features(page, record.model, report.judged)
     _add_costs(page, record)
     page.add_section("Provenance", *_provenance(report))
-    return page.render(_head(report), refresh=refresh)
+    return page
 
 
 def _head(report: Report) -> Markup:

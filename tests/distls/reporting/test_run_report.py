@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -201,3 +202,17 @@ def test_the_command_repeats_the_run(place: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     digests = [read_run(path).status["weights_sha256"] for path in (place / "run", tmp_path / "again")]
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"objective": "x"}, {"plan": {"worker_bytes": []}}, {"children": 3}, {"details": {"path": [1, 2]}}],
+    ids=["objective", "plan", "children", "path"],
+)
+def test_a_forged_run_is_refused_in_one_line(place: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    shutil.copytree(place / "run", tmp_path / "run")
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    (tmp_path / "run" / "status.json").write_text(json.dumps({**status, **change}))
+    with pytest.raises(FormatError, match="not written by distls"):
+        write_report(tmp_path / "run", tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
