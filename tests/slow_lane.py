@@ -47,6 +47,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_weights_of_rows_count_in_ranking_and_threshold",
         r"::test_one_lane_goes_as_the_oracle_does\[dense-",
     ),
+    "distls/reporting/test_run_report.py": (r"::test_paths_of_several_losses",),
     "distls/reporting/test_commands.py": (r"::test_a_live_report_ends_with_code_0",),
     "distls/reporting/test_browser.py": (
         r"::test_a_report_is_drawn_without_errors_at_every_width\[(1280-|400-light)",

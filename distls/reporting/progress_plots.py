@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distls.reporting.plots import Curve, Drawn, curve_of, line_plot
+from distls.reporting.plots import COLOURS, Curve, Drawn, curve_of, line_plot
 from distls.reporting.run_record import RunRecord
 from distls.solvers.loop import relative_bound
 
@@ -90,54 +90,57 @@ def _averaging_plot(events: Sequence[Record]) -> Drawn | None:
 
 
 def path_plots(record: RunRecord) -> list[Drawn | None]:
-    """Return error, features and certificate by strength, of settings that differ in alpha alone."""
-    lines = _by_alpha(record.settings)
-    if lines is None:
+    """Return error, features and certificate by strength, a curve for each value of the other parameters."""
+    groups = _by_strength(record.settings)
+    if groups is None:
         return []
-    errors = [
-        curve_of(name, lines, "alpha", field, scale)
-        for name, field, scale in (
-            ("selection", "error", 100.0), ("evaluation", "eval_error", 100.0), ("cross-validation", "cv_error", 1.0),
-        )
-    ]  # fmt: skip
-    crossed = any("cv_error" in line for line in lines)
-    axes = ("alpha", "error" if crossed else "error %")
+    lines = [line for group in groups.values() for line in group]
+    field, scale, title = _judged_by(lines)
     alpha = record.params.get("alpha")
     if record.model is not None:
         alpha = record.model.params.get("alpha", alpha)
+
+    def drawn(title: str, unit: str, field: str, scale: float = 1.0, log_y: bool = False) -> Drawn | None:
+        curves = [curve_of(name or unit, group, "alpha", field, scale) for name, group in groups.items()]
+        return _with_choice(line_plot(title, ("alpha", unit), curves, log_x=True, log_y=log_y), alpha)
+
     return [
-        _with_choice(line_plot("Error by strength", axes, errors, log_x=True), alpha),
-        _with_choice(_features_plot(lines), alpha),
-        _with_choice(_gap_plot(lines), alpha),
+        drawn("Error by strength", title, field, scale),
+        drawn("Features by strength", "features used", "non_zero_rows"),
+        drawn("Certificate by strength", "% above the optimum, at most", "bound", 100.0, log_y=True),
     ]
 
 
-def _features_plot(lines: Sequence[Record]) -> Drawn | None:
-    curve = curve_of("features used", lines, "alpha", "non_zero_rows")
-    return line_plot("Features by strength", ("alpha", "features used"), [curve], log_x=True)
+def _judged_by(lines: Sequence[Record]) -> tuple[str, float, str]:
+    """Return the field that chose among settings, or may have, with its scale and name."""
+    for field, scale, title in _JUDGES:
+        if any(line.get(field) is not None for line in lines):
+            return field, scale, title
+    return _JUDGES[-1]
 
 
-def _gap_plot(lines: Sequence[Record]) -> Drawn | None:
-    parts = [{**line, "bound": relative_bound(line)} for line in lines]
-    curve = curve_of("above the optimum, at most, %", parts, "alpha", "bound", 100.0)
-    return line_plot(
-        "Certificate by strength", ("alpha", "% of the objective"), [curve], log_x=True, log_y=True
-    )
+_JUDGES = (
+    ("mse", 1.0, "selection mse"),
+    ("error", 100.0, "selection error %"),
+    ("cv_error", 1.0, "cross-validation error"),
+    ("eval_error", 100.0, "evaluation error %"),
+)
 
 
-def _by_alpha(settings: Sequence[Record]) -> list[Record] | None:
-    """Return the settings by increasing alpha, None unless they differ in nothing else."""
-    fixed = {
-        str({k: v for k, v in line["params"].items() if k not in ("alpha", "init")}) for line in settings
-    }
-    alphas = [line["params"].get("alpha") for line in settings]
-    if len(fixed) != 1 or len(set(map(str, alphas))) < 2:
+def _by_strength(settings: Sequence[Record]) -> dict[str, list[Record]] | None:
+    """Return settings by increasing alpha, by the other parameters in which they differ; None without a path."""
+    others = [{k: v for k, v in line["params"].items() if k not in ("alpha", "init")} for line in settings]
+    names = [name for name in others[0] if any(other.get(name) != others[0][name] for other in others)]
+    groups: dict[str, list[Record]] = {}
+    for line, other in zip(settings, others, strict=True):
+        alpha = line["params"].get("alpha")
+        if not isinstance(alpha, (int, float)):
+            return None
+        name = ", ".join(f"{each}={other.get(each)}" for each in names)
+        groups.setdefault(name, []).append({**line, "alpha": alpha, "bound": relative_bound(line)})
+    if len(groups) > len(COLOURS) or max(len({line["alpha"] for line in g}) for g in groups.values()) < 2:
         return None
-    if not all(isinstance(alpha, (int, float)) for alpha in alphas):
-        return None
-    return sorted(
-        ({**line, "alpha": line["params"]["alpha"]} for line in settings), key=lambda line: line["alpha"]
-    )
+    return {name: sorted(group, key=lambda line: line["alpha"]) for name, group in groups.items()}
 
 
 def _with_choice(drawn: Drawn | None, alpha: Any) -> Drawn | None:
@@ -146,10 +149,8 @@ def _with_choice(drawn: Drawn | None, alpha: Any) -> Drawn | None:
         return drawn
     from bokeh.models import Span
 
-    from distls.reporting.plots import COLOURS
-
     drawn.figure.add_layout(
-        Span(location=alpha, dimension="height", line_color=COLOURS[2], line_width=2, line_dash="dashed")
+        Span(location=alpha, dimension="height", line_color=COLOURS[7], line_width=2, line_dash="dashed")
     )
-    drawn.legend.append((COLOURS[2], f"chosen: {alpha:.4g}"))
+    drawn.legend.append((COLOURS[7], f"chosen: {alpha:.4g}"))
     return drawn

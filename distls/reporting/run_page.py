@@ -148,7 +148,8 @@ def _asked(record: RunRecord) -> Markup:
         "seconds": config.max_seconds, "patience": config.patience,
     }  # fmt: skip
     given = ", ".join(f"{name} {value:g}" for name, value in limits.items() if value is not None)
-    rows: list[tuple[str, object]] = [("method", config.method), ("training data", config.dataset)]
+    why = "" if config.reason is None else f": {config.reason}"
+    rows: list[tuple[str, object]] = [("method", config.method + why), ("training data", config.dataset)]
     rows += [("limits", given or "the method's own"), ("seed", config.seed)]
     rows += [
         (name, path) for name, path in (("evaluated on", config.eval), ("selected on", config.select)) if path
@@ -247,12 +248,10 @@ def _bound(line: dict[str, Any]) -> tuple[float | None, str]:
 
 def _chosen(record: RunRecord) -> int:
     """Return which setting was published, -1 if that cannot be told."""
-    chosen = record.status.get("selected") or {}
-    alpha = chosen.get("alpha", record.model.params.get("alpha") if record.model is not None else None)
+    chosen = record.status.get("selected") or (record.model.params if record.model is not None else {})
     for number, line in enumerate(record.settings):
-        whole = line["params"] == chosen
-        # of a path by cross-validation only the alphas are known
-        if whole or (set(line["params"]) == {"alpha"} and line["params"]["alpha"] == alpha):
+        # of a path by cross-validation only what differs is known
+        if all(chosen.get(name) == value for name, value in line["params"].items() if name != "init"):
             return number
     return -1
 

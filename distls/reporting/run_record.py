@@ -74,7 +74,10 @@ def _settings(run: Run, config: RunConfig, status: Record) -> list[Record]:
     cross_validated = (status.get("details") or {}).get("path")
     if cross_validated:
         # the errors over all folds: each child run is of one fold only
-        return [{"params": {"alpha": point["alpha"]}, **point} for point in _points(cross_validated)]
+        return [
+            {"params": {k: v for k, v in point.items() if not k.startswith("cv_")}, **point}
+            for point in _points(cross_validated)
+        ]
     return [
         {**child, **_certificate_of(run.path / "children" / f"{number:03d}"), "number": number}
         for number, child in enumerate(status.get("children", []))

@@ -127,6 +127,23 @@ def test_several_settings_and_the_chosen_one(place: Path) -> None:
     assert f"chosen: {result.selected['alpha']:.4g}" in page
 
 
+def test_paths_of_several_losses(tmp_path: Path) -> None:
+    data = write_dataset(tmp_path / "train", *labelled_rows(300, 30, 3))
+    params = {"loss": ["softmax", "ovr_squared_hinge"], "alpha": "path", "alphas": "1e-2:1e-3", "folds": 2}
+    result = fit("sdca", data, tmp_path / "run", params=params, passes=3)
+    made = make_report(tmp_path / "run")
+    assert [line["params"] for line in made.record.settings] == [
+        {"loss": loss, "alpha": alpha} for loss in params["loss"] for alpha in (1e-2, 1e-3)
+    ]
+    page = _page(tmp_path / "run")
+    (chosen,) = re.findall(r'<tr class="chosen">(.*?)</tr>', page)
+    assert result.selected is not None
+    assert f">{result.selected['loss']}</td>" in chosen
+    assert f">{result.selected['alpha']:.4g}</td>" in chosen
+    for loss in params["loss"]:
+        assert f"</span>loss={loss}</li>" in page
+
+
 def test_a_fit_of_numbers(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 5))
