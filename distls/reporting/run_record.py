@@ -11,7 +11,7 @@ from distls.methods.method import Params
 from distls.methods.registry import METHODS
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import Place, place_of
-from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.filesystem.safe_read import making_sense, refuse_links
 from distls.storage.model.model import LinearModel, load_model
 from distls.training.run_folder import Run, RunConfig, is_run
 
@@ -44,8 +44,9 @@ class RunRecord:
 
 
 def read_run(path: str | Place) -> RunRecord:
-    """Read a run folder; raise FormatError if it is no run."""
+    """Read a run folder; raise FormatError if it is no run, or has links to elsewhere."""
     run = Run.open(place_of(path))
+    refuse_links(run.path)
     with making_sense(str(path)):
         status, config = run.status, run.config
         child = _published_child(run, status)

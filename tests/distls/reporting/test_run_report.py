@@ -233,3 +233,11 @@ def test_a_forged_run_is_refused_in_one_line(place: Path, tmp_path: Path, change
     with pytest.raises(FormatError, match="not written by distls"):
         write_report(tmp_path / "run", tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_child_run_elsewhere_is_not_read(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "run", tmp_path / "run")
+    (tmp_path / "run" / "children").mkdir()
+    (tmp_path / "run" / "children" / "000").symlink_to(place / "run")
+    with pytest.raises(FormatError, match="children/000"):
+        make_report(tmp_path / "run")
