@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 
 from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.metrics import Evaluation
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Params
@@ -42,6 +43,8 @@ class FitResult:
         The last round's record.
     selected : dict or None
         With select: the parameters that won.
+    calibrated : Evaluation or None
+        With calibrate: of the calibrated model on these rows.
     """
 
     status: Status
@@ -51,6 +54,7 @@ class FitResult:
     seconds: float
     record: Record
     selected: Params | None = None
+    calibrated: Evaluation | None = None
 
     def __repr__(self) -> str:
         return f"<FitResult {', '.join(f'{name} {value}' for name, value in self._said())}>"
