@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from distls.evaluation.compatibility import class_codes
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation
-from distls.evaluation.scores import predictor_of, reduce_rows, reference
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.model.model import LinearModel
-from distls.workers.evaluation.reliability_task import (
-    ReliabilityJob,
-    ReliabilitySum,
-    merge_reliability,
-    reliability_lane,
-)
-from distls.workers.losses.registry import has_probabilities
-from distls.workers.prediction.predictor import scored_as
 
 __all__ = ["ClassRow", "Judgement", "judge"]
 
-_BINS = 10
 _CONFUSIONS = 3  # shown of each class
 
 
@@ -57,18 +45,12 @@ class Judgement:
     @property
     def calibration_error(self) -> float | None:
         """Mean over rows of the distance between the probability of a bin and its accuracy."""
-        n_rows = sum(line["n_rows"] for line in self.reliability)
-        apart = sum(line["n_rows"] * abs(line["probability"] - line["accuracy"]) for line in self.reliability)
-        return apart / n_rows if n_rows else None
+        value: float | None = self.evaluation.to_json().get("calibration_error")
+        return value
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values: those of `distls evaluate --json`, and the reliability of probabilities."""
-        return {
-            "dataset": self.dataset,
-            **self.evaluation.to_json(),
-            "reliability": self.reliability,
-            "calibration_error": self.calibration_error,
-        }
+        """Return JSON values: those of `distls evaluate --json`, and the data set."""
+        return {"dataset": self.dataset, **self.evaluation.to_json()}
 
 
 def judge(model: LinearModel, data: Dataset, name: str, executor: Executor | None = None) -> Judgement:
@@ -82,8 +64,7 @@ def judge(model: LinearModel, data: Dataset, name: str, executor: Executor | Non
     runner = executor or SerialExecutor()
     found = evaluate(model, data, unknown_labels="count", executor=runner, name=name)
     rows = _class_rows(found)
-    curve = _reliability(model, data, runner) if isinstance(found, Evaluation) else []
-    return Judgement(str(data.path), found, rows, curve)
+    return Judgement(str(data.path), found, rows, _reliability(found))
 
 
 def _class_rows(found: AnyEvaluation) -> list[ClassRow]:
@@ -139,18 +120,10 @@ def _row(name: str, n_rows: int, predicted: int, right: int, taken_for: list[tup
     )
 
 
-def _reliability(model: LinearModel, data: Dataset, executor: Executor) -> list[dict[str, float]]:
-    """Return the reliability curve, empty without probabilities; one more read of the data."""
-    loss = scored_as(model.loss, model.recipe)
-    if not has_probabilities(loss):
-        return []
-    codes = class_codes(data, model.classes, "the model", "count")
-    job = ReliabilityJob(reference(data), loss, codes, _BINS)
-    total: ReliabilitySum = reduce_rows(
-        executor, data, predictor_of(model), partial(reliability_lane, job), merge_reliability
-    )
+def _reliability(found: AnyEvaluation) -> list[dict[str, float]]:
+    """Return the bins of the evaluation's reliability that have rows; none without probabilities."""
     return [
-        {"probability": float(p / n), "accuracy": float(right / n), "n_rows": int(n)}
-        for n, right, p in zip(total.counts, total.right, total.probability, strict=True)
-        if n
+        {"probability": line["confidence"], "accuracy": line["accuracy"], "n_rows": line["n_rows"]}
+        for line in found.to_json().get("reliability") or []
+        if line["n_rows"]
     ]

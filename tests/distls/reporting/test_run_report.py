@@ -49,7 +49,9 @@ def test_json_has_what_the_run_and_its_model_say(place: Path) -> None:
     assert plan["worker_bytes"] == sum(plan["worker_parts"].values())
     found = evaluate(place / "run", place / "test").to_json()
     assert {name: made["evaluation"][name] for name in found} == found
-    assert sum(line["n_rows"] for line in made["evaluation"]["reliability"]) == 200
+    judged = make_report(place / "run").judged
+    assert judged is not None
+    assert sum(line["n_rows"] for line in judged.reliability) == 200
 
 
 def test_seconds_are_those_of_the_rounds(place: Path) -> None:
