@@ -26,6 +26,7 @@ from distls.storage.dataset.column_shards import ColumnShards
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, WorkerError
 from distls.storage.filesystem.paths import Place
+from distls.storage.markup import card
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.worker_checks import trouble_with
 
@@ -41,7 +42,7 @@ SLACK = 1.05
 SAFE_FRACTION = 0.92
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The cost of a job."""
 
@@ -65,6 +66,28 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         return asdict(self)
+
+    def __repr__(self) -> str:
+        limit = f"{human(self.worker_bytes)} of {human(self.worker_limit)} a worker"
+        return f"<Plan: {limit}, {human(self.bytes_per_pass)} a pass, {self.lanes} lanes>"
+
+    def _repr_html_(self) -> str:
+        parts = ", ".join(f"{name} {human(size)}" for name, size in self.worker_parts.items() if size)
+        rows = [
+            ("memory of a worker", f"{human(self.worker_bytes)} of {human(self.worker_limit)}: {parts}"),
+            ("memory of the driver", human(self.driver_bytes)),
+            ("cached", f"{100 * self.cached_fraction:.0f} % of the data"),
+            (
+                "read in a pass",
+                f"{human(self.bytes_per_pass)}, {self.rounds_per_pass} rounds of {self.lanes} lanes",
+            ),
+            ("network in a round", human(self.network_bytes_per_round)),
+        ]
+        if self.passes is not None:
+            rows.append(("passes", f"{self.passes:g} at most"))
+        if self.seconds_per_pass is not None:
+            rows.append(("seconds in a pass", f"{self.seconds_per_pass:.2f}"))
+        return card("Plan", rows)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,12 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_sklearn\[(two|many|words)-True",
         r"::test_what_is_not_linear_is_refused\[(sklearn|liblinear|vw|csv)-",
     ),
+    "distls/reporting/test_run_report.py": (r"::test_paths_of_several_losses",),
+    "distls/reporting/test_commands.py": (r"::test_a_live_report_ends_with_code_0",),
+    "distls/reporting/test_browser.py": (
+        r"::test_a_report_is_drawn_without_errors_at_every_width\[(1280-|400-light)",
+        r"::test_a_(click_on_a_heading|printed_page)",
+    ),
     "distls/ingestion/test_ingest_tables.py": (r"::test_every_chunk_boundary_gives_the_same_rows\[None\]",),
     "distls/evaluation/test_certificates.py": (
         r"::test_the_gap_on_text_is_at_most_ten_times_the_excess\[(l1linf|sparse-group)",

@@ -20,6 +20,7 @@ ROOMS = [
     "storage/errors",
     "storage/rows",
     "storage/machine",
+    "storage/markup",
     "storage",
     "storage/filesystem",
     "storage/sources",
@@ -75,6 +76,7 @@ ROOMS = [
     "distls/prediction",
     "distls/training",
     "distls/planning",
+    "distls/reporting",
     "distls/estimators",
     "distls/",
     "distls/cli",
@@ -103,6 +105,7 @@ PLACES = {
     "onnx": ("distls/interchange/onnx_graph.py",),
     "vowpalwabbit": ("distls/interchange/vw_model.py",),
     "skops": ("distls/interchange/sklearn_pipeline.py",),
+    "bokeh": ("distls/reporting/",),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -197,11 +196,10 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
 def info(path: Place, as_json: bool, debug: bool) -> None:
     """Describe a data set, a run or a model."""
     from distls.cli.describe import describe
+    from distls.cli.info_text import info_lines
 
     described = describe(path)
     if as_json:
         print_json(described)
     else:
-        for name, value in described.items():
-            shown = value if isinstance(value, str) else json.dumps(value)[:200]
-            click.echo(printable(f"{name:20} {shown}"))
+        click.echo(printable("\n".join(info_lines(described))))

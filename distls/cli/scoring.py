@@ -173,13 +173,3 @@ def import_(file: str, model: Place, source: str, debug: bool) -> None:
     from distls.interchange.import_model import import_model
 
     note(f"{model}: {import_model(file, model, source=source)}")
-
-
-@cli.command()
-@click.argument("run", type=PLACE)
-@debug_option
-def report(run: Place, debug: bool) -> None:
-    """Show a run's rounds, costs and result."""
-    from distls.cli.report import run_lines
-
-    click.echo(printable("\n".join(run_lines(run))))

@@ -32,6 +32,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 
 if TYPE_CHECKING:
+    from distls.execution.executor import Executor
     from distls.memory_plan import Plan
     from distls.planning.cluster_plan import ClusterPlan
     from distls.training.configuration import FitRequest
@@ -216,6 +217,9 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 @calibration_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
+@click.option(
+    "--report", "page", type=PLACE, metavar="FILE", help="Write a report of the run as an HTML file."
+)
 @cluster_options
 @common_options
 def fit(
@@ -224,12 +228,14 @@ def fit(
     quiet: bool,
     debug: bool,
     checkpoint_seconds: float,
+    page: Place | None,
     **options: Any,
 ) -> int:
     """Train METHOD on DATASET into the new folder RUN.
 
     Without METHOD it is the one that suits DATASET, with what matters found by cross-validation.
     """
+    from distls.cli.reporting import check_page
     from distls.methods.registry import parse_values
     from distls.training.configuration import FitRequest
     from distls.training.fitting import train
@@ -241,6 +247,8 @@ def fit(
     # fail on anything that metadata can rule out before a cluster is started
     request = FitRequest.of(method, dataset, params=parse_values(pairs), **options)
     Run.check_new(run)
+    if page is not None:
+        check_page(page)
     if request.reason is not None and not quiet:
         note(f"{request.method.name}: {request.reason}")
     n_bytes = _worked_on(request)
@@ -249,7 +257,18 @@ def fit(
         request.check(slots=budget.workers * budget.threads, memory=budget)
     with Running(cluster, n_bytes, quiet) as (executor, budget):
         result = train(request, run, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
-    return _conclude(result, run)
+        code = _conclude(result, run)
+        if page is not None and code != INTERRUPTED:
+            _write_report(run, page, executor)
+    return code
+
+
+def _write_report(run: Place, page: Place, executor: Executor) -> None:
+    """Write the page of a run that has ended."""
+    from distls.reporting.run_report import write_report
+
+    write_report(run, page, executor=executor)
+    note(f"report in {page}")
 
 
 @cli.command()

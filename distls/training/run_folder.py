@@ -4,7 +4,7 @@
 
     RUN/lock            while a fit or resume writes here
     RUN/config.json     the request, written first
-    RUN/status.json     its status and last record
+    RUN/status.json     its status and last record; what was planned, and with which versions it was trained
     RUN/events.jsonl    one line a round, append-only
     RUN/state/          predictions of every row, while it runs; see distls.storage.temporary.row_state. The duals of
                         `sdca` stay: they prove how good the model is

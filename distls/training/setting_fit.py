@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation
@@ -17,6 +19,7 @@ from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
 from distls.solvers.solver import Fitted, Record, S, Solver, Status
 from distls.storage.filesystem.paths import Place
+from distls.storage.markup import card
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
@@ -27,7 +30,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 __all__ = ["FitOptions", "FitResult", "train_setting"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FitResult:
     """What a fit returns.
 
@@ -54,6 +57,30 @@ class FitResult:
     selected: Params | None = None
     calibrated: Evaluation | None = None
 
+    def __repr__(self) -> str:
+        return f"<FitResult {', '.join(f'{name} {value}' for name, value in self._said())}>"
+
+    def _repr_html_(self) -> str:
+        return card("FitResult", self._said())
+
+    def _said(self) -> list[tuple[str, str]]:
+        """Return what a reader wants to know first."""
+        record, model = self.record, self.model
+        rows = [("status", str(self.status.value)), ("passes", f"{self.passes:g}")]
+        rows.append(("seconds", f"{self.seconds:.1f}"))
+        if model is not None:
+            rows.append(("model", f"{model.method} ({model.loss})"))
+        if isinstance(record.get("objective"), float):
+            rows.append(("objective", f"{record['objective']:.6g}"))
+        for name, said in (("eval_mse", "mse"), ("select_mse", "selection mse")):
+            if isinstance(record.get(name), float):
+                rows.append((said, f"{record[name]:.5g}"))
+        for name, said in (("eval_error", "error"), ("select_error", "selection error")):
+            # of numbers the error is the mse
+            if isinstance(record.get(name), float) and name.replace("error", "mse") not in record:
+                rows.append((said, f"{100 * record[name]:.2f} %"))
+        return rows if self.run is None else [*rows, ("run", str(self.run))]
+
 
 @dataclass(frozen=True)
 class FitOptions:
@@ -74,7 +101,8 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     (setting,) = request.settings
     solver = setting.solver(slots=options.executor.slots, memory=options.memory, run=run.path)
     state, progress, best = _start(run, solver)
-    run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds})
+    made = {"plan": solver.plan.to_json(), "versions": _versions()}
+    run.write_status({"status": Status.RUNNING, "passes": state.passes, "seconds": progress.seconds, **made})
     evaluator = Evaluator(
         setting.problem,
         options.executor,
@@ -86,11 +114,8 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         request.method.name, setting.problem.loss, request.data.path.name, request.data.meta.n_rows,
         len(solver.lanes), options.executor.slots, request.passes, state.passes, options.what,
     )  # fmt: skip
-    watchers = [
-        *options.callbacks,
-        EventLog(run),
-        Checkpointer(run, options.checkpoint_seconds, solver.saved),
-    ]
+    saver = Checkpointer(run, options.checkpoint_seconds, solver.saved)
+    watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
         callback.on_start(start)
     began = time.perf_counter()
@@ -107,7 +132,13 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         best=best,
         keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
     )
-    return _conclude(run, solution, setting, evaluator, startup)
+    return _conclude(run, solution, setting, evaluator, {"startup_seconds": startup, **made})
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions that decide the bits of a fit."""
+    libraries = {name: metadata.version(name) for name in ("distls", "numpy", "numba")}
+    return {**libraries, "python": platform.python_version()}
 
 
 def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
@@ -151,7 +182,7 @@ def _conclude(
     solution: Solution,
     setting: Setting,
     evaluator: Evaluator,
-    startup: float,
+    costs: Record,
 ) -> FitResult:
     record = dict(solution.record)
     model = None
@@ -161,7 +192,7 @@ def _conclude(
         record |= evaluator.selection(predictor)
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256
-    clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}
+    clock = {"passes": solution.state.passes, **asdict(solution.progress), **costs}
     run.write_status({**record, **clock, "status": solution.status})
     if model is not None:
         duals = solution.fitted.duals

@@ -22,6 +22,7 @@ from distls.storage.filesystem.atomic import remove_tree, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.retry import read_patiently
 from distls.storage.filesystem.safe_read import read_json
+from distls.storage.markup import card
 from distls.storage.rows import Partition
 
 __all__ = ["STAGING", "Dataset", "Fold", "is_dataset", "open_dataset", "publish", "read_features"]
@@ -49,7 +50,7 @@ class Fold(NamedTuple):
     alone: bool  # the rows of the fold, else the others
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """An open dataset: metadata only; partitions are read on demand.
 
@@ -73,6 +74,35 @@ class Dataset:
     def __len__(self) -> int:
         """Return the number of row partitions."""
         return len(self.table)
+
+    def __repr__(self) -> str:
+        size = f"{self.meta.n_rows:,} rows x {self.meta.n_features:,} features"
+        return f"<Dataset {self.path}: {size}, {self._targets()}, {len(self):,} partitions>"
+
+    def _repr_html_(self) -> str:
+        meta = self.meta
+        names = ", ".join(str(label) for label in meta.classes[:10]) + (
+            "" if len(meta.classes) <= 10 else ", ..."
+        )
+        filled = 100 * meta.nnz / max(meta.n_rows * meta.n_features, 1)
+        rows = [
+            ("rows", f"{meta.n_rows:,}"), ("features", f"{meta.n_features:,}"),
+            ("targets", f"{self._targets()}{f': {names}' if names else ''}"),
+            ("layout", f"{meta.layout}, {meta.dtype}, {filled:.3g} % non-zero"),
+            ("partitions", f"{len(self):,}, {int(self.stored_bytes.sum()) / 2**20:,.1f} MiB stored"),
+            ("transforms", ", ".join(str(t.get("name")) for t in meta.transforms) or "none"),
+            ("fingerprint", self.fingerprint[:16]),
+        ]  # fmt: skip
+        return card(f"Dataset {self.path}", rows)
+
+    def _targets(self) -> str:
+        """Return what the targets are, in words."""
+        kinds = {"class": "classes", "multilabel": "labels"}
+        if self.meta.target in kinds:
+            return f"{len(self.meta.classes):,} {kinds[self.meta.target]}"
+        return {"none": "no labels", "continuous": "numbers to predict"}.get(
+            self.meta.target, self.meta.target
+        )
 
     def read(self, index: int, pool: BufferPool | None = None) -> Partition:
         """Read row partition `index`, verified; its arrays live in `pool` (default: fresh buffers)."""

@@ -1,0 +1,171 @@
+"""Commands that show what runs have done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distls.cli.support import (
+    OK,
+    PLACE,
+    Running,
+    cli,
+    cluster_of,
+    cluster_options,
+    debug_option,
+    in_process_if_small,
+    print_json,
+    printable,
+    say,
+)
+from distls.storage.errors import ParameterError
+from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.safe_read import making_sense
+
+if TYPE_CHECKING:
+    from distls.reporting.run_report import Report
+
+html_option = click.option("--html", "page", type=PLACE, metavar="FILE", help="Write one HTML file instead.")
+data_option = click.option("--data", type=PLACE, metavar="DATASET", help="Score the model on this data set.")
+
+
+@cli.command()
+@click.argument("run", type=PLACE)
+@html_option
+@data_option
+@click.option("--no-data", is_flag=True, help="Do not score the model on the data the run was judged by.")
+@click.option("--json", "as_json", is_flag=True)
+@click.option(
+    "--live", is_flag=True, help="Serve the page to this machine until Ctrl-C, while the run trains."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --live; default any free one.")
+@cluster_options
+@debug_option
+def report(
+    run: Place,
+    page: Place | None,
+    data: Place | None,
+    no_data: bool,
+    as_json: bool,
+    live: bool,
+    port: int,
+    debug: bool,
+    **options: Any,
+) -> int:
+    """Show a run's rounds, costs and result: as text, as JSON, or as a page with plots that needs no network."""
+    if (page is not None) + as_json + live > 1:
+        raise ParameterError("--html, --json and --live: one of them")
+    if data is not None and (no_data or live):
+        raise ParameterError(f"--data and {'--live' if live else '--no-data'}: one of them")
+    if live:
+        return _serve(run, port)
+    if page is None and not as_json:
+        _print_text(run, data)
+        return OK
+    if page is not None:
+        check_page(page)
+    made = _made(run, data, not no_data, options, debug)
+    if page is None:
+        with making_sense(str(run)):
+            print_json(made.to_json())
+        return OK
+    from distls.reporting.page import write_page
+    from distls.reporting.run_page import render_report
+
+    write_page(page, render_report(made))
+    click.echo(printable(f"report in {page}"))
+    return OK
+
+
+def _serve(run: Place, port: int) -> int:
+    """Serve a page that follows the run, until Ctrl-C."""
+    from distls.reporting.live import LiveReport
+
+    served = LiveReport(run, port)
+    try:
+        click.echo(served.address)
+        served.serve()
+    except KeyboardInterrupt:
+        return say(f"{served.address} ends", OK)
+    finally:
+        served.close()
+    return OK
+
+
+def _print_text(run: Place, data: Place | None) -> None:
+    from distls.cli.report import run_lines
+
+    if data is not None:
+        raise ParameterError("--data is for --html and --json; `distls evaluate` scores a model in text")
+    click.echo(printable("\n".join(run_lines(run))))
+
+
+def check_page(page: Place) -> None:
+    """Refuse a page that cannot be written, before anything is read."""
+    from distls.reporting.page import check_target
+    from distls.reporting.plots import check_bokeh
+
+    check_bokeh()
+    check_target(page)
+
+
+def _made(run: Place, data: Place | None, judged: bool, options: dict[str, Any], debug: bool) -> Report:
+    """Return the report; a cluster is started for large data only."""
+    from distls.reporting.run_record import read_run
+    from distls.reporting.run_report import make_report
+    from distls.storage.dataset.dataset import is_dataset
+    from distls.storage.filesystem.paths import place_of
+
+    cluster = cluster_of(options, debug)
+    read = data
+    if read is None and judged:
+        asked = read_run(run).eval_path
+        read = None if asked is None or not is_dataset(place_of(asked)) else place_of(asked)
+    if read is None:
+        return make_report(run, data, judged=judged)
+    with Running(in_process_if_small(cluster, [read])) as (executor, _):
+        return make_report(run, data, executor=executor, judged=judged)
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, type=PLACE, metavar="RUN...")
+@html_option
+@click.option(
+    "--data", type=PLACE, metavar="DATASET", help="Find the rows of this data set that they disagree on."
+)
+@click.option("--json", "as_json", is_flag=True)
+@cluster_options
+@debug_option
+def compare(
+    runs: tuple[Place, ...],
+    page: Place | None,
+    data: Place | None,
+    as_json: bool,
+    debug: bool,
+    **options: Any,
+) -> None:
+    """Compare runs: curves, what they were asked, how far their weights are apart, where they disagree."""
+    from distls.reporting.comparison import compare as run_compare
+    from distls.reporting.comparison_text import comparison_lines
+
+    if page is not None and as_json:
+        raise ParameterError("--html and --json: one of them")
+    if page is not None:
+        check_page(page)
+    cluster = cluster_of(options, debug)
+    if data is None:
+        made = run_compare(runs)
+    else:
+        with Running(in_process_if_small(cluster, [data])) as (executor, _):
+            made = run_compare(runs, data, executor=executor)
+    if as_json:
+        print_json(made.to_json())
+    elif page is None:
+        click.echo(printable("\n".join(comparison_lines(made))))
+    else:
+        from distls.reporting.comparison_page import render_comparison
+        from distls.reporting.page import write_page
+
+        write_page(page, render_comparison(made))
+        click.echo(printable(f"comparison in {page}"))

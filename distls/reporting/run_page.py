@@ -1,0 +1,396 @@
+"""The HTML page of a run's report, section by section."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distls.evaluation.metrics import Evaluation, LabelEvaluation, RegressionEvaluation
+from distls.execution.memory_budget import human
+from distls.reporting.costs import costs_of
+from distls.reporting.judgement import Judgement
+from distls.reporting.page import Page
+from distls.reporting.plots import memory_plot, reliability_plot, seconds_plot
+from distls.reporting.progress_plots import path_plots, progress_plots
+from distls.reporting.run_record import RunRecord, fit_command
+from distls.reporting.run_report import Report
+from distls.reporting.strongest_features import strongest_features
+from distls.reporting.tables import (
+    class_table,
+    facts,
+    feature_lists,
+    matrix,
+    note,
+    share,
+    sortable,
+    tiles,
+    worst_classes,
+)
+from distls.solvers.loop import relative_bound
+from distls.storage.filesystem.safe_read import making_sense
+from distls.storage.markup import Markup, joined, tag
+from distls.storage.model.model import LinearModel, used_rows
+
+__all__ = ["render_report"]
+
+_CLASSES = 20  # whose features are shown
+_FEATURES, _FEW, _FEATURES_OF_MANY = 10, 8, 6  # shown of each of a few classes, and of each of many
+_SETTINGS = 200  # shown of those tried
+_ENDED = {
+    "CONVERGED": "converged",
+    "MAX_PASSES": "ended at its limit of passes",
+    "MAX_SECONDS": "ended at its limit of seconds",
+    "EARLY_STOPPED": "stopped early: the error no longer fell",
+    "DIVERGED": "diverged: there is no model",
+    "INTERRUPTED": "interrupted; `distls resume` continues it",
+    "RUNNING": "running, or stopped without notice; then `distls resume` continues it",
+}
+
+
+def render_report(report: Report, *, refresh: int | None = None) -> str:
+    """Return the page of a report; with `refresh` it loads itself again after so many seconds.
+
+    Raises FormatError for a run whose files were not written by distls.
+    """
+    with making_sense(str(report.record.path)):
+        return _page(report).render(_head(report), refresh=refresh)
+
+
+def _page(report: Report) -> Page:
+    record = report.record
+    page = Page(f"{record.path.name}: distls report")
+    page.add_section(
+        "Summary",
+        tiles(_tiles(report)),
+        *(note(text) for text in [*record.status.get("notes", []), *report.remarks]),
+        tag("div", _asked(record), _found(report), class_="columns"),
+    )
+    drawn = page.plots(progress_plots(record.events))
+    if drawn:
+        page.add_section("Progress", drawn)
+    if len(record.settings) > 1:
+        page.add_section("Settings tried", page.plots(path_plots(record)), _settings_table(record))
+    if report.judged is not None:
+        _add_judgement(page, report.judged)
+    if record.model is not None:
+        _add_features(page, record.model, report.judged)
+    _add_costs(page, record)
+    page.add_section("Provenance", *_provenance(report))
+    return page
+
+
+def _head(report: Report) -> Markup:
+    record = report.record
+    loss = record.model.loss if record.model is not None else record.params.get("loss")
+    what = record.config.method if loss is None else f"{record.config.method} ({loss})"
+    ended = _ENDED.get(record.status["status"], record.status["status"])
+    lead = f"{what} on {_last(record.config.dataset)}: {ended}."
+    return joined([
+        tag("p", "distls report", class_="kind"), tag("h1", record.path.name), tag("p", lead, class_="lead"),
+    ])  # fmt: skip
+
+
+def _ended(status: str) -> str:
+    said = _ENDED.get(status, status)
+    return said if status in ("CONVERGED", said) else f"{said} ({status})"
+
+
+def _last(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2] or path
+
+
+# -- summary ---------------------------------------------------------------------------------------------
+
+
+def _tiles(report: Report) -> list[tuple[str, str, str]]:
+    record, status = report.record, report.record.status
+    found = []
+    if report.judged is not None:
+        found.append(_judged_tile(report.judged))
+    elif status.get("eval_mse") is not None:
+        found.append(("evaluation", f"{status['eval_mse']:.5g}", "mean squared error"))
+    elif status.get("eval_error") is not None:
+        found.append(("evaluation error", f"{100 * status['eval_error']:.2f} %", "as the run recorded it"))
+    if status.get("objective") is not None:
+        found.append(("objective", f"{status['objective']:.6g}", _certified(status)))
+    found.append(("passes", f"{status['passes']:.4g}", f"{len(record.events):,} rounds"))
+    seconds = status["seconds"]
+    found.append(("training", f"{seconds:,.1f} s", "evaluation and start-up not counted"))
+    if record.model is not None and not record.model.recipe:
+        used, width = len(used_rows(record.model.weights)), record.model.n_features
+        found.append(("features used", f"{used:,}", f"of {width:,}"))
+    return found
+
+
+def _judged_tile(judged: Judgement) -> tuple[str, str, str]:
+    found = judged.evaluation
+    about = f"{found.n_rows:,} rows of {_last(judged.dataset)}"
+    if isinstance(found, RegressionEvaluation):
+        return "mean squared error", f"{found.mse:.5g}", about
+    return "error", f"{100 * found.error:.2f} %", about
+
+
+def _certified(status: dict[str, Any]) -> str:
+    certificate = status.get("certificate") or {}
+    value, part = certificate.get("value"), relative_bound(status)
+    if value is None:
+        return "no certificate"
+    if certificate["kind"] == "gradient_norm":
+        return f"gradient norm {value:.1e}, no guarantee"
+    if part is None:
+        return f"at most {value:.1e} above the optimum"
+    return f"at most {100 * part:.2g} % above the optimum"
+
+
+def _asked(record: RunRecord) -> Markup:
+    config = record.config
+    limits = {
+        "passes": config.passes, "tolerance": config.tol, "relative tolerance": config.rtol,
+        "seconds": config.max_seconds, "patience": config.patience,
+    }  # fmt: skip
+    given = ", ".join(f"{name} {value:g}" for name, value in limits.items() if value is not None)
+    why = "" if config.reason is None else f": {config.reason}"
+    rows: list[tuple[str, object]] = [("method", config.method + why), ("training data", config.dataset)]
+    rows += [("limits", given or "the method's own"), ("seed", config.seed)]
+    rows += [
+        (name, path) for name, path in (("evaluated on", config.eval), ("selected on", config.select)) if path
+    ]
+    if len(record.settings) > 1:
+        rows.append(("settings", f"{len(record.settings)}, the best of which is published"))
+    return tag("div", tag("h3", "Asked"), facts(rows))
+
+
+def _found(report: Report) -> Markup:
+    status, model = report.record.status, report.record.model
+    rows: list[tuple[str, object]] = [("status", _ended(status["status"]))]
+    if status.get("objective") is not None:
+        rows.append(("objective", f"{status['objective']:.8g}, {_certified(status)}"))
+    if report.record.events:
+        last = report.record.events[-1]
+        if last.get("running_loss") is not None:
+            rows.append(("loss, last round", f"{last['running_loss']:.5g}"))
+    chosen = status.get("selected")
+    if chosen:
+        rows.append(("chosen", _differing(chosen, report.record.settings)))
+    if model is not None:
+        rows.append(("predicts", _predicts(model)))
+    if report.training is not None:
+        meta = report.training.meta
+        rows.append(("trained on", f"{meta.n_rows:,} rows, {meta.n_features:,} features"))
+    return tag("div", tag("h3", "Found"), facts(rows))
+
+
+def _predicts(model: LinearModel) -> str:
+    if model.target == "continuous":
+        return "a number" if model.n_outputs == 1 else f"{model.n_outputs} numbers"
+    kind = "sets of {} labels" if model.target == "multilabel" else "one of {} classes"
+    return kind.format(f"{len(model.classes):,}")
+
+
+# -- settings --------------------------------------------------------------------------------------------
+
+
+def _varied(settings: list[dict[str, Any]]) -> list[str]:
+    """Return the parameters in which settings differ; each but the first of a path starts from another run."""
+    names = dict.fromkeys(name for line in settings for name in line["params"] if name != "init")
+    return [name for name in names if len({str(line["params"].get(name)) for line in settings}) > 1]
+
+
+def _differing(params: dict[str, Any], settings: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{name}={_value(params.get(name))}" for name in _varied(settings)) or "the only setting"
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+_SETTING_CELLS = (
+    ("selection error %", "error", lambda v: share(v)),
+    ("selection mse", "mse", lambda v: (v, f"{v:.5g}")),
+    ("evaluation error %", "eval_error", lambda v: share(v)),
+    ("cross-validation error", "cv_error", lambda v: (v, f"{v:.5g}")),
+    ("features", "non_zero_rows", lambda v: (v, f"{v:,}")),
+    ("objective", "objective", lambda v: (v, f"{v:.6g}")),
+    ("passes", "passes", lambda v: (v, f"{v:.4g}")),
+)
+
+
+def _settings_table(record: RunRecord) -> Markup:
+    shown = record.settings[:_SETTINGS]
+    names = _varied(record.settings)
+    cells = [cell for cell in _SETTING_CELLS if any(line.get(cell[1]) is not None for line in shown)]
+    rows = [
+        [
+            *((_number(line["params"].get(name)), _value(line["params"].get(name))) for name in names),
+            *((None, "–") if line.get(field) is None else form(line[field]) for _, field, form in cells),
+            _bound(line), str(line.get("status", "")),
+        ]
+        for line in shown
+    ]  # fmt: skip
+    table = sortable(
+        [*names, *(title for title, *_ in cells), "above the optimum", "status"],
+        rows,
+        words=(len(names) + len(cells) + 1,),
+        chosen=_chosen(record),
+    )
+    if len(record.settings) <= _SETTINGS:
+        return table
+    return joined([table, tag("p", f"The first {_SETTINGS} of {len(record.settings):,}; --json has all.")])
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _bound(line: dict[str, Any]) -> tuple[float | None, str]:
+    part = relative_bound(line)
+    return (None, "–") if part is None else (part, f"{100 * part:.2g} %")
+
+
+def _chosen(record: RunRecord) -> int:
+    """Return which setting was published, -1 if that cannot be told."""
+    chosen = record.status.get("selected") or (record.model.params if record.model is not None else {})
+    for number, line in enumerate(record.settings):
+        # of a path by cross-validation only what differs is known
+        if all(chosen.get(name) == value for name, value in line["params"].items() if name != "init"):
+            return number
+    return -1
+
+
+# -- on data ---------------------------------------------------------------------------------------------
+
+
+def _add_judgement(page: Page, judged: Judgement) -> None:
+    found = judged.evaluation
+    numbers = [_judged_tile(judged)]
+    if isinstance(found, RegressionEvaluation):
+        numbers.append(("r2", "–" if found.r2 is None else f"{found.r2:.4f}", "1 is perfect, 0 is the mean"))
+        page.add_section(f"On {_last(judged.dataset)}", tiles(numbers), _outputs(found))
+        return
+    if found.log_loss is not None:
+        numbers.append(("log loss", f"{found.log_loss:.4f}", "mean over rows"))
+    if judged.calibration_error is not None:
+        numbers.append(
+            ("calibration error", f"{judged.calibration_error:.4f}", "probabilities are off by this")
+        )
+    if isinstance(found, LabelEvaluation):
+        numbers.append(
+            ("F1", f"{found.micro_f1:.4f}", f"over all pairs; {found.macro_f1:.4f} mean of labels")
+        )
+    if found.unknown:
+        numbers.append(("unknown labels", f"{found.unknown:,}", "rows, counted as errors"))
+    what = "class" if isinstance(found, Evaluation) else "label"
+    parts: list[object] = [tiles(numbers)]
+    if isinstance(found, Evaluation):
+        parts += [tag("h3", "What is taken for what"), matrix(found, judged.classes)]
+    plural = "Classes" if what == "class" else "Labels"
+    parts += [tag("h3", f"{plural}, those with the most errors first"), class_table(judged.classes, what)]
+    page.add_section(
+        f"On {_last(judged.dataset)}", *parts, page.plots([reliability_plot(judged.reliability)])
+    )
+
+
+def _outputs(found: RegressionEvaluation) -> Markup:
+    lines = zip(found.mse_by_output.tolist(), found.r2_by_output, strict=True)
+    rows = [
+        [(i, f"output {i}"), (mse, f"{mse:.6g}"), (r2, "–" if r2 is None else f"{r2:.4f}")]
+        for i, (mse, r2) in enumerate(lines)
+    ]
+    return sortable(["output", "mean squared error", "r2"], rows) if len(rows) > 1 else Markup("")
+
+
+def _add_features(page: Page, model: LinearModel, judged: Judgement | None) -> None:
+    places = list(range(model.n_outputs))
+    said = "Weights of the largest size: blue for the class, orange against it."
+    if len(places) > _CLASSES:
+        said += f" Of {len(places):,} classes, {_CLASSES}"
+        if judged is not None and judged.classes:
+            worst = {row.name for row in worst_classes(judged.classes, _CLASSES)}
+            places = [k for k in places if str(model.classes[k]) in worst]
+            said += " with the most errors."
+        else:
+            said += "; `distls info --json` has more."
+    most = _FEATURES if len(places) <= _FEW else _FEATURES_OF_MANY
+    found = strongest_features(model, places[:_CLASSES], most)
+    if found:
+        page.add_section("Strongest features", tag("p", said), feature_lists(found))
+
+
+# -- costs and provenance --------------------------------------------------------------------------------
+
+
+def _add_costs(page: Page, record: RunRecord) -> None:
+    costs = costs_of(record.events, record.status)
+    total = sum(costs["process_seconds"].values())
+    spent = [
+        [name, (seconds, f"{seconds:.2f}"), (seconds, f"{100 * seconds / total:.1f}" if total else "–")]
+        for name, seconds in costs["process_seconds"].items()
+    ]
+    rows: list[tuple[str, object]] = [
+        ("training", f"{costs['seconds']:.2f} s"), ("evaluation", f"{costs['eval_seconds']:.2f} s"),
+    ]  # fmt: skip
+    if costs["startup_seconds"] is not None:
+        rows.append(("start-up", f"{costs['startup_seconds']:.2f} s to compile and load kernels"))
+    rows.append(("read", f"{human(costs['bytes_read'])} from the store"))
+    rows.append(("from caches", human(costs["cached_bytes"])))
+    rows += _memory_facts(costs)
+    page.add_section(
+        "Costs",
+        tag("div", facts(rows), sortable(["process-seconds of training", "s", "%"], spent), class_="columns"),
+        tag("p", _SECONDS_SAID) if record.events else "",
+        page.plots([seconds_plot(record.events), memory_plot(record.events, costs["plan"])]),
+    )
+
+
+_SECONDS_SAID = (
+    "Waiting for data is reading and decoding that is not hidden behind kernels. Outside tasks are the driver, the "
+    "network, and workers without a task."
+)
+
+
+def _memory_facts(costs: dict[str, Any]) -> list[tuple[str, object]]:
+    plan, peaks = costs["plan"], costs["worker_peaks"]
+    rows: list[tuple[str, object]] = []
+    if peaks:
+        rows.append(("largest worker", f"{human(max(peaks.values()))} of {len(peaks)} processes"))
+    if plan is None:
+        return [*rows, ("planned", "not recorded in this run")]
+    parts = ", ".join(f"{name} {human(size)}" for name, size in plan["worker_parts"].items() if size)
+    limit = f" of {human(plan['worker_limit'])}"
+    return [*rows, ("planned", f"{human(plan['worker_bytes'])}{limit} a worker: {parts}")]
+
+
+def _provenance(report: Report) -> list[object]:
+    record, model = report.record, report.record.model
+    rows: list[tuple[str, object]] = [
+        ("run", str(record.path)), ("training data", record.config.dataset),
+        ("fingerprint", record.config.dataset_fingerprint),
+        ("weights sha256", record.status.get("weights_sha256", "–")),
+    ]  # fmt: skip
+    if report.training is not None:
+        rows += _source_facts(report.training.meta.source)
+    if model is not None:
+        rows.append(("transforms", ", ".join(str(t.get("name")) for t in model.transforms) or "none"))
+    versions = record.status.get("versions")
+    said = (
+        ", ".join(f"{name} {version}" for name, version in versions.items())
+        if versions
+        else "not recorded in this run"
+    )
+    rows.append(("versions", said))
+    shown = {name: value for name, value in record.params.items() if value is not None}
+    return [
+        facts(rows),
+        tag("h3", "The command that repeats it"),
+        tag("pre", fit_command(record.config, "NEW-RUN")),
+        tag("h3", "Parameters"),
+        tag("pre", "\n".join(f"{name}={value}" for name, value in shown.items())),
+    ]
+
+
+def _source_facts(source: dict[str, Any]) -> list[tuple[str, object]]:
+    files = source.get("files")
+    if not isinstance(files, list) or not files:
+        return []
+    named = ", ".join(str(file) for file in files[:10])
+    more = f" and {len(files) - 10:,} more" if len(files) > 10 else ""
+    return [("files", f"{named}{more} ({source.get('format', '')})")]

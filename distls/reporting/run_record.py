@@ -1,0 +1,141 @@
+"""What a run folder holds, read once for a report: request, status, rounds, settings tried, model."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distls.methods.method import Params
+from distls.methods.registry import METHODS
+from distls.storage.errors import FormatError
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.filesystem.safe_read import making_sense, refuse_links
+from distls.storage.model.model import LinearModel, load_model
+from distls.training.run_folder import Run, RunConfig, is_run
+
+__all__ = ["RunRecord", "fit_command", "read_run", "thinned"]
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run, as it is on disk."""
+
+    path: Place
+    config: RunConfig
+    status: Record
+    events: list[Record]
+    settings: list[Record]  # of the settings that were tried, those of a path among them; see `_settings`
+    model: LinearModel | None  # None until one is published
+
+    @property
+    def params(self) -> Params:
+        """The parameters of the published model, or those that were asked for."""
+        chosen: Params = self.status.get("selected") or self.config.grid[0]
+        return chosen
+
+    @property
+    def eval_path(self) -> str | None:
+        """The data that the run itself was judged by, if any."""
+        return self.config.eval or self.config.select
+
+
+def read_run(path: str | Place) -> RunRecord:
+    """Read a run folder; raise FormatError if it is no run, or has links to elsewhere."""
+    run = Run.open(place_of(path))
+    refuse_links(run.path)
+    with making_sense(str(path)):
+        status, config = run.status, run.config
+        child = _published_child(run, status)
+        # a run of several settings has no rounds of its own
+        events = run.events() or ([] if child is None else child.events())
+        if child is not None:
+            status = {**{name: child.status.get(name) for name in _OF_CHILD}, **status}
+        model = load_model(run.path) if (run.path / "model").is_dir() else None
+        return RunRecord(run.path, config, status, events, _settings(run, config, status), model)
+
+
+_OF_CHILD = ("plan", "versions", "startup_seconds")
+
+
+def _published_child(run: Run, status: Record) -> Run | None:
+    """Return the child run whose model was published, if there are children."""
+    for number, child in reversed(list(enumerate(status.get("children", [])))):
+        folder = run.path / "children" / f"{number:03d}"
+        if child.get("params") == status.get("selected") and is_run(folder):
+            return Run.open(folder)
+    return None
+
+
+def _settings(run: Run, config: RunConfig, status: Record) -> list[Record]:
+    """Return a line for each setting tried: `params`, `error`, `eval_error`, `objective`, `certificate` and so on."""
+    cross_validated = (status.get("details") or {}).get("path")
+    if cross_validated:
+        # the errors over all folds: each child run is of one fold only
+        return [
+            {"params": {k: v for k, v in point.items() if not k.startswith("cv_")}, **point}
+            for point in _points(cross_validated)
+        ]
+    return [
+        {**child, **_certificate_of(run.path / "children" / f"{number:03d}"), "number": number}
+        for number, child in enumerate(status.get("children", []))
+    ]
+
+
+def _points(path: Any) -> list[Record]:
+    if not isinstance(path, list) or not all(isinstance(p, dict) and "alpha" in p for p in path):
+        raise FormatError("the errors of its path were not written by distls")
+    return path
+
+
+def _certificate_of(folder: Place) -> Record:
+    """Return the certificate that a child run ended with."""
+    if not is_run(folder):
+        return {}
+    status = Run.open(folder).status
+    return {name: status[name] for name in ("certificate", "seconds") if status.get(name) is not None}
+
+
+def fit_command(config: RunConfig, run: str) -> str:
+    """Return the command that repeats a run, of which only `run` is to be another folder."""
+    words = ["distls", "fit", config.method, config.dataset, run]
+    for name, value in _given(config):
+        words += ["-p", f"{name}={value}"]
+    for name in ("passes", "tol", "rtol", "max_seconds", "eval", "eval_every", "patience", "select"):
+        value = getattr(config, name)
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", _text(value)]
+    return shlex.join([*words, "--seed", str(config.seed)])
+
+
+def _given(config: RunConfig) -> list[tuple[str, str]]:
+    """Return the parameters that differ from the method's defaults, several values separated by commas."""
+    method = METHODS.get(config.method)
+    defaults = {} if method is None else {p.name: p.default for p in method.parameters}
+    given = []
+    for name in config.grid[0]:
+        values = list(dict.fromkeys(_text(params.get(name)) for params in config.grid))
+        if len(values) > 1 or config.grid[0][name] not in (None, defaults.get(name)):
+            given.append((name, ",".join(values)))
+    return given
+
+
+def _text(value: object) -> str:
+    """Return a value as it is written on the command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return str(value)
+
+
+def thinned(values: Sequence[Record], most: int) -> list[Record]:
+    """Return at most about `most` of the values, evenly spaced, the last one among them."""
+    step = -(-len(values) // most) if values else 1
+    kept = list(values[::step])
+    if values and kept[-1] is not values[-1]:
+        kept.append(values[-1])
+    return kept

@@ -1,0 +1,151 @@
+"""The report of a run: everything it knows about itself and, on labelled data, what its model does; JSON or a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from distls.execution.executor import Executor
+from distls.reporting.costs import costs_of
+from distls.reporting.judgement import Judgement, judge
+from distls.reporting.run_record import RunRecord, fit_command, read_run
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import DistlsError, MismatchError
+from distls.storage.filesystem.paths import Place, place_of
+
+__all__ = ["Report", "make_report", "write_report"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run, and its model on labelled data."""
+
+    record: RunRecord
+    training: Dataset | None  # None where it is no longer there, or another one
+    judged: Judgement | None
+    remarks: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values; docs/cli.md lists the fields."""
+        record, status = self.record, self.record.status
+        named = (
+            "objective",
+            "certificate",
+            "eval_error",
+            "eval_mse",
+            "select_error",
+            "select_mse",
+            "weights_sha256",
+        )
+        return {
+            "kind": "report",
+            "run": str(record.path),
+            "method": record.config.method,
+            "dataset": record.config.dataset,
+            "dataset_fingerprint": record.config.dataset_fingerprint,
+            "seed": record.config.seed,
+            "params": record.params,
+            "status": status["status"],
+            "passes": status["passes"],
+            **{name: status[name] for name in named if name in status},
+            "command": fit_command(record.config, str(record.path)),
+            "versions": status.get("versions"),
+            "costs": costs_of(record.events, status),
+            "events": record.events,
+            "settings": record.settings,
+            "notes": [*status.get("notes", []), *self.remarks],
+            "evaluation": None if self.judged is None else self.judged.to_json(),
+        }
+
+
+def make_report(
+    run: str | Place,
+    data: str | Place | None = None,
+    *,
+    executor: Executor | None = None,
+    judged: bool = True,
+) -> Report:
+    """Read a run, and score its model.
+
+    Parameters
+    ----------
+    run : path
+    data : path of a data set, optional
+        To score the model on. Default: that of `eval_data` or `select`, if the run had any and it is still there.
+    executor : Executor, optional
+        To read `data` with. Default: this process.
+    judged : bool
+        False: score the model on nothing.
+
+    Raises
+    ------
+    FormatError, MismatchError
+        `run` is no run, or the model cannot score `data`.
+    """
+    record = read_run(run)
+    remarks: list[str] = []
+    training = _training(record, remarks)
+    if record.model is None:
+        if data is not None:
+            raise MismatchError(f"{run}: no model yet; `distls resume {run}` continues the run")
+        judged = False
+    if not judged:
+        return Report(record, training, None, remarks)
+    assert record.model is not None
+    if data is not None:
+        found = judge(record.model, open_dataset(place_of(data)), str(run), executor)
+        return Report(record, training, found, remarks)
+    if record.eval_path is None:
+        return Report(record, training, None, remarks)
+    try:
+        found = judge(record.model, open_dataset(record.eval_path), str(run), executor)
+    except (DistlsError, OSError) as error:
+        # the run itself is sound: its report must not fail for data that were moved since
+        return Report(record, training, None, [*remarks, f"the model was not evaluated: {error}"])
+    return Report(record, training, found, remarks)
+
+
+def _training(record: RunRecord, remarks: list[str]) -> Dataset | None:
+    """Return the training data if they are still there, else note why not."""
+    try:
+        found = open_dataset(record.config.dataset)
+    except (DistlsError, OSError):
+        remarks.append(f"the training data {record.config.dataset} are no longer there")
+        return None
+    if found.fingerprint == record.config.dataset_fingerprint:
+        return found
+    remarks.append(f"{record.config.dataset} is not what the model was trained on: it was replaced")
+    return None
+
+
+def write_report(
+    run: str | Place,
+    out: str | Place,
+    data: str | Place | None = None,
+    *,
+    executor: Executor | None = None,
+) -> None:
+    """Write the report of a run as one HTML file that needs no network.
+
+    Parameters
+    ----------
+    run : path
+    out : path
+        An older report there is replaced; any other file is refused.
+    data, executor
+        As of `make_report`.
+
+    Raises
+    ------
+    BadInputError
+        Bokeh is not installed.
+    FormatError, MismatchError, StorageError
+        See `make_report`; or `out` cannot be written.
+    """
+    from distls.reporting.page import check_target, write_page
+    from distls.reporting.plots import check_bokeh
+    from distls.reporting.run_page import render_report
+
+    check_bokeh()
+    check_target(place_of(out))
+    write_page(place_of(out), render_report(make_report(run, data, executor=executor)))

@@ -1,0 +1,56 @@
+"""How results show themselves: in one line, and in a notebook, where every name is text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls.planning.fit_plan import plan_fit
+from distls.solvers.solver import Status
+from distls.storage.dataset.dataset import Dataset
+from distls.training.fitting import FitResult, fit
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    rows = labelled_rows(300, 30, 3)
+    return write_dataset(tmp_path_factory.mktemp("views") / "train", *rows, classes=["a", EVIL, "c"])
+
+
+def test_a_dataset_is_a_line_and_a_table(data: Dataset) -> None:
+    assert repr(data) == f"<Dataset {data.path}: 300 rows x 30 features, 3 classes, 3 partitions>"
+    shown = data._repr_html_()
+    assert "<script>" not in shown
+    assert "a, &lt;script&gt;alert(1)&lt;/script&gt;, c" in shown
+    assert data.fingerprint[:16] in shown
+
+
+def test_a_plan_is_a_line_and_a_table(data: Dataset) -> None:
+    plan = plan_fit("sgd", data.path, {"loss": "log"}, probe=False)
+    assert repr(plan).startswith("<Plan: ")
+    assert repr(plan).endswith(f"a pass, {plan.lanes} lanes>")
+    assert "memory of the driver" in plan._repr_html_()
+
+
+def test_a_result_is_a_line_and_a_table(data: Dataset, tmp_path: Path) -> None:
+    result = fit("sgd", data.path, tmp_path / "run", params={"loss": "log"}, passes=2, eval_data=data.path)
+    error = f"{100 * result.record['eval_error']:.2f} %"
+    line = repr(result)
+    assert line.startswith("<FitResult status MAX_PASSES, passes 2, seconds ")
+    assert (
+        f"model sgd (softmax), objective {result.record['objective']:.6g}, error {error}, run {tmp_path}"
+        in line
+    )
+    assert len(line) < 300 + len(str(tmp_path))
+    assert f">{error}</td>" in result._repr_html_()
+
+
+def test_a_result_without_a_model() -> None:
+    result = FitResult(Status.DIVERGED, None, None, 1.0, 0.25, {})
+    assert repr(result) == "<FitResult status DIVERGED, passes 1, seconds 0.2>"
+    numbers = FitResult(Status.CONVERGED, None, Path("r"), 1.0, 0.0, {"eval_mse": 0.5, "eval_error": 0.5})
+    assert repr(numbers).endswith("mse 0.5, run r>")
