@@ -93,7 +93,7 @@ PLACES = {
     # the executor, and the ingest of what are Dask's own arrays
     "dask": ("distls/execution/dask/", "distls/ingestion/formats/dask_arrays.py"),
     "distributed": ("distls/execution/dask/",),
-    "sklearn": ("distls/estimators/", "workers/ingestion/formats/documents.py"),
+    "sklearn": ("distls/estimators/", "workers/ingestion/formats/document_records.py"),
 }
 
 

@@ -33,7 +33,7 @@ def plan_files(
     if not paths:
         raise ParameterError("no sources were given")
     files = tuple(source_file(path, lambda folder: folder_format(folder) is not None) for path in paths)
-    formats = [format_of(file, options, like) for file in files]
+    formats = [format_of(file, options, like, request.given) for file in files]
     format = formats[0]
     for file, other in zip(files, formats, strict=True):
         if other is not format:

@@ -144,6 +144,8 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     notices: list[str] = []
     target = _target(survey, options, like, notices)
     classes = _classes(survey, target, like, notices)
+    if target == "class" and like is None and options.target == "auto":
+        notices += _many_classes(survey, classes)
     if target == "class" and len(classes) == 1 and like is None:
         raise BadInputError(
             f"{_sources(survey)}: every label is {classes[0]}; two classes are needed at least"
@@ -154,7 +156,7 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     if unseen := survey.total("unseen"):
         assert like is not None
         notices.append(
-            f"{unseen} value{'s' * (unseen > 1)} of categories that {like.path} does not have, read as none of its; "
+            f"{unseen} value{'s' * (unseen > 1)} of categories not seen in training ({like.path}), encoded as zeros; "
             f"the first: {survey.first_unseen()}"
         )
     n_targets = survey.chunks[0]["n_labels"] // survey.chunks[0]["rows"] if target == "continuous" else 0
@@ -162,6 +164,16 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     _check_log1p(survey, like.meta.transforms if like else options.transform)
     weighted = survey.plan.weighted and (not survey.plan.may_be_unweighted or survey.total("weighted") > 0)
     return Schema(target, classes, n_targets, n_columns, zero_based, weighted, tuple(notices))
+
+
+def _many_classes(survey: Survey, classes: Sequence[Label]) -> list[str]:
+    """Return a notice if whole numbers have so many values that they are more likely a quantity than classes."""
+    if len(classes) < 20 or 5 * len(classes) < survey.n_rows or _has_words(classes):
+        return []
+    return [
+        f"{len(classes)} classes in {survey.n_rows} rows: whole numbers are taken for classes; "
+        "--target continuous if they are a quantity (regression)"
+    ]
 
 
 def _sources(survey: Survey) -> str:
@@ -206,7 +218,8 @@ def _target(survey: Survey, options: IngestOptions, like: Like | None, notices: 
         target = "continuous" if fraction is not None or several else "class"
         if fraction is not None:
             notices.append(
-                f"label {fraction[0]:g} ({fraction[1]}) is not a whole number: labels are a continuous target"
+                f"label {fraction[0]:g} ({fraction[1]}) is not a whole number: "
+                "labels are a continuous target (regression)"
             )
     if target == "class" and several:
         raise ParameterError("target=class takes one label a row; there are several columns of labels")

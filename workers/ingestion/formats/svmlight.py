@@ -20,6 +20,7 @@ from distls.workers.ingestion.records.reader import TextReader
 __all__ = ["SVMLIGHT_READER", "SvmlightParser", "explain"]
 
 _BATCH_WORDS = 16 * 2**20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _INDEX = re.compile(rb"[0-9]+\Z")
 
 
@@ -73,7 +74,8 @@ class SvmlightParser:
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
         """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
         state, start = self._state, self.progress.offset
-        state[State.POSITION] = 0
+        marked = block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK
+        state[State.POSITION] = 3 if marked else 0
         while True:
             code = self._run_kernel(block)
             if code == Code.SLOW_FULL and not state[State.SLOW]:

@@ -16,12 +16,14 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats import documents
-from distls.workers.ingestion.formats.documents import DocumentParser, DocumentReadOptions, Hashing
+from distls.workers.ingestion.formats.document_records import DocumentReadOptions, Hashing
+from distls.workers.ingestion.formats.documents import DocumentParser
 from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.labels import label_value
+from distls.workers.ingestion.records.messages import CONVERT
 
 SMALL = Hashing(n_features=64)
 JSON = {"text_column": "text", "label_column": "label"}
@@ -164,7 +166,7 @@ PLAIN = [
         '"a document": expected LABEL<TAB>DOCUMENT; documents alone are read with --unlabelled',
     ),
     (b"\tdocument", {}, '"\\tdocument": the label is empty'),
-    (b"a\tx\xffy", {}, '"a\\tx\\xffy": byte 4 of the line is not UTF-8'),
+    (b"a\tx\xffy", {}, '"a\\tx\\xffy": byte 4 of the line is not UTF-8; ' + CONVERT),
     (b"a,,b\tx", {"multilabel": True}, '"a,,b\\tx": the label is empty'),
     (b"1,b,1.0\tx", {"multilabel": True}, '"1,b,1.0\\tx": a label is given twice'),
 ]
