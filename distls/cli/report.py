@@ -253,9 +253,11 @@ def _story(run: Run) -> list[str]:
     if events:
         lines += ["", *_event_table(events), ""]
         lines += _totals(events)
-    lines.append(
-        f"status {status['status']} after {status['passes']:g} passes, {status['seconds']:.1f} s of training"
-    )
+    done = f"after {status['passes']:g} passes, {status['seconds']:.1f} s of training"
+    if run.is_stopped:
+        lines.append(f"stopped {done}: no process is at work on it; `distls resume {run.path}` continues")
+    else:
+        lines.append(f"status {status['status']} {done}")
     if status.get("objective") is not None:
         lines.append(objective_line(status))
         lines += _vacuous_lines(config, status, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,11 @@ def methods(method: str | None) -> None:
     click.echo(f"{chosen.name}: {chosen.summary}\npaper: {chosen.paper}\n")
     if chosen.aliases:
         click.echo("short loss names: " + ", ".join(f"{a} = {b}" for a, b in chosen.aliases.items()) + "\n")
+    if chosen.continuous:
+        defaults = ", ".join(
+            f"{name}={json.dumps(value).strip(chr(34))}" for name, value in chosen.continuous.items()
+        )
+        click.echo(f"on continuous targets (regression), unless the first is given: {defaults}\n")
     for parameter in chosen.parameters:
         default = "" if parameter.default is None else f" [{parameter.default}]"
         click.echo(f"  {parameter.name:14} {parameter.description}{default}")

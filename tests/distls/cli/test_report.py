@@ -169,7 +169,13 @@ def test_the_story_of_a_run_that_has_only_begun(data: Dataset, tmp_path: Path) -
     fit("mcid", data, tmp_path / "run", passes=1)
     config = Run.open(tmp_path / "run").config
     begun = Run.create(tmp_path / "begun", config)
-    assert run_lines(begun.path)[-1] == "status RUNNING after 0 passes, 0.0 s of training"
+    with begun.held():
+        assert run_lines(begun.path)[-1] == "status RUNNING after 0 passes, 0.0 s of training"
+    # as after a full disk
+    assert run_lines(begun.path)[-1] == (
+        "stopped after 0 passes, 0.0 s of training: no process is at work on it; "
+        f"`distls resume {begun.path}` continues"
+    )
     described = describe(begun.path)
     assert (described["status"], described["objective"], described["weights_sha256"]) == (
         "RUNNING",

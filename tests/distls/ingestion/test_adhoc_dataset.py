@@ -20,6 +20,7 @@ from distls.execution import ClusterOptions, open_executor
 from distls.ingestion.formats.registry import format_names
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, FormatError, MismatchError, ParameterError, StorageError
+from distls.workers.ingestion.records.messages import CONVERT
 
 PARAMS = {"alpha": 1e-3, "loss": "log"}
 
@@ -153,7 +154,9 @@ def test_labels_the_model_does_not_know(place, tmp_path):
     write_plain(tmp_path / "a.tsv", ["sun", "fog"], ["greeting", "surprise"])
     with pytest.raises(MismatchError) as caught:
         distls.evaluate(place / "run", tmp_path / "a.tsv")
-    assert "has 1 classes (surprise; 1 rows) that are not among the 3 of" in str(caught.value)
+    # the file that was given, not the temporary data set made of it
+    known = f"that are not among the 3 of {place}/run; --unknown-labels count counts them as errors"
+    assert str(caught.value) == f"{tmp_path}/a.tsv has 1 classes (surprise; 1 rows) {known}"
     with pytest.warns(UserWarning, match=r"\w") as noted:
         found = distls.evaluate(place / "run", tmp_path / "a.tsv", unknown_labels="count")
     assert (found.n_rows, found.unknown) == (2, 1)
@@ -258,10 +261,12 @@ def test_refusals(place, tmp_path):
     assert refusal(FormatError, distls.predict, place / "none", out) == f"{place}/none: no such data set"
     (tmp_path / "bad.txt").write_bytes(b"sun\nr\xffin\n")
     message = refusal(BadInputError, distls.predict, tmp_path / "bad.txt", out)
-    assert message == f'{tmp_path}/bad.txt:2: "r\\xffin": byte 2 of the line is not UTF-8'
+    assert message == f'{tmp_path}/bad.txt:2: "r\\xffin": byte 2 of the line is not UTF-8; {CONVERT}'
     message = refusal(BadInputError, distls.evaluate, place / "docs.txt")
     assert message.startswith(f"{place}/docs.txt:1: ")
-    assert message.endswith("expected LABEL<TAB>DOCUMENT; documents alone are read with --unlabelled")
+    assert message.endswith(
+        "expected LABEL<TAB>DOCUMENT; documents alone are for ingest --unlabelled, and predict"
+    )
     message = refusal(BadInputError, distls.predict, [place / "docs.txt", place / "none"], out)
     assert message == f"{place}/none: no such file"
     (tmp_path / "wide.jsonl").write_text(json.dumps({"text": "x", "label": 4}))

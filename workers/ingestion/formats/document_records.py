@@ -144,7 +144,7 @@ def _text_field(record: dict[str, Any], name: str) -> str:
 
 def _label_field(record: dict[str, Any], options: DocumentReadOptions) -> list[str]:
     name = options.label_column
-    given = _field(record, name, "; documents without labels are read with --unlabelled")
+    given = _field(record, name, "; documents without labels are for ingest --unlabelled, and predict")
     if options.multilabel != isinstance(given, list):
         needed = "must be a list, as --multilabel says" if options.multilabel else "is a list"
         remedy = "" if options.multilabel else "; several labels in a row are read with --multilabel only"

@@ -106,7 +106,7 @@ def _read_plain(raw: bytes, options: DocumentReadOptions) -> Document | None:
         return None
     label, tab, document = text.partition("\t")
     if not tab:
-        raise Refused("expected LABEL<TAB>DOCUMENT; documents alone are read with --unlabelled")
+        raise Refused("expected LABEL<TAB>DOCUMENT; documents alone are for ingest --unlabelled, and predict")
     labels = [label]
     if options.multilabel:
         labels = label.split(",") if label.strip() else []

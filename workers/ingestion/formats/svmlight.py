@@ -160,7 +160,7 @@ class SvmlightParser:
 def _pair_rule(token: bytes, options: ReadOptions) -> str:
     index, colon, value = token.partition(b":")
     if not colon:
-        hint = " (no label is expected: leave out --unlabelled, or give predict --labelled)"
+        hint = " (no label is expected: leave out --unlabelled of ingest, or give --labelled to predict)"
         return "expected index:value" + ("" if options.labelled else hint)
     if not _INDEX.match(index):
         return f"an index must be a whole number from {1 if options.one_based else 0} to {MAX_INDEX}"
@@ -181,7 +181,7 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     largest = "float64" if options.float64 else "float32"
     rules = {
         Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel only",
-        Code.NO_LABEL: "the row has no label; files without labels are read with --unlabelled",
+        Code.NO_LABEL: "the row has no label; files without labels are for ingest --unlabelled, and predict",
         Code.REPEATED_LABEL: "a label is given twice",
         Code.QID: "expected qid:NUMBER",
         Code.LARGE_INDEX: f"an index must not exceed {MAX_INDEX}",

@@ -163,7 +163,7 @@ PLAIN = [
     (
         b"a document",
         {},
-        '"a document": expected LABEL<TAB>DOCUMENT; documents alone are read with --unlabelled',
+        '"a document": expected LABEL<TAB>DOCUMENT; documents alone are for ingest --unlabelled, and predict',
     ),
     (b"\tdocument", {}, '"\\tdocument": the label is empty'),
     (b"a\tx\xffy", {}, '"a\\tx\\xffy": byte 4 of the line is not UTF-8; ' + CONVERT),
@@ -177,7 +177,8 @@ OBJECTS = [
     (b'{"label": 1, "text": null}', {}, 'field "text" is null'),
     (b'{"label": 1, "text": 5}', {}, 'field "text" must be a string'),
     (b'{"label": 1, "text": "\\ud800"}', {}, 'field "text" has a lone surrogate, which is no character'),
-    (b'{"text": "x"}', {}, 'field "label" is missing; documents without labels are read with --unlabelled'),
+    (b'{"text": "x"}', {},
+     'field "label" is missing; documents without labels are for ingest --unlabelled, and predict'),
     (b'{"text": "x", "label": ""}', {}, "the label is empty"),
     (b'{"text": "x", "label": {}}', {}, 'field "label" must hold a word or a number'),
     (b'{"text": "x", "label": NaN}', {}, 'field "label" must hold a word or a number'),
