@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from distls.cli.streams import STREAM, from_stdin, to_stdout
 from distls.cli.support import (
     PLACE,
     FormatName,
@@ -21,7 +22,7 @@ from distls.cli.support import (
     printable,
     silent,
 )
-from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.paths import Place, place_of
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 format_option = click.option(
@@ -52,7 +53,10 @@ def evaluate(
 
     load_model(run)  # refused before workers are started
 
-    with Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _):
+    with (
+        from_stdin(data) as data,
+        Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _),
+    ):
         result = run_evaluate(
             run,
             data,
@@ -72,8 +76,7 @@ def evaluate(
 
 @cli.command()
 @click.argument("run", type=PLACE)
-@data_argument
-@click.argument("out", type=PLACE)
+@click.argument("paths", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC... [OUT]")
 @click.option(
     "--top",
     type=click.IntRange(1),
@@ -86,24 +89,32 @@ def evaluate(
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
 @cluster_options
 @common_options
-def predict(
-    run: Place, data: tuple[Place, ...], out: Place, quiet: bool, debug: bool, **options: Any
-) -> None:
+def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **options: Any) -> None:
     """Write each row's best classes, set of labels or predicted numbers to OUT, a .csv or .zarr.
 
-    Source files are first ingested like the model's data, into a folder next to OUT that is removed afterwards.
+    Without OUT, or with - for it, they are written to stdout as CSV; - as SRC is stdin. Source files are first
+    ingested like the model's data, into a folder next to OUT that is removed afterwards.
     """
     from distls.cli.progress import work_progress
     from distls.prediction.predict import predict as run_predict
 
+    given, out = (paths[:-1], paths[-1]) if len(paths) > 1 else (paths, place_of(STREAM))
     with (
+        from_stdin(given) as data,
+        to_stdout(out) as written,
         Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _),
         work_progress(quiet) as progress,
     ):
         n_rows = run_predict(
-            run, data, out, executor=executor, progress=progress, notify=silent if quiet else note, **options
+            run,
+            data,
+            written,
+            executor=executor,
+            progress=progress,
+            notify=silent if quiet else note,
+            **options,
         )
-    if not quiet:
+    if not quiet and written == out:
         click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
 
 

@@ -217,7 +217,7 @@ def fit(
         request.check(slots=budget.workers * budget.threads, memory=budget)
     with Running(cluster) as (executor, budget):
         result = train(request, run, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
-    return _conclude(result, run)
+    return conclude(result, run)
 
 
 @cli.command()
@@ -234,10 +234,10 @@ def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **op
     folder, request = resumable(run)
     with Running(cluster) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
-    return _conclude(result, run)
+    return conclude(result, run)
 
 
-def _conclude(result: FitResult, run: Place) -> int:
+def conclude(result: FitResult, run: Place) -> int:
     """Print how a fit ended; return the exit code."""
     from distls.cli.report import result_lines
     from distls.solvers.solver import Status

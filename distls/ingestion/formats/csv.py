@@ -120,7 +120,7 @@ def _reading(
     own = {"separator": head.separator, "headed": head.headed, "label_words": label_words}
     reading = DelimitedOptions(**{**vars(columns), **own})
     if head.certain:
-        return reading, notices
+        return reading, notices if like is None else ()
     taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
     return reading, (
         *notices,
