@@ -26,7 +26,10 @@ from distls.storage.filesystem.paths import Place, place_of
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
 format_option = click.option(
-    "--format", default="auto", type=FormatName(), help="Format of source files; default as for ingest."
+    "--format",
+    default="auto",
+    type=FormatName(),
+    help="Format of source files; default as in `distls ingest`.",
 )
 
 

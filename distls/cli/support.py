@@ -137,7 +137,7 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _with(
         command,
         click.option("--tls-ca", type=file, help="TLS: certificate of the authority (PEM)."),
-        click.option("--tls-cert", type=file, help="TLS: own certificate (PEM)."),
+        click.option("--tls-cert", type=file, help="TLS: your certificate (PEM)."),
         click.option("--tls-key", type=file, help="TLS: key of the certificate, without a passphrase."),
     )
 

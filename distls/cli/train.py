@@ -84,7 +84,7 @@ def train(
             transform=tuple(filter(None, (transform or "").split(","))),
             **given,
         )
-    code = conclude(found.fit, model)
+    code = conclude(found.fit, model, quiet)
     if found.dataset is not None:
         click.echo(printable(f"data set in {found.dataset}"))
     if found.evaluation is not None:

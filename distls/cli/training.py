@@ -217,7 +217,7 @@ def fit(
         request.check(slots=budget.workers * budget.threads, memory=budget)
     with Running(cluster) as (executor, budget):
         result = train(request, run, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
-    return conclude(result, run)
+    return conclude(result, run, quiet)
 
 
 @cli.command()
@@ -234,11 +234,11 @@ def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **op
     folder, request = resumable(run)
     with Running(cluster) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
-    return conclude(result, run)
+    return conclude(result, run, quiet)
 
 
-def conclude(result: FitResult, run: Place) -> int:
-    """Print how a fit ended; return the exit code."""
+def conclude(result: FitResult, run: Place, quiet: bool) -> int:
+    """Print how a fit ended, and unless `quiet` its warnings; return the exit code."""
     from distls.cli.report import result_lines
     from distls.solvers.solver import Status
 
@@ -251,6 +251,9 @@ def conclude(result: FitResult, run: Place) -> int:
             f"distls: {run}: the weights are no longer finite; try a larger alpha or t0, or scale the data",
             FAILED,
         )
+    if not quiet:
+        for text in result.warnings:
+            say(f"warning: {text}", OK)
     click.echo(printable("\n".join(result_lines(result))))
     return OK
 

@@ -68,7 +68,7 @@ def ingest(
     y, sample_weight : array, optional
         Of in-memory data or dask arrays: shape (n_rows,), or (n_rows, n_targets) for continuous `y`.
     format : str
-        ``auto``: found out; else one of those that ``distls ingest --help`` lists. text: one document a line,
+        ``auto``: detected; else one of those that ``distls ingest --help`` lists. text: one document a line,
         ``LABEL<TAB>DOCUMENT``, a document alone (`unlabelled`), or a JSON object.
     read : SvmlightOptions, VwOptions, DocumentOptions, CsvOptions, ParquetOptions, AnnDataOptions or ArrayOptions
         The options of the format, which they name too: ``read=CsvOptions(label_column="y", separator=";")``.

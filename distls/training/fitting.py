@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -90,6 +91,8 @@ def fit(
     Returns
     -------
     FitResult
+        Its `warnings` say where the model is far from the optimum or no better than the most frequent class; each is
+        also a UserWarning.
 
     Raises
     ------
@@ -102,7 +105,8 @@ def fit(
         method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
         eval_every=eval_every, patience=patience, select=select, seed=seed,
     )  # fmt: skip
-    return train(request, run, _options(executor, memory, callbacks, checkpoint_seconds))
+    result = train(request, run, _options(executor, memory, callbacks, checkpoint_seconds))
+    return _warned(result)
 
 
 def _options(
@@ -138,7 +142,14 @@ def resume(
     MismatchError
         The dataset is not the one the run was started with.
     """
-    return proceed(*resumable(run), _options(executor, memory, callbacks, checkpoint_seconds))
+    return _warned(proceed(*resumable(run), _options(executor, memory, callbacks, checkpoint_seconds)))
+
+
+def _warned(result: FitResult) -> FitResult:
+    """Issue the result's warnings as UserWarnings of our caller's caller."""
+    for text in result.warnings:
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return result
 
 
 def resumable(run: str | Place) -> tuple[Run, FitRequest]:

@@ -12,6 +12,7 @@ from distls.evaluation.evaluate import evaluate
 from distls.evaluation.metrics import AnyEvaluation
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
+from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, pass_on
 from distls.ingestion.ingest import ingest
 from distls.ingestion.label_column import found_label_column
@@ -21,8 +22,11 @@ from distls.storage.dataset.dataset import is_dataset
 from distls.storage.errors import DistlsError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
-from distls.training.fitting import FitResult, fit
+from distls.training.configuration import FitRequest
+from distls.training.fitting import FitResult
+from distls.training.fitting import train as train_request
 from distls.training.run_folder import Run
+from distls.training.setting_fit import FitOptions
 
 __all__ = ["Trained", "train"]
 
@@ -117,7 +121,9 @@ def train(
     pass_on(report.notices, notify)
     limits: dict[str, Any] = {"passes": passes, "tol": tol, "rtol": rtol, "max_seconds": max_seconds}
     try:
-        fitted = fit(method, data, folder, params=params, seed=seed, callbacks=callbacks, **limits, **workers)
+        request = FitRequest.of(method, data, params=params, seed=seed, **limits)
+        options_of_fit = FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), 30.0)
+        fitted = train_request(request, folder, options_of_fit)
         found = None
         if others and fitted.model is not None:
             reading = {"format": options.get("format", "auto"), "labels": test_labels}
@@ -127,6 +133,8 @@ def train(
         if not folder.exists():
             remove_tree(data)
         raise
+    if notify is None:
+        pass_on(fitted.warnings, None)  # else they are the caller's, with the rest of the result
     if not keep_dataset and fitted.model is not None:
         remove_tree(data)
     return Trained(fitted, found, data if is_dataset(data) else None)

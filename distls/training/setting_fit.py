@@ -14,10 +14,12 @@ from distls.solvers.checkpoint_check import check_state
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
 from distls.solvers.solver import Fitted, Record, S, Solver, Status
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
+from distls.training.fit_warnings import fit_warnings
 from distls.training.run_folder import Run
 from distls.workers.duals.stored_duals import publish_duals, published_duals
 from distls.workers.prediction.predictor import LinearPredictor
@@ -48,6 +50,11 @@ class FitResult:
     seconds: float
     record: Record
     selected: Params | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Lines about a model that is not what it seems: far from the optimum, or no better than guessing."""
+        return tuple(self.record.get("warnings", ()))
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         best=best,
         keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
     )
-    return _conclude(run, solution, setting, evaluator, startup)
+    return _conclude(run, solution, setting, evaluator, request.eval_data, startup)
 
 
 def _start(run: Run, solver: Solver[S]) -> tuple[S, Progress, Fitted | None]:
@@ -146,6 +153,7 @@ def _conclude(
     solution: Solution,
     setting: Setting,
     evaluator: Evaluator,
+    eval_data: Dataset | None,
     startup: float,
 ) -> FitResult:
     record = dict(solution.record)
@@ -154,6 +162,11 @@ def _conclude(
         predictor = evaluator.published(solution.fitted.predictor)
         model = _model(replace(solution.fitted, predictor=predictor), setting)
         record |= evaluator.selection(predictor)
+        # status.json has them only where there are some
+        found = fit_warnings(
+            setting.problem, solution.status, record, evaluator.slope, eval_data, setting.method.proves
+        )
+        record |= {"warnings": found} if found else {}
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), "startup_seconds": startup}

@@ -40,7 +40,7 @@ class CsvOptions(TableColumns):
     label_column, weight_column : str or int, optional
         By name, by position from 0, from -1 backwards, or ``"last"``; the label has no default.
     ignore_columns, categorical : str or sequence
-        Columns to leave out, and to take as categories whatever is in them. A column with anything but numbers in it
+        Columns to leave out, and to treat as categorical whatever they hold. A column with anything but numbers in it
         is a category by itself: a feature for each of its values.
     na : float, optional
         The number that missing values stand for. Default: they are refused.

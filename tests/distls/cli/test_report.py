@@ -106,7 +106,7 @@ def test_lines_of_a_result() -> None:
         "model in RUN",
     ]
     record["certificate"] = {"kind": "gradient_norm", "value": 0.01}
-    assert result_lines(result)[2] == "objective 0.500000, gradient norm 1.00e-02 (not a bound)"
+    assert result_lines(result)[2] == "objective 0.500000, gradient norm 1.0e-02 (no guarantee)"
     record["certificate"] = {"kind": "none", "value": None}
     assert result_lines(result)[2] == "objective 0.500000"
     assert result_lines(FitResult(Status.MAX_PASSES, None, None, 1.0, 0.0, {})) == [
