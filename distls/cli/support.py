@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from distls import __version__
 from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
@@ -168,6 +169,12 @@ class PlaceType(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         """Parse a path or URL."""
         return place_of(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Let the shell complete paths."""
+        return [CompletionItem(incomplete, type="file")]
 
 
 PLACE = PlaceType()

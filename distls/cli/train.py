@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from distls.cli.data import IngestCommand
+from distls.cli.method_names import METHOD, MethodCommand, parameter_option
 from distls.cli.support import (
     PLACE,
     FormatName,
@@ -25,13 +26,17 @@ from distls.cli.training import conclude
 from distls.storage.filesystem.paths import Place
 
 
-@cli.command(cls=IngestCommand)
+class TrainCommand(IngestCommand, MethodCommand):
+    """A command with the options of all input formats, whose help lists the methods."""
+
+
+@cli.command(cls=TrainCommand)
 @click.argument("sources", nargs=-1, required=True, type=PLACE, metavar="FILE...")
 @click.argument("model", type=PLACE)
 @click.option("--test", multiple=True, type=PLACE, metavar="FILE", help="Evaluate on this file at the end.")
 @click.option("--test-labels", type=click.Path(), help="Label file of npy, npz or idx test files.")
-@click.option("--method", default="sgd", show_default=True, help="See `distls methods`.")
-@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the method.")
+@click.option("--method", default="sgd", type=METHOD, show_default=True, help="See `distls methods`.")
+@parameter_option("Set a parameter of the method.")
 @click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit on passes over the data.")
 @click.option("--tol", type=float, help="Stop when the certificate is at most this.")
 @click.option("--rtol", type=float, help="Stop when the certificate is at most this part of the objective.")

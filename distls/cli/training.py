@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from distls.cli.interrupts import INTERRUPTED
+from distls.cli.method_names import METHOD, MethodCommand, parameter_option
 from distls.cli.support import (
     FAILED,
     OK,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @cli.command()
-@click.argument("method", required=False)
+@click.argument("method", required=False, type=METHOD)
 def methods(method: str | None) -> None:
     """List the methods, or one method's parameters."""
     from distls.methods.registry import METHODS, WHICH_TO_TAKE, method_named
@@ -61,10 +62,10 @@ def methods(method: str | None) -> None:
         click.echo(f"  {parameter.name:14} {parameter.description}{default}")
 
 
-@cli.command()
-@click.argument("method")
+@cli.command(cls=MethodCommand)
+@click.argument("method", type=METHOD)
 @click.argument("dataset", type=PLACE)
-@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the method.")
+@parameter_option("Set a parameter of the method.")
 @click.option(
     "--passes",
     type=click.FloatRange(0, min_open=True),
@@ -156,17 +157,11 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@cli.command()
-@click.argument("method")
+@cli.command(cls=MethodCommand)
+@click.argument("method", type=METHOD)
 @click.argument("dataset", type=PLACE)
 @click.argument("run", type=PLACE)
-@click.option(
-    "-p",
-    "pairs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set a parameter; several values NAME=A,B,C with --select.",
-)
+@parameter_option("Set a parameter of METHOD; several values NAME=A,B,C with --select.")
 @click.option(
     "--passes",
     type=click.FloatRange(0, min_open=True),
