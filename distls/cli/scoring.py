@@ -25,6 +25,13 @@ from distls.cli.support import (
 from distls.storage.filesystem.paths import Place, place_of
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
+unknown_features_option = click.option(
+    "--unknown-features",
+    type=click.Choice(["error", "ignore"]),
+    default="error",
+    show_default=True,
+    help="Refuse features of source files that training did not have, or leave them out.",
+)
 format_option = click.option(
     "--format",
     default="auto",
@@ -39,6 +46,7 @@ format_option = click.option(
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
 @format_option
+@unknown_features_option
 @click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
 @cluster_options
 @debug_option
@@ -89,6 +97,7 @@ def evaluate(
 )
 @click.option("--proba", is_flag=True, help="Write probabilities instead of scores.")
 @format_option
+@unknown_features_option
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
 @cluster_options
 @common_options

@@ -28,6 +28,7 @@ def evaluate(
     unknown_labels: str = "error",
     format: str = "auto",
     labels: str | Place | None = None,
+    unknown_features: str = "error",
     beside: str | Place | None = None,
     executor: Executor | None = None,
     name: str | None = None,
@@ -42,7 +43,7 @@ def evaluate(
         Source files are first ingested like the model's data, into a folder that is removed afterwards.
     unknown_labels : {"error", "count"}
         Refuse labels the model does not know, or count their rows as errors.
-    format, labels : str
+    format, labels, unknown_features : str
         Of the source files; see `distls.ingest`.
     beside : path, optional
         Source files are ingested into a folder next to this one, which every worker must reach. Default: the run
@@ -71,8 +72,10 @@ def evaluate(
     path = None if isinstance(model, LinearModel) else str(model)
     name = name or path or "the model"
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
-    check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
-    options = {"format": format, "labels": labels, "executor": executor}
+    given = {"format": format != "auto", "labels": labels is not None}
+    check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
+    reading = {"format": format, "labels": labels, "unknown_features": unknown_features}
+    options = {**reading, "executor": executor}
     place = place_of(beside or path or f"{tempfile.gettempdir()}/distls-evaluate")
     with opened_like(fitted, dataset, name=name, beside=place, **options) as (data, notices):
         check_model_scores(data, fitted, name)

@@ -47,6 +47,7 @@ def ingest(
     shuffle: bool | None = None,
     seed: int = 0,
     on_error: str = "stop",
+    unknown_features: str = "error",
     columns: bool = False,
     executor: Executor | None = None,
     memory: MemoryBudget | None = None,
@@ -99,6 +100,9 @@ def ingest(
     seed : int
     on_error : {"stop", "skip"}
         What to do with lines that cannot be read.
+    unknown_features : {"error", "ignore"}
+        With `like`: refuse sparse rows with features, or tables with columns, that its data do not have, or leave
+        these out.
     columns : bool
         Add column shards to `dataset` (not to what `split` holds out), as `add_columns` does.
     executor : Executor, optional
@@ -146,6 +150,7 @@ def ingest(
         shuffle=not unlabelled if shuffle is None else shuffle,
         seed=seed,
         on_error=on_error,
+        unknown_features=unknown_features,
     )
     plan, own = _plan(sources, y, sample_weight, request, options, known)
     runner = executor or SerialExecutor()

@@ -52,6 +52,8 @@ def plan_document(
 ) -> dict[str, Any]:
     """Return the record of a plan that a resumed ingest is compared with."""
     shared = {**asdict(options), "like": like_fingerprint, "format": plan.format}
+    if options.unknown_features == "error":
+        del shared["unknown_features"]  # an ingest of a version without this option is resumed
     return {
         "version": 1,
         "sources": plan.identity,

@@ -45,6 +45,7 @@ def predict(
     proba: bool = False,
     labelled: bool = False,
     format: str = "auto",
+    unknown_features: str = "error",
     executor: Executor | None = None,
     progress: Callable[[int, int, str], None] | None = None,
     notify: Notify | None = None,
@@ -68,7 +69,7 @@ def predict(
         Write probabilities instead of scores.
     labelled : bool
         The source files have labels, which are read and not used.
-    format : str
+    format, unknown_features : str
         Of the source files; see `distls.ingest`.
     notify : callable, optional
         Called with each notice about source files, one line of text. Default: they become a UserWarning each.
@@ -88,8 +89,10 @@ def predict(
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
-    check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
-    options = {"unlabelled": not labelled, "format": format, "executor": executor, "progress": progress}
+    given = {"labelled": labelled, "format": format != "auto"}
+    check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
+    reading = {"unlabelled": not labelled, "format": format, "unknown_features": unknown_features}
+    options = {**reading, "executor": executor, "progress": progress}
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)

@@ -218,9 +218,10 @@ def like_columns(
     # columns of `like` that are no features, such as its label, may be there too
     taken = {*needed, *ignored, label, weight, *known["columns"]}
     extra = [name for name in names if name not in taken]
-    if extra:
+    if extra and options.unknown_features == "error":
         raise MismatchError(
-            f'{path}: column "{extra[0]}" is none of {like.path}; --ignore-columns leaves it out'
+            f'{path}: column "{extra[0]}" is none of {like.path}; --ignore-columns leaves it out, '
+            "--unknown-features ignore all like it"
         )
     return _table_options(names, label, weight, features, str(read.na or known["na"]), options)
 

@@ -308,7 +308,8 @@ def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
 
     assert refusal("age,job,group\n1,a,g0\n") == '/b.csv: no column "size", which is a feature of /train'
     assert refusal("age,job,size,new,group\n1,a,2,3,g0\n") == (
-        '/b.csv: column "new" is none of /train; --ignore-columns leaves it out'
+        '/b.csv: column "new" is none of /train; --ignore-columns leaves it out, '
+        "--unknown-features ignore all like it"
     )
     assert refusal("1,2,3\n") == "/b.csv: 3 columns, but /train was made from 6"
     assert refusal("age,job,size,group\nx,a,2,g0\n", BadInputError) == (

@@ -184,7 +184,12 @@ def test_like_takes_classes_width_and_base(tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("3 1:1\n\n5 7:1\n", {}, "{b}:3: index 7, but {d} has 4 features"),
+        (
+            "3 1:1\n\n5 7:1\n",
+            {},
+            "{b}:3: index 7, but {d} has 4 features; --unknown-features ignore leaves out the "
+            "others, --n-features at the ingest of the training data makes room for them",
+        ),
         ("3 0:1\n", {}, "{b}:1: index 0, but the features of {d} count from 1"),
         ("3 1:1\n", {"zero_based": "yes"}, "the features of {d} count from 1, zero_based says from 0"),
         ("3 1:1\n", {"n_features": 7}, "n_features=7, but {d} has 4"),

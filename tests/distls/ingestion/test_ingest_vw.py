@@ -146,7 +146,13 @@ def test_like_takes_over_how_names_become_columns(tmp_path):
     [
         (HASHED, HASHED, {"hash_bits": 4}, "hash_bits=4, but {d} has hash_bits=18"),
         (NUMBERED, NUMBERED, {"hash_bits": 4}, "hash_bits=4, but {d} has column numbers as names"),
-        (NUMBERED, "1 |f 7\n", {}, "{b}:1: index 7, but {d} has 6 features"),
+        (
+            NUMBERED,
+            "1 |f 7\n",
+            {},
+            "{b}:1: index 7, but {d} has 6 features; --unknown-features ignore leaves out the "
+            "others, --n-features at the ingest of the training data makes room for them",
+        ),
         (
             "1 1:1\n2 2:1\n",
             HASHED,
