@@ -15,7 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import chaos, endurance, gram, kernels, peers, real, scale, simulation, table, tables
+from benchmarks import (
+    chaos,
+    defaults,
+    endurance,
+    gram,
+    kernels,
+    peers,
+    real,
+    scale,
+    simulation,
+    table,
+    tables,
+)
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.ingestion.ingest import ingest
 from distls.synthetic.generation import generate
@@ -49,6 +61,17 @@ def test_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sparse = gram.main(["--tiny", "--repeats", "1", "--sparse"])["sparse"]
     assert [row["per_row"] for row in sparse] == [2, 8]
     assert all(row["break_even"] > 0 for row in sparse)
+
+
+def test_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--data", str(tmp_path), "--sets", "iris", "--out", str(tmp_path / "out.json")]
+    report = defaults.main(arguments)
+    assert _read(tmp_path / "out.json") == report
+    row = report["iris"]
+    assert (row["rows"], row["features"], row["distls"]["transforms"]) == (105, 4, ["standardize"])
+    assert row["behind"] == row["distls"]["error"] - min(row[rival]["error"] for rival in defaults.RIVALS)
+    assert row["distls"]["error"] < 10
+    assert "gls softmax" in capsys.readouterr().out
 
 
 def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,8 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
 @click.option("--n-features", type=click.IntRange(1), help="Number of features; default the largest index.")
 @click.option("--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows.")
 @click.option(
-    "--transform", help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize."
+    "--transform",
+    help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; or auto: what suits the data.",
 )
 @click.option("--like", type=click.Path(), help="Use the classes, width and transforms of a data set or run.")
 @click.option(

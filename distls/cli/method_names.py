@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["METHOD", "MethodCommand", "parameter_option"]
+__all__ = ["METHOD", "MethodCommand", "method_or_path", "parameter_option"]
 
 
 class _MethodName(click.ParamType[str]):
@@ -26,6 +26,12 @@ class _MethodName(click.ParamType[str]):
 
 
 METHOD = _MethodName()
+
+
+def method_or_path(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the completions of ``[METHOD] DATASET RUN``: of the first word both, then paths."""
+    methods = [] if ctx.params.get("names") else METHOD.shell_complete(ctx, param, incomplete)
+    return methods or [CompletionItem(incomplete, type="file")]
 
 
 class MethodCommand(click.Command):
@@ -54,8 +60,8 @@ def _parameter_names(ctx: click.Context, param: click.Parameter, incomplete: str
     from distls.methods.registry import METHODS
 
     # what stands before an option without a value is not parsed
-    given = ctx.params.get("method") or next((word for word in ctx.args if word in METHODS), None)
-    method = METHODS.get(str(given))
+    words = [ctx.params.get("method"), *(ctx.params.get("names") or ()), *ctx.args]
+    method = next((METHODS[word] for word in words if word in METHODS), None)
     if method is None or "=" in incomplete:
         return []
     found = (each for each in method.parameters if each.name.startswith(incomplete))

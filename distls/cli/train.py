@@ -35,7 +35,13 @@ class TrainCommand(IngestCommand, MethodCommand):
 @click.argument("model", type=PLACE)
 @click.option("--test", multiple=True, type=PLACE, metavar="FILE", help="Evaluate on this file at the end.")
 @click.option("--test-labels", type=click.Path(), help="Label file of npy, npz or idx test files.")
-@click.option("--method", default="sgd", type=METHOD, show_default=True, help="See `distls methods`.")
+@click.option(
+    "--method",
+    default="sgd",
+    type=METHOD,
+    show_default=True,
+    help="See `distls methods`, or auto.",
+)
 @parameter_option("Set a parameter of the method.")
 @click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit on passes over the data.")
 @click.option("--tol", type=float, help="Stop when the certificate is at most this.")
@@ -52,7 +58,8 @@ class TrainCommand(IngestCommand, MethodCommand):
 @click.option("--n-features", type=click.IntRange(1), help="Number of features; default the largest index.")
 @click.option("--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows.")
 @click.option(
-    "--transform", help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize."
+    "--transform",
+    help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; or auto: what suits the data.",
 )
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
 @click.option("--columns", is_flag=True, help="Add column shards too, for coordinate descent.")

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from distls.cli.interrupts import INTERRUPTED
-from distls.cli.method_names import METHOD, MethodCommand, parameter_option
+from distls.cli.method_names import METHOD, MethodCommand, method_or_path, parameter_option
 from distls.cli.support import (
     FAILED,
     OK,
@@ -23,6 +23,7 @@ from distls.cli.support import (
     cluster_options,
     common_options,
     debug_option,
+    note,
     print_json,
     printable,
     say,
@@ -62,9 +63,25 @@ def methods(method: str | None) -> None:
         click.echo(f"  {parameter.name:14} {parameter.description}{default}")
 
 
+def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, tuple[Place, ...]]:
+    """Return the method, "auto" where none is given, and the places of a command line."""
+    from distls.methods.recommendation import AUTO
+    from distls.methods.registry import METHODS
+
+    missing = len(metavar) - len(given)
+    if missing < 0:
+        raise click.UsageError(f"Got unexpected extra arguments ({' '.join(given[len(metavar) :])})")
+    # one place may be missing because no method was wanted, but the name of a method is no place
+    method = AUTO if missing and not (given and given[0] in METHODS) else (*given, "")[0]
+    places = given if method == AUTO and missing else given[1:]
+    if len(places) < len(metavar) - 1:
+        raise click.UsageError(f"Missing argument '{metavar[1 + len(places)]}'.")
+    context = click.get_current_context()
+    return method, tuple(PLACE.convert(place, None, context) for place in places)
+
+
 @cli.command(cls=MethodCommand)
-@click.argument("method", type=METHOD)
-@click.argument("dataset", type=PLACE)
+@click.argument("names", nargs=-1, metavar="[METHOD] DATASET", shell_complete=method_or_path)
 @parameter_option("Set a parameter of the method.")
 @click.option(
     "--passes",
@@ -99,20 +116,23 @@ def methods(method: str | None) -> None:
 @cluster_options
 @debug_option
 def plan(
-    method: str,
-    dataset: Place,
+    names: tuple[str, ...],
     pairs: tuple[str, ...],
     as_json: bool,
     no_probe: bool,
     debug: bool,
     **options: Any,
 ) -> None:
-    """Show what a fit will cost in memory, bytes and seconds; fail if it cannot fit."""
+    """Show what a fit will cost in memory, bytes and seconds; fail if it cannot fit.
+
+    Without METHOD it is the one that suits DATASET.
+    """
     from distls.cli.report import cluster_plan_lines, plan_lines
     from distls.methods.registry import parse_values
     from distls.planning.cluster_plan import plan_cluster
     from distls.planning.fit_plan import plan_fit
 
+    method, (dataset,) = _named_and_placed(("METHOD", "DATASET"), names)
     asked = {name: options.pop(name) for name in ("shape", "bandwidth", "latency", "n_bytes", "rate")}
     common: dict[str, Any] = {name: options.pop(name) for name in ("seed", "passes")}
     common |= {"params": parse_values(pairs), "probe": not no_probe}
@@ -125,11 +145,22 @@ def plan(
         raise ParameterError(f"--{option} needs --cluster, such as --cluster 100x8")
     else:
         made = real = plan_fit(method, dataset, cluster=cluster_of(options, debug), **common)
-        lines = plan_lines(real)
+        lines = [*_reason_lines(method, dataset, common["params"]), *plan_lines(real)]
     if as_json:
         print_json(made.to_json())
     else:
         click.echo("\n".join(lines))
+
+
+def _reason_lines(method: str, dataset: Place, params: dict[str, Any]) -> list[str]:
+    """Return which method is recommended and why, if none was asked for."""
+    from distls.methods.recommendation import AUTO, recommended
+    from distls.storage.dataset.dataset import open_dataset
+
+    if method != AUTO:
+        return []
+    found = recommended(open_dataset(dataset), params)
+    return [f"method             {found.method}: {found.reason}"]
 
 
 def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -158,9 +189,7 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 
 
 @cli.command(cls=MethodCommand)
-@click.argument("method", type=METHOD)
-@click.argument("dataset", type=PLACE)
-@click.argument("run", type=PLACE)
+@click.argument("names", nargs=-1, metavar="[METHOD] DATASET RUN", shell_complete=method_or_path)
 @parameter_option("Set a parameter of METHOD; several values NAME=A,B,C with --select.")
 @click.option(
     "--passes",
@@ -187,26 +216,30 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 @cluster_options
 @common_options
 def fit(
-    method: str,
-    dataset: Place,
-    run: Place,
+    names: tuple[str, ...],
     pairs: tuple[str, ...],
     quiet: bool,
     debug: bool,
     checkpoint_seconds: float,
     **options: Any,
 ) -> int:
-    """Train METHOD on DATASET into the new folder RUN."""
+    """Train METHOD on DATASET into the new folder RUN.
+
+    Without METHOD it is the one that suits DATASET, with what matters found by cross-validation.
+    """
     from distls.methods.registry import parse_values
     from distls.training.configuration import FitRequest
     from distls.training.fitting import train
     from distls.training.run_folder import Run
     from distls.training.setting_fit import FitOptions
 
+    method, (dataset, run) = _named_and_placed(("METHOD", "DATASET", "RUN"), names)
     cluster = cluster_of(options, debug)
     # fail on anything that metadata can rule out before a cluster is started
     request = FitRequest.of(method, dataset, params=parse_values(pairs), **options)
     Run.check_new(run)
+    if request.reason is not None and not quiet:
+        note(f"{request.method.name}: {request.reason}")
     if cluster.scheduler is None:
         budget = cluster.budget()
         request.check(slots=budget.workers * budget.threads, memory=budget)

@@ -86,7 +86,7 @@ def ingest(
     transform : str or sequence of str
         ``log1p``, ``idf``, ``l2norm``, ``scale=X``, ``standardize``, applied in the given order, fitted on the
         training rows. standardize subtracts the mean and divides by the standard deviation; sparse rows are only
-        divided.
+        divided. ``auto``: what suits the rows, with a notice of what that is.
     like : path, Dataset or LinearModel, optional
         Take classes, width, base, fitted transforms and description of the source of this dataset, run or model.
     split : mapping, or sequence of "NAME=FRACTION"

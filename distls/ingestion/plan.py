@@ -14,10 +14,16 @@ from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan
 from distls.ingestion.request.source_start import source_file
-from distls.storage.errors import BadInputError, IncompleteError, ParameterError
+from distls.storage.dataset.dataset import STAGING, is_dataset
+from distls.storage.errors import BadInputError, IncompleteError, ParameterError, StorageError
+from distls.storage.filesystem.atomic import remove_tree
+from distls.storage.filesystem.locks import DATASET_LOCK
 from distls.storage.filesystem.paths import Place
+from distls.storage.temporary.transpose_spill import SpillArea
 
-__all__ = ["check_same_plan", "plan_document", "plan_files"]
+__all__ = ["check_free", "check_same_plan", "plan_document", "plan_files"]
+
+_UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
 
 
 def plan_files(
@@ -85,3 +91,21 @@ def _difference(earlier: dict[str, Any], now: dict[str, Any]) -> str:
         if name in now["options"] and value != now["options"][name]:
             return f"its {name} was {value!r}, not {now['options'][name]!r}"
     return "" if earlier == now else "it was made by another version of distls"
+
+
+def check_free(root: Place) -> None:
+    """Refuse to write into anything but a new or empty folder."""
+    if is_dataset(root):
+        # an ingest killed between publishing and cleaning up leaves staged files
+        remove_tree(root / STAGING)
+        if SpillArea(root).folder.exists():
+            raise StorageError(
+                f"{root}: exists already, but for its column shards; run `distls columns {root}` to finish them"
+            )
+        raise StorageError(f"{root}: exists already; remove it or choose another name")
+    if root.exists() and (
+        not root.is_dir() or any(entry.name not in _UNFINISHED for entry in root.iterdir())
+    ):
+        raise StorageError(
+            f"{root}: exists and is not an unfinished ingest; remove it or choose another name"
+        )

@@ -20,24 +20,24 @@ from numpy.typing import NDArray
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.partition_layout import allot_split, partition_items
-from distls.ingestion.plan import check_same_plan, plan_document
+from distls.ingestion.plan import check_free, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
 from distls.ingestion.schema import Schema, Survey, decide_schema
 from distls.ingestion.survey import surveyed_options
+from distls.ingestion.transform_choice import asks_for_choice, choose_transforms
 from distls.ingestion.transform_fit import FittedTransforms, fit_transforms, take_over_transforms
-from distls.storage.dataset.dataset import STAGING, Dataset, is_dataset, publish
+from distls.storage.dataset.dataset import STAGING, Dataset, publish
 from distls.storage.dataset.feature_names import pack_names
 from distls.storage.dataset.metadata import DatasetMeta
-from distls.storage.errors import BadInputError, MismatchError, ParameterError, StorageError
+from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.locks import DATASET_LOCK, locked
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
-from distls.storage.temporary.transpose_spill import SpillArea
 from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble, record_of
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
@@ -110,6 +110,8 @@ class IngestRun:
                 self._survey_columns()
                 survey = self._stage()
                 schema = decide_schema(survey, self.options, self.like)
+                if asks_for_choice(self.options):
+                    self.options, schema = choose_transforms(self.options, survey, schema)
                 return self._finish(survey, schema)
             except (BadInputError, MismatchError, ParameterError):
                 # not resumable: the same call would fail again, and a corrected file is another source
@@ -127,7 +129,7 @@ class IngestRun:
     def _write_lock(self) -> Iterator[None]:
         """Be the only process that writes the dataset."""
         if self.staging.read_document("plan") is None:
-            _check_free(self.root)
+            check_free(self.root)
         self.root.mkdir(parents=True, exist_ok=True)
         try:
             with locked(self.root / DATASET_LOCK, str(self.root)):
@@ -148,7 +150,7 @@ class IngestRun:
             check_same_plan(self.root, earlier, document)
             return
         for root in self.roots:
-            _check_free(root)
+            check_free(root)
         self.staging.create()
         for root in self.roots[1:]:
             # marks the split as unfinished until it is published
@@ -212,7 +214,8 @@ class IngestRun:
             block_bytes=self.plan.block_bytes,
             n_features=self.plan.headers[0].n_features if self.plan.headers else 0,
             keep_fractions=options.target == "class" or options.multilabel,
-            find_minimum=any(step["name"] == "log1p" for step in self.transforms),
+            find_minimum=asks_for_choice(options) or any(step["name"] == "log1p" for step in self.transforms),
+            find_values=asks_for_choice(options),
         )
         # arrays in memory are not sent to workers, who read what was staged of them
         executor = SerialExecutor() if self.plan.in_process else self.executor
@@ -374,25 +377,4 @@ class IngestRun:
             skipped=skipped,
             skipped_lines=tuple(lines),
             notices=tuple(notices),
-        )
-
-
-_UNFINISHED = {STAGING, DATASET_LOCK}  # content of a folder that may be written to
-
-
-def _check_free(root: Place) -> None:
-    """Refuse to write into anything but a new or empty folder."""
-    if is_dataset(root):
-        # an ingest killed between publishing and cleaning up leaves staged files
-        remove_tree(root / STAGING)
-        if SpillArea(root).folder.exists():
-            raise StorageError(
-                f"{root}: exists already, but for its column shards; run `distls columns {root}` to finish them"
-            )
-        raise StorageError(f"{root}: exists already; remove it or choose another name")
-    if root.exists() and (
-        not root.is_dir() or any(entry.name not in _UNFINISHED for entry in root.iterdir())
-    ):
-        raise StorageError(
-            f"{root}: exists and is not an unfinished ingest; remove it or choose another name"
         )

@@ -11,7 +11,8 @@ from typing import Any
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
-from distls.methods.registry import method_named
+from distls.methods.recommendation import AUTO, recommended
+from distls.methods.registry import expand_grid, method_named
 from distls.solvers.solver import Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
@@ -32,13 +33,22 @@ def plan_fit(
     cluster: ClusterOptions | None = None,
     probe: bool = True,  # read one partition and train on it in this process, to estimate the seconds of a pass
 ) -> Plan:
-    """Plan a fit without starting it; raise MemoryPlanError, with numbers and remedies, if it cannot fit."""
-    data = open_dataset(dataset)
+    """Plan a fit without starting it, of the recommended method for "auto".
+
+    Raises MemoryPlanError, with numbers and remedies, if it cannot fit.
+    """
+    data, alike = open_dataset(dataset), 1
+    if method == AUTO:
+        found = recommended(data, params)
+        # settings differ in the loss, which needs the same memory
+        grid = expand_grid(found.params)
+        method, params, alike = found.method, grid[0], len(grid)
     chosen = method_named(method)
     budget = _budget(cluster or ClusterOptions())
     setting = Setting.of(chosen, params or {}, data, seed)
     solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
     plan = planned(setting, solver.plan, passes)
+    plan = replace(plan, fits=1 + alike * (plan.fits - 1))
     if not probe:
         return plan
     slots = min(budget.workers * budget.threads, len(solver.lanes))

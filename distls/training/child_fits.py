@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run, is_run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
 
-__all__ = ["Children", "train_children"]
+__all__ = ["Children", "differing", "named", "train_children"]
 
 
 class Children:
@@ -72,23 +73,24 @@ class Children:
 def train_children(
     run: Run,
     request: FitRequest,
-    settings: Sequence[Params],
+    chains: Sequence[Sequence[Params]],
     options: FitOptions,
-    *,
-    chained: bool = False,
 ) -> FitResult:
     """Train one child run per setting, in order, and publish the best on the selection data.
 
-    Without these it is the best on the evaluation data, and without any data the last. Chained runs start from the
-    model of the run before.
+    Without these it is the best on the evaluation data, and without any data the last. The runs of a chain start from
+    the model of the run before.
     """
+    settings = list(itertools.chain.from_iterable(chains))
+    starts = set(itertools.accumulate((len(chain) for chain in chains), initial=0))
     judge = "select_error" if request.select is not None else "eval_error"
     children = Children(run, options, len(settings))
     best: tuple[float, FitResult, Params] | None = None
     before: Place | None = None
     for number, planned in enumerate(settings):
-        params = warm_started(planned, before) if chained else planned
-        result = children.train(_child_request(request, params), _named(settings, number))
+        before = None if number in starts else before
+        params = warm_started(planned, before)
+        result = children.train(_child_request(request, params), named(settings, number))
         if children.interrupted:
             return children.stopped(result)
         judged = result.record.get(judge)
@@ -100,12 +102,17 @@ def train_children(
     return children.publish(None if best is None else best[1], {} if best is None else best[2])
 
 
-def _named(settings: Sequence[Params], number: int) -> str:
+def differing(settings: Sequence[Params]) -> list[str]:
+    """Return the names of the parameters by which settings differ."""
+    return [name for name in settings[0] if any(other[name] != settings[0][name] for other in settings)]
+
+
+def named(settings: Sequence[Params], number: int) -> str:
     """Return the parameters by which a setting differs from others."""
     own = settings[number]
-    names = [name for name in own if any(other[name] != own[name] for other in settings)]
     values = [
-        f"{name}={own[name]:.4g}" if isinstance(own[name], float) else f"{name}={own[name]}" for name in names
+        f"{name}={own[name]:.4g}" if isinstance(own[name], float) else f"{name}={own[name]}"
+        for name in differing(settings)
     ]
     return ", ".join(values)
 

@@ -13,6 +13,7 @@ from distls.evaluation.compatibility import check_evaluable
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Params
 from distls.methods.parameters import BLOCK_SIZE
+from distls.methods.recommendation import AUTO, recommended
 from distls.methods.registry import Method, expand_grid, method_named
 from distls.problem import Problem
 from distls.solvers.loop import Limits
@@ -87,6 +88,7 @@ class FitRequest:
     eval_data: Dataset | None = None
     select: Dataset | None = None
     selected_on: Dataset | None = None
+    reason: str | None = None  # why the method was chosen, where it was not asked for
 
     @classmethod
     def of(
@@ -111,13 +113,18 @@ class FitRequest:
             _check_numbers(eval_every=eval_every)
         if seed < 0:
             raise ParameterError(f"seed={seed}: must not be negative")
-        chosen, data = method_named(method), _opened(dataset)
+        data, reason = _opened(dataset), None
+        if method == AUTO:
+            found = recommended(data, params, judged=select is not None)
+            method, params, reason = found.method, found.params, found.reason
+        chosen = method_named(method)
         unlimited = passes is None and tol is None and rtol is None and max_seconds is None
         request = cls(
             chosen, data, [Setting.of(chosen, given, data, seed) for given in expand_grid(params or {})], seed,
             chosen.passes if unlimited else passes, tol, max_seconds, eval_every, patience,
             chosen.rtol if unlimited and eval_every != 0 else rtol,
             None if eval_data is None else _opened(eval_data), None if select is None else _opened(select),
+            reason=reason,
         )  # fmt: skip
         request._check_options()
         for setting in request.settings:
@@ -157,7 +164,7 @@ class FitRequest:
         return cls(
             chosen, data, [Setting.of(chosen, params, data, config.seed) for params in config.grid], config.seed,
             config.passes, config.tol, config.max_seconds, config.eval_every, config.patience, config.rtol,
-            eval_data, select, selected_on,
+            eval_data, select, selected_on, config.reason,
         )  # fmt: skip
 
     @property
@@ -184,6 +191,7 @@ class FitRequest:
             grid=self.grid,
             selected_on=_path_of(self.selected_on),
             fold=None if self.data.fold is None else self.data.fold.number,
+            reason=self.reason,
         )
 
     @property
@@ -228,7 +236,8 @@ class FitRequest:
             raise ParameterError(
                 "folds: rows of the training data choose the alpha; drop select, or score by eval_data"
             )
-        if len(self.settings) > 1 and self.select is None:
+        crossed = self.method.path and all(params.get("folds") for params in self.grid)
+        if len(self.settings) > 1 and self.select is None and not crossed:
             raise ParameterError(
                 f"{len(self.settings)} settings are given; --select DATASET chooses among them"
             )

@@ -1,7 +1,8 @@
-"""Cross-validation of a regularization path: every fold's path, then a fit to everything at the alpha that won."""
+"""Cross-validation of regularization paths: every fold's paths, then a fit to everything at the point that won."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,7 @@ from distls.methods.method import Params
 from distls.storage.dataset.dataset import Dataset, Fold
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.training.child_fits import Children
+from distls.training.child_fits import Children, differing, named
 from distls.training.configuration import FitRequest, Setting
 from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run
@@ -69,21 +70,24 @@ def _changed(dataset: Dataset, **fields: Any) -> Dataset:
     return replace(dataset, meta=msgspec.structs.replace(dataset.meta, **fields))
 
 
-def train_folds(run: Run, request: FitRequest, points: list[Params], options: FitOptions) -> FitResult:
-    """Fit a path without each fold, each point from the one before, and publish a fit at the alpha of least error.
+def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], options: FitOptions) -> FitResult:
+    """Fit paths without each fold, each point from the one before, and publish a fit at the point of least error.
 
-    The error is that of the folds' rows, each by the fit without its fold; of equal alphas the largest is taken. The
-    last fit starts from the first fold's at that alpha.
+    The error is that of the folds' rows, each by the fit without its fold; of equal points the first is taken, in a
+    path that of the largest alpha. The last fit starts from the first fold's at that point.
     """
     folds = int(request.settings[0].params["folds"])
+    points = [point for path in paths for point in path]
+    starts = set(itertools.accumulate((len(path) for path in paths), initial=0))
     children = Children(run, options, folds * len(points) + 1)
     wrong = np.zeros(len(points))
     apart = replace(request, select=None, eval_data=None, patience=None)
     for number, view in enumerate(fold_views(request.data, options.executor, folds)):
         before: Place | None = None
         for place, point in enumerate(points):
+            before = None if place in starts else before
             child = _request_of(apart, warm_started(point, before), view)
-            result = children.train(child, f"without fold {number + 1}, alpha={point['alpha']:.4g}")
+            result = children.train(child, f"without fold {number + 1}, {_named(points, place)}")
             if children.interrupted:
                 return children.stopped(result)
             error = result.record.get("select_error")
@@ -92,10 +96,15 @@ def train_folds(run: Run, request: FitRequest, points: list[Params], options: Fi
     errors = wrong / request.data.meta.n_rows
     best = int(np.argmin(errors))
     params = warm_started(points[best], children.path(best))
-    result = children.train(_request_of(request, params, None), f"alpha={params['alpha']:.4g}, all rows")
+    result = children.train(_request_of(request, params, None), f"{_named(points, best)}, all rows")
     if children.interrupted:
         return children.stopped(result)
     return children.publish(_told(result, points, errors.tolist(), folds), params)
+
+
+def _named(points: list[Params], place: int) -> str:
+    """Return how a point is called: its alpha, also where it is the only one, and what else differs."""
+    return named(points, place) if len(points) > 1 else f"alpha={points[place]['alpha']:.4g}"
 
 
 def _request_of(request: FitRequest, params: Params, view: FoldView | None) -> FitRequest:
@@ -108,10 +117,15 @@ def _request_of(request: FitRequest, params: Params, view: FoldView | None) -> F
 
 def _told(result: FitResult, points: list[Params], errors: list[float], folds: int) -> FitResult:
     """Return the result with each alpha's error, and a note of the choice."""
-    path = [{"alpha": point["alpha"], "cv_error": e} for point, e in zip(points, errors, strict=True)]
+    names = dict.fromkeys((*differing(points), "alpha"))
+    path = [
+        {**{name: point[name] for name in names}, "cv_error": error}
+        for point, error in zip(points, errors, strict=True)
+    ]
     best = min(path, key=lambda line: line["cv_error"])
+    others = "".join(f"{name}={best[name]} " for name in names if name != "alpha")
     note = (
-        f"alpha={best['alpha']:.6g} has the lowest mean error of {len(path)} in {folds}-fold cross-validation, "
+        f"{others}alpha={best['alpha']:.6g} has the lowest mean error of {len(path)} in {folds}-fold cross-validation, "
         f"{best['cv_error']:.6g}"
     )
     details = {**(result.record.get("details") or {}), "path": path}

@@ -16,6 +16,7 @@ from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
 from distls.memory_plan import check_workers
+from distls.methods.method import Params
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
@@ -194,19 +195,19 @@ def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray
     return found
 
 
+def _path_of(run: Run, setting: Setting, options: FitOptions) -> list[Params]:
+    """Return the parameters of a path's points."""
+    alone = partial(_intercept_alone, run, setting, options)
+    return settings_of_path(setting.params, setting.problem, options.executor, alone)
+
+
 def _train_all(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
-    """Train what was asked for: one setting, a path of them, or several to choose among."""
+    """Train what was asked for: one setting, paths of them, or several to choose among."""
     if has_path(request.method, request.grid):
-        (setting,) = request.settings
-        points = settings_of_path(
-            setting.params,
-            setting.problem,
-            options.executor,
-            partial(_intercept_alone, run, setting, options),
-        )
-        if setting.params.get("folds") is not None:
-            return train_folds(run, request, points, options)
-        return train_children(run, request, points, options, chained=True)
+        paths = [_path_of(run, setting, options) for setting in request.settings]
+        if request.grid[0].get("folds") is not None:
+            return train_folds(run, request, paths, options)
+        return train_children(run, request, paths, options)
     if request.select is None and len(request.settings) == 1:
         return train_setting(run, request, options)
-    return train_children(run, request, request.grid, options)
+    return train_children(run, request, [[params] for params in request.grid], options)

@@ -16,6 +16,7 @@ from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, pass_on
 from distls.ingestion.ingest import ingest
 from distls.ingestion.label_column import found_label_column
+from distls.methods.recommendation import AUTO
 from distls.methods.registry import expand_grid, method_named
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import is_dataset
@@ -87,7 +88,7 @@ def train(
     test_labels : path, optional
         Label file of npy, npz or idx test files.
     method : str
-        See ``distls methods``.
+        See ``distls methods``; ``auto`` takes the one that suits the data.
     params, passes, tol, rtol, max_seconds, callbacks
         As of `distls.fit`.
     seed : int
@@ -149,9 +150,10 @@ def _check(
     options: Mapping[str, Any],
 ) -> None:
     """Refuse what would only fail after the ingest."""
-    chosen = method_named(method)
-    for given in expand_grid(params or {}):
-        chosen.resolve(given)
+    if method != AUTO:
+        chosen = method_named(method)
+        for given in expand_grid(params or {}):
+            chosen.resolve(given)
     Run.check_new(run)
     if options.get("unlabelled"):
         raise ParameterError("unlabelled: rows without labels train nothing")

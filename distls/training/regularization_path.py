@@ -32,13 +32,15 @@ __all__ = [
 
 _DEFAULT_ALPHAS = 10
 _SPAN = 1e-3  # ratio of the last alpha of a path to the first
+# of l2 alone, in mean squared norms of a row: what was best on 20 data sets lies between (benchmarks/defaults.py)
+_L2_RANGE = (1e-2, 1e-7)
 _ROUNDING = 1e-6  # margin, so that rounding leaves no nonzero weight at the first alpha
 
 
 def has_path(method: Method, grid: Sequence[Params]) -> bool:
-    """Return whether the settings of a fit are a single path: one child run per alpha.
+    """Return whether the settings of a fit are paths: one child run per alpha.
 
-    Raises ParameterError for a path among other settings, or for parameters of a path without alpha=path.
+    Raises ParameterError for a path among settings of one alpha, or for parameters of a path without alpha=path.
     """
     if not method.path:
         return False
@@ -47,8 +49,10 @@ def has_path(method: Method, grid: Sequence[Params]) -> bool:
         for name in ("alphas", "folds") if params not in points else ():
             if params.get(name) is not None:
                 raise ParameterError(f"{name}={params[name]}: of alpha=path only; leave it out")
-    if points and len(grid) > 1:
-        raise ParameterError("alpha=path: with one value of each other parameter; run several paths instead")
+    if points and len(points) < len(grid):
+        raise ParameterError("alpha=path: not beside other alphas; give those as alphas=1e-2:1e-3")
+    if len({params.get("folds") for params in points}) > 1:
+        raise ParameterError("folds: of several values only one can choose; give one")
     return bool(points)
 
 
@@ -60,7 +64,8 @@ def number_of_alphas(params: Params) -> int:
 
 def needs_intercept(params: Params, problem: Problem) -> bool:
     """Return whether a path begins at an alpha that is to be found, with an intercept."""
-    return params["alpha"] == "path" and not isinstance(params["alphas"], str) and problem.fit_intercept
+    found = params["alpha"] == "path" and not isinstance(params["alphas"], str) and problem.penalty != "l2"
+    return found and problem.fit_intercept
 
 
 def path_start(method: Method, solver: object) -> StartsPath:
@@ -82,12 +87,21 @@ def settings_of_path(
     """Return the parameters of the path's points, by decreasing alpha, without the model each starts from.
 
     Without given alphas, the first is the smallest at which zero weights are optimal, which takes one read of the data,
-    or two with an intercept, which `intercept_alone` returns for zero weights; the others are log-spaced. Raises
-    ParameterError if weights are zero at no alpha.
+    or two with an intercept, which `intercept_alone` returns for zero weights; with l2 there is none, and they are
+    proportional to the mean squared norm of a row. The others are log-spaced. Raises ParameterError if weights are zero
+    at no alpha, or no value differs from zero.
     """
     given = params["alphas"]
     if isinstance(given, str):
         alphas = sorted((float(each) for each in given.split(":")), reverse=True)
+    elif problem.penalty == "l2":
+        square = problem.dataset.meta.mean_square_norm
+        if not square > 0.0:
+            raise ParameterError(
+                "alpha=path: all values are zero; list the alphas, as in alphas=1e-2:1e-3:1e-4"
+            )
+        first, last = (square * each for each in _L2_RANGE)
+        alphas = np.geomspace(first, last, number_of_alphas(params)).tolist()
     else:
         intercept = intercept_alone() if problem.fit_intercept else np.zeros(problem.shape[1])
         first = (1.0 + _ROUNDING) * _largest_alpha(problem, executor, intercept)

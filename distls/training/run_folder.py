@@ -83,11 +83,12 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     grid: Annotated[list[Params], msgspec.Meta(min_length=1)]
     selected_on: _Path | None = None
     fold: int | None = None
+    reason: str | None = None
 
     def stored(self) -> dict[str, object]:
-        """Return the members of the file, which names what only child runs have in these only."""
+        """Return the members of the file, which names what only some runs have in these only."""
         members = msgspec.structs.asdict(self)
-        for name in ("selected_on", "fold"):
+        for name in ("selected_on", "fold", "reason"):
             if members[name] is None:
                 del members[name]
         return members

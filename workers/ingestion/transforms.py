@@ -20,6 +20,7 @@ from distls.workers.compilation.jit import kernel
 from distls.workers.ingestion.column_moments import row_blocks
 
 __all__ = [
+    "AUTO",
     "FITTED",
     "NAMES",
     "apply_transforms",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 NAMES = ("log1p", "idf", "l2norm", "scale", "standardize")
+AUTO = "auto"  # which of them is decided when all rows were read
 # Arrays that are fitted: the columns that min_count keeps, idf weights, mean and standard deviation.
 FITTED = ("kept", "idf", "mean", "std")
 
@@ -46,6 +48,8 @@ def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
     """Turn ``"log1p,idf"`` or ``["log1p", "scale=255"]`` into steps, or raise ParameterError."""
     given = [name for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
     steps = tuple(_parse_transform(name.strip()) for name in given)
+    if len(steps) > 1 and any(step["name"] == AUTO for step in steps):
+        raise ParameterError("transform auto chooses all transforms; give it alone")
     if sum(step["name"] == "idf" for step in steps) > 1:
         raise ParameterError(
             "transform idf is given twice; its weights are fitted once, on the source values"
@@ -57,8 +61,8 @@ def parse_transforms(names: str | Sequence[str]) -> tuple[dict[str, Any], ...]:
 
 def _parse_transform(text: str) -> dict[str, Any]:
     name, equals, value = text.partition("=")
-    if name not in NAMES:
-        raise ParameterError(f"unknown transform {name!r}; there are {', '.join(NAMES)}")
+    if name not in (*NAMES, AUTO):
+        raise ParameterError(f"unknown transform {name!r}; there are {', '.join((*NAMES, AUTO))}")
     if name != "scale":
         if equals:
             raise ParameterError(f"transform {name} takes no value, {text!r} was given")

@@ -139,6 +139,27 @@ def test_other_targets(rows, tmp_path, kind):
     assert load_model(tmp_path / "run").params["alpha"] == ALPHAS[int(np.argmin(errors))]
 
 
+def test_paths_of_several_losses_are_judged_together(data, tmp_path):
+    losses = ["softmax", "ovr_squared_hinge"]
+    result = fit("sdca", data, tmp_path / "run", params={**PATH, "loss": losses})
+    path = status_of(tmp_path / "run")["details"]["path"]
+    assert [(line["loss"], line["alpha"]) for line in path] == [(loss, a) for loss in losses for a in ALPHAS]
+    errors = [line["cv_error"] for line in path]
+    best = path[int(np.argmin(errors))]
+    assert (result.selected["loss"], result.selected["alpha"]) == (best["loss"], best["alpha"])
+    assert status_of(tmp_path / "run")["notes"][-1].startswith(
+        f"loss={best['loss']} alpha={best['alpha']:g} has the"
+    )
+    inits = [child["params"]["init"] for child in status_of(tmp_path / "run")["children"]]
+    assert [each is None for each in inits[:7]] == [True, False, False] * 2 + [True]
+    for loss in losses:
+        fit("sdca", data, tmp_path / loss, params={**PATH, "loss": loss})
+        alone = [line["cv_error"] for line in status_of(tmp_path / loss)["details"]["path"]]
+        assert alone == [line["cv_error"] for line in path if line["loss"] == loss]
+    with pytest.raises(ParameterError, match="folds: of several values only one can choose"):
+        fit("sdca", data, params={**PATH, "folds": [2, 3]})
+
+
 def test_an_interrupted_cross_validation_is_resumed(data, tmp_path):
     whole = fit("sdca", data, tmp_path / "whole", params=PATH)
     stopped = fit("sdca", data, tmp_path / "run", params=PATH, callbacks=[StopAfter(7)])

@@ -193,9 +193,35 @@ def test_report_and_info_tell_of_sparse_models(dataset: Dataset, tmp_path: Path)
     assert Run.open(tmp_path / "run").config.grid[0]["alpha"] == "path"
 
 
+def test_several_paths_are_fitted_each_from_its_own_start(dataset: Dataset, tmp_path: Path) -> None:
+    params = {"penalty": ["l1", "l1l2"], "alphas": 3}
+    result = _path(dataset, tmp_path / "run", params=params, select=dataset)
+    children = json.loads((tmp_path / "run" / "status.json").read_text())["children"]
+    assert [child["params"]["penalty"] for child in children] == ["l1"] * 3 + ["l1l2"] * 3
+    folder = tmp_path / "run" / "children"
+    started = [None, folder / "000", folder / "001", None, folder / "003", folder / "004"]
+    assert [child["params"]["init"] for child in children] == [str(run) if run else None for run in started]
+    for penalty, own in (("l1", children[:3]), ("l1l2", children[3:])):
+        alone = _path(dataset, tmp_path / penalty, params={"penalty": penalty, "alphas": 3}, select=dataset)
+        assert alone.selected is not None
+        points = json.loads((tmp_path / penalty / "status.json").read_text())["children"]
+        assert [child["error"] for child in own] == [child["error"] for child in points]
+    errors = [child["error"] for child in children]
+    assert result.selected == children[int(np.argmin(errors))]["params"]
+
+
+def test_the_alphas_of_l2_follow_the_rows(dataset: Dataset, tmp_path: Path) -> None:
+    _path(dataset, tmp_path / "run", params={"penalty": "l2"}, select=dataset)
+    children = json.loads((tmp_path / "run" / "status.json").read_text())["children"]
+    expected = dataset.meta.mean_square_norm * np.array([1e-2, 10 ** (-11 / 3), 10 ** (-16 / 3), 1e-7])
+    np.testing.assert_allclose([child["params"]["alpha"] for child in children], expected)
+
+
 REFUSED = [
-    ({"penalty": "l2"}, "no alpha makes all weights zero with penalty=l2; list them"),
-    ({"penalty": ["l1", "l1l2"]}, "alpha=path: with one value of each other parameter"),
+    (
+        {"alpha": ["path", 1e-3], "alphas": None},
+        "alpha=path: not beside other alphas; give those as alphas=1e-2:1e-3",
+    ),
     ({"alpha": 1e-3}, "alphas=4: of alpha=path only; leave it out"),
     ({"alphas": 1}, "alphas=1: expected a whole number of at least 2"),
     ({"alphas": "1:0"}, "alphas=1:0: expected numbers greater than 0 separated by colons"),

@@ -32,6 +32,7 @@ __all__ = [
     "smallest_value",
     "sort_records",
     "store_pair",
+    "value_facts",
 ]
 
 
@@ -226,6 +227,28 @@ def smallest_value(
             if value < smallest:
                 smallest, row = value, r
     return smallest, row
+
+
+@kernel
+def value_facts(
+    words: NDArray[np.uint32],
+    floats: NDArray[np.float32],
+    row_at: NDArray[np.int64],
+    n_extra: int,
+    stride: int,
+    dense: bool,
+) -> Any:
+    """Return (largest magnitude, whether all values are whole numbers, none negative) of records."""
+    largest, counts = 0.0, True
+    index_words = 0 if dense else 1
+    for r in range(len(row_at)):
+        at = _values_at(words, row_at[r], n_extra) + index_words
+        for k in range(np.int64(words[row_at[r]])):
+            place = at + stride * k
+            value = np.float64(floats[place]) if stride - index_words == 1 else read_double(words, place)
+            largest = max(largest, abs(value))
+            counts = counts and value >= 0.0 and value == np.floor(value)
+    return largest, counts
 
 
 @kernel

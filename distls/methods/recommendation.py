@@ -1,0 +1,95 @@
+"""The method and the parameters of a fit for which none were chosen (docs/decisions/0025)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distls.methods.method import Params
+from distls.methods.registry import method_named
+from distls.storage.dataset.dataset import Dataset
+
+__all__ = ["AUTO", "Recommendation", "recommended"]
+
+AUTO = "auto"
+
+_FEW_FEATURES = 1000  # whose second moments cost less than the passes that they save
+_FEW_WEIGHTS = 100_000  # of features times outputs, of which `gls` fits alphas times folds at a time
+_MUCH_WORK = 1_000_000_000  # stored values times outputs, of which a hundred passes take minutes
+_FOLDS = 5
+_ALPHAS = 7
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A method, the parameters that differ from its defaults, and why."""
+
+    method: str
+    params: Params
+    reason: str
+
+
+def recommended(
+    data: Dataset, given: Mapping[str, Any] | None = None, *, judged: bool = False
+) -> Recommendation:
+    """Return what to fit to a data set, from its metadata alone.
+
+    Parameters
+    ----------
+    given : mapping, optional
+        Parameters that were chosen; they replace those recommended.
+    judged : bool
+        Whether other data choose among the settings, so that no folds are needed.
+    """
+    found = _for_shape(data)
+    method = method_named(found.method)
+    params = {**found.params, **(given or {})}
+    if judged and method.path and params.get("alpha") == "path":
+        params.pop("folds", None)
+    if params.get("alpha") != "path":
+        params = {name: value for name, value in params.items() if name not in ("alphas", "folds")}
+        params |= {name: value for name, value in (given or {}).items() if name in ("alphas", "folds")}
+    return Recommendation(found.method, params, found.reason)
+
+
+def _for_shape(data: Dataset) -> Recommendation:
+    meta = data.meta
+    outputs = max(len(meta.classes), meta.n_targets, 1)
+    numbers = meta.target == "continuous"
+    folds = max(2, min(_FOLDS, meta.n_rows // 10))
+    if meta.n_features <= _FEW_FEATURES and meta.n_features * outputs <= _FEW_WEIGHTS:
+        params: Params = {"alpha": "path", "folds": folds}
+        if meta.target != "class":
+            params["link"] = "identity" if numbers else "logit"
+        return Recommendation("gls", params, f"{meta.n_features} features are few: {_found(folds)}")
+    if numbers or meta.target == "multilabel":
+        params = {
+            "loss": "squared",
+            "fit_intercept": True,
+            "alpha": "path",
+            "alphas": _ALPHAS,
+            "folds": folds,
+        }
+        return Recommendation(
+            "sdca", params, f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
+        )
+    if meta.nnz * outputs <= _MUCH_WORK:
+        # LogisticRegression and LinearSVC, of which now the one and now the other is better
+        params = {
+            "loss": ["softmax", "ovr_squared_hinge"],
+            "fit_intercept": True,
+            "intercept_scaling": 1.0,
+            "alpha": "path",
+            "alphas": _ALPHAS,
+            "folds": folds,
+        }
+        reason = (
+            f"{meta.n_features:,} features: logistic regression or support vector machine, {_found(folds)}"
+        )
+        return Recommendation("sdca", params, reason)
+    return Recommendation("sgd", {}, f"{meta.n_rows:,} rows are many: one setting that rarely needs tuning")
+
+
+def _found(folds: int) -> str:
+    return f"the strength found by {folds}-fold cross-validation"

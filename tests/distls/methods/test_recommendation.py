@@ -1,0 +1,110 @@
+"""Which method is taken where none is asked for, and that the command line and Python take the same."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from helpers import labelled_rows, write_dataset
+from target_helpers import write_targets
+
+from distls.cli import cli
+from distls.methods.recommendation import recommended
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import ParameterError
+from distls.training.fitting import fit
+from distls.training.run_folder import Run
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    x, y = labelled_rows(120, 8, 3)
+    return write_dataset(tmp_path_factory.mktemp("data") / "narrow", x, y)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("data") / "wide", *labelled_rows(60, 1200, 3))
+
+
+def run_cli(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def test_few_features_take_least_squares_and_many_the_dual(narrow: Dataset, wide: Dataset) -> None:
+    assert recommended(narrow).method == "gls"
+    assert recommended(narrow).params == {"alpha": "path", "folds": 5}
+    found = recommended(wide)
+    assert (found.method, found.params["loss"]) == ("sdca", ["softmax", "ovr_squared_hinge"])
+    assert "1,200 features" in found.reason
+    # what is given stays, and other data that judge take the place of folds
+    assert recommended(wide, {"alpha": 1e-3}).params.keys() == {
+        "loss", "alpha", "fit_intercept", "intercept_scaling",
+    }  # fmt: skip
+    assert "folds" not in recommended(wide, judged=True).params
+
+
+@pytest.mark.parametrize(("kind", "link"), [("continuous", "identity"), ("multilabel", "logit")])
+def test_other_targets_have_links_of_their_own(tmp_path: Path, kind: str, link: str) -> None:
+    x, y = labelled_rows(80, 6, 2)
+    targets = y[:, None].astype(np.float64) if kind == "continuous" else np.eye(2)[y]
+    data = write_targets(tmp_path / "d", x, targets, kind)
+    assert recommended(data).params["link"] == link
+    result = fit("auto", data, tmp_path / "run")
+    assert result.model is not None
+    assert result.model.params["link"] == link
+
+
+def test_a_fit_without_a_method_is_the_recommended_one(narrow: Dataset, tmp_path: Path) -> None:
+    ended = run_cli("fit", narrow.path, tmp_path / "run", "--executor", "serial", "--passes", 5)
+    assert ended.exit_code == 0, ended.output
+    assert "note: gls: 8 features are few: the strength found by 5-fold cross-validation" in ended.output
+    config = Run.open(tmp_path / "run").config
+    assert (config.method, config.reason) == ("gls", recommended(narrow).reason)
+    same = fit("auto", narrow, tmp_path / "same", passes=5)
+    asked = fit("gls", narrow, passes=5, params={"alpha": "path", "folds": 5})
+    assert same.model is not None
+    assert asked.model is not None
+    assert same.model.sha256 == asked.model.sha256
+    assert Run.open(tmp_path / "same").config.reason == config.reason
+    assert same.model.sha256 in run_cli("info", tmp_path / "run", "--json").output
+
+
+def test_losses_of_wide_rows_are_compared_by_folds(wide: Dataset, tmp_path: Path) -> None:
+    result = fit("auto", wide, tmp_path / "run", params={"alphas": "1e-2:1e-4", "folds": 2})
+    assert result.selected is not None
+    details = result.record["details"]
+    assert details is not None
+    assert len(details["path"]) == 4
+    best = min(details["path"], key=lambda line: line["cv_error"])
+    assert result.selected["loss"] == best["loss"]
+
+
+def test_a_plan_names_the_method_and_counts_all_fits(wide: Dataset) -> None:
+    ended = run_cli("plan", wide.path, "--no-probe")
+    assert ended.exit_code == 0, ended.output
+    assert ended.output.startswith(
+        "method             sdca: 1,200 features: logistic regression or support vector"
+    )
+    assert "for each of 71 fits" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "sgd", "data"), "Missing argument 'RUN'"),
+        (("fit", "data"), "Missing argument 'RUN'"),
+        (("fit",), "Missing argument 'DATASET'"),
+        (("plan", "sgd"), "Missing argument 'DATASET'"),
+        (("fit", "sgd", "data", "run", "more"), "unexpected extra arguments (more)"),
+    ],
+)
+def test_what_is_missing_is_named(arguments: tuple[str, ...], message: str) -> None:
+    ended = run_cli(*arguments)
+    assert ended.exit_code == 2
+    assert message in ended.output
+
+
+def test_a_parameter_of_another_method_is_refused(narrow: Dataset) -> None:
+    with pytest.raises(ParameterError, match="gls has no parameter 'rounds'"):
+        fit("auto", narrow, params={"rounds": 4})
