@@ -138,7 +138,7 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (1, ("generate", "dense", "{0}/full", *SERIAL), "{0}/full exists already; remove it or choose another name"),
     (1, ("ingest", "{0}/none.svm", "{0}/new", *SERIAL), "{0}/none.svm: no such file"),
     (2, ("ingest", "{0}/file", "{0}/new", "--transform", "sqrt", *SERIAL), "unknown transform 'sqrt'; there are log1p, "
-     "idf, l2norm, scale, standardize"),
+     "idf, l2norm, scale, standardize, auto"),
 ]  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def test_refused_in_one_line_and_nothing_is_written(
     ("arguments", "text"),
     [
         (("nope",), "No such command 'nope'"),
-        (("fit",), "Missing argument 'METHOD'"),
+        (("fit",), "Missing argument 'DATASET'"),
         (("fit", "mcid", "a", "b", "--nope"), "No such option '--nope'"),
         (("fit", "mcid", "a", "b", "--passes", "0"), "'--passes': 0.0 is not in the range x>0"),
         (
