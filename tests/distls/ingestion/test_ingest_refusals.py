@@ -147,7 +147,10 @@ def test_refused_sources(tmp_path):
         ({"split": ["a=.5", "b=.5"]}, "the fractions of all splits must add up to less than 1"),
         ({"split": ["a=.2", "a=.5"]}, "two splits have the same name"),
         ({"format": "xls"}, f"format must be one of auto, {', '.join(format_names())}, not 'xls'"),
-        ({"transform": "sqrt"}, "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize"),
+        (
+            {"transform": "sqrt"},
+            "unknown transform 'sqrt'; there are log1p, idf, l2norm, scale, standardize, auto",
+        ),
         ({"unlabelled": True, "multilabel": True}, "unlabelled and multilabel exclude each other"),
         ({"labels": "y.npy"}, "labels is for array sources; svmlight text has its own"),
         ({"y": [1]}, "y and sample_weight go with arrays in memory; files were given"),
