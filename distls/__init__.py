@@ -34,6 +34,7 @@ _HOMES = {
     "SvmlightOptions": "distls.ingestion.formats.svmlight",
     "VwOptions": "distls.ingestion.formats.vw",
     "add_columns": "distls.columns.sharding",
+    "calibrate": "distls.evaluation.calibrate",
     "evaluate": "distls.evaluation.evaluate",
     "fit": "distls.training.fitting",
     "generate": "distls.synthetic.generation",
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from distls.estimators.stochastic import MCIDClassifier as MCIDClassifier
     from distls.estimators.stochastic import SGDQNClassifier as SGDQNClassifier
     from distls.estimators.stochastic import StochasticClassifier as StochasticClassifier
+    from distls.evaluation.calibrate import calibrate as calibrate
     from distls.evaluation.evaluate import evaluate as evaluate
     from distls.ingestion.formats.anndata import AnnDataOptions as AnnDataOptions
     from distls.ingestion.formats.arrays import ArrayOptions as ArrayOptions

@@ -125,8 +125,13 @@ def _describe_model(model: LinearModel) -> dict[str, Any]:
         "source": model.source,
         "dataset_fingerprint": model.dataset_fingerprint,
         "weights_sha256": model.sha256,
+        **_calibration(model),
         **_top_features(model),
     }
+
+
+def _calibration(model: LinearModel) -> dict[str, Any]:
+    return {"calibration": model.calibration} if model.calibration else {}
 
 
 def _published(run: Run) -> dict[str, Any]:
@@ -136,10 +141,10 @@ def _published(run: Run) -> dict[str, Any]:
     model = load_model(run.path)
     method = METHODS.get(model.method)
     if method is None or not method.proves:
-        return _top_features(model)
+        return {**_calibration(model), **_top_features(model)}
     point = published_duals(str(run.path), model.dataset_fingerprint)
     kept = None if point is None else {"folder": point.folder, "files": len(point.files)}
-    return {**_top_features(model), "duals": kept}
+    return {**_calibration(model), **_top_features(model), "duals": kept}
 
 
 def _top_features(model: LinearModel) -> dict[str, Any]:

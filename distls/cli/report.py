@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distls.evaluation.metrics import AnyEvaluation, LabelEvaluation, RegressionEvaluation
+from distls.cli.evaluation_text import calibration_lines
 from distls.execution.memory_budget import human
 from distls.memory_plan import Plan
 from distls.methods.registry import method_named
@@ -24,14 +24,12 @@ if TYPE_CHECKING:
     from distls.planning.cluster_plan import ClusterPlan
 
 __all__ = [
-    "cluster_plan_lines", "columns_line", "dataset_line", "evaluation_lines", "objective_line", "plan_lines",
+    "cluster_plan_lines", "columns_line", "dataset_line", "objective_line", "plan_lines",
     "result_lines", "run_lines",
 ]  # fmt: skip
 
 _VACUOUS = 0.5  # part of the objective above which a bound says next to nothing
 _SAME = ("loss", "alpha", "penalty", "l1_ratio")  # what another method solves the same problem with
-# More classes, labels or outputs are left to --json.
-_SHOWN_CLASSES = 20
 
 
 def dataset_line(dataset: Dataset) -> str:
@@ -128,6 +126,8 @@ def result_lines(result: FitResult) -> list[str]:
     if record.get("averaging"):
         lines.append(averaging_text(record["averaging"]))
     lines += [f"note: {text}" for text in record.get("notes", [])]
+    if result.calibrated is not None:
+        lines += calibration_lines(result.calibrated)
     if result.run is not None:
         lines.append(f"model in {result.run}")
     return lines
@@ -179,56 +179,6 @@ def averaging_text(averaging: dict[str, float]) -> str:
         f"averaging lanes: loss on a fixed sample {averaging['loss_before']:.5f} before, "
         f"{averaging['loss_after']:.5f} after; relative spread {averaging['spread']:.3f}"
     )
-
-
-def evaluation_lines(evaluation: AnyEvaluation) -> list[str]:
-    """Return an evaluation as lines: totals, then classes, labels or outputs."""
-    if isinstance(evaluation, RegressionEvaluation):
-        return _regression_lines(evaluation)
-    lines = [f"{evaluation.n_rows:,} rows, error {100 * evaluation.error:.2f} %"]
-    if isinstance(evaluation, LabelEvaluation):
-        lines[0] += f", hamming loss {evaluation.hamming_loss:.4f}"
-    if evaluation.log_loss is not None:
-        lines[0] += f", log loss {evaluation.log_loss:.4f}"
-    if isinstance(evaluation, LabelEvaluation):
-        lines.append("an error is a row whose predicted set of labels is not exactly its own")
-        lines.append(f"F1 {evaluation.micro_f1:.4f} micro, {evaluation.macro_f1:.4f} macro")
-    if evaluation.unknown:
-        lines.append(f"{evaluation.unknown:,} rows have labels the model does not know, counted as errors")
-    what = "label" if isinstance(evaluation, LabelEvaluation) else "class"
-    return lines + _class_lines(evaluation.per_class(), what)
-
-
-def _regression_lines(evaluation: RegressionEvaluation) -> list[str]:
-    outputs = list(zip(evaluation.mse_by_output.tolist(), evaluation.r2_by_output, strict=True))
-    lines = [f"{evaluation.n_rows:,} rows, mse {evaluation.mse:.6g}, r2 {_r2_text(evaluation.r2)}"]
-    if len(outputs) == 1:
-        return lines
-    lines.append(f"{'output':>12} {'mse':>12} {'r2':>8}")
-    lines += [
-        f"{i:>12} {mse:>12.6g} {_r2_text(r2):>8}" for i, (mse, r2) in enumerate(outputs[:_SHOWN_CLASSES])
-    ]
-    if len(outputs) > _SHOWN_CLASSES:
-        lines.append(f"... and {len(outputs) - _SHOWN_CLASSES} more outputs; --json has them all")
-    return lines
-
-
-def _r2_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _class_lines(table: list[dict[str, Any]], what: str) -> list[str]:
-    width = max([12, *(len(str(row["class"])) for row in table[:_SHOWN_CLASSES])])
-    lines = [f"{what:>{width}} {'rows':>9} {'recall':>8} {'precision':>10}"]
-    for row in table[:_SHOWN_CLASSES]:
-        recall, precision = (
-            f"{100 * v:.1f} %" if v is not None else "-" for v in (row["recall"], row["precision"])
-        )
-        lines.append(f"{row['class']!s:>{width}} {row['n_rows']:>9,} {recall:>8} {precision:>10}")
-    if len(table) > _SHOWN_CLASSES:
-        plural = {"class": "classes"}.get(what, f"{what}s")
-        lines.append(f"... and {len(table) - _SHOWN_CLASSES} more {plural}; --json has them all")
-    return lines
 
 
 def run_lines(path: str | Place) -> list[str]:

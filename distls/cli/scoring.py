@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from distls.cli.support import (
     PLACE,
     FormatName,
     Running,
+    calibration_option,
     cli,
     cluster_of,
     cluster_options,
@@ -44,6 +46,11 @@ format_option = click.option(
 @click.argument("run", type=PLACE)
 @data_argument
 @click.option("--json", "as_json", is_flag=True)
+@click.option("--all", "every", is_flag=True, help="Show all classes, however many; not the ten worst.")
+@click.option(
+    "--costs", type=click.Path(path_type=Path), help="CSV file of costs by class and predicted class."
+)
+@click.option("--weighted", is_flag=True, help="Count rows by their sample weights.")
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
 @format_option
 @unknown_features_option
@@ -51,14 +58,15 @@ format_option = click.option(
 @cluster_options
 @debug_option
 def evaluate(
-    run: Place, data: tuple[Place, ...], as_json: bool, unknown_labels: str, debug: bool, **options: Any
+    run: Place, data: tuple[Place, ...], as_json: bool, every: bool, debug: bool, **options: Any
 ) -> None:
-    """Score a model on labelled data: error, log loss, per-class scores, confusion; for numbers the squared error.
+    """Score a model on labelled data: error, F1, ROC AUC, quality of probabilities, confusion; of numbers mse and r2.
 
     On the training data of a run that has kept its duals (sdca), also the objective and how far it is above the
     optimum at most. Source files are first ingested like the model's data, into a folder that is removed afterwards.
     """
-    from distls.cli.report import evaluation_lines, objective_line
+    from distls.cli.evaluation_text import evaluation_lines
+    from distls.cli.report import objective_line
     from distls.evaluation.evaluate import evaluate as run_evaluate
     from distls.storage.model.model import load_model
 
@@ -71,7 +79,6 @@ def evaluate(
         result = run_evaluate(
             run,
             data,
-            unknown_labels=unknown_labels,
             executor=executor,
             notify=note,
             **options,
@@ -79,10 +86,36 @@ def evaluate(
     if as_json:
         print_json(result.to_json())
     else:
-        lines = evaluation_lines(result)
+        lines = evaluation_lines(result, every=every)
         if result.objective is not None:
             lines.append(objective_line({"objective": result.objective, "certificate": result.certificate}))
         click.echo(printable("\n".join(lines)))
+
+
+@cli.command()
+@click.argument("run", type=PLACE)
+@data_argument
+@calibration_option
+@format_option
+@click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
+@cluster_options
+@debug_option
+def calibrate(
+    run: Place, data: tuple[Place, ...], calibration: str | None, debug: bool, **options: Any
+) -> None:
+    """Calibrate the probabilities of a model on labelled rows that it was not trained on, and store that with it.
+
+    Weights and predicted classes stay as they are; `distls predict --proba` and `distls evaluate` then use calibrated
+    probabilities, also of models whose loss has none. Repeat the command to replace a calibration.
+    """
+    from distls.cli.evaluation_text import calibration_lines
+    from distls.evaluation.calibrate import calibrate as run_calibrate
+    from distls.storage.model.model import load_model
+
+    load_model(run)  # refused before workers are started
+    with Running(in_process_if_small(cluster_of(options, debug), data)) as (executor, _):
+        found = run_calibrate(run, data, calibration, executor=executor, notify=note, **options)
+    click.echo("\n".join(calibration_lines(found.evaluation)))
 
 
 @cli.command()

@@ -95,6 +95,13 @@ debug_option = click.option(
     "--debug", is_flag=True, callback=_note_debug, help="Show tracebacks and the cluster's log."
 )
 
+# the kinds as `distls.workers.prediction.probability_map` has them, whose import would slow the start
+calibration_option = click.option(
+    "--calibration",
+    type=click.Choice(["temperature", "vector", "platt", "isotonic"]),
+    help="How to calibrate; default: platt for two classes, else temperature.",
+)
+
 
 class Written(click.ParamType[Any]):
     """A parameter parsed by a function whose module is imported on first use."""

@@ -73,8 +73,8 @@ def train(
     The column of labels of a table is asked for with --label-column unless it has one of the usual names.
     `distls predict MODEL FILE` then predicts.
     """
+    from distls.cli.evaluation_text import evaluation_lines
     from distls.cli.progress import work_progress
-    from distls.cli.report import evaluation_lines
     from distls.methods.registry import parse_values
     from distls.training.from_files import train as run_train
 

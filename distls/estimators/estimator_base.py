@@ -26,9 +26,9 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel, save_model
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.training.fitting import FitResult, fit
-from distls.workers.losses.registry import probabilities
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
 from distls.workers.prediction.predictor import score_pieces, scored_as
+from distls.workers.prediction.probability_map import model_probabilities
 
 __all__ = [
     "DIVERGED",
@@ -302,8 +302,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         check_is_fitted(self, "model_")
         if hasattr(X, "__dask_graph__"):
             return self._lazily("predict_proba", X, np.dtype(np.float64), len(self.classes_))
-        model = self.model_
-        return probabilities(scored_as(model.loss, model.recipe), self._scores(X).astype(np.float64))
+        return model_probabilities(self.model_, self._scores(X).astype(np.float64))
 
 
 class LinearCoefficients:

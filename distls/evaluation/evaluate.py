@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
+from distls.evaluation.cost_matrix import read_costs
 from distls.evaluation.metrics import AnyEvaluation
 from distls.evaluation.proof import prove
-from distls.evaluation.scores import score_targets
+from distls.evaluation.scores import measure_classes, score_targets
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.model_check import check_model
-from distls.storage.errors import StateLostError
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import MismatchError, ParameterError, StateLostError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel, load_model
 from distls.workers.prediction.predictor import LinearPredictor
@@ -26,6 +32,8 @@ def evaluate(
     dataset: Scorable,
     *,
     unknown_labels: str = "error",
+    costs: str | Path | None = None,
+    weighted: bool = False,
     format: str = "auto",
     labels: str | Place | None = None,
     unknown_features: str = "error",
@@ -43,6 +51,11 @@ def evaluate(
         Source files are first ingested like the model's data, into a folder that is removed afterwards.
     unknown_labels : {"error", "count"}
         Refuse labels the model does not know, or count their rows as errors.
+    costs : path, optional
+        CSV file with the cost of predicting each class (first line) in place of each (first column).
+    weighted : bool
+        Rows count by their sample weights, in all metrics, as with scikit-learn's ``sample_weight``. Default: each row
+        counts one, also in a data set with weights.
     format, labels, unknown_features : str
         Of the source files; see `distls.ingest`.
     beside : path, optional
@@ -82,10 +95,29 @@ def evaluate(
         check_targets(data, fitted.target, fitted.n_outputs, name)
         codes = class_codes(data, fitted.classes, name, unknown_labels)
         pass_on(notices, notify)
-        runner, predictor = executor or SerialExecutor(), LinearPredictor.of(fitted)
-        found = score_targets(runner, data, predictor, fitted.loss, fitted.classes, codes)
+        runner = executor or SerialExecutor()
+        found = _measured(runner, data, fitted, codes, costs, weighted)
         try:
             return replace(found, **((path and prove(place_of(path), fitted, data, runner)) or {}))
         except StateLostError as error:
             pass_on([f"the objective and its bound are not computed anew: {error}"], notify)
             return found
+
+
+def _measured(
+    executor: Executor,
+    data: Dataset,
+    model: LinearModel,
+    codes: NDArray[np.int32],
+    costs: str | Path | None,
+    weighted: bool,
+) -> AnyEvaluation:
+    if weighted and not data.meta.weighted:
+        raise MismatchError(f"{data.path} has no sample weights; leave out --weighted")
+    if model.target == "class":
+        table = None if costs is None else read_costs(costs, data.meta.classes, model.classes)
+        return measure_classes(executor, data, model, codes, weighted=weighted, costs=table)
+    if costs is not None:
+        raise ParameterError(f"--costs are of classes; the model has {model.target} targets")
+    predictor = LinearPredictor.of(model)
+    return score_targets(executor, data, predictor, model.loss, model.classes, codes, weighted=weighted)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.evaluation.class_details import ClassDetails
 from distls.storage.dataset.metadata import Label
+from distls.workers.evaluation.probability_sums import sum_at
 
 __all__ = ["AnyEvaluation", "Evaluation", "LabelEvaluation", "RegressionEvaluation"]
 
@@ -42,6 +44,8 @@ class Evaluation(_Proven):
         Rows with labels unknown to the model.
     confusion : int64 array of shape (m, 3)
         Rows (class of the data, predicted class, count), as indices into the two lists.
+    details : ClassDetails or None
+        What `distls.evaluate` adds; None during a fit.
     objective, certificate : float and dict, or None
         Of a run that has kept its duals, on its training data: F, and ``{"kind", "value", "relative"}``, how far it is
         above the optimum at most.
@@ -53,29 +57,74 @@ class Evaluation(_Proven):
     unknown: int
     classes: list[Label]
     predicted_classes: list[Label]
-    confusion: NDArray[np.int64]
+    confusion: NDArray[Any]
+    details: ClassDetails | None = None
 
     @property
     def criterion(self) -> float:
         """The error, which early stopping and selection minimise."""
         return self.error
 
+    @property
+    def macro_f1(self) -> float:
+        """Mean of F1 over the classes that rows have or are predicted to have."""
+        return self.mean_of("f1")
+
+    @property
+    def micro_f1(self) -> float:
+        """F1 over all rows, which is the share of rows that are predicted right."""
+        return 1.0 - self.error
+
+    @property
+    def weighted_f1(self) -> float:
+        """Mean of F1 over the classes of the data, weighted by their rows."""
+        return self.mean_of("f1", weighted=True)
+
+    def mean_of(self, name: str, *, weighted: bool = False) -> float:
+        """Return the mean of "f1", "precision" or "recall" over classes, as scikit-learn has it."""
+        counts, strangers = self._counts()
+        used = counts[(counts[:, 0] > 0) | (counts[:, 1] > 0)].tolist()
+        values = [_SCORES[name](*row) for row in used]
+        if weighted:
+            return _ratio(
+                sum(row[0] * value for row, value in zip(used, values, strict=True)), counts[:, 0].sum()
+            )
+        return _ratio(sum(values), len(used) + strangers)
+
+    def _counts(self) -> tuple[NDArray[Any], int]:
+        """Return rows, predicted rows and rows of both of each class of the data, and how many others are predicted."""
+        known = {label: code for code, label in enumerate(self.predicted_classes)}
+        codes = np.array([known.get(label, -1) for label in self.classes], np.int64)
+        if self.details is not None:
+            rows, right, predicted = self.details.rows, self.details.right, self.details.predicted
+        else:
+            true, guessed, counts = self.confusion.T
+            own = codes[true] == guessed
+            rows, predicted = sum_at(true, counts, len(codes)), sum_at(guessed, counts, len(known))
+            right = sum_at(true[own], counts[own], len(codes))
+        strange = np.setdiff1d(np.flatnonzero(predicted), codes)
+        of_class = np.where(codes >= 0, np.append(predicted, 0.0)[codes], 0.0)
+        return np.stack([rows, of_class, right], axis=1), len(strange)
+
     def per_class(self) -> list[dict[str, Any]]:
-        """Return rows, recall and precision of each class of the data."""
-        true, predicted, counts = self.confusion.T
-        place = {label: i for i, label in enumerate(self.predicted_classes)}
-        table = []
-        for code, label in enumerate(self.classes):
-            rows = int(counts[true == code].sum())
-            guessed = predicted == place.get(label, -1)
-            right = int(counts[(true == code) & guessed].sum())
-            table.append(_class_row(label, rows, int(counts[guessed].sum()), right))
+        """Return rows, recall, precision and F1 of each class of the data, and how well scores rank its rows."""
+        counts, _ = self._counts()
+        whole = self.details is None or not self.details.weighted
+        table = [
+            _class_row(label, *(map(int, row) if whole else row))
+            for label, row in zip(self.classes, counts.tolist(), strict=True)
+        ]
+        if self.details is not None and self.details.ranking is not None:
+            ranking = dict(zip(self.predicted_classes, self.details.ranking.by_class, strict=True))
+            for row in table:
+                row |= ranking.get(row["class"], {"roc_auc": None, "average_precision": None})
         return table
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values."""
+        number = float if self.details is not None and self.details.weighted else int
         named = [
-            {"class": self.classes[t], "predicted": self.predicted_classes[p], "count": int(c)}
+            {"class": self.classes[int(t)], "predicted": self.predicted_classes[int(p)], "count": number(c)}
             for t, p, c in self.confusion
         ]
         return {
@@ -83,8 +132,14 @@ class Evaluation(_Proven):
             "error": self.error,
             "log_loss": None if self.log_loss == math.inf else self.log_loss,
             "unknown_labels": self.unknown,
+            "macro_f1": self.macro_f1,
+            "micro_f1": self.micro_f1,
+            "weighted_f1": self.weighted_f1,
+            "macro_precision": self.mean_of("precision"),
+            "macro_recall": self.mean_of("recall"),
             "per_class": self.per_class(),
             "confusion": named,
+            **({} if self.details is None else self.details.to_json()),
             **self._proof(),
         }
 
@@ -106,8 +161,12 @@ class LabelEvaluation(_Proven):
         Rows with labels unknown to the model.
     classes : list of labels
         The model's labels, then those of the data that it does not know.
-    counts : int64 array of shape (n_labels, 3)
+    counts : array of shape (n_labels, 3)
         For each label: rows that have it, rows predicted to have it, rows of both.
+    precision_at : dict of int -> float
+        Of the 1, 3 and 5 labels of the highest scores, the share that a row has.
+    weight : float or None
+        Of all rows, where they count by their sample weights.
     objective, certificate
         As of `Evaluation`.
     """
@@ -117,7 +176,9 @@ class LabelEvaluation(_Proven):
     log_loss: float | None
     unknown: int
     classes: list[Label]
-    counts: NDArray[np.int64]
+    counts: NDArray[Any]
+    precision_at: dict[int, float] = field(default_factory=dict)
+    weight: float | None = None
 
     @property
     def criterion(self) -> float:
@@ -128,7 +189,7 @@ class LabelEvaluation(_Proven):
     def hamming_loss(self) -> float:
         """Fraction of all pairs of a row and a label that are predicted wrongly."""
         had, predicted, right = self.counts.sum(axis=0).tolist()
-        pairs = self.n_rows * len(self.counts)
+        pairs = (self.n_rows if self.weight is None else self.weight) * len(self.counts)
         return (had + predicted - 2 * right) / pairs if pairs else math.nan
 
     @property
@@ -141,8 +202,14 @@ class LabelEvaluation(_Proven):
         """Mean over labels of the same; 0 for a label that no row has and none is predicted to."""
         return float(np.mean([_f1(*row) for row in self.counts.tolist()]))
 
+    @property
+    def weighted_f1(self) -> float:
+        """Mean over labels of the same, weighted by the rows that have them."""
+        rows = self.counts.tolist()
+        return _ratio(sum(row[0] * _f1(*row) for row in rows), sum(row[0] for row in rows))
+
     def per_class(self) -> list[dict[str, Any]]:
-        """Return rows, recall and precision of each label."""
+        """Return rows, recall, precision and F1 of each label."""
         return [
             _class_row(label, *row) for label, row in zip(self.classes, self.counts.tolist(), strict=True)
         ]
@@ -151,10 +218,13 @@ class LabelEvaluation(_Proven):
         """Return the evaluation as JSON values."""
         return {
             "n_rows": self.n_rows,
+            "weighted": self.weight is not None,
             "error": self.error,
             "hamming_loss": self.hamming_loss,
             "micro_f1": self.micro_f1,
             "macro_f1": self.macro_f1,
+            "weighted_f1": self.weighted_f1,
+            "precision_at": [{"k": k, "precision": value} for k, value in self.precision_at.items()],
             "log_loss": self.log_loss,
             "unknown_labels": self.unknown,
             "per_class": self.per_class(),
@@ -172,6 +242,8 @@ class RegressionEvaluation(_Proven):
         Mean squared difference from the targets.
     variance : float64 array of shape (n_outputs,)
         Variance of the targets.
+    weighted : bool
+        Rows count by their sample weights.
     objective, certificate
         As of `Evaluation`.
     """
@@ -179,6 +251,7 @@ class RegressionEvaluation(_Proven):
     n_rows: int
     mse_by_output: NDArray[np.float64]
     variance: NDArray[np.float64]
+    weighted: bool = False
 
     @property
     def criterion(self) -> float:
@@ -207,6 +280,7 @@ class RegressionEvaluation(_Proven):
         outputs = zip(self.mse_by_output.tolist(), self.r2_by_output, strict=True)
         return {
             "n_rows": self.n_rows,
+            "weighted": self.weighted,
             "mse": self.mse,
             "r2": self.r2,
             "log_loss": None,
@@ -218,14 +292,31 @@ class RegressionEvaluation(_Proven):
 AnyEvaluation = Evaluation | LabelEvaluation | RegressionEvaluation
 
 
-def _class_row(label: Label, rows: int, predicted: int, right: int) -> dict[str, Any]:
+def _class_row(label: Label, rows: float, predicted: float, right: float) -> dict[str, Any]:
     return {
         "class": label,
         "n_rows": rows,
         "recall": right / rows if rows else None,
         "precision": right / predicted if predicted else None,
+        "f1": _f1(rows, predicted, right),
     }
 
 
-def _f1(had: int, predicted: int, right: int) -> float:
+def _ratio(part: float, whole: float) -> float:
+    """Return a share, 0 of nothing."""
+    return float(part / whole) if whole else 0.0
+
+
+def _f1(had: float, predicted: float, right: float) -> float:
     return 2 * right / (had + predicted) if had + predicted else 0.0
+
+
+def _precision(had: float, predicted: float, right: float) -> float:
+    return _ratio(right, predicted)
+
+
+def _recall(had: float, predicted: float, right: float) -> float:
+    return _ratio(right, had)
+
+
+_SCORES = {"f1": _f1, "precision": _precision, "recall": _recall}

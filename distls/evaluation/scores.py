@@ -9,21 +9,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.evaluation.class_details import ClassDetails
 from distls.evaluation.metrics import AnyEvaluation, Evaluation, LabelEvaluation, RegressionEvaluation
 from distls.execution.executor import Executor
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
+from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
-from distls.workers.evaluation.multilabel_task import LabelJob, LabelSum, label_lane, merge_labels
+from distls.workers.evaluation.class_metrics_task import MetricsJob, MetricsSum, merge_metrics, metrics_lane
+from distls.workers.evaluation.multilabel_task import (
+    PRECISION_AT,
+    LabelJob,
+    LabelSum,
+    label_lane,
+    merge_labels,
+)
 from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
 from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
 from distls.workers.losses.registry import has_probabilities
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
+from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
-__all__ = ["predictor_of", "reading_lanes", "reduce_rows", "reference", "score", "score_targets"]
+__all__ = [
+    "measure_classes",
+    "predictor_of",
+    "reading_lanes",
+    "reduce_rows",
+    "reference",
+    "score",
+    "score_targets",
+]
 
 
 def reference(dataset: Dataset, cache_bytes: int = 0) -> DatasetRef:
@@ -76,17 +94,68 @@ def score_targets(
     loss: str,
     classes: list[Label],
     codes: NDArray[np.int32],
+    *,
+    weighted: bool = False,
 ) -> AnyEvaluation:
-    """Compare the predictions for all rows with their targets; `codes` as `class_codes` returns them."""
+    """Compare the predictions for all rows with their targets; `codes` as `class_codes` returns them.
+
+    With `weighted` rows with numbers or sets of labels count by their sample weights.
+    """
     if dataset.meta.target == "continuous":
-        lane = partial(residual_lane, reference(dataset))
+        lane = partial(residual_lane, reference(dataset), weighted=weighted)
         total = reduce_rows(executor, dataset, predictor, lane, merge_residuals)
-        n_rows = total.ledger.n_rows
-        return RegressionEvaluation(n_rows, total.squares / n_rows, total.spread / n_rows)
+        _check_weight(dataset, total.weight)
+        return RegressionEvaluation(
+            total.ledger.n_rows, total.squares / total.weight, total.spread / total.weight, weighted
+        )
     if dataset.meta.target == "multilabel":
-        return _label_evaluation(executor, dataset, predictor, loss, classes, codes)
+        return _label_evaluation(executor, dataset, predictor, loss, classes, codes, weighted)
     loss = scored_as(loss, predictor.recipe)
     return _summary(score(executor, dataset, predictor, loss, codes), dataset, classes, loss)
+
+
+def measure_classes(
+    executor: Executor,
+    dataset: Dataset,
+    model: LinearModel,
+    codes: NDArray[np.int32],
+    *,
+    weighted: bool = False,
+    costs: NDArray[np.float64] | None = None,
+) -> Evaluation:
+    """Evaluate a model of classes with all metrics; `costs` of each class of the data and each of the model."""
+    predictor, loss = LinearPredictor.of(model), scored_as(model.loss, model.recipe)
+    made, natural = ProbabilityMap.of(model), ProbabilityMap.of(model, natural=True)
+    job = MetricsJob(reference(dataset), loss, codes, weighted, made, natural if model.calibration else None)
+    total: MetricsSum = reduce_rows(executor, dataset, predictor, partial(metrics_lane, job), merge_metrics)
+    _check_weight(dataset, total.weight)
+    k, kind = model.n_outputs, model.calibration.get("kind")
+    pairs = total.pairs // k, total.pairs % k
+    details = ClassDetails.of(
+        total, k, weighted=weighted, by="score" if made is None else "probability", calibration=kind,
+        cost=None if costs is None else float(total.pair_weights @ costs[pairs]) / total.weight,
+    )  # fmt: skip
+    log_loss = total.loss_sum / total.known if made is not None and total.known > 0 else None
+    if kind is not None:
+        log_loss = None if details.probability is None else details.probability.log_loss
+    confusion = np.stack([*pairs, total.pair_weights], axis=1)
+    return Evaluation(
+        n_rows=total.ledger.n_rows,
+        error=(total.weight - float(total.right.sum())) / total.weight,
+        log_loss=log_loss,
+        unknown=total.n_unknown,
+        classes=dataset.meta.classes,
+        predicted_classes=model.classes,
+        confusion=confusion if weighted else confusion.astype(np.int64),
+        details=details,
+    )
+
+
+def _check_weight(dataset: Dataset, weight: float) -> None:
+    if not weight > 0.0:
+        raise MismatchError(
+            f"{dataset.path}: the sample weights of its rows sum to {weight:g}; nothing to measure"
+        )
 
 
 def _label_evaluation(
@@ -96,20 +165,25 @@ def _label_evaluation(
     loss: str,
     classes: list[Label],
     codes: NDArray[np.int32],
+    weighted: bool,
 ) -> LabelEvaluation:
     known = codes >= 0
     # labels unknown to the model come after its own
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
     unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
-    job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown))
+    job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown), weighted)
     total: LabelSum = reduce_rows(executor, dataset, predictor, partial(label_lane, job), merge_labels)
+    _check_weight(dataset, total.weight)
+    hits = zip(PRECISION_AT, total.hits.tolist(), strict=True)
     return LabelEvaluation(
         n_rows=total.ledger.n_rows,
-        error=total.errors / total.ledger.n_rows,
+        error=total.errors / total.weight,
         log_loss=total.loss_sum / total.known if has_probabilities(loss) and total.known else None,
-        unknown=total.ledger.n_rows - total.known,
+        unknown=total.n_unknown,
         classes=[*classes, *unknown],
-        counts=total.counts,
+        counts=total.counts if weighted else total.counts.astype(np.int64),
+        precision_at={at: hit / at / total.weight for at, hit in hits if at <= len(classes)},
+        weight=total.weight if weighted else None,
     )
 
 

@@ -68,7 +68,7 @@ ALPHAS = Parameter(
     None,
     _path_alphas,
     "with alpha=path: the number of alphas, from the smallest with all weights zero down to a thousandth of it "
-    "(default 10), with l2 alone from 1e-2 to 1e-7 of the mean squared norm of a row; or a list such as 1e-2:1e-3",
+    "(default 10), with l2 alone from 1e-2 to 1e-6 of the mean squared norm of a row; or a list such as 1e-2:1e-3",
 )
 
 _DESCENT = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distls.methods.method import Params
@@ -18,7 +18,9 @@ _FEW_FEATURES = 1000  # whose second moments cost less than the passes that they
 _FEW_WEIGHTS = 100_000  # of features times outputs, of which `gls` fits alphas times folds at a time
 _MUCH_WORK = 1_000_000_000  # stored values times outputs, of which a hundred passes take minutes
 _FOLDS = 5
-_ALPHAS = 7
+_ALPHAS = 6
+# Where the fits end: strengths are told apart long before the optimum
+_PASSES, _GAP = 20.0, 1e-2
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Recommendation:
     method: str
     params: Params
     reason: str
+    passes: float | None = None  # limits where none are given; else the method's own
+    rtol: float | None = None
 
 
 def recommended(
@@ -50,7 +54,7 @@ def recommended(
     if params.get("alpha") != "path":
         params = {name: value for name, value in params.items() if name not in ("alphas", "folds")}
         params |= {name: value for name, value in (given or {}).items() if name in ("alphas", "folds")}
-    return Recommendation(found.method, params, found.reason)
+    return replace(found, params=params)
 
 
 def _for_shape(data: Dataset) -> Recommendation:
@@ -71,9 +75,8 @@ def _for_shape(data: Dataset) -> Recommendation:
             "alphas": _ALPHAS,
             "folds": folds,
         }
-        return Recommendation(
-            "sdca", params, f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
-        )
+        reason = f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
+        return Recommendation("sdca", params, reason, _PASSES, _GAP)
     if meta.nnz * outputs <= _MUCH_WORK:
         # LogisticRegression and LinearSVC, of which now the one and now the other is better
         params = {
@@ -87,7 +90,7 @@ def _for_shape(data: Dataset) -> Recommendation:
         reason = (
             f"{meta.n_features:,} features: logistic regression or support vector machine, {_found(folds)}"
         )
-        return Recommendation("sdca", params, reason)
+        return Recommendation("sdca", params, reason, _PASSES, _GAP)
     return Recommendation("sgd", {}, f"{meta.n_rows:,} rows are many: one setting that rarely needs tuning")
 
 

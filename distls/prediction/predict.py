@@ -30,6 +30,7 @@ from distls.storage.model.predictions import PredictionArrays
 from distls.workers.losses.registry import has_probabilities, losses_with
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
 from distls.workers.prediction.predictor import scored_as
+from distls.workers.prediction.probability_map import ProbabilityMap
 
 __all__ = ["predict"]
 
@@ -120,7 +121,9 @@ def _write(
     executor: Executor,
     progress: Callable[[int, int, str], None] | None,
 ) -> None:
-    job = PredictJob(reference(data), scored_as(fitted.loss, fitted.recipe), top, proba, fitted.target)
+    made_of = ProbabilityMap.of(fitted) if proba and fitted.target == "class" else None
+    scored = scored_as(fitted.loss, fitted.recipe)
+    job = PredictJob(reference(data), scored, top, proba, fitted.target, made_of)
     predictor = predictor_of(fitted)
     blocks = executor.map(partial(predict_block, job), range(len(data)), shared=predictor)
     # results come in the order of the partitions, so rows are numbered as they are written
@@ -155,12 +158,14 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
     if not 1 <= top <= model.n_outputs:
         what = "labels" if model.target == "multilabel" else "classes"
         raise ParameterError(f"--top {top}: the model has {len(model.classes)} {what}")
-    if proba and not has_probabilities(scored_as(model.loss, model.recipe)):
+    if proba and not model.calibration and not has_probabilities(scored_as(model.loss, model.recipe)):
         probable = " or ".join(losses_with(target=model.target, probabilities=True))
-        alias = "" if model.target == "multilabel" else " (loss=log)"
+        remedy = f"train with {probable}"
+        if model.target == "class":
+            run = "RUN" if name == "the model" else name
+            remedy += f" (loss=log), or calibrate it on held-out rows: `distls calibrate {run} DATASET`"
         raise ParameterError(
-            f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; "
-            f"train with {probable}{alias}"
+            f"--proba: {name} was trained with loss {model.loss}, which has no probabilities; {remedy}"
         )
 
 

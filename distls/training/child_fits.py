@@ -122,7 +122,8 @@ def _child_request(request: FitRequest, params: Params) -> FitRequest:
     known = [setting for setting in request.settings if setting.params == params]
     # a point of a path is a new setting
     setting = known[0] if known else Setting.of(request.method, params, request.data, request.seed)
-    return replace(request, settings=[setting], select=None, selected_on=request.select)
+    alone = replace(request, calibrate=None, calibration=None)
+    return replace(alone, settings=[setting], select=None, selected_on=request.select)
 
 
 def _child_summary(params: Params, result: FitResult) -> Record:

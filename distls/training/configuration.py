@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from distls.evaluation.calibrate import check_calibrable, check_held_out
 from distls.evaluation.certificates import certificate_kind
 from distls.evaluation.compatibility import check_evaluable
 from distls.execution.memory_budget import MemoryBudget
@@ -88,6 +89,9 @@ class FitRequest:
     eval_data: Dataset | None = None
     select: Dataset | None = None
     selected_on: Dataset | None = None
+    # Held-out rows to calibrate the published model on, and how, None for the default
+    calibrate: Dataset | None = None
+    calibration: str | None = None
     reason: str | None = None  # why the method was chosen, where it was not asked for
 
     @classmethod
@@ -106,6 +110,8 @@ class FitRequest:
         patience: int | None = None,
         select: str | Place | Dataset | None = None,
         seed: int = 0,
+        calibrate: str | Place | Dataset | None = None,
+        calibration: str | None = None,
     ) -> FitRequest:
         """Validate a fit by metadata alone; parameters and errors as of `distls.fit`."""
         _check_numbers(passes=passes, max_seconds=max_seconds, tol=tol, rtol=rtol, patience=patience)
@@ -113,24 +119,27 @@ class FitRequest:
             _check_numbers(eval_every=eval_every)
         if seed < 0:
             raise ParameterError(f"seed={seed}: must not be negative")
-        data, reason = _opened(dataset), None
-        if method == AUTO:
-            found = recommended(data, params, judged=select is not None)
-            method, params, reason = found.method, found.params, found.reason
+        data = _opened(dataset)
+        found = recommended(data, params, judged=select is not None) if method == AUTO else None
+        if found is not None:
+            method, params = found.method, found.params
         chosen = method_named(method)
-        unlimited = passes is None and tol is None and rtol is None and max_seconds is None
+        if passes is None and tol is None and rtol is None and max_seconds is None:
+            own = chosen if found is None or found.passes is None else found
+            passes, rtol = own.passes, None if eval_every == 0 else own.rtol
         request = cls(
             chosen, data, [Setting.of(chosen, given, data, seed) for given in expand_grid(params or {})], seed,
-            chosen.passes if unlimited else passes, tol, max_seconds, eval_every, patience,
-            chosen.rtol if unlimited and eval_every != 0 else rtol,
+            passes, tol, max_seconds, eval_every, patience, rtol,
             None if eval_data is None else _opened(eval_data), None if select is None else _opened(select),
-            reason=reason,
+            reason=None if found is None else found.reason,
+            calibrate=None if calibrate is None else _opened(calibrate), calibration=calibration,
         )  # fmt: skip
         request._check_options()
         for setting in request.settings:
             for other in (request.eval_data, request.select):
                 if other is not None:
                     check_evaluable(setting.problem, other)
+        request._check_calibration()
         has_path(chosen, request.grid)  # raises for parameters that contradict a path
         return request
 
@@ -157,14 +166,14 @@ class FitRequest:
         except ParameterError as error:
             raise FormatError(f"{where}: not written by distls ({error})") from None
         data = _expected(config)
-        eval_data, select, selected_on = (
+        eval_data, select, selected_on, calibrate = (
             None if path is None else open_dataset(path)
-            for path in (config.eval, config.select, config.selected_on)
+            for path in (config.eval, config.select, config.selected_on, config.calibrate)
         )
         return cls(
             chosen, data, [Setting.of(chosen, params, data, config.seed) for params in config.grid], config.seed,
             config.passes, config.tol, config.max_seconds, config.eval_every, config.patience, config.rtol,
-            eval_data, select, selected_on, config.reason,
+            eval_data, select, selected_on, calibrate, config.calibration, config.reason,
         )  # fmt: skip
 
     @property
@@ -190,6 +199,8 @@ class FitRequest:
             select=_path_of(self.select),
             grid=self.grid,
             selected_on=_path_of(self.selected_on),
+            calibrate=_path_of(self.calibrate),
+            calibration=self.calibration,
             fold=None if self.data.fold is None else self.data.fold.number,
             reason=self.reason,
         )
@@ -210,6 +221,17 @@ class FitRequest:
             solver.init()
             if self.method.path and needs_intercept(setting.params, setting.problem):
                 path_start(self.method, solver)
+
+    def _check_calibration(self) -> None:
+        """Refuse by metadata what could not be calibrated after the fit."""
+        if self.calibrate is None:
+            if self.calibration is not None:
+                raise ParameterError("calibration needs held-out rows: give --calibrate DATASET")
+            return
+        meta, name = self.data.meta, str(self.data.path)
+        kind = check_calibrable(meta.target, len(meta.classes), self.calibration, f"a model of {name}")
+        codes = check_evaluable(self.settings[0].problem, self.calibrate)
+        check_held_out(self.calibrate, codes, meta.classes, self.data.fingerprint, kind, "the model")
 
     def _check_options(self) -> None:
         if self.patience is not None and self.eval_data is None:

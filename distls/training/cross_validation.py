@@ -112,7 +112,8 @@ def _request_of(request: FitRequest, params: Params, view: FoldView | None) -> F
     data = request.data if view is None else view.rest
     setting = Setting.of(request.method, params, data, request.seed)
     alone = None if view is None else view.alone
-    return replace(request, data=data, settings=[setting], selected_on=alone)
+    fit = replace(request, calibrate=None, calibration=None)  # only what the parent publishes is calibrated
+    return replace(fit, data=data, settings=[setting], selected_on=alone)
 
 
 def _told(result: FitResult, points: list[Params], errors: list[float], folds: int) -> FitResult:

@@ -6,12 +6,14 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.evaluation.calibrate import calibrate_model, store_calibrated
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
@@ -47,6 +49,8 @@ def fit(
     patience: int | None = None,
     select: str | Place | Dataset | None = None,
     seed: int = 0,
+    calibrate: str | Place | Dataset | None = None,
+    calibration: str | None = None,
     executor: Executor | None = None,
     memory: MemoryBudget | None = None,
     callbacks: Sequence[Callback] = (),
@@ -82,6 +86,10 @@ def fit(
         Stop after this many evaluations without a lower error on `eval_data`, and publish the best.
     select : path or Dataset, optional
         Chooses among several settings by the error on this data.
+    calibrate : path or Dataset, optional
+        Held-out rows on which the probabilities of the published model are calibrated; see `distls.calibrate`.
+    calibration : {"temperature", "vector", "platt", "isotonic"}, optional
+        How.
     executor : Executor, optional
         Default: this process.
     memory : MemoryBudget, optional
@@ -104,7 +112,8 @@ def fit(
     """
     request = FitRequest.of(
         method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
-        eval_every=eval_every, patience=patience, select=select, seed=seed,
+        eval_every=eval_every, patience=patience, select=select, seed=seed, calibrate=calibrate,
+        calibration=calibration,
     )  # fmt: skip
     result = train(request, run, _options(executor, memory, callbacks, checkpoint_seconds))
     return _warned(result)
@@ -181,10 +190,21 @@ def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     """Continue a run that is open; result and errors as those of `resume`."""
     remedy = f"once that is fixed, `distls resume {run.path}` continues"
     with os_errors_described(f"{run.path}: the fit stopped", remedy), run.held():
-        for dataset in (request.data, request.eval_data, request.select):
+        for dataset in (request.data, request.eval_data, request.select, request.calibrate):
             if dataset is not None:
                 check_workers(options.executor, dataset, run.path)
-        return _train_all(run, request, options)
+        return _calibrated(run, request, options, _train_all(run, request, options))
+
+
+def _calibrated(run: Run, request: FitRequest, options: FitOptions, result: FitResult) -> FitResult:
+    """Calibrate the published model if that was asked for and has not been done."""
+    model = result.model
+    if request.calibrate is None or model is None or model.calibration:
+        return result
+    name = str(run.path)
+    found = calibrate_model(options.executor, request.calibrate, model, request.calibration, name)
+    store_calibrated(run.path, found.model)
+    return replace(result, model=found.model, calibrated=found.evaluation)
 
 
 def _intercept_alone(run: Run, setting: Setting, options: FitOptions) -> NDArray[np.float64]:

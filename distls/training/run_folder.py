@@ -83,12 +83,14 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     grid: Annotated[list[Params], msgspec.Meta(min_length=1)]
     selected_on: _Path | None = None
     fold: int | None = None
+    calibrate: _Path | None = None
+    calibration: str | None = None
     reason: str | None = None
 
     def stored(self) -> dict[str, object]:
         """Return the members of the file, which names what only some runs have in these only."""
         members = msgspec.structs.asdict(self)
-        for name in ("selected_on", "fold", "reason"):
+        for name in ("selected_on", "fold", "calibrate", "calibration", "reason"):
             if members[name] is None:
                 del members[name]
         return members

@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 
 from distls.evaluation.evaluator import Evaluator
+from distls.evaluation.metrics import Evaluation
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Params
@@ -41,6 +42,8 @@ class FitResult:
         The last round's record.
     selected : dict or None
         With select: the parameters that won.
+    calibrated : Evaluation or None
+        With calibrate: of the calibrated model on these rows.
     """
 
     status: Status
@@ -50,6 +53,7 @@ class FitResult:
     seconds: float
     record: Record
     selected: Params | None = None
+    calibrated: Evaluation | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ __all__ = ["LinearModel", "load_model", "save_model", "used_rows", "weights_sha2
 _FEATURES = "features_"
 _ROWS = "rows"
 _RECIPE = "recipe_"
+_CALIBRATION = "calibration_"
 
 
 class _Attributes(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,6 +41,7 @@ class _Attributes(msgspec.Struct, forbid_unknown_fields=True):
     target: Literal["class", "multilabel", "continuous"] = "class"
     weights_sha256: str | None = None
     n_features: Width | None = None
+    calibration: dict[str, Any] = {}
 
 
 class _Recipe(msgspec.Struct):
@@ -84,6 +86,10 @@ class LinearModel:
         What the recipe needs besides.
     target : {"class", "multilabel", "continuous"}
         What is predicted: a class, a set of labels, or a number for each output.
+    calibration : dict
+        JSON values; empty where probabilities are those of the loss, else ``kind``, and what they were fitted to.
+    calibration_arrays : dict of name -> array
+        See `distls.workers.prediction.probability_map`.
     """
 
     weights: NDArray[Any]
@@ -101,6 +107,8 @@ class LinearModel:
     recipe: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     target: TargetKind = "class"
+    calibration: dict[str, Any] = field(default_factory=dict)
+    calibration_arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def n_features(self) -> int:
@@ -154,6 +162,9 @@ def save_model(folder: Place, model: LinearModel) -> None:
     }
     features = {f"{_FEATURES}{name}": array for name, array in model.features.items()}
     others = {f"{_RECIPE}{name}": array for name, array in model.arrays.items()}
+    if model.calibration:
+        attributes["calibration"] = model.calibration
+        others |= {f"{_CALIBRATION}{name}": array for name, array in model.calibration_arrays.items()}
     weights = {"weights": model.weights}
     # sparse models store the non-zero rows only
     if not model.recipe and model.weights.ndim == 2:
@@ -204,15 +215,17 @@ def load_model(path: str | Place) -> LinearModel:
         raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
     stored, arrays = read_bundle(folder, "model", root)
     attributes = _checked(stored, arrays, folder)
-    features, others = (
+    features, others, calibration = (
         {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-        for start in (_FEATURES, _RECIPE)
+        for start in (_FEATURES, _RECIPE, _CALIBRATION)
     )
     said = msgspec.structs.asdict(attributes)
     recorded, n_features = said.pop("weights_sha256"), said.pop("n_features")
     # the digest is that of all rows, however they are stored
     weights = _all_rows(folder, arrays, n_features)
-    model = LinearModel(weights, arrays["intercept"], **said, features=features, arrays=others)
+    model = LinearModel(
+        weights, arrays["intercept"], **said, features=features, arrays=others, calibration_arrays=calibration
+    )
     _check_whole(model, folder)
     if recorded != model.sha256:
         raise CorruptDataError(f"{folder}: its weights do not match their recorded weights_sha256")

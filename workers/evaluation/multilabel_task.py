@@ -8,51 +8,61 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows
+from distls.storage.rows import CsrRows, n_rows_of
+from distls.workers.evaluation.probability_sums import sum_at
 from distls.workers.losses.registry import loss_named
 from distls.workers.losses.targets import indicators, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
+from distls.workers.rounds.row_weights import row_weights
 
-__all__ = ["LabelJob", "LabelSum", "label_lane", "merge_labels"]
+__all__ = ["PRECISION_AT", "LabelJob", "LabelSum", "label_lane", "merge_labels"]
+
+PRECISION_AT = (1, 3, 5)  # labels of the highest scores
 
 
 @dataclass(frozen=True)
 class LabelJob:
-    """Evaluate a model on rows with sets of labels, each with weight one."""
+    """Evaluate a model on rows with sets of labels."""
 
     data: DatasetRef
     loss: str
     # place of each of the data's labels among all labels: first the model's, then those unknown to it
     codes: NDArray[np.int32]
     n_labels: int  # number of all labels
+    weighted: bool = False  # rows count by their sample weights, else each one
 
 
 @dataclass(frozen=True)
 class LabelSum:
-    """Sums over rows."""
+    """Weighted sums over rows."""
 
-    errors: int  # rows whose predicted set is not their set of labels
-    known: int  # rows whose labels are all known to the model
+    weight: float
+    errors: float  # of rows whose predicted set is not their set of labels
+    known: float  # of rows whose labels are all known to the model
     loss_sum: float  # over those rows
-    counts: NDArray[np.int64]  # (n_labels, 3): rows that have a label, are predicted to have it, and both
+    counts: NDArray[np.float64]  # (n_labels, 3): rows that have a label, are predicted to have it, and both
+    hits: NDArray[np.float64]  # labels of a row among the `PRECISION_AT` of the highest scores
+    n_unknown: int  # rows with labels that the model does not know, whatever their weights
     ledger: Ledger
 
 
 def label_lane(job: LabelJob, predictor: LinearPredictor, lane: Lane) -> LabelSum:
     """Compare the predicted sets of one lane's rows with their labels."""
-    ledger = Ledger()
-    total = LabelSum(0, 0, 0.0, np.zeros((job.n_labels, 3), np.int64), Ledger())
+    ledger, places = Ledger(), len(PRECISION_AT)
+    total = LabelSum(0.0, 0.0, 0.0, 0.0, np.zeros((job.n_labels, 3)), np.zeros(places), 0, Ledger())
     for index, part in stream(job.data, lane.blocks, ledger):
+        weight = row_weights(part, None) if job.weighted else np.empty(0)
+        weight = weight if len(weight) else np.ones(n_rows_of(part.x))
         for rows, values in score_pieces(predictor, part.x):
-            total = merge_labels(total, _label_sums(job, slice_rows(part.y, rows), values))
+            total = merge_labels(total, _label_sums(job, slice_rows(part.y, rows), values, weight[rows]))
         ledger.blocks.append(index)
     return replace(total, ledger=ledger.merge(total.ledger))
 
 
-def _label_sums(job: LabelJob, y: CsrRows, scores: NDArray[Any]) -> LabelSum:
+def _label_sums(job: LabelJob, y: CsrRows, scores: NDArray[Any], weight: NDArray[np.float64]) -> LabelSum:
     n_rows, k = scores.shape
     codes = job.codes[y.indices]
     unknown = codes >= k
@@ -63,13 +73,24 @@ def _label_sums(job: LabelJob, y: CsrRows, scores: NDArray[Any]) -> LabelSum:
     wanted = indicators(known_labels, k)
     chosen = scores > loss_named(job.loss).threshold
     wrong = (wanted != chosen).any(axis=1) | ~known
-    counts = np.zeros((job.n_labels, 3), np.int64)
-    counts[:, 0] = np.bincount(codes, minlength=job.n_labels)
-    counts[:k, 1] = chosen.sum(axis=0)
-    counts[:k, 2] = (chosen & wanted).sum(axis=0)
+    counts = np.zeros((job.n_labels, 3))
+    counts[:, 0] = sum_at(codes, weight[row], job.n_labels)
+    counts[:k, 1] = _over_rows(weight, chosen)
+    counts[:k, 2] = _over_rows(weight, chosen & wanted)
     # a row with an unknown label has no loss: its weight is zero
-    loss_sum = score_gradients(job.loss, scores, known_labels, known.astype(np.float64)).loss_sum
-    return LabelSum(int(wrong.sum()), int(known.sum()), loss_sum, counts, Ledger(n_rows=n_rows))
+    loss_sum = score_gradients(job.loss, scores, known_labels, weight * known).loss_sum
+    best = np.argsort(-scores, axis=1, kind="stable")[:, : max(PRECISION_AT)]
+    own = np.cumsum(np.take_along_axis(wanted, best, axis=1), axis=1)
+    hits = [float((weight * own[:, at - 1]).sum()) if at <= k else 0.0 for at in PRECISION_AT]
+    return LabelSum(
+        float(weight.sum()), float((weight * wrong).sum()), float((weight * known).sum()), loss_sum, counts,
+        np.array(hits), int(np.count_nonzero(~known)), Ledger(n_rows=n_rows),
+    )  # fmt: skip
+
+
+def _over_rows(weight: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the weight of the rows that hold each label, in an order of additions that BLAS does not have."""
+    return np.asarray((weight[:, None] * held).sum(axis=0))
 
 
 def _filter_labels(y: CsrRows, codes: NDArray[np.int32], kept: NDArray[np.bool_]) -> CsrRows:
@@ -81,9 +102,12 @@ def _filter_labels(y: CsrRows, codes: NDArray[np.int32], kept: NDArray[np.bool_]
 def merge_labels(left: LabelSum, right: LabelSum) -> LabelSum:
     """Add two sums."""
     return LabelSum(
+        left.weight + right.weight,
         left.errors + right.errors,
         left.known + right.known,
         left.loss_sum + right.loss_sum,
         left.counts + right.counts,
+        left.hits + right.hits,
+        left.n_unknown + right.n_unknown,
         left.ledger.merge(right.ledger),
     )

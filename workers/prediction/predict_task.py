@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import n_rows_of
-from distls.workers.losses.registry import loss_named, probabilities
+from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
+from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef, stream
 
 __all__ = ["PredictJob", "Predicted", "predict_block", "sigmoids", "top_classes"]
@@ -25,6 +26,7 @@ class PredictJob:
     top: int  # classes or labels a row
     proba: bool  # probabilities instead of scores
     target: str = "class"
+    probability: ProbabilityMap | None = None  # of classes, with `proba`
 
 
 class Predicted(NamedTuple):
@@ -53,20 +55,19 @@ def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Pr
             row, chosen = np.nonzero(scores > loss_named(job.loss).threshold)
             counts.append(np.bincount(row, minlength=len(scores)))
             labels.append(chosen.astype(np.int32))
-        if job.proba:
-            _to_probabilities(job, scores)
-        codes[rows], best[rows] = top_classes(scores, job.top)
+        values = _to_probabilities(job, scores) if job.proba else scores
+        codes[rows], best[rows] = top_classes(values, job.top)
     if job.target == "class":
         return Predicted(codes, best)
     return Predicted(codes, best, np.cumsum(np.concatenate(counts)), np.concatenate(labels))
 
 
-def _to_probabilities(job: PredictJob, scores: NDArray[Any]) -> None:
-    """Overwrite scores by probabilities: those of classes sum to one, those of labels are independent."""
+def _to_probabilities(job: PredictJob, scores: NDArray[Any]) -> NDArray[Any]:
+    """Return probabilities, which may overwrite scores: of classes they sum to one, of labels they do not."""
     if job.target == "multilabel":
-        sigmoids(scores)
-    else:
-        probabilities(job.loss, scores)
+        return sigmoids(scores)
+    assert job.probability is not None
+    return job.probability(scores)
 
 
 def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:

@@ -11,7 +11,8 @@ import pytest
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.describe import describe
-from distls.cli.report import dataset_line, evaluation_lines, plan_lines, result_lines, run_lines
+from distls.cli.evaluation_text import evaluation_lines
+from distls.cli.report import dataset_line, plan_lines, result_lines, run_lines
 from distls.evaluation.metrics import Evaluation
 from distls.memory_plan import Plan
 from distls.solvers.solver import Status
@@ -75,20 +76,36 @@ def test_lines_of_an_evaluation() -> None:
     assert evaluation_lines(made) == [
         "6 rows, error 50.00 %, log loss 0.2500",
         "2 rows have labels the model does not know, counted as errors",
-        "       class      rows   recall  precision",
-        "           a         4   75.0 %    100.0 %",
-        "           b         0        -      0.0 %",
-        "         new         2    0.0 %          -",
+        "       class      rows   recall  precision       F1",
+        "           a         4   75.0 %    100.0 %   0.8571",
+        "           b         0        -      0.0 %   0.0000",
+        "         new         2    0.0 %          -   0.0000",
     ]
 
 
-def test_many_classes_are_cut() -> None:
-    pairs = np.array([[i, i, 1] for i in range(23)], dtype=np.int64)
-    lines = evaluation_lines(Evaluation(23, 0.0, None, 0, list(range(23)), list(range(23)), pairs))
-    assert lines[0] == "23 rows, error 0.00 %"
-    assert lines[-2].split()[0] == "19"
-    assert lines[-1] == "... and 3 more classes; --json has them all"
-    assert len(lines) == 23
+def test_of_many_classes_the_worst_are_shown() -> None:
+    pairs = np.array([[i, i if i % 2 else 0, 1 + i] for i in range(23)], dtype=np.int64)
+    made = Evaluation(276, 0.5, None, 0, list(range(23)), list(range(23)), pairs)
+    lines = evaluation_lines(made)
+    assert lines[:2] == [
+        "276 rows, error 50.00 %",
+        "the 10 of 23 classes with the lowest F1; --all shows them all",
+    ]
+    # of equal F1 those with the most rows first
+    assert [line.split()[0] for line in lines[3:]] == [
+        "22",
+        "20",
+        "18",
+        "16",
+        "14",
+        "12",
+        "10",
+        "8",
+        "6",
+        "4",
+    ]
+    every = evaluation_lines(made, every=True)
+    assert [line.split()[0] for line in every[2:]] == [str(i) for i in range(23)]
 
 
 def test_lines_of_a_result() -> None:

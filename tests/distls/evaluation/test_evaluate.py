@@ -128,7 +128,8 @@ def test_a_class_without_rows_has_no_recall(tmp_path: Path) -> None:
     x, y = labelled_rows(50, D, 3)
     data = write_dataset(tmp_path / "t", x, y, n_classes=4, classes=[0, 1, 2, "never"])
     assert evaluate(random_model(), data).per_class()[3] == {
-        "class": "never", "n_rows": 0, "recall": None, "precision": None
+        "class": "never", "n_rows": 0, "recall": None, "precision": None, "f1": 0.0,
+        "roc_auc": None, "average_precision": None,
     }  # fmt: skip
 
 

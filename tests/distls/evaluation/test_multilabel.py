@@ -23,7 +23,8 @@ from target_helpers import made_model, rows_with_labels, sets_of, write_targets
 
 import distls.workers.prediction.predictor
 from distls.cli import cli
-from distls.cli.report import dataset_line, evaluation_lines
+from distls.cli.evaluation_text import evaluation_lines
+from distls.cli.report import dataset_line
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import LabelEvaluation
@@ -146,8 +147,8 @@ def test_unknown_labels_are_refused_or_counted(tmp_path: Path, rows: Any) -> Non
     each = [metrics.log_loss(y[known, c], expit(scores[known, c])) for c in range(K)]
     assert result.log_loss == pytest.approx(sum(each), rel=1e-10)
     assert result.per_class()[4:] == [
-        {"class": "new", "n_rows": uses, "recall": 0.0, "precision": None},
-        {"class": "never", "n_rows": 0, "recall": None, "precision": None},
+        {"class": "new", "n_rows": uses, "recall": 0.0, "precision": None, "f1": 0.0},
+        {"class": "never", "n_rows": 0, "recall": None, "precision": None, "f1": 0.0},
     ]
 
 
@@ -388,15 +389,15 @@ def test_lines_of_an_evaluation() -> None:
     assert evaluation_lines(made) == [
         "10 rows, error 30.00 %, hamming loss 0.1667, log loss 0.7500",
         "an error is a row whose predicted set of labels is not exactly its own",
-        "F1 0.6154 micro, 0.2963 macro",
+        "F1 0.6154 micro, 0.2963 macro, 0.4444 weighted",
         "2 rows have labels the model does not know, counted as errors",
-        "       label      rows   recall  precision",
-        "           a         4  100.0 %     80.0 %",
-        "           b         2    0.0 %          -",
-        "         new         2    0.0 %          -",
+        "       label      rows   recall  precision       F1",
+        "           a         4  100.0 %     80.0 %   0.8889",
+        "           b         2    0.0 %          -   0.0000",
+        "         new         2    0.0 %          -   0.0000",
     ]
     many = evaluation_lines(LabelEvaluation(1, 0.0, None, 0, list(range(23)), np.ones((23, 3), int)))
-    assert many[-1] == "... and 3 more labels; --json has them all"
+    assert many[-12] == "the 10 of 23 labels with the lowest F1; --all shows them all"
 
 
 def test_a_dataset_on_one_line(dataset: Dataset) -> None:
@@ -437,7 +438,8 @@ def test_from_text_to_predictions(tmp_path: Path) -> None:
     found = json.loads(run("evaluate", tmp_path / "run", text, "--json", *serial))
     assert found["error"] == pytest.approx(expected)
     assert set(found) == {
-        "n_rows", "error", "hamming_loss", "micro_f1", "macro_f1", "log_loss", "unknown_labels", "per_class"
+        "n_rows", "weighted", "error", "hamming_loss", "micro_f1", "macro_f1", "weighted_f1", "precision_at",
+        "log_loss", "unknown_labels", "per_class",
     }  # fmt: skip
     run("predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--top", 2, "--quiet", *serial)
     header, *table = read_csv(tmp_path / "p.csv")

@@ -21,7 +21,8 @@ from target_helpers import made_model, rows_with_numbers, write_targets
 
 import distls
 from distls.cli import cli
-from distls.cli.report import evaluation_lines, result_lines, run_lines
+from distls.cli.evaluation_text import evaluation_lines
+from distls.cli.report import result_lines, run_lines
 from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import RegressionEvaluation
@@ -79,7 +80,7 @@ def test_agrees_with_scikit_learn(dataset: Dataset, rows: Any, dtype: str) -> No
     np.testing.assert_allclose(result.mse_by_output, metrics.mean_squared_error(y, predicted, **raw), rtol)
     np.testing.assert_allclose(result.r2_by_output, metrics.r2_score(y, predicted, **raw), rtol)
     found = result.to_json()
-    assert set(found) == {"n_rows", "mse", "r2", "log_loss", "per_output"}
+    assert set(found) == {"n_rows", "weighted", "mse", "r2", "log_loss", "per_output"}
     assert found["log_loss"] is None
     assert [row["output"] for row in found["per_output"]] == [0, 1, 2]
     assert found["mse"] == pytest.approx(np.mean([row["mse"] for row in found["per_output"]]))
@@ -275,7 +276,7 @@ def test_lines_of_an_evaluation() -> None:
     one = RegressionEvaluation(3, np.array([0.25]), np.array([0.5]))
     assert evaluation_lines(one) == ["3 rows, mse 0.25, r2 0.5000"]
     many = evaluation_lines(RegressionEvaluation(3, np.ones(22), np.ones(22)))
-    assert many[-1] == "... and 2 more outputs; --json has them all"
+    assert many[-1] == "... and 2 more outputs; --all shows them all"
 
 
 # ---------------------------------------------------------------- what is refused

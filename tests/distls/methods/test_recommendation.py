@@ -86,7 +86,7 @@ def test_a_plan_names_the_method_and_counts_all_fits(wide: Dataset) -> None:
     assert ended.output.startswith(
         "method             sdca: 1,200 features: logistic regression or support vector"
     )
-    assert "for each of 71 fits" in ended.output
+    assert "for each of 61 fits" in ended.output
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_no_probabilities_without_softmax(dataset: Dataset, model: LinearModel, 
         predict(replace(model, loss="crammer_singer"), dataset, tmp_path / "p.csv", proba=True)
     assert str(caught.value) == (
         "--proba: the model was trained with loss crammer_singer, which has no probabilities; train with "
-        "softmax or ovr_log (loss=log)"
+        "softmax or ovr_log (loss=log), or calibrate it on held-out rows: `distls calibrate RUN DATASET`"
     )
 
 

@@ -213,7 +213,7 @@ def test_several_paths_are_fitted_each_from_its_own_start(dataset: Dataset, tmp_
 def test_the_alphas_of_l2_follow_the_rows(dataset: Dataset, tmp_path: Path) -> None:
     _path(dataset, tmp_path / "run", params={"penalty": "l2"}, select=dataset)
     children = json.loads((tmp_path / "run" / "status.json").read_text())["children"]
-    expected = dataset.meta.mean_square_norm * np.array([1e-2, 10 ** (-11 / 3), 10 ** (-16 / 3), 1e-7])
+    expected = dataset.meta.mean_square_norm * np.geomspace(1e-2, 1e-6, 4)
     np.testing.assert_allclose([child["params"]["alpha"] for child in children], expected)
 
 

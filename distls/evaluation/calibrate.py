@@ -1,0 +1,318 @@
+"""Calibration of a model's probabilities on rows that were held out."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression, minimize
+
+from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
+from distls.evaluation.metrics import Evaluation
+from distls.evaluation.scores import measure_classes, predictor_of, reading_lanes, reduce_rows, reference
+from distls.execution.executor import Executor
+from distls.execution.serial import SerialExecutor
+from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
+from distls.model_check import check_model
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.metadata import Label
+from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.filesystem.atomic import os_errors_described
+from distls.storage.filesystem.locks import locked
+from distls.storage.filesystem.paths import Place, place_of
+from distls.storage.model.model import LinearModel, load_model, save_model
+from distls.workers.evaluation.calibration_task import (
+    CalibrationJob,
+    DifferenceSum,
+    Margins,
+    Objective,
+    ObjectivePoint,
+    ObjectiveSum,
+    difference_lane,
+    margins_of_block,
+    merge_differences,
+    merge_objectives,
+    objective_lane,
+    objective_of,
+)
+from distls.workers.evaluation.ranked_scores import scores_of
+from distls.workers.prediction.predictor import scored_as
+from distls.workers.prediction.probability_map import CALIBRATIONS, CalibrationKind
+from distls.workers.runtime.process import single_threaded_blas
+
+__all__ = [
+    "Calibrated",
+    "calibrate",
+    "calibrate_model",
+    "check_calibrable",
+    "check_held_out",
+    "store_calibrated",
+]
+
+Floats = NDArray[np.float64]
+# Scores that are gathered on the driver, 256 MiB in float64; with more the rows are read for every evaluation. It does
+# not depend on the machine, so that the bits do not either.
+_MOST_HELD = 2**25
+_CACHE_BYTES = 2**28  # decoded partitions that workers keep between such reads
+_REMEDY = "the model is as it was; make room and calibrate again"
+_LEAST_SCALE = 1e-6  # a temperature does not turn the order of the classes
+
+
+class Calibrated(NamedTuple):
+    """A calibrated model, and how good its probabilities are on the rows it was calibrated on."""
+
+    model: LinearModel
+    evaluation: Evaluation
+
+
+def calibrate(
+    model: str | Place | LinearModel,
+    dataset: Scorable,
+    kind: CalibrationKind | str | None = None,
+    *,
+    format: str = "auto",
+    labels: str | Place | None = None,
+    executor: Executor | None = None,
+    notify: Notify | None = None,
+) -> Calibrated:
+    """Calibrate the probabilities of a model of classes on rows that it was not trained on.
+
+    Weights and predicted classes stay as they are. A run or model on disk is stored with its calibration, in place of
+    an earlier one.
+
+    Parameters
+    ----------
+    model : run path, model path or LinearModel
+    dataset : path or Dataset, or paths of source files
+        Held-out rows with labels; each counts one.
+    kind : {"temperature", "vector", "platt", "isotonic"}, optional
+        Default: "platt" for two classes, else "temperature"; see docs/metrics.md.
+    format, labels, executor, notify
+        As of `distls.evaluate`.
+
+    Returns
+    -------
+    Calibrated
+        ``model`` with its calibration, and ``evaluation``, what `distls.evaluate` says about it on these rows, with the
+        quality of its probabilities before and after.
+
+    Raises
+    ------
+    MismatchError, ParameterError
+        Before any partition is read: the model predicts no classes, the rows are those of the training data or lack a
+        class, or the kind is not for so many classes.
+    """
+    path = None if isinstance(model, LinearModel) else place_of(model)
+    name = "the model" if path is None else str(path)
+    check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
+    beside = path or place_of(f"{tempfile.gettempdir()}/distls-calibrate")
+    options = {"format": format, "labels": labels, "executor": executor}
+    with _alone(path):
+        fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
+        check_calibrable(fitted.target, fitted.n_outputs, kind, name)
+        with opened_like(fitted, dataset, name=name, beside=beside, **options) as (data, notices):
+            pass_on(notices, notify)
+            found = calibrate_model(executor or SerialExecutor(), data, fitted, kind, name)
+        if path is not None:
+            store_calibrated(path, found.model)
+    return found
+
+
+@contextlib.contextmanager
+def _alone(path: Place | None) -> Iterator[None]:
+    """Hold the lock of a run while its model is read and replaced."""
+    if path is None or not (path / "config.json").exists():
+        yield
+        return
+    with contextlib.ExitStack() as held:
+        with os_errors_described(f"cannot write {path}", _REMEDY):
+            held.enter_context(locked(path / "lock", str(path)))
+        yield
+
+
+def store_calibrated(path: Place, model: LinearModel) -> None:
+    """Replace the model of a run, or a model folder, by one that is calibrated."""
+    folder = path / "model" if (path / "model").is_dir() else path
+    with os_errors_described(f"cannot write {folder}", _REMEDY):
+        save_model(folder, model)
+
+
+def check_calibrable(
+    target: str, n_classes: int, kind: CalibrationKind | str | None, name: str
+) -> CalibrationKind:
+    """Return the kind of calibration for so many classes, the default for None; docs/metrics.md says why that.
+
+    Raises MismatchError or ParameterError for what cannot be calibrated, or not like this.
+    """
+    if target != "class":
+        what = {"continuous": "numbers, which have no probabilities"}.get(target, "sets of labels")
+        raise MismatchError(f"{name} predicts {what}; only models of classes can be calibrated")
+    if kind is None:
+        return "platt" if n_classes == 2 else "temperature"
+    if kind == "isotonic" and n_classes != 2:
+        raise ParameterError(
+            f"calibration isotonic is for two classes, {name} has {n_classes}; take temperature, vector or platt"
+        )
+    for known in CALIBRATIONS:
+        if kind == known:
+            return known
+    raise ParameterError(f"calibration {kind}: expected one of {', '.join(CALIBRATIONS)}")
+
+
+def check_held_out(
+    data: Dataset, codes: NDArray[np.int32], classes: Sequence[Label], trained_on: str, kind: str, name: str
+) -> Floats:
+    """Return the held-out rows of each class; raise MismatchError where they cannot calibrate.
+
+    `codes` are the model's codes of the data's classes, `trained_on` the fingerprint of the training data.
+    """
+    if data.fingerprint == trained_on:
+        raise MismatchError(
+            f"{data.path} is what {name} was trained on, where it is too sure of itself; give rows that were held out, "
+            "for instance by `distls ingest --split held=0.1`"
+        )
+    counts = np.zeros(len(classes))
+    np.add.at(counts, codes[codes >= 0], np.asarray(data.meta.label_counts)[codes >= 0])
+    missing = [label for label, count in zip(classes, counts, strict=True) if not count]
+    if missing and kind != "temperature":
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        remedy = "hold out more" + ("" if len(classes) == 2 else ", or take temperature")
+        raise MismatchError(
+            f"{data.path} has no rows of class {missing[0]}{more}, and calibration {kind} needs some of every class; "
+            f"{remedy}"
+        )
+    return counts
+
+
+def calibrate_model(
+    executor: Executor, data: Dataset, model: LinearModel, kind: CalibrationKind | str | None, name: str
+) -> Calibrated:
+    """Fit the calibration of a model to held-out rows; parameters and errors as those of `calibrate`."""
+    chosen = check_calibrable(model.target, model.n_outputs, kind, name)
+    check_model_scores(data, model, name)
+    check_targets(data, model.target, model.n_outputs, name)
+    codes = class_codes(data, model.classes, name, "error")
+    counts = check_held_out(data, codes, model.classes, model.dataset_fingerprint, chosen, name)
+    job = CalibrationJob(reference(data, _CACHE_BYTES), scored_as(model.loss, model.recipe), chosen, codes)
+    if chosen == "isotonic":
+        arrays = _isotonic(executor, data, model, job)
+    else:
+        arrays = _Fit(executor, data, model, job, chosen, counts).arrays()
+    said = {"kind": chosen, "n_rows": data.meta.n_rows, "dataset_fingerprint": data.fingerprint}
+    made = replace(model, calibration=said, calibration_arrays=arrays)
+    return Calibrated(made, measure_classes(executor, data, made, codes))
+
+
+class _Fit:
+    """The convex fit of scales and offsets."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        data: Dataset,
+        model: LinearModel,
+        job: CalibrationJob,
+        kind: str,
+        counts: Floats,
+    ) -> None:
+        self._executor, self._data, self._job, self._kind = executor, data, job, kind
+        self._predictor, self._k = predictor_of(model), model.n_outputs
+        self._single = kind == "platt" and self._k == 2
+        held = data.meta.n_rows * self._k <= _MOST_HELD
+        asked, task = (
+            range(len(data) if held else 1),
+            partial(margins_of_block, replace(job, first_piece=not held)),
+        )
+        blocks = list(executor.map(task, asked, shared=self._predictor))
+        self._held = blocks if held else None
+        self._objective = self._prepared(counts, blocks[0])
+
+    def _prepared(self, counts: Floats, sample: Margins) -> Objective:
+        """Return the objective: its targets, and units that suit the minimiser, from a sample of rows."""
+        n_rows, k = self._data.meta.n_rows, self._k
+        values = sample.values.astype(np.float64)
+        if self._kind == "platt":
+            of_class = counts[1:] if self._single else counts
+            high, low = (of_class + 1) / (of_class + 2), 1 / (n_rows - of_class + 2)
+            values = values[:, 1:] - values[:, :1] if self._single else values
+        else:  # one row more, of which nothing is known
+            low = np.full(k, 1 / (n_rows + 1) / k)
+            high = low + n_rows / (n_rows + 1)
+        mean, spread = values.mean(axis=0), values.std(axis=0)
+        if self._kind == "temperature":  # one scale, no offsets
+            mean, spread = np.zeros(k), np.full(k, np.sqrt(np.square(spread).mean()))
+        return Objective(self._kind == "platt", mean, np.where(spread > 0.0, spread, 1.0), high, low)
+
+    def arrays(self) -> dict[str, Floats]:
+        """Return scale and offset at the minimum, in the units of the margins."""
+        size, one = len(self._objective.mean), self._kind == "temperature"
+        start = np.ones(1) if one else np.concatenate([np.ones(size), np.zeros(size)])
+        # an offset makes the order of classes depend on them anyway; one scale alone must not turn it
+        bounds = [(_LEAST_SCALE, None)] if one else None
+        options = {"maxiter": 500, "maxfun": 1000, "ftol": 1e-13, "gtol": 1e-8}
+        with single_threaded_blas():
+            found = minimize(
+                self._evaluated, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+            )
+        if not np.isfinite(found.fun):
+            raise MismatchError(
+                f"{self._data.path}: the scores of its rows are not finite; nothing to calibrate"
+            )
+        spread, mean = self._objective.spread, self._objective.mean
+        if one:
+            return {"scale": found.x / spread[:1]}
+        scale = found.x[:size] / spread
+        return {"scale": scale, "offset": found.x[size:] - scale * mean}
+
+    def _evaluated(self, point: Floats) -> tuple[float, Floats]:
+        """Return the objective of a mean row, and its gradient."""
+        size, n_rows = len(self._objective.mean), self._data.meta.n_rows
+        if self._kind == "temperature":
+            total = self._sums(point, np.zeros(size))
+            gradient = total.scale.sum(keepdims=True)
+        else:
+            total = self._sums(point[:size], point[size:])
+            gradient = np.concatenate([total.scale, total.offset])
+        return total.loss / n_rows, gradient / n_rows
+
+    def _sums(self, scale: Floats, offset: Floats) -> ObjectiveSum:
+        if self._held is None:
+            total: ObjectiveSum = self._executor.reduce(
+                partial(objective_lane, self._job),
+                reading_lanes(self._data),
+                merge=merge_objectives,
+                shared=ObjectivePoint(self._predictor, self._objective, scale, offset),
+            )
+            total.ledger.check_cover(range(len(self._data)), self._data.meta.n_rows)
+            return total
+        zero = np.zeros(len(self._objective.mean))
+        total = ObjectiveSum(0.0, zero, zero)
+        for values, y in self._held:
+            total = merge_objectives(total, objective_of(self._objective, values, y, scale, offset))
+        return total
+
+
+def _isotonic(
+    executor: Executor, data: Dataset, model: LinearModel, job: CalibrationJob
+) -> dict[str, Floats]:
+    """Return the increasing function of the difference of two scores that is nearest to the second class's indicator.
+
+    Probabilities of 0 and 1 are moved inwards as far as one row more could: no loss is infinite.
+    """
+    total: DifferenceSum = reduce_rows(
+        executor, data, predictor_of(model), partial(difference_lane, job), merge_differences
+    )
+    rows = total.rows
+    weight = rows.own + rows.others
+    fitted = isotonic_regression(rows.own / weight, weights=weight).x
+    least = 1.0 / (data.meta.n_rows + 2)
+    # of a run of equal values both ends are enough: between them it is constant
+    ends = np.ones(len(fitted), bool)
+    ends[1:-1] = (fitted[1:-1] != fitted[:-2]) | (fitted[1:-1] != fitted[2:])
+    return {"scores": scores_of(rows)[ends], "probabilities": np.clip(fitted[ends], least, 1.0 - least)}

@@ -1,0 +1,86 @@
+"""Areas under curves from scores summed by value: exact, or within the bound that is returned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from distls.workers.evaluation.ranked_scores import (
+    RankedScores,
+    average_precision,
+    capacity_for,
+    merge_ranked,
+    ranked,
+    roc_auc,
+)
+
+ALL = 2**40  # more distinct scores than any test has
+
+
+def rows(n: int, seed: int = 0, share: float = 0.3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    own = rng.random(n) < share
+    return rng.standard_normal(n) + 1.2 * own, own, rng.integers(1, 5, n) / 4.0
+
+
+def in_blocks(scores: np.ndarray, own: np.ndarray, weight: np.ndarray, capacity: int, n: int) -> RankedScores:
+    found = None
+    for part in np.array_split(np.arange(len(scores)), n):
+        block = ranked(scores[part], own[part], weight[part], capacity)
+        found = block if found is None else merge_ranked(found, block, capacity)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_exact_where_all_scores_are_kept(ties: bool) -> None:
+    scores, own, weight = rows(900)
+    scores = np.round(scores, 1) if ties else scores
+    found = in_blocks(scores, own, weight, ALL, 7)
+    expected = metrics.roc_auc_score(own, scores, sample_weight=weight)
+    assert roc_auc(found) == (pytest.approx(expected, rel=1e-12), 0.0)
+    expected = metrics.average_precision_score(own, scores, sample_weight=weight)
+    assert average_precision(found) == (pytest.approx(expected, rel=1e-12), 0.0)
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.booleans()), min_size=2, max_size=60), st.integers(2, 12))
+def test_the_exact_values_are_within_the_bounds(given_rows: list[tuple[float, bool]], capacity: int) -> None:
+    scores, own = np.array([s for s, _ in given_rows]), np.array([o for _, o in given_rows])
+    found = in_blocks(scores, own, np.ones(len(own)), capacity, 3 if len(own) > 6 else 1)
+    assert len(found.keys) <= capacity
+    assert found.own.sum() == own.sum()
+    assert found.others.sum() == (~own).sum()
+    area, precision = roc_auc(found), average_precision(found)
+    if own.any() and not own.all():
+        assert area is not None
+        assert abs(area.value - metrics.roc_auc_score(own, scores)) <= area.bound + 1e-12
+    if own.any():
+        assert precision is not None
+        exact = metrics.average_precision_score(own, scores)
+        assert abs(precision.value - exact) <= precision.bound + 1e-12
+
+
+def test_none_without_rows_of_both_kinds() -> None:
+    scores, own, weight = rows(20)
+    every = np.ones_like(own)
+    assert roc_auc(ranked(scores, every, weight, ALL)) is None
+    assert average_precision(ranked(scores, ~every, weight, ALL)) is None
+    empty = ranked(scores[:0], own[:0], weight[:0], ALL)
+    assert roc_auc(merge_ranked(empty, ranked(scores, own, weight, ALL), ALL)) is not None
+
+
+@pytest.mark.parametrize("n_classes", [2, 20, 100])
+def test_bounds_are_below_a_thousandth_at_the_capacity_that_is_used(n_classes: int) -> None:
+    scores, own, _ = rows(300_000, share=1 / n_classes)
+    found = in_blocks(scores, own, np.ones(len(own)), capacity_for(n_classes), 4)
+    assert found.level > 0
+    area, precision = roc_auc(found), average_precision(found)
+    assert area is not None
+    assert precision is not None
+    assert 0.0 < area.bound < 1e-3
+    assert abs(area.value - metrics.roc_auc_score(own, scores)) <= area.bound
+    assert 0.0 < precision.bound < 1e-3
+    assert abs(precision.value - metrics.average_precision_score(own, scores)) <= precision.bound
