@@ -46,6 +46,7 @@ _HOMES = {
     "open_dataset": "distls.storage.dataset.dataset",
     "predict": "distls.prediction.predict",
     "resume": "distls.training.fitting",
+    "train": "distls.training.from_files",
 }
 
 __all__ = ["__version__", *_HOMES]
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from distls.synthetic.generation import generate as generate
     from distls.training.fitting import fit as fit
     from distls.training.fitting import resume as resume
+    from distls.training.from_files import train as train
 
 
 def __getattr__(name: str) -> Any:

@@ -54,9 +54,10 @@ CLI_SECTIONS = _sections(_text("docs/cli.md"))
 COMMAND_SECTIONS = {
     title.split()[1]: (title, body) for title, body in CLI_SECTIONS.items() if title.startswith("distls ")
 }
+SHARED_SECTIONS = ("Source options", "Common options", "Cluster options")
 SHARED = {
     f"#{title.lower().replace(' ', '-')}": {name.split()[0] for name in _first_cells(CLI_SECTIONS[title])}
-    for title in ("Common options", "Cluster options")
+    for title in SHARED_SECTIONS
 }
 
 
@@ -89,10 +90,10 @@ def test_arguments_are_the_documented_ones(command: str) -> None:
 @pytest.mark.parametrize("command", sorted(cli.commands))
 def test_choices_are_documented(command: str) -> None:
     body = COMMAND_SECTIONS[command][1]
-    shared = "".join(CLI_SECTIONS[title] for title in ("Common options", "Cluster options"))
+    shared = "".join(CLI_SECTIONS[title] for title in SHARED_SECTIONS)
     for option in _parameters(command, click.Option):
         if isinstance(option.type, click.Choice):
-            (row,) = [r for r in (body + shared).splitlines() if r.startswith(f"| `{option.opts[-1]} ")]
+            row, *_ = [r for r in (body + shared).splitlines() if r.startswith(f"| `{option.opts[-1]} ")]
             missing = [choice for choice in option.type.choices if f"`{choice}`" not in row]
             assert not missing or command == "generate", f"{option.opts[-1]}: {missing}"
 

@@ -100,7 +100,7 @@ PLACES = {
     "sklearn": (
         "distls/estimators/",
         "distls/interchange/sklearn_pipeline.py",
-        "workers/ingestion/formats/documents.py",
+        "workers/ingestion/formats/document_records.py",
     ),
     "onnx": ("distls/interchange/onnx_graph.py",),
     "vowpalwabbit": ("distls/interchange/vw_model.py",),

@@ -90,6 +90,13 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
+@click.option(
+    "--unknown-features",
+    type=click.Choice(["error", "ignore"]),
+    default="error",
+    show_default=True,
+    help="With --like: refuse features that its data do not have, or leave them out.",
+)
 @click.option("--columns", is_flag=True, help="Add column shards too, as `distls columns` does.")
 @cluster_options
 @common_options

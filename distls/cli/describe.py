@@ -20,7 +20,16 @@ __all__ = ["describe"]
 
 _SHOWN_CLASSES, _SHOWN_NAMES, _SHOWN_FEATURES = 20, 20, 10
 # Fields of a run's status that are shown if present.
-_OPTIONAL = ("eval_error", "eval_mse", "select_error", "select_mse", "averaging", "children", "notes")
+_OPTIONAL = (
+    "eval_error",
+    "eval_mse",
+    "select_error",
+    "select_mse",
+    "averaging",
+    "children",
+    "notes",
+    "warnings",
+)
 
 
 def describe(path: str | Place) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def _certificate_text(record: dict[str, Any]) -> str:
     if certificate["value"] is None:
         return ""
     if certificate["kind"] == "gradient_norm":
-        return f", gradient norm {certificate['value']:.2e} (not a bound)"
+        return f", gradient norm {certificate['value']:.1e} (no guarantee)"
     share = relative_bound(record)
     part = "" if share is None else f" ({100 * share:.2g} %)"
     return f", at most {certificate['value']:.2e}{part} above the optimum ({certificate['kind']})"
@@ -203,12 +203,15 @@ def _story(run: Run) -> list[str]:
     if events:
         lines += ["", *_event_table(events), ""]
         lines += _totals(events)
-    lines.append(
-        f"status {status['status']} after {status['passes']:g} passes, {status['seconds']:.1f} s of training"
-    )
+    done = f"after {status['passes']:g} passes, {status['seconds']:.1f} s of training"
+    if run.is_stopped:
+        lines.append(f"stopped {done}: no process is at work on it; `distls resume {run.path}` continues")
+    else:
+        lines.append(f"status {status['status']} {done}")
     if status.get("objective") is not None:
         lines.append(objective_line(status))
         lines += _vacuous_lines(config, status, run)
+    lines += [f"warning: {text}" for text in status.get("warnings", [])]
     return lines + [f"note: {text}" for text in status.get("notes", [])]
 
 

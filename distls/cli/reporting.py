@@ -14,10 +14,10 @@ from distls.cli.support import (
     cluster_of,
     cluster_options,
     debug_option,
-    in_process_if_small,
     print_json,
     printable,
     say,
+    scored_bytes,
 )
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
@@ -124,7 +124,7 @@ def _made(run: Place, data: Place | None, judged: bool, options: dict[str, Any],
         read = None if asked is None or not is_dataset(place_of(asked)) else place_of(asked)
     if read is None:
         return make_report(run, data, judged=judged)
-    with Running(in_process_if_small(cluster, [read])) as (executor, _):
+    with Running(cluster, scored_bytes([read]), quiet=True) as (executor, _):
         return make_report(run, data, executor=executor, judged=judged)
 
 
@@ -157,7 +157,7 @@ def compare(
     if data is None:
         made = run_compare(runs)
     else:
-        with Running(in_process_if_small(cluster, [data])) as (executor, _):
+        with Running(cluster, scored_bytes([data]), quiet=True) as (executor, _):
             made = run_compare(runs, data, executor=executor)
     if as_json:
         print_json(made.to_json())

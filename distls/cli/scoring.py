@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from distls.cli.streams import STREAM, from_stdin, to_stdout
 from distls.cli.support import (
     PLACE,
     FormatName,
@@ -23,11 +24,21 @@ from distls.cli.support import (
     scored_bytes,
     silent,
 )
-from distls.storage.filesystem.paths import Place
+from distls.storage.filesystem.paths import Place, place_of
 
 data_argument = click.argument("data", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC...")
+unknown_features_option = click.option(
+    "--unknown-features",
+    type=click.Choice(["error", "ignore"]),
+    default="error",
+    show_default=True,
+    help="Refuse features of source files that training did not have, or leave them out.",
+)
 format_option = click.option(
-    "--format", default="auto", type=FormatName(), help="Format of source files; default as for ingest."
+    "--format",
+    default="auto",
+    type=FormatName(),
+    help="Format of source files; default as in `distls ingest`.",
 )
 
 
@@ -42,6 +53,7 @@ format_option = click.option(
 @click.option("--weighted", is_flag=True, help="Count rows by their sample weights.")
 @click.option("--unknown-labels", type=click.Choice(["error", "count"]), default="error", show_default=True)
 @format_option
+@unknown_features_option
 @click.option("--labels", type=click.Path(), help="Label file for idx, npy or npz sources.")
 @cluster_options
 @debug_option
@@ -60,7 +72,10 @@ def evaluate(
 
     load_model(run)  # refused before workers are started
 
-    with Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _):
+    with (
+        from_stdin(data) as data,
+        Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _),
+    ):
         result = run_evaluate(
             run,
             data,
@@ -105,8 +120,7 @@ def calibrate(
 
 @cli.command()
 @click.argument("run", type=PLACE)
-@data_argument
-@click.argument("out", type=PLACE)
+@click.argument("paths", nargs=-1, required=True, type=PLACE, metavar="DATASET|SRC... [OUT]")
 @click.option(
     "--top",
     type=click.IntRange(1),
@@ -116,27 +130,36 @@ def calibrate(
 )
 @click.option("--proba", is_flag=True, help="Write probabilities instead of scores.")
 @format_option
+@unknown_features_option
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
 @cluster_options
 @common_options
-def predict(
-    run: Place, data: tuple[Place, ...], out: Place, quiet: bool, debug: bool, **options: Any
-) -> None:
+def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **options: Any) -> None:
     """Write each row's best classes, set of labels or predicted numbers to OUT, a .csv or .zarr.
 
-    Source files are first ingested like the model's data, into a folder next to OUT that is removed afterwards.
+    Without OUT, or with - for it, they are written to stdout as CSV; - as SRC is stdin. Source files are first
+    ingested like the model's data, into a folder next to OUT that is removed afterwards.
     """
     from distls.cli.progress import work_progress
     from distls.prediction.predict import predict as run_predict
 
+    given, out = (paths[:-1], paths[-1]) if len(paths) > 1 else (paths, place_of(STREAM))
     with (
+        from_stdin(given) as data,
+        to_stdout(out) as written,
         Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _),
         work_progress(quiet) as progress,
     ):
         n_rows = run_predict(
-            run, data, out, executor=executor, progress=progress, notify=silent if quiet else note, **options
+            run,
+            data,
+            written,
+            executor=executor,
+            progress=progress,
+            notify=silent if quiet else note,
+            **options,
         )
-    if not quiet:
+    if not quiet and written == out:
         click.echo(f"{n_rows:,} rows predicted into {out}", err=True)
 
 

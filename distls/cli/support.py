@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from distls import __version__
 from distls.cli.interrupts import INTERRUPTED, Interrupts, forget_interrupts
@@ -145,7 +146,7 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _with(
         command,
         click.option("--tls-ca", type=file, help="TLS: certificate of the authority (PEM)."),
-        click.option("--tls-cert", type=file, help="TLS: own certificate (PEM)."),
+        click.option("--tls-cert", type=file, help="TLS: your certificate (PEM)."),
         click.option("--tls-key", type=file, help="TLS: key of the certificate, without a passphrase."),
     )
 
@@ -176,6 +177,12 @@ class PlaceType(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
         """Parse a path or URL."""
         return place_of(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Let the shell complete paths."""
+        return [CompletionItem(incomplete, type="file")]
 
 
 PLACE = PlaceType()

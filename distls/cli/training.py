@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from distls.cli.interrupts import INTERRUPTED
+from distls.cli.method_names import METHOD, MethodCommand, method_or_path, parameter_option
 from distls.cli.support import (
     FAILED,
     OK,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @cli.command()
-@click.argument("method", required=False)
+@click.argument("method", required=False, type=METHOD)
 def methods(method: str | None) -> None:
     """List the methods, or one method's parameters."""
     from distls.methods.registry import METHODS, WHICH_TO_TAKE, method_named
@@ -54,6 +56,11 @@ def methods(method: str | None) -> None:
     click.echo(f"{chosen.name}: {chosen.summary}\npaper: {chosen.paper}\n")
     if chosen.aliases:
         click.echo("short loss names: " + ", ".join(f"{a} = {b}" for a, b in chosen.aliases.items()) + "\n")
+    if chosen.continuous:
+        defaults = ", ".join(
+            f"{name}={json.dumps(value).strip(chr(34))}" for name, value in chosen.continuous.items()
+        )
+        click.echo(f"on continuous targets (regression), unless the first is given: {defaults}\n")
     for parameter in chosen.parameters:
         default = "" if parameter.default is None else f" [{parameter.default}]"
         click.echo(f"  {parameter.name:14} {parameter.description}{default}")
@@ -76,9 +83,9 @@ def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple
     return method, tuple(PLACE.convert(place, None, context) for place in places)
 
 
-@cli.command()
-@click.argument("names", nargs=-1, metavar="[METHOD] DATASET")
-@click.option("-p", "pairs", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the method.")
+@cli.command(cls=MethodCommand)
+@click.argument("names", nargs=-1, metavar="[METHOD] DATASET", shell_complete=method_or_path)
+@parameter_option("Set a parameter of the method.")
 @click.option(
     "--passes",
     type=click.FloatRange(0, min_open=True),
@@ -184,15 +191,9 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@cli.command()
-@click.argument("names", nargs=-1, metavar="[METHOD] DATASET RUN")
-@click.option(
-    "-p",
-    "pairs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set a parameter; several values NAME=A,B,C with --select.",
-)
+@cli.command(cls=MethodCommand)
+@click.argument("names", nargs=-1, metavar="[METHOD] DATASET RUN", shell_complete=method_or_path)
+@parameter_option("Set a parameter of METHOD; several values NAME=A,B,C with --select.")
 @click.option(
     "--passes",
     type=click.FloatRange(0, min_open=True),
@@ -257,7 +258,7 @@ def fit(
         request.check(slots=budget.workers * budget.threads, memory=budget)
     with Running(cluster, n_bytes, quiet) as (executor, budget):
         result = train(request, run, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
-        code = _conclude(result, run)
+        code = conclude(result, run, quiet)
         if page is not None and code != INTERRUPTED:
             _write_report(run, page, executor)
     return code
@@ -285,7 +286,7 @@ def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **op
     folder, request = resumable(run)
     with Running(cluster, _worked_on(request), quiet) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
-    return _conclude(result, run)
+    return conclude(result, run, quiet)
 
 
 def _worked_on(request: FitRequest) -> float:
@@ -293,8 +294,8 @@ def _worked_on(request: FitRequest) -> float:
     return float(request.data.decoded_bytes.sum()) * len(request.settings)
 
 
-def _conclude(result: FitResult, run: Place) -> int:
-    """Print how a fit ended; return the exit code."""
+def conclude(result: FitResult, run: Place, quiet: bool) -> int:
+    """Print how a fit ended, and unless `quiet` its warnings; return the exit code."""
     from distls.cli.report import result_lines
     from distls.solvers.solver import Status
 
@@ -307,6 +308,9 @@ def _conclude(result: FitResult, run: Place) -> int:
             f"distls: {run}: the weights are no longer finite; try a larger alpha or t0, or scale the data",
             FAILED,
         )
+    if not quiet:
+        for text in result.warnings:
+            say(f"warning: {text}", OK)
     click.echo(printable("\n".join(result_lines(result))))
     return OK
 

@@ -1,4 +1,4 @@
-"""Scikit-learn-style estimator of sparse multi-class models: a thin face of `fit`."""
+"""Scikit-learn-style estimator of sparse multi-class models: a thin wrapper around `fit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scikit-learn-style classifiers of the stochastic methods: thin faces of `fit`, and of its streams."""
+"""Scikit-learn-style classifiers of the stochastic methods: thin wrappers around `fit` and its streams."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ def evaluate(
     weighted: bool = False,
     format: str = "auto",
     labels: str | Place | None = None,
+    unknown_features: str = "error",
     beside: str | Place | None = None,
     executor: Any = None,
     client: Any = None,
@@ -57,7 +58,7 @@ def evaluate(
     weighted : bool
         Rows count by their sample weights, in all metrics, as with scikit-learn's ``sample_weight``. Default: each row
         counts one, also in a data set with weights.
-    format, labels : str
+    format, labels, unknown_features : str
         Of the source files; see `distls.ingest`.
     beside : path, optional
         Source files are ingested into a folder next to this one, which every worker must reach. Default: the run
@@ -88,9 +89,11 @@ def evaluate(
     path = None if isinstance(model, LinearModel) else str(model)
     name = name or path or "the model"
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
-    check_source_options(dataset, {"format": format != "auto", "labels": labels is not None})
+    given = {"format": format != "auto", "labels": labels is not None}
+    check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
     runner = executor_of(executor, client)
-    options = {"format": format, "labels": labels, "executor": runner}
+    reading = {"format": format, "labels": labels, "unknown_features": unknown_features}
+    options = {**reading, "executor": runner}
     place = place_of(beside or path or f"{tempfile.gettempdir()}/distls-evaluate")
     with opened_like(fitted, dataset, name=name, beside=place, **options) as (data, notices):
         check_model_scores(data, fitted, name)

@@ -61,6 +61,8 @@ class Evaluator:
         self._problem, self._executor, self._data = problem, executor, data
         self._eval = self._checked(eval_data)
         self._select = self._checked(select_data)
+        # squared norms of the rows of the gradient of the last objective, where it has one
+        self.slope: NDArray[np.float64] | None = None
 
     def _checked(self, dataset: Dataset | None) -> tuple[Dataset, NDArray[np.int32]] | None:
         return None if dataset is None else (dataset, check_evaluable(self._problem, dataset))
@@ -138,6 +140,7 @@ class Evaluator:
             total.gradient[~fitted.refit.used] = 0.0  # other weights are not variables of a refit
         value = _objective(problem, predictor, total, with_gradient=with_gradient)
         certificate, read = certificate_of(problem, predictor, total, value), total.ledger.bytes_read
+        self.slope = _slope_of(problem, total.gradient) if certificate["kind"] != "none" else None
         rounding = rounding_of(problem, value)
         if fitted.nearer is not None and problem.alpha != 0:
             near, own = fitted.nearer(self._executor)
@@ -197,6 +200,13 @@ class Evaluator:
         )
         total.ledger.check_cover(range(len(dataset)), dataset.meta.n_rows)
         return total
+
+
+def _slope_of(problem: Problem, gradient: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return the squared norms of the rows of the gradient of F; None where F is not smooth."""
+    if problem.penalty != "l2" or not loss_named(problem.loss).smooth:
+        return None
+    return np.asarray(np.einsum("ij,ij->i", gradient, gradient))
 
 
 def _objective(

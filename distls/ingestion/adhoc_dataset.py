@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
-from distls.storage.errors import ParameterError, StorageError
+from distls.storage.errors import DistlsError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import describe_os_error, remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
@@ -71,9 +71,23 @@ def opened_like(
         temporary = beside.with_name(f"{beside.name}.{uuid.uuid4().hex[:8]}.partial")
         try:
             notices = _ingest(data, temporary, model, name, options)
-            yield open_dataset(temporary), notices
+            with _named_as_given(temporary, data):
+                yield open_dataset(temporary), notices
         finally:
             remove_tree(temporary)
+
+
+@contextlib.contextmanager
+def _named_as_given(temporary: Place, data: Scorable) -> Iterator[None]:
+    """Name the user's files in messages about the temporary dataset."""
+    try:
+        yield
+    except DistlsError as error:
+        files = [data] if isinstance(data, (str, Path, StorePath)) else list(data)  # type: ignore[arg-type]
+        shown = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+        if str(temporary) not in str(error):
+            raise
+        raise type(error)(str(error).replace(str(temporary), shown)) from None
 
 
 def pass_on(notices: Sequence[str], notify: Notify | None) -> None:

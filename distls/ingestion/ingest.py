@@ -46,6 +46,7 @@ def ingest(
     shuffle: bool | None = None,
     seed: int = 0,
     on_error: str = "stop",
+    unknown_features: str = "error",
     columns: bool = False,
     executor: Any = None,
     client: Any = None,
@@ -68,7 +69,7 @@ def ingest(
     y, sample_weight : array, optional
         Of in-memory data or dask arrays: shape (n_rows,), or (n_rows, n_targets) for continuous `y`.
     format : str
-        ``auto``: found out; else one of those that ``distls ingest --help`` lists. text: one document a line,
+        ``auto``: detected; else one of those that ``distls ingest --help`` lists. text: one document a line,
         ``LABEL<TAB>DOCUMENT``, a document alone (`unlabelled`), or a JSON object.
     read : SvmlightOptions, VwOptions, DocumentOptions, CsvOptions, ParquetOptions, AnnDataOptions or ArrayOptions
         The options of the format, which they name too: ``read=CsvOptions(label_column="y", separator=";")``.
@@ -99,6 +100,9 @@ def ingest(
     seed : int
     on_error : {"stop", "skip"}
         What to do with lines that cannot be read.
+    unknown_features : {"error", "ignore"}
+        With `like`: refuse sparse rows with features, or tables with columns, that its data do not have, or leave
+        these out.
     columns : bool
         Add column shards to `dataset` (not to what `split` holds out), as `add_columns` does.
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
@@ -148,6 +152,7 @@ def ingest(
         shuffle=not unlabelled if shuffle is None else shuffle,
         seed=seed,
         on_error=on_error,
+        unknown_features=unknown_features,
     )
     plan, own = _plan(sources, y, sample_weight, request, options, known)
     runner = executor_of(executor, client)

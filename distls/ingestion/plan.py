@@ -39,7 +39,7 @@ def plan_files(
     if not paths:
         raise ParameterError("no sources were given")
     files = tuple(source_file(path, lambda folder: folder_format(folder) is not None) for path in paths)
-    formats = [format_of(file, options, like) for file in files]
+    formats = [format_of(file, options, like, request.given) for file in files]
     format = formats[0]
     for file, other in zip(files, formats, strict=True):
         if other is not format:
@@ -58,6 +58,8 @@ def plan_document(
 ) -> dict[str, Any]:
     """Return the record of a plan that a resumed ingest is compared with."""
     shared = {**asdict(options), "like": like_fingerprint, "format": plan.format}
+    if options.unknown_features == "error":
+        del shared["unknown_features"]  # an ingest of a version without this option is resumed
     return {
         "version": 1,
         "sources": plan.identity,

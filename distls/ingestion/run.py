@@ -268,6 +268,7 @@ class IngestRun:
             target=schema.target,
             n_targets=schema.n_targets,
             n_columns=schema.n_columns,
+            narrowed=schema.narrowed,
             base=schema.base,
             seed=options.seed,
             shuffle=options.shuffle,

@@ -113,6 +113,7 @@ class Schema:
     zero_based: bool | None  # None for sources whose columns have no numbers
     weighted: bool
     notices: tuple[str, ...]
+    narrowed: bool = False  # rows have features beyond `n_columns`, which are left out
 
     @property
     def base(self) -> int:
@@ -144,6 +145,8 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     notices: list[str] = []
     target = _target(survey, options, like, notices)
     classes = _classes(survey, target, like, notices)
+    if target == "class" and like is None and options.target == "auto":
+        notices += _many_classes(survey, classes)
     if target == "class" and len(classes) == 1 and like is None:
         raise BadInputError(
             f"{_sources(survey)}: every label is {classes[0]}; two classes are needed at least"
@@ -154,14 +157,27 @@ def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> 
     if unseen := survey.total("unseen"):
         assert like is not None
         notices.append(
-            f"{unseen} value{'s' * (unseen > 1)} of categories that {like.path} does not have, read as none of its; "
+            f"{unseen} value{'s' * (unseen > 1)} of categories not seen in training ({like.path}), encoded as zeros; "
             f"the first: {survey.first_unseen()}"
         )
     n_targets = survey.chunks[0]["n_labels"] // survey.chunks[0]["rows"] if target == "continuous" else 0
-    n_columns = _width(survey, options, like, 1 if zero_based is False else 0)
+    n_columns, narrowed = _width(survey, options, like, 1 if zero_based is False else 0)
+    if narrowed:
+        assert like is not None
+        notices.append(f"features beyond the {n_columns} of {like.path} are left out")
     _check_log1p(survey, like.meta.transforms if like else options.transform)
     weighted = survey.plan.weighted and (not survey.plan.may_be_unweighted or survey.total("weighted") > 0)
-    return Schema(target, classes, n_targets, n_columns, zero_based, weighted, tuple(notices))
+    return Schema(target, classes, n_targets, n_columns, zero_based, weighted, tuple(notices), narrowed)
+
+
+def _many_classes(survey: Survey, classes: Sequence[Label]) -> list[str]:
+    """Return a notice if whole numbers have so many values that they are more likely a quantity than classes."""
+    if len(classes) < 20 or 5 * len(classes) < survey.n_rows or _has_words(classes):
+        return []
+    return [
+        f"{len(classes)} classes in {survey.n_rows} rows: whole numbers are taken for classes; "
+        "--target continuous if they are a quantity (regression)"
+    ]
 
 
 def _sources(survey: Survey) -> str:
@@ -206,7 +222,8 @@ def _target(survey: Survey, options: IngestOptions, like: Like | None, notices: 
         target = "continuous" if fraction is not None or several else "class"
         if fraction is not None:
             notices.append(
-                f"label {fraction[0]:g} ({fraction[1]}) is not a whole number: labels are a continuous target"
+                f"label {fraction[0]:g} ({fraction[1]}) is not a whole number: "
+                "labels are a continuous target (regression)"
             )
     if target == "class" and several:
         raise ParameterError("target=class takes one label a row; there are several columns of labels")
@@ -282,7 +299,8 @@ def _check_same_kind(survey: Survey, like: Like, seen: list[float], unseen: tupl
         )
 
 
-def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int) -> int:
+def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int) -> tuple[int, bool]:
+    """Return the features of the source to store, and whether rows have others."""
     if survey.plan.is_numbered:
         largest, where = survey.extreme("max")
         found, what = largest - base + 1 if largest >= 0 else 0, f"{where}: index {largest}"
@@ -295,18 +313,24 @@ def _width(survey: Survey, options: IngestOptions, like: Like | None, base: int)
         has = "has" if known == like.meta.n_features else f"keeps {like.meta.n_features} of"
         if options.n_features not in (None, known):
             raise MismatchError(f"n_features={options.n_features}, but {like.path} {has} {known}")
-        if found > known or (survey.plan.is_dense and found < known):
+        ignored = options.unknown_features == "ignore" and not survey.plan.is_dense
+        if survey.plan.is_dense and found != known:
             raise MismatchError(f"{what}, but {like.path} {has} {known} features")
-        return known
+        if found > known and not ignored:
+            raise MismatchError(
+                f"{what}, but {like.path} {has} {known} features; --unknown-features ignore leaves out the others, "
+                "--n-features at the ingest of the training data makes room for them"
+            )
+        return known, found > known
     if options.n_features is not None:
         if found > options.n_features:
             raise BadInputError(f"{what} does not fit into n_features={options.n_features}")
         if survey.plan.is_dense and found < options.n_features:
             raise BadInputError(f"{what} of dense rows, which n_features={options.n_features} does not widen")
-        return options.n_features
+        return options.n_features, False
     if not found:
         raise BadInputError(f"{_sources(survey)}: no row has a feature; give n_features if that is meant")
-    return found
+    return found, False
 
 
 def _check_log1p(survey: Survey, steps: Sequence[dict[str, Any]]) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, is_number
+from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, are_documents, is_number
 
 __all__ = ["SurveyRun", "surveyed_options"]
 
 # Limits on the distinct values of a column: not declared to be a category, or declared.
 _MOST_FEATURES = 2**32
 _MOST_GUESSED = 1000
+_SHOWN = 20  # columns named in a notice
 _MOST_DECLARED = 2**17  # each becomes a feature, and a text that every task gets
 
 # (name, limit of each column to collect, columns to check) -> the results of all items
@@ -138,16 +139,16 @@ class _Survey:
     def _too_many(self, name: str) -> str:
         if name in self.declared:
             return f'column "{name}" has more than {_MOST_DECLARED} values; --ignore-columns "{name}" leaves it out'
+        remedies = (
+            f'if it holds documents, read them with --text-column "{name}"; else take its values as categories '
+            f'with --categorical "{name}", or leave it out with --ignore-columns "{name}"'
+        )
         if self.typed:
-            return (
-                f'column "{name}" has more than {_MOST_GUESSED} values; take them as categories with '
-                f'--categorical "{name}", or leave the column out with --ignore-columns "{name}"'
-            )
+            return f'column "{name}" has more than {_MOST_GUESSED} values: {remedies}'
         text, where = self._first_word(name)
         return (
-            f'{where}: column "{name}": "{text}": not a number, and the column has more than {_MOST_GUESSED} values; '
-            f'correct it, or take them as categories with --categorical "{name}", or leave the column out with '
-            f'--ignore-columns "{name}"'
+            f'{where}: column "{name}": "{text}": not a number, and the column has more than {_MOST_GUESSED} values: '
+            f"correct it; {remedies}"
         )
 
     def notices(self, features: Sequence[Feature]) -> tuple[str, ...]:
@@ -155,12 +156,26 @@ class _Survey:
         categories = [feature for feature in features if feature.categories is not None]
         if not categories:
             return ()
-        size = sum(feature.size for feature in categories)
         several = len(categories) > 1
-        what = f"{len(categories)} columns are" if several else f'column "{categories[0].name}" is'
-        notices = [f"{what} {'categories' if several else 'a category'}: a feature for each of {size} values"]
+        sizes = ", ".join(f'"{f.name}" ({f.size} values)' for f in categories[:_SHOWN])
+        more = f" and {len(categories) - _SHOWN} more" if len(categories) > _SHOWN else ""
+        are = "s are categories" if several else " is a category"
+        notices = [f"column{are}, with a feature for each value: {sizes}{more}"]
+        for feature in (f for f in categories if f.name not in self.declared):
+            if feature.size >= _SHOWN and are_documents(feature.categories or ()):
+                notices.append(
+                    f'the values of column "{feature.name}" look like documents, whose words --text-column '
+                    f'"{feature.name}" would read'
+                )
         guessed = (f for f in categories if f.name not in self.declared and not self.typed)
-        for name in (f.name for f in guessed if any(map(is_number, f.categories or ()))):
-            text, where = self._first_word(name)
-            notices.append(f'column "{name}" has numbers, but "{text}" ({where}) is none: it is a category')
+        for feature in guessed:
+            numbers = [
+                value for value in feature.categories or () if is_number(value) and value != self.read.na
+            ]
+            if numbers:
+                text, where = self._first_word(feature.name)
+                notices.append(
+                    f'column "{feature.name}" has numbers, such as {numbers[0]}, but also "{text}" ({where}): '
+                    "it is a category"
+                )
         return tuple(notices)

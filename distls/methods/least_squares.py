@@ -160,6 +160,7 @@ LEAST_SQUARES_METHODS = (
         solver="distls.solvers.least_squares.gls:generalized_least_squares",
         targets=("class", "multilabel", "continuous"),
         passes=100.0,
+        continuous={"link": "identity"},
     ),
     Method(
         name="cls",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distls.storage.errors import ParameterError
@@ -51,6 +51,8 @@ class Method:
     path: bool = False
     # "module:function" of the `ChooseSteps` of a stochastic method, whose solver is `STOCHASTIC_SOLVER`
     steps: str | None = None
+    # On continuous targets, other defaults where the first of them is not given
+    continuous: Mapping[str, Any] = field(default_factory=dict)
 
     def resolve(self, given: Mapping[str, Any]) -> Params:
         """Return all parameters of the method, typed, from the given texts or values.

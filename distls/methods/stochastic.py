@@ -37,6 +37,7 @@ _CSGD_PAPER = (
     "Mu, Ding, Zhou, Tao 2013, Constrained Stochastic Gradient Descent for Large-scale Least Squares"
 )
 
+_SQUARED = {"loss": "squared", "fit_intercept": True}
 # Short names of losses of several classes, and of one-versus-rest losses.
 _SGD_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
 _OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
@@ -260,6 +261,8 @@ STOCHASTIC_METHODS = (
         parameters=_sgd("adaptive", "none"),
         steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "continuous"),
+        # steps that are tried: those of AdaGrad are chosen for classes
+        continuous={**_SQUARED, "schedule": "sqrt"},
     ),
     _stochastic(
         name="asgd",
@@ -269,6 +272,7 @@ STOCHASTIC_METHODS = (
         parameters=_sgd("sqrt", "all"),
         steps="distls.workers.stochastic.sgd:sgd_steps",
         targets=("class", "continuous"),
+        continuous=_SQUARED,
     ),
     _stochastic(
         name="svmsgd2",
@@ -349,6 +353,7 @@ STOCHASTIC_METHODS = (
         parameters=_OLBFGS,
         steps="distls.workers.stochastic.olbfgs:olbfgs_steps",
         targets=("class", "continuous"),
+        continuous=_SQUARED,
     ),
 )
 

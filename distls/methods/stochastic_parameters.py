@@ -67,13 +67,16 @@ def averaging(default: str) -> Parameter:
 
 def steps_by_schedule(schedule: str, *, adaptive: bool = False) -> tuple[Parameter, ...]:
     """Return the parameters of the step size; `adaptive` is the default of `sgd`."""
-    plain = "eta0/t, eta0, eta0/sqrt(t), or eta0/sqrt(t) up to switch and eta0 sqrt(switch)/t after it"
+    plain = (
+        "inverse (eta0/t), constant (eta0), sqrt (eta0/sqrt(t)), two-phase (eta0/sqrt(t) up to switch, "
+        "eta0 sqrt(switch)/t after it)"
+    )
     return (
         Parameter(
             "schedule",
             schedule,
             one_of(*(("adaptive",) if adaptive else ()), "inverse", "constant", "sqrt", "two-phase"),
-            f"step sizes: {'per-feature adaptive (AdaGrad), ' if adaptive else ''}{plain}",
+            f"step sizes: {'adaptive (AdaGrad, for each feature), ' if adaptive else ''}{plain}",
         ),
         Parameter(
             "eta0",

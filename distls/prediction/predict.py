@@ -45,6 +45,7 @@ def predict(
     proba: bool = False,
     labelled: bool = False,
     format: str = "auto",
+    unknown_features: str = "error",
     executor: Any = None,
     client: Any = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -69,7 +70,7 @@ def predict(
         Write probabilities instead of scores.
     labelled : bool
         The source files have labels, which are read and not used.
-    format : str
+    format, unknown_features : str
         Of the source files; see `distls.ingest`.
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
         Where to run. auto, the default: on the Dask client that is open, if there is one, else in this process.
@@ -93,9 +94,11 @@ def predict(
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
-    check_source_options(dataset, {"labelled": labelled, "format": format != "auto"})
+    given = {"labelled": labelled, "format": format != "auto"}
+    check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
     runner = executor_of(executor, client)
-    options = {"unlabelled": not labelled, "format": format, "executor": runner, "progress": progress}
+    reading = {"unlabelled": not labelled, "format": format, "unknown_features": unknown_features}
+    options = {**reading, "executor": runner, "progress": progress}
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
         pass_on(notices, notify)

@@ -30,7 +30,7 @@ from distls.workers.ingestion.formats.data_frames import (
     plain_numbers,
     record_batch,
 )
-from distls.workers.ingestion.formats.documents import hashed_texts
+from distls.workers.ingestion.formats.document_records import hashed_texts
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
 from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.pack_records import PackOptions, checked_rows

@@ -78,7 +78,11 @@ class LineProgress(SilentCallback):
     def on_start(self, start: FitStart) -> None:
         """Print the setting of the fit."""
         limit = "" if start.max_passes is None else f", passes {start.max_passes:g} at most"
-        idle = "; with fewer lanes than threads some idle" if start.n_lanes < start.n_slots else ""
+        idle = (
+            f"; {start.n_lanes} of {start.n_slots} threads are used, more with a smaller --partition-size"
+            if start.n_lanes < start.n_slots
+            else ""
+        )
         which = f", {start.what}" if start.what else ""
         print(
             f"{start.method} ({start.loss}){which}: {start.n_rows:,} rows of {start.dataset}, lanes {start.n_lanes}, "

@@ -43,6 +43,11 @@ class Setting:
     @classmethod
     def of(cls, method: Method, given: Mapping[str, Any], data: Dataset, seed: int) -> Setting:
         """Validate and complete parameters for a data set; raise ParameterError or MismatchError."""
+        if data.meta.target == "continuous" and _is_open(method, given):
+            given = {
+                **method.continuous,
+                **{name: value for name, value in given.items() if value is not None},
+            }
         params = method.resolve(given)
         if params.get("loss", "") is None:
             params["loss"] = _loss_for(method, params, data)
@@ -263,11 +268,6 @@ class FitRequest:
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     """Return the default loss (docs/decisions/0018)."""
-    if data.meta.target == "continuous" and not method.proves:
-        raise ParameterError(
-            f"{method.name}: {data.path} has continuous targets: give loss=squared, with an intercept and a schedule "
-            "whose steps are tried (fit_intercept=true schedule=sqrt); csgd and gls are made for them"
-        )
     # the initial model's loss if there is one, else that of the lowest error on data of this shape, as measured
     if params["init"] is not None:
         initial = load_model(params["init"]).loss
@@ -278,6 +278,11 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     generated = params["features"] != "none"
     width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
     return "crammer_singer" if width > data.meta.n_rows else "softmax"
+
+
+def _is_open(method: Method, given: Mapping[str, Any]) -> bool:
+    """Return whether the loss of a continuous target is left to the method, which has one for it."""
+    return given.get(next(iter(method.continuous), "")) is None
 
 
 def _check_numbers(**numbers: float | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -109,6 +110,8 @@ def fit(
     Returns
     -------
     FitResult
+        Its `warnings` say where the model is far from the optimum or no better than the most frequent class; each is
+        also a UserWarning.
 
     Raises
     ------
@@ -124,10 +127,8 @@ def fit(
         eval_every=eval_every, patience=patience, select=select, seed=seed, calibrate=calibrate,
         calibration=calibration,
     )  # fmt: skip
-    return _whole(
-        train(request, run, _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)),
-        run,
-    )
+    options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)
+    return _warned(_whole(train(request, run, options), run))
 
 
 def _whole(result: FitResult, run: str | Place | None) -> FitResult:
@@ -177,7 +178,14 @@ def resume(
         Ctrl-C, once the state is saved.
     """
     options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)
-    return _whole(proceed(*resumable(run), options), run)
+    return _warned(_whole(proceed(*resumable(run), options), run))
+
+
+def _warned(result: FitResult) -> FitResult:
+    """Issue the result's warnings as UserWarnings of our caller's caller."""
+    for text in result.warnings:
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return result
 
 
 def resumable(run: str | Place) -> tuple[Run, FitRequest]:

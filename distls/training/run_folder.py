@@ -30,7 +30,7 @@ from distls.storage.dataset.metadata import Amount
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, subfolders, write_json
-from distls.storage.filesystem.locks import locked
+from distls.storage.filesystem.locks import is_held, locked
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, making_sense, parse_json, read_json
 from distls.storage.model.bundle import read_bundle, write_bundle
@@ -193,6 +193,11 @@ class Run:
         status = self._read("status.json")
         self._decoded("status.json", status, RunStatus)
         return status
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it did not come to an end, and no process is at work on it."""
+        return self.status["status"] == "RUNNING" and not is_held(self.path / "lock")
 
     def _read(self, name: str) -> Record:
         try:

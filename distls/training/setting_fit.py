@@ -18,11 +18,13 @@ from distls.solvers.checkpoint_check import check_state
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
 from distls.solvers.solver import Fitted, Record, S, Solver, Status
+from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place
 from distls.storage.markup import card
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
+from distls.training.fit_warnings import fit_warnings
 from distls.training.run_folder import Run
 from distls.workers.duals.stored_duals import publish_duals, published_duals
 from distls.workers.prediction.predictor import LinearPredictor
@@ -81,6 +83,11 @@ class FitResult:
                 rows.append((said, f"{100 * record[name]:.2f} %"))
         return rows if self.run is None else [*rows, ("run", str(self.run))]
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Lines about a model that is not what it seems: far from the optimum, or no better than guessing."""
+        return tuple(self.record.get("warnings", ()))
+
 
 @dataclass(frozen=True)
 class FitOptions:
@@ -132,7 +139,9 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         best=best,
         keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
     )
-    return _conclude(run, solution, setting, evaluator, {"startup_seconds": startup, **made})
+    return _conclude(
+        run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}
+    )
 
 
 def _versions() -> dict[str, str]:
@@ -182,6 +191,7 @@ def _conclude(
     solution: Solution,
     setting: Setting,
     evaluator: Evaluator,
+    eval_data: Dataset | None,
     costs: Record,
 ) -> FitResult:
     record = dict(solution.record)
@@ -190,6 +200,11 @@ def _conclude(
         predictor = evaluator.published(solution.fitted.predictor)
         model = _model(replace(solution.fitted, predictor=predictor), setting)
         record |= evaluator.selection(predictor)
+        # status.json has them only where there are some
+        found = fit_warnings(
+            setting.problem, solution.status, record, evaluator.slope, eval_data, setting.method.proves
+        )
+        record |= {"warnings": found} if found else {}
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), **costs}

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from distls.storage.errors import StorageError
 from distls.storage.filesystem.paths import Place, StorePath
 
-__all__ = ["DATASET_LOCK", "locked"]
+__all__ = ["DATASET_LOCK", "is_held", "locked"]
 
 DATASET_LOCK = ".lock"  # in a dataset that is being written
 
@@ -43,6 +43,30 @@ def locked(path: Place, what: str) -> Iterator[None]:
         # while it is held: a process that opens it later creates another file
         path.unlink(missing_ok=True)
         file.close()
+
+
+def is_held(path: Place) -> bool:
+    """Return whether a process may hold the lock `path`; of an object store or another host this is assumed."""
+    if isinstance(path, StorePath):
+        return True
+    try:
+        # reading it, not trying the lock: a fit that starts right now must not find it taken
+        with path.open("rb") as file:
+            signed: Any = json.loads(file.read(4096))
+        process, host = int(signed["process"]), signed["host"]
+    except FileNotFoundError:
+        return False
+    except (KeyError, OSError, RecursionError, TypeError, ValueError):
+        return True
+    if host != socket.gethostname():
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True
 
 
 def _acquired(path: Path, what: str) -> BinaryIO:

@@ -55,6 +55,7 @@ class AssemblySpec:
     target: TargetKind
     n_targets: int
     n_columns: int  # of the source
+    narrowed: bool  # sparse rows have columns from `n_columns` on, which are left out
     base: int  # number of the first column in the source
     seed: int
     shuffle: bool
@@ -212,10 +213,19 @@ def _gather(
         return DenseRows(values)
     nnz = int(words[row_at].sum(dtype=np.int64))
     indptr = np.empty(len(row_at) + 1, dtype=np.int64)
-    indices = _array(pool, "indices", nnz, index_dtype(spec.n_columns))
+    indices = _array(pool, "indices", nnz, index_dtype(2**32 if spec.narrowed else spec.n_columns))
     data = _array(pool, "data", nnz, dtype)
     gather_pairs(words, floats, row_at, spec.layout.n_extra, spec.base, indptr, indices, data)
-    return CsrRows(indptr, indices, data)
+    rows = CsrRows(indptr, indices, data)
+    return _narrowed(rows, spec.n_columns) if spec.narrowed else rows
+
+
+def _narrowed(rows: CsrRows, n_columns: int) -> CsrRows:
+    """Return the rows without the columns from `n_columns` on."""
+    kept = rows.indices < n_columns
+    before = np.concatenate([[0], np.cumsum(kept)])
+    indices = rows.indices[kept].astype(index_dtype(n_columns))
+    return CsrRows(before[rows.indptr], indices, rows.data[kept])
 
 
 def _array(pool: BufferPool, name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:

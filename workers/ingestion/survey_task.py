@@ -17,7 +17,7 @@ from distls.workers.ingestion.formats.table_columns import TableOptions, is_word
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks
 from distls.workers.ingestion.records.batch import Progress
-from distls.workers.ingestion.records.messages import quoted
+from distls.workers.ingestion.records.messages import CONVERT, quoted
 from distls.workers.ingestion.records.reader import SourceItem
 from distls.workers.runtime.buffers import borrowed_buffers
 
@@ -85,6 +85,7 @@ class _ColumnReader(RowReader):
         assert isinstance(spec.read, DelimitedOptions)
         super().__init__(spec.read, columns, Mode.SURVEY, Progress(), locate)
         self.kinds = kinds.tolist()
+        self.asked = tuple(spec.limits)
         self.limits = dict(spec.limits)
         self.words: dict[int, tuple[int, str]] = {}
 
@@ -129,7 +130,9 @@ class _ColumnReader(RowReader):
         except UnicodeDecodeError:
             where = self.locate(int(self.table.words.lines[entry]))
             name, shown = quoted(self.options.columns[column].encode()), quoted(self.table.raw(entry))
-            raise BadInputError(f"{where}: column {name}: {shown}: a category must be UTF-8 text") from None
+            raise BadInputError(
+                f"{where}: column {name}: {shown}: a category must be UTF-8 text; {CONVERT}"
+            ) from None
 
     def _values(self, column: int, entries: Iterable[int]) -> list[str]:
         values = {self._text(column, entry) for entry in entries}
@@ -143,8 +146,10 @@ class _ColumnReader(RowReader):
         for column in collected:
             self._note_word(column, entries.get(column, ()))
         values = {column: self._values(column, entries.get(column, ())) for column in collected}
+        # of the others the collection was stopped
+        stopped = [[column, None] for column in self.asked if column not in values]
         return {
             "lines": int(self.state[State.LINE]),
             "words": [[column, *self.words[column]] for column in sorted(self.words)],
-            "values": [[c, v if len(v) <= self.limits[c] else None] for c, v in values.items()],
+            "values": [[c, v if len(v) <= self.limits[c] else None] for c, v in values.items()] + stopped,
         }

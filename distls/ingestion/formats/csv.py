@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from distls.ingestion.formats.csv_header import looks_like_table, read_head
+from distls.ingestion.formats.csv_header import Head, looks_like_table, read_head
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
     choose_columns,
@@ -16,7 +16,7 @@ from distls.ingestion.formats.tables import (
     table_facts,
 )
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import OptionInfo, TableColumns, option, yes_or_no
+from distls.ingestion.request.format_options import HEADER, SEPARATOR, TableColumns, option
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, text_plan
@@ -40,23 +40,18 @@ class CsvOptions(TableColumns):
     label_column, weight_column : str or int, optional
         By name, by position from 0, from -1 backwards, or ``"last"``; the label has no default.
     ignore_columns, categorical : str or sequence
-        Columns to leave out, and to take as categories whatever is in them. A column with anything but numbers in it
+        Columns to leave out, and to treat as categorical whatever they hold. A column with anything but numbers in it
         is a category by itself: a feature for each of its values.
     na : float, optional
         The number that missing values stand for. Default: they are refused.
     separator : str, optional
-        Between the fields: a character, ``tab`` or ``space``. Default: found out.
+        Between the fields: a character, ``tab`` or ``space``. Default: detected.
     header : bool, optional
-        Whether the first line names the columns. Default: found out.
+        Whether the first line names the columns. Default: detected.
     """
 
-    separator: str | None = option(None, OptionInfo("csv: a character, tab or space; default found out."))
-    header: str | bool | None = option(
-        None,
-        OptionInfo(
-            "csv: first line names columns; default found out.", choices=("yes", "no"), parse=yes_or_no
-        ),
-    )
+    separator: str | None = option(None, SEPARATOR)
+    header: str | bool | None = option(None, HEADER)
 
 
 class CsvFormat(Format[CsvOptions]):
@@ -115,8 +110,9 @@ def _reading(
             raise BadInputError(
                 f"{file.path}: its first line is not like that of {path}; one of them may be a header"
             )
+    read, notices = _without_index(head, read, known)
     if like is None:
-        columns = choose_columns(head.columns, head.words, path, read, options)
+        columns = choose_columns(head.columns, head.words, path, read, options, head.documents)
     else:
         columns = like_columns(head.columns, head.headed, path, read, options, like)
     # class labels are read as text, as in every other text format
@@ -124,6 +120,18 @@ def _reading(
     own = {"separator": head.separator, "headed": head.headed, "label_words": label_words}
     reading = DelimitedOptions(**{**vars(columns), **own})
     if head.certain:
-        return reading, ()
+        return reading, notices if like is None else ()
     taken, opposite = ("names of columns", "no") if head.headed else ("a row", "yes")
-    return reading, (f"the first line of {path} is taken for {taken}; --header {opposite} if it is not",)
+    return reading, (
+        *notices,
+        f"the first line of {path} is taken for {taken}; --header {opposite} if it is not",
+    )
+
+
+def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[CsvOptions, tuple[str, ...]]:
+    """Leave out the numbers of rows that pandas writes first, unless they have a role; and say so."""
+    named = {read.label_column, read.weight_column, *read.categorical, *read.ignore_columns}
+    if not head.index or named & {head.index, 0} or head.index in known:
+        return read, ()
+    notice = "the first column has no name and numbers the rows, as an index of pandas: it is left out"
+    return replace(read, ignore_columns=(*read.ignore_columns, head.index)), (notice,)

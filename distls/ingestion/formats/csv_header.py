@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distls.storage.errors import BadInputError, ParameterError
-from distls.workers.ingestion.formats.table_columns import is_number, is_word
+from distls.workers.ingestion.formats.table_columns import are_documents, is_number, is_word
+from distls.workers.ingestion.records.messages import CONVERT
 
 __all__ = ["Head", "looks_like_table", "read_head"]
 
@@ -25,6 +26,22 @@ class Head:
     certain: bool  # no other reading of the first line is plausible
     columns: tuple[str, ...]  # the names; without a header, the positions from 0
     rows: list[list[str]]  # the first rows
+    unnamed: bool = False  # the first field of the header is empty
+
+    @property
+    def index(self) -> str:
+        """Name of a column that only numbers the rows, as pandas writes it: first, without a name; else empty."""
+        # of two columns it may be the only feature
+        return "0" if self.unnamed and len(self.columns) > 2 and _numbers_rows(self.rows) else ""
+
+    @property
+    def documents(self) -> str:
+        """The first column that looks like documents, empty if none does."""
+        for c, name in enumerate(self.columns):
+            values = [row[c] for row in self.rows if c < len(row)]
+            if len({*values}) > 1 and are_documents(values):
+                return name
+        return ""
 
     @property
     def words(self) -> set[str]:
@@ -93,7 +110,7 @@ def read_head(
     rows = _split(lines, separator)
     headed, certain = _is_headed(rows, header, known)
     columns = _names(rows[0], path) if headed else tuple(map(str, range(len(rows[0]))))
-    return Head(separator, headed, certain, columns, rows[1:] if headed else rows)
+    return Head(separator, headed, certain, columns, rows[1:] if headed else rows, headed and not rows[0][0])
 
 
 def _separator(lines: Sequence[str], path: str, given: str | None) -> str:
@@ -128,13 +145,21 @@ def _is_headed(rows: list[list[str]], header: str | bool | None, known: Sequence
     first, others = rows[0], rows[1:]
     if known and set(known) <= set(first):
         return True, True
-    if not all(map(is_word, first)) or len(set(first)) < len(first):
+    # pandas writes the numbers of the rows under an empty name
+    names = first[1:] if not first[0] and _numbers_rows(others) else first
+    if not names or not all(map(is_word, names)) or len(set(names)) < len(names):
         return False, True
-    columns = range(len(first))
+    columns = range(len(first) - len(names), len(first))
     if any(any(is_number(row[c]) for row in others if c < len(row)) for c in columns):
         return True, True
     # words everywhere: values of a category recur, names do not
     return not any(any(row[c] == first[c] for row in others if c < len(row)) for c in columns), False
+
+
+def _numbers_rows(rows: Sequence[list[str]]) -> bool:
+    """Return whether the first fields are different whole numbers."""
+    numbers = [row[0] for row in rows]
+    return len(numbers) > 1 and all(text.isdecimal() for text in numbers) and len({*numbers}) == len(numbers)
 
 
 def _names(fields: list[str], path: str) -> tuple[str, ...]:
@@ -143,7 +168,7 @@ def _names(fields: list[str], path: str) -> tuple[str, ...]:
     known: set[str] = set()  # a linear search would take a minute for 100,000 columns
     for c, name in enumerate(names):
         if any("\ud800" <= character <= "\udfff" for character in name):
-            raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; convert the file first")
+            raise BadInputError(f"{path}: the name of column {c} is not UTF-8 text; {CONVERT}")
         if name in known:
             raise BadInputError(f'{path}: two columns are named "{name}"; rename one of them')
         known.add(name)

@@ -1,37 +1,41 @@
-"""Raw text format: hashing, and the JSON fields of document, label and weight."""
+"""Raw text format: hashing, and the fields or columns of document, label and weight."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from distls.ingestion.formats.document_tables import (
+    LABEL_NAMES,
+    DocumentTable,
+    is_parquet,
+    names_documents,
+    open_document_table,
+)
+from distls.ingestion.formats.labelled_lines import looks_like_labelled_lines
+from distls.ingestion.formats.tables import TEXT_NAMES
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import LabelColumn, OptionInfo, option
+from distls.ingestion.request.format_options import HEADER, SEPARATOR, LabelColumn, OptionInfo, option
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_plan
+from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options, text_plan
 from distls.ingestion.request.source_start import start_of
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.workers.ingestion.formats.documents import (
-    DOCUMENT_READER,
-    MAX_COLUMNS,
-    DocumentReadOptions,
-    Hashing,
-)
+from distls.workers.ingestion.formats.document_records import MAX_COLUMNS, DocumentReadOptions, Hashing
+from distls.workers.ingestion.formats.documents import DOCUMENT_READER
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.row_block import ArrayHeader
 
 __all__ = ["DocumentFormat", "DocumentOptions", "known_hashing"]
 
 _JSON_NAMES = (".jsonl", ".ndjson")
-# Field names tried, in this order.
-_TEXT_NAMES = ("text", "document", "sentence", "content", "body")
-_LABEL_NAMES = ("label", "class", "category", "intent", "target", "y")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HASHING = ("ngrams", "analyzer", "lowercase", "alternate_sign", "binary")
 _COLUMNS = ("text_column", "label_column", "weight_column")
+_OF_TABLES = {"label_column", "weight_column", "ignore_columns", "categorical", "na", "separator", "header"}
 _REFUSES = {
     "labels": "labels is for array sources; raw text has its own",
     "zero_based": "zero_based is for svmlight text; the columns of hashed text have no numbers",
@@ -56,10 +60,11 @@ class DocumentOptions(LabelColumn):
 
     Attributes
     ----------
-    text_column, label_column, weight_column : str, optional
-        Fields of JSON lines. By default the document is the first of ``text``, ``document``, ``sentence``,
-        ``content``, ``body`` that the first record has, its label the first of ``label``, ``class``, ``category``,
-        ``intent``, ``target``, ``y``; there is no weight.
+    text_column, label_column, weight_column : str or int, optional
+        Fields of JSON lines, or columns of CSV and Parquet, by name or position; `text_column` says that a table has
+        documents. By default the document is the first of ``text``, ``document``, ``sentence``, ``content``, ``body``
+        that is there, its label the first of ``label``, ``class``, ``category``, ``intent``, ``target``, ``y``; there
+        is no weight.
     ngrams : (int, int) or str, optional
         Shortest and longest run of words or characters. Default: (1, 1).
     analyzer : {"word", "char", "char_wb"}, optional
@@ -70,9 +75,13 @@ class DocumentOptions(LabelColumn):
         Alternate the sign of hashed features. Default: false, as log1p and idf need counts.
     binary : bool, optional
         Ones instead of counts. Default: false.
+    separator, header : optional
+        Of documents in CSV, as `CsvOptions` has them.
     """
 
-    text_column: str | None = option(None, OptionInfo("Of JSON lines; default text, document, ...", "FIELD"))
+    text_column: str | int | None = option(
+        None, OptionInfo("Documents in CSV, Parquet, JSON; there default text, document, ...", "COLUMN")
+    )
     ngrams: str | Sequence[int] | None = option(
         None,
         OptionInfo("Raw text: runs of words or characters; default 1,1.", "MIN,MAX", parse=_ngram_range),
@@ -87,10 +96,12 @@ class DocumentOptions(LabelColumn):
         None, OptionInfo("Half of the columns count downwards.", flag="--alternate-sign")
     )
     binary: bool | None = option(None, OptionInfo("Raw text: ones instead of counts.", flag="--binary"))
+    separator: str | None = option(None, SEPARATOR)
+    header: str | bool | None = option(None, HEADER)
 
 
 class DocumentFormat(Format[DocumentOptions]):
-    """One document a line: ``LABEL<TAB>DOCUMENT``, a document alone, or a JSON object."""
+    """One document a line, or in a column of a table; see the readers in `distls.workers.ingestion.formats`."""
 
     name = "text"
     options = DocumentOptions
@@ -99,31 +110,111 @@ class DocumentFormat(Format[DocumentOptions]):
     refuses = _REFUSES
 
     def recognises(self, start: SourceStart) -> bool:
-        """Return whether `like` is hashed text, or the file is JSON by its name or its first character."""
+        """Return whether `like` is hashed text, a text column is named, or the file starts as raw text does."""
         hashed = start.like is not None and _is_hashed_text(start.like)
-        return hashed or start.name.endswith(_JSON_NAMES) or _looks_like_json_lines(start.content)
+        if hashed or "text_column" in start.given or start.name.endswith(_JSON_NAMES):
+            return True
+        if _looks_like_json_lines(start.content) or _has_prefixed_labels(start.content):
+            return True
+        # options of tables ask for a table
+        return not start.given & _OF_TABLES and looks_like_labelled_lines(start.name, start.content)
 
     def plan(
         self, files: Sequence[SourceFile], read: DocumentOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
-        """Choose fields and hashing, which must be the hashing of `like`."""
-        path = files[0].path
+        """Choose columns and hashing, which must be the hashing of `like`."""
+        path, start = files[0].path, start_of(files[0])
         if like is not None and not _is_hashed_text(like):
             kind = like.meta.source.get("format", "other")
             raise MismatchError(f"{path} is raw text, but {like.path} has features of {kind} sources")
         known = description_of(like)
-        columns = _columns(start_of(files[0]), path, read, options.unlabelled, known)
         hashing = _hashing(read, options.n_features, known, like)
-        reading = DocumentReadOptions(hashing=hashing, **columns, **shared_options(options))
-        return text_plan(
+        table = _table(files, start, read, known)
+        if table is None:
+            fields = _columns(start, path, read, options.unlabelled, known)
+            reading = DocumentReadOptions(
+                hashing=hashing, **fields, prefixed=_has_prefixed_labels(start), **shared_options(options)
+            )
+            return text_plan(
+                self.name, DOCUMENT_READER, files, reading, **_facts(reading), description=_recipe(reading)
+            )
+        columns: dict[str, Any] = _table_columns(table, read, options.unlabelled, known)
+        reading = DocumentReadOptions(hashing=hashing, **columns, **table.reading, **shared_options(options))
+        return SourcePlan(
             self.name,
-            DOCUMENT_READER,
-            files,
+            table.reader,
+            tuple(files),
+            table.items,
+            table.item_bytes,
             reading,
-            headers=(ArrayHeader(-1, hashing.n_features, sparse=True),),
-            weighted=bool(reading.weight_column),
-            description={**asdict(hashing), "ngrams": list(hashing.ngrams), **columns},
+            labelled=reading.labelled,
+            estimate=sum(table.item_bytes) * 2.0,
+            notices=(*table.notices, *(() if like else table.ignored(tuple(columns.values())))),
+            identity=[file_identity(file) for file in files],
+            description=_recipe(reading),
+            **_facts(reading),
         )
+
+
+def _facts(reading: DocumentReadOptions) -> dict[str, Any]:
+    header = ArrayHeader(-1, reading.hashing.n_features, sparse=True)
+    return {"headers": (header,), "weighted": bool(reading.weight_column)}
+
+
+def _recipe(reading: DocumentReadOptions) -> dict[str, Any]:
+    """Return how other documents are read alike, whatever kind of file they are in."""
+    hashing = asdict(reading.hashing) | {"ngrams": list(reading.hashing.ngrams)}
+    return hashing | {name: getattr(reading, name) for name in _COLUMNS}
+
+
+def _has_prefixed_labels(start: bytes) -> bool:
+    return start.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"__label__")
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+
+
+def _table(
+    files: Sequence[SourceFile], start: bytes, read: DocumentOptions, known: Mapping[str, Any]
+) -> DocumentTable | None:
+    """Return the tables that the files are, None for lines of text."""
+    parquet, lines = is_parquet(start), _looks_like_json_lines(start)
+    asked = {"text_column", "separator", "header"} & read.given().keys()
+    if (parquet or lines) and asked - {"text_column"}:
+        what = "Parquet" if parquet else "JSON lines"
+        raise ParameterError(f"{min(asked - {'text_column'})} is for CSV; {files[0].path} is {what}")
+    if lines:
+        return None
+    column = known.get("text_column", "")
+    name = re.sub(r"\.(gz|bz2)\Z", "", files[0].path)
+    # of data to be scored nobody says where the documents are
+    if not parquet and not asked and not (known and names_documents(name, start, column)):
+        return None
+    expected = [str(read.text_column)] if read.text_column is not None else list(filter(None, [column]))
+    return open_document_table(files, parquet, expected, read.separator, read.header)
+
+
+def _table_columns(
+    table: DocumentTable, read: DocumentOptions, unlabelled: bool, known: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the columns of document, label and weight, the last two empty if there are none."""
+    columns = {
+        "text_column": table.find("text_column", read.text_column, known.get("text_column", ""), TEXT_NAMES)
+    }
+    columns["label_column"] = ""
+    if not unlabelled:
+        label = known.get("label_column", "")
+        columns["label_column"] = table.find("label_column", read.label_column, label, LABEL_NAMES)
+    weight = known.get("weight_column", "")
+    columns["weight_column"] = weight if weight in table.columns else ""
+    if read.weight_column is not None:
+        columns["weight_column"] = table.find("weight_column", read.weight_column, "", ())
+    if len(set(filter(None, columns.values()))) < sum(map(bool, columns.values())):
+        raise ParameterError("text_column, label_column and weight_column must be different columns")
+    return columns
+
+
+# -- lines -----------------------------------------------------------------------------------------------
 
 
 def _looks_like_json_lines(start: bytes) -> bool:
@@ -182,8 +273,8 @@ def _columns(
     if unlabelled:
         names["label_column"] = ""
     else:
-        names["label_column"] = names["label_column"] or _found(record, path, "label", _LABEL_NAMES)
-    names["text_column"] = names["text_column"] or _found(record, path, "text", _TEXT_NAMES)
+        names["label_column"] = names["label_column"] or _found(record, path, "label", LABEL_NAMES)
+    names["text_column"] = names["text_column"] or _found(record, path, "text", TEXT_NAMES)
     return names
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from distls.ingestion.formats.tables import (
     TABLE_REFUSES,
+    TEXT_NAMES,
     choose_columns,
     declared_columns,
     like_columns,
@@ -28,7 +29,7 @@ from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_row_group
 
-__all__ = ["ParquetFormat", "ParquetOptions", "check_like_kinds"]
+__all__ = ["ParquetFormat", "ParquetOptions", "check_like_kinds", "read_parquet_heads", "row_group_items"]
 
 _PAIR = ("indices", "values")  # default of list_columns
 # Row labels of pandas, which are no data.
@@ -75,9 +76,9 @@ class ParquetFormat(Format[ParquetOptions]):
         self, files: Sequence[SourceFile], read: ParquetOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Choose the columns by their types and the first row; an item is a row group."""
-        heads = [read_parquet_head(file) for file in files]
+        heads = read_parquet_heads(files)
         reading = _reading(files, heads, read, options, like)
-        items = _items(files, heads)
+        items = row_group_items(files, heads)
         survey = None
         # numbers and lists of a fixed length need no survey
         if like is None and any(f.categories == () or f.indices for f in reading.features):
@@ -108,15 +109,11 @@ def _reading(
 ) -> TableOptions:
     """Return the options of the reader."""
     path, kinds = files[0].path, heads[0].kinds
-    for file, other in zip(files[1:], heads[1:], strict=True):
-        if list(other.kinds.items()) != list(kinds.items()):
-            raise BadInputError(
-                f"{file.path}: its columns are not those of {path}, in names, order and types"
-            )
     names = [name for name in kinds if not name.startswith(_PANDAS_INDEX)]
     if like is None:
         words = [name for name in names if kinds[name] == "text"]
-        reading = choose_columns(names, words, path, read, options)
+        documents = next((name for name in TEXT_NAMES if name in words), "")
+        reading = choose_columns(names, words, path, read, options, documents)
         reading = replace(reading, features=_features(reading, heads[0], path, read, options))
     else:
         reading = _renamed(like_columns(names, True, path, read, options, like), names)
@@ -125,7 +122,18 @@ def _reading(
     return reading
 
 
-def _items(files: Sequence[SourceFile], heads: Sequence[ParquetHead]) -> tuple[ParquetItem, ...]:
+def read_parquet_heads(files: Sequence[SourceFile]) -> list[ParquetHead]:
+    """Read the footers of files, or raise BadInputError if their columns are not those of the first."""
+    heads = [read_parquet_head(file) for file in files]
+    for file, other in zip(files[1:], heads[1:], strict=True):
+        if list(other.kinds.items()) != list(heads[0].kinds.items()):
+            raise BadInputError(
+                f"{file.path}: its columns are not those of {files[0].path}, in names, order and types"
+            )
+    return heads
+
+
+def row_group_items(files: Sequence[SourceFile], heads: Sequence[ParquetHead]) -> tuple[ParquetItem, ...]:
     """Return one item a row group with rows."""
     items: list[ParquetItem] = []
     for file, head in zip(files, heads, strict=True):

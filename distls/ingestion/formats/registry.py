@@ -80,8 +80,13 @@ def folder_format(path: Path) -> Format[Any] | None:
     return next((format for format in _FORMATS.values() if format.takes_folder(path)), None)
 
 
-def format_of(file: SourceFile, options: IngestOptions, like: Like | None) -> Format[Any]:
-    """Return the format of a file, as requested or recognised; raise BadInputError if neither."""
+def format_of(
+    file: SourceFile, options: IngestOptions, like: Like | None, given: frozenset[str] = frozenset()
+) -> Format[Any]:
+    """Return the format of a file, as requested or recognised; raise BadInputError if neither.
+
+    `given` has the options of formats that were given by name, which are evidence too.
+    """
     path = Path(file.path)
     if path.is_dir():
         found = folder_format(path)
@@ -90,7 +95,7 @@ def format_of(file: SourceFile, options: IngestOptions, like: Like | None) -> Fo
         return found
     if options.format != "auto":
         return _FORMATS[options.format]
-    start = SourceStart(start_of(file), re.sub(r"\.(gz|bz2)\Z", "", file.path), options, like)
+    start = SourceStart(start_of(file), re.sub(r"\.(gz|bz2)\Z", "", file.path), options, like, given)
     # the sort is stable: formats of equal rank are asked in the order of the list
     for format in sorted(_FORMATS.values(), key=lambda format: format.rank):
         if format.recognises(start):
@@ -138,6 +143,7 @@ class ReadRequest:
                 f"{both} and read exclude each other; give what {type(read).__name__} has there"
             )
         self.format = format
+        self.given = frozenset(self._given)
         if read is not None and format == "auto":
             fitting = [name for name, known in _FORMATS.items() if known.options is type(read)]
             # npz, npy and idx share their options: the files decide which it is

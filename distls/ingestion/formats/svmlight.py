@@ -55,7 +55,10 @@ class SvmlightFormat(Format[SvmlightOptions]):
         """Return whether the name, or the first non-empty line, is that of svmlight."""
         if start.name.endswith(_NAMES):
             return True
-        lines = (line.split(b"#", 1)[0].strip() for line in start.content.split(b"\n"))
+        lines = (
+            line.split(b"#", 1)[0].strip()
+            for line in start.content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        )
         line = next(filter(None, lines), b"")
         if not line or not _LINE.fullmatch(line[:4096].rsplit(None, 1)[0] if len(line) > 4096 else line):
             return False

@@ -15,6 +15,7 @@ from distls.workers.ingestion.records.row_block import ArrayHeader
 
 __all__ = [
     "TABLE_REFUSES",
+    "TEXT_NAMES",
     "ColumnFinder",
     "choose_columns",
     "declared_columns",
@@ -24,6 +25,8 @@ __all__ = [
     "table_facts",
 ]
 
+# Names of columns and fields with documents, in the order in which they are tried.
+TEXT_NAMES = ("text", "document", "sentence", "content", "body")
 _SHOWN = 20  # column names listed in a message
 TABLE_REFUSES = {
     name: f"{name} is not for tables: the label is a column of theirs, the features are the others"
@@ -50,16 +53,28 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
 
 
 def choose_columns(
-    names: Sequence[str], words: Iterable[str], path: str, read: TableColumns, options: IngestOptions
+    names: Sequence[str],
+    words: Iterable[str],
+    path: str,
+    read: TableColumns,
+    options: IngestOptions,
+    documents: str = "",
 ) -> TableOptions:
-    """Choose label, weight and feature columns from the options; `words` are columns that look categorical.
+    """Choose label, weight and feature columns from the options.
+
+    Parameters
+    ----------
+    words : iterable of str
+        Columns that look categorical.
+    documents : str
+        A column that looks like documents, empty if there is none.
 
     Raises
     ------
     BadInputError, ParameterError
         No label column is named; a named column does not exist or has two roles; or no feature is left.
     """
-    find = ColumnFinder(names, path)
+    find = ColumnFinder(names, path, documents)
     label = label_of(read.label_column, options.unlabelled, find)
     weight = "" if read.weight_column is None else find("weight_column", read.weight_column)
     ignored = [find("ignore_columns", name) for name in read.ignore_columns]
@@ -100,9 +115,10 @@ def declared_columns(read: TableOptions, options: TableColumns) -> tuple[str, ..
 class ColumnFinder:
     """Finds columns of the source `path` by name, or else by position."""
 
-    def __init__(self, names: Sequence[str], path: str) -> None:
+    def __init__(self, names: Sequence[str], path: str, documents: str = "") -> None:
         self.names = names
         self.path = path
+        self.documents = documents  # looks like documents
         # a scan of 50,000 names for each of them would take half a minute
         self._known = frozenset(names)
 
@@ -112,8 +128,10 @@ class ColumnFinder:
             return str(wanted)
         position = -1 if wanted == "last" else _position(wanted)
         if position is None or not -len(self.names) <= position < len(self.names):
+            numbered = list(self.names) == [str(c) for c in range(len(self.names))]
+            remedy = "; --header yes if its first line names them" if numbered and position is None else ""
             raise ParameterError(
-                f'{option}: {self.path} has no column "{wanted}"; it has {listed(self.names)}'
+                f'{option}: {self.path} has no column "{wanted}"; it has {listed(self.names)}{remedy}'
             )
         return self.names[position]
 
@@ -141,6 +159,11 @@ def label_of(label_column: str | int | None, unlabelled: bool, find: ColumnFinde
         raise BadInputError(
             f"{find.path}: name the column of labels with --label-column, or give --unlabelled; "
             f"there are {listed(find.names)}"
+            + (
+                f'; if "{find.documents}" holds documents, read them with --text-column'
+                if find.documents
+                else ""
+            )
         )
     return find("label_column", label_column)
 
@@ -169,7 +192,7 @@ def like_columns(
     options: IngestOptions,
     like: Like,
     *,
-    remedy: str = "--ignore-columns leaves it out",
+    remedy: str = "--ignore-columns leaves it out, --unknown-features ignore all like it",
 ) -> TableOptions:
     """Match the columns of `like` by name, or by position if either side is unnamed; `remedy` is for others.
 
@@ -202,7 +225,7 @@ def like_columns(
     # columns of `like` that are no features, such as its label, may be there too
     taken = {*needed, *ignored, label, weight, *known["columns"]}
     extra = [name for name in names if name not in taken]
-    if extra:
+    if extra and options.unknown_features == "error":
         raise MismatchError(f'{path}: column "{extra[0]}" is none of {like.path}; {remedy}')
     return _table_options(names, label, weight, features, str(read.na or known["na"]), options)
 

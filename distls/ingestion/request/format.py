@@ -27,6 +27,7 @@ class SourceStart:
     name: str  # its path, without the ending of a compressed file
     options: IngestOptions
     like: Like | None
+    given: frozenset[str] = frozenset()  # options of formats that were given by name
 
 
 class Format(ABC, Generic[OptionsT]):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.table_columns import is_number
 
-__all__ = ["FormatOptions", "LabelColumn", "OptionInfo", "TableColumns", "option"]
+__all__ = ["HEADER", "SEPARATOR", "FormatOptions", "LabelColumn", "OptionInfo", "TableColumns", "option"]
 
 T = TypeVar("T")
 
@@ -97,6 +97,12 @@ def decimal_number(given: str | float) -> str:
 
 
 # -- shared by several formats ---------------------------------------------------------------------------
+
+
+SEPARATOR = OptionInfo("csv: a character, tab or space; default: detected.")
+HEADER = OptionInfo(
+    "csv: first line names columns; default: detected.", choices=("yes", "no"), parse=yes_or_no
+)
 
 
 @dataclass(frozen=True)

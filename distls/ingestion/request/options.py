@@ -33,6 +33,7 @@ class IngestOptions:
     shuffle: bool = True
     seed: int = 0
     on_error: str = "stop"
+    unknown_features: str = "error"
 
     def __post_init__(self) -> None:
         choices = {
@@ -40,6 +41,7 @@ class IngestOptions:
             "compress": ("auto", "none", "zstd", "lz4"),
             "dtype": ("float32", "float64"),
             "on_error": ("stop", "skip"),
+            "unknown_features": ("error", "ignore"),
         }
         for name, allowed in choices.items():
             if (value := vars(self)[name]) not in allowed:
@@ -53,6 +55,10 @@ class IngestOptions:
         self._check_combinations()
 
     def _check_combinations(self) -> None:
+        if self.unknown_features == "ignore" and self.like is None:
+            raise ParameterError(
+                "unknown_features are those that the data of like do not have; it needs like"
+            )
         if self.unlabelled and self.multilabel:
             raise ParameterError("unlabelled and multilabel exclude each other")
         if self.target != "auto" and self.unlabelled:

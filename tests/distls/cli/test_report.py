@@ -123,7 +123,7 @@ def test_lines_of_a_result() -> None:
         "model in RUN",
     ]
     record["certificate"] = {"kind": "gradient_norm", "value": 0.01}
-    assert result_lines(result)[2] == "objective 0.500000, gradient norm 1.00e-02 (not a bound)"
+    assert result_lines(result)[2] == "objective 0.500000, gradient norm 1.0e-02 (no guarantee)"
     record["certificate"] = {"kind": "none", "value": None}
     assert result_lines(result)[2] == "objective 0.500000"
     assert result_lines(FitResult(Status.MAX_PASSES, None, None, 1.0, 0.0, {})) == [
@@ -186,7 +186,13 @@ def test_the_story_of_a_run_that_has_only_begun(data: Dataset, tmp_path: Path) -
     fit("mcid", data, tmp_path / "run", passes=1)
     config = Run.open(tmp_path / "run").config
     begun = Run.create(tmp_path / "begun", config)
-    assert run_lines(begun.path)[-1] == "status RUNNING after 0 passes, 0.0 s of training"
+    with begun.held():
+        assert run_lines(begun.path)[-1] == "status RUNNING after 0 passes, 0.0 s of training"
+    # as after a full disk
+    assert run_lines(begun.path)[-1] == (
+        "stopped after 0 passes, 0.0 s of training: no process is at work on it; "
+        f"`distls resume {begun.path}` continues"
+    )
     described = describe(begun.path)
     assert (described["status"], described["objective"], described["weights_sha256"]) == (
         "RUNNING",

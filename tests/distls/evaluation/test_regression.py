@@ -36,6 +36,7 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MismatchError, ParameterError
 from distls.storage.model.model import load_model, save_model
 from distls.training.callbacks import describe_round
+from distls.training.configuration import FitRequest
 from distls.training.fitting import FitResult, fit
 from distls.training.run_folder import Run
 from distls.workers.prediction.predictor import LinearPredictor
@@ -284,7 +285,7 @@ def test_lines_of_an_evaluation() -> None:
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [
-        ("gls", {}, "link=softmax: {0} has continuous targets; they need link=identity"),
+        ("gls", {"link": "softmax"}, "link=softmax: {0} has continuous targets; they need link=identity"),
         ("gls", {"link": "logit"}, "link=logit: {0} has continuous targets; they need link=identity"),
         (
             "gls",
@@ -401,3 +402,24 @@ def test_several_outputs_from_arrays(tmp_path: Path, rows: Any) -> None:
     model = fit("gls", tmp_path / "d", params=IDENTITY).model
     assert model is not None
     np.testing.assert_allclose(model.weights.T, Ridge(alpha=0.05 * N).fit(x, y).coef_, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("gls", {"link": "identity"}),
+        ("sgd", {"loss": "squared", "fit_intercept": True, "schedule": "sqrt"}),
+        ("asgd", {"loss": "squared", "fit_intercept": True, "schedule": "sqrt"}),
+        ("olbfgs", {"loss": "squared", "fit_intercept": True}),
+    ],
+)
+def test_numbers_have_defaults_of_their_own(dataset: Dataset, method: str, expected: Any) -> None:
+    params = FitRequest.of(method, dataset).grid[0]
+    assert {name: params[name] for name in expected} == expected
+
+
+def test_a_loss_that_is_given_keeps_the_other_defaults(dataset: Dataset) -> None:
+    params = FitRequest.of("sgd", dataset, params={"loss": "squared"}).grid[0]
+    assert (params["schedule"], params["fit_intercept"]) == ("adaptive", False)
+    mine = FitRequest.of("sgd", dataset, params={"schedule": "constant"}).grid[0]
+    assert (mine["schedule"], mine["loss"], mine["fit_intercept"]) == ("constant", "squared", True)

@@ -20,6 +20,7 @@ from distls.execution import ClusterOptions, open_executor
 from distls.ingestion.formats.registry import format_names
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, FormatError, MismatchError, ParameterError, StorageError
+from distls.workers.ingestion.records.messages import CONVERT
 
 PARAMS = {"alpha": 1e-3, "loss": "log"}
 
@@ -153,7 +154,9 @@ def test_labels_the_model_does_not_know(place, tmp_path):
     write_plain(tmp_path / "a.tsv", ["sun", "fog"], ["greeting", "surprise"])
     with pytest.raises(MismatchError) as caught:
         distls.evaluate(place / "run", tmp_path / "a.tsv")
-    assert "has 1 classes (surprise; 1 rows) that are not among the 3 of" in str(caught.value)
+    # the file that was given, not the temporary data set made of it
+    known = f"that are not among the 3 of {place}/run; --unknown-labels count counts them as errors"
+    assert str(caught.value) == f"{tmp_path}/a.tsv has 1 classes (surprise; 1 rows) {known}"
     with pytest.warns(UserWarning, match=r"\w") as noted:
         found = distls.evaluate(place / "run", tmp_path / "a.tsv", unknown_labels="count")
     assert (found.n_rows, found.unknown) == (2, 1)
@@ -258,10 +261,12 @@ def test_refusals(place, tmp_path):
     assert refusal(FormatError, distls.predict, place / "none", out) == f"{place}/none: no such data set"
     (tmp_path / "bad.txt").write_bytes(b"sun\nr\xffin\n")
     message = refusal(BadInputError, distls.predict, tmp_path / "bad.txt", out)
-    assert message == f'{tmp_path}/bad.txt:2: "r\\xffin": byte 2 of the line is not UTF-8'
+    assert message == f'{tmp_path}/bad.txt:2: "r\\xffin": byte 2 of the line is not UTF-8; {CONVERT}'
     message = refusal(BadInputError, distls.evaluate, place / "docs.txt")
     assert message.startswith(f"{place}/docs.txt:1: ")
-    assert message.endswith("expected LABEL<TAB>DOCUMENT; documents alone are read with --unlabelled")
+    assert message.endswith(
+        "expected LABEL<TAB>DOCUMENT; documents alone are for ingest --unlabelled, and predict"
+    )
     message = refusal(BadInputError, distls.predict, [place / "docs.txt", place / "none"], out)
     assert message == f"{place}/none: no such file"
     (tmp_path / "wide.jsonl").write_text(json.dumps({"text": "x", "label": 4}))
@@ -284,3 +289,39 @@ def test_a_full_disk_says_what_can_be_done(place, tmp_path, monkeypatch):
         f".partial: the disk is full; make room there, or ingest them elsewhere with --like {place}/run"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_features_that_training_did_not_have(tmp_path):
+    lines = [f"{n % 2} 1:{n % 2 + 1} 2:{n}.5 3:1" for n in range(20)]
+    (tmp_path / "train.svm").write_text("\n".join(lines))
+    (tmp_path / "wide.svm").write_text("\n".join(f"{line} 4:9 70000:1" for line in lines))
+    distls.ingest(tmp_path / "train.svm", tmp_path / "d", transform="log1p")
+    distls.fit("gls", tmp_path / "d", tmp_path / "run")
+    with pytest.raises(MismatchError) as caught:
+        distls.evaluate(tmp_path / "run", tmp_path / "wide.svm")
+    assert str(caught.value).startswith(
+        f"{tmp_path}/wide.svm:1: index 70000, but {tmp_path}/run has 3 features; --unknown"
+    )
+    said = []
+    options = {"unknown_features": "ignore", "notify": said.append}
+    found = distls.evaluate(tmp_path / "run", tmp_path / "wide.svm", **options)
+    assert found.log_loss == distls.evaluate(tmp_path / "run", tmp_path / "train.svm").log_loss
+    assert said == [f"features beyond the 3 of {tmp_path}/run are left out"]
+    for name, given in [("wide", options), ("train", {})]:
+        out = tmp_path / f"{name}.csv"
+        distls.predict(tmp_path / "run", tmp_path / f"{name}.svm", out, labelled=True, **given)
+    assert (tmp_path / "wide.csv").read_bytes() == (tmp_path / "train.csv").read_bytes()
+
+
+def test_columns_that_training_did_not_have(tmp_path):
+    (tmp_path / "train.csv").write_text("a,y\n1,0\n2,1\n3,0\n4,1\n")
+    (tmp_path / "wide.csv").write_text("b,a,y\nx,1,0\nx,2,1\n")
+    distls.ingest(tmp_path / "train.csv", tmp_path / "d", label_column="y")
+    options = {"like": tmp_path / "d", "shuffle": False}
+    with pytest.raises(MismatchError) as caught:
+        distls.ingest(tmp_path / "wide.csv", tmp_path / "e", **options)
+    assert str(caught.value).endswith("--ignore-columns leaves it out, --unknown-features ignore all like it")
+    distls.ingest(tmp_path / "wide.csv", tmp_path / "e", unknown_features="ignore", **options)
+    assert distls.open_dataset(tmp_path / "e").read(0).x.values.tolist() == [[1], [2]]
+    with pytest.raises(ParameterError, match="it needs like"):
+        distls.ingest(tmp_path / "train.csv", tmp_path / "f", label_column="y", unknown_features="ignore")

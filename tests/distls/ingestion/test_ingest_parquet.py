@@ -303,8 +303,8 @@ def test_refused_files_and_options(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(distls.ingestion.survey, "_MOST_GUESSED", 1)
     assert refusal(BadInputError, b) == (
-        'column "n" has more than 1 values; take them as categories with --categorical "n", or leave the column '
-        'out with --ignore-columns "n"'
+        'column "n" has more than 1 values: if it holds documents, read them with --text-column "n"; else take its '
+        'values as categories with --categorical "n", or leave it out with --ignore-columns "n"'
     )
     b.write_bytes(a.read_bytes()[:-9])
     assert refusal(BadInputError, b).startswith(f"{b}: not a readable parquet file (")

@@ -46,8 +46,9 @@ def test_numbers_and_categories_become_what_scikit_learn_makes(tmp_path):
     assert len(data) > 2
     baker = next(k for k, row in enumerate(rows) if not row[2].isdigit())
     assert report.notices == (
-        'column "job" is a category: a feature for each of 5 values',
-        f'column "job" has numbers, but "{rows[baker][2]}" ({tmp_path}/a.csv:{baker + 2}) is none: it is a category',
+        'column is a category, with a feature for each value: "job" (5 values)',
+        f'column "job" has numbers, such as 12, but also "{rows[baker][2]}" ({tmp_path}/a.csv:{baker + 2}): '
+        "it is a category",
     )
 
 
@@ -140,6 +141,34 @@ def test_header_as_declared(tmp_path):
     assert (data.meta.classes, data.feature_names()) == (["1", "2", "b"], ["0=5", "0=6", "0=a"])
 
 
+def test_an_index_of_pandas_is_left_out(tmp_path):
+    # as DataFrame.to_csv writes it, here after rows were drawn
+    (tmp_path / "a.csv").write_text(",age,job,y\n17,5,x,1\n3,6,z,2\n8,7,x,1\n")
+    report = ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", shuffle=False)
+    assert open_dataset(tmp_path / "d").feature_names() == ["age", "job=x", "job=z"]
+    assert report.notices[0] == (
+        "the first column has no name and numbers the rows, as an index of pandas: it is left out"
+    )
+    # data like them may have one or not
+    (tmp_path / "b.csv").write_text("age,job,y\n6,z,2\n")
+    (tmp_path / "c.csv").write_text(",age,job,y\n0,6,z,2\n")
+    for name in ("b", "c"):
+        ingest(tmp_path / f"{name}.csv", tmp_path / name, like=tmp_path / "d", shuffle=False)
+        assert read_all(tmp_path / name)[0].tolist() == [[6, 0, 1]]
+    # a role keeps it
+    ingest(tmp_path / "a.csv", tmp_path / "e", label_column="y", categorical="0")
+    assert open_dataset(tmp_path / "e").meta.n_features == 6
+
+
+def test_columns_without_names_are_told_of_the_header(tmp_path):
+    (tmp_path / "a.csv").write_text("a,1\n1,2\n")
+    with pytest.raises(ParameterError) as caught:
+        ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+    assert str(caught.value).endswith(
+        'has no column "y"; it has "0", "1"; --header yes if its first line names them'
+    )
+
+
 def test_a_category_that_shows_late_is_collected_from_the_start(tmp_path):
     rows = [[k % 40, k % 3] for k in range(2000)]
     rows[1990][0] = "n/a"
@@ -151,7 +180,7 @@ def test_a_category_that_shows_late_is_collected_from_the_start(tmp_path):
     assert [names[column] for column in x.argmax(axis=1)] == [f"0={row[0]}" for row in rows]
     assert (
         report.notices[1]
-        == f'column "0" has numbers, but "n/a" ({tmp_path}/a.csv:1991) is none: it is a category'
+        == f'column "0" has numbers, such as 0, but also "n/a" ({tmp_path}/a.csv:1991): it is a category'
     )
 
 
@@ -261,7 +290,7 @@ def test_unseen_categories_and_labels_of_test_data(tmp_path, training):
     report = ingest(tmp_path / "b.csv", tmp_path / "b", like=tmp_path / "train", shuffle=False)
     assert report.notices == (
         f"1 label not in {tmp_path}/train appended: g9",
-        f"2 values of categories that {tmp_path}/train does not have, read as none of its; the first: "
+        f"2 values of categories not seen in training ({tmp_path}/train), encoded as zeros; the first: "
         f'{tmp_path}/b.csv:2: column "job": "pilot"',
     )
     x, y = read_all(tmp_path / "b")
@@ -279,7 +308,8 @@ def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
 
     assert refusal("age,job,group\n1,a,g0\n") == '/b.csv: no column "size", which is a feature of /train'
     assert refusal("age,job,size,new,group\n1,a,2,3,g0\n") == (
-        '/b.csv: column "new" is none of /train; --ignore-columns leaves it out'
+        '/b.csv: column "new" is none of /train; --ignore-columns leaves it out, '
+        "--unknown-features ignore all like it"
     )
     assert refusal("1,2,3\n") == "/b.csv: 3 columns, but /train was made from 6"
     assert refusal("age,job,size,group\nx,a,2,g0\n", BadInputError) == (
@@ -352,8 +382,10 @@ def test_the_command_line_takes_every_option(tmp_path):
         ("a,b\n1,2\ninf,1\n", {}, '{a}:3: column "a": "inf": a value must be finite'),
         ("a,b\n1,2\n3,NA\n", {}, '{a}:3: column "b": "NA": the row has no label'),
         ('a,b\n1,2\n"x\ny",1\n', {},
-         '{a}:3: column "a": ""x": no closing quote on the line; fields with line breaks cannot be read'),
-        ("a,b\n1,2\n\udcff,2\n", {}, '{a}:3: column "a": "\\xff": a category must be UTF-8 text'),
+         '{a}:3: column "a": ""x": no closing quote on the line; fields with line breaks cannot be read '
+         "from CSV: save the table as Parquet, as with pandas' read_csv(...).to_parquet(...), and ingest that"),
+        ("a,b\n1,2\n\udcff,2\n", {}, '{a}:3: column "a": "\\xff": a category must be UTF-8 text; '
+         "convert the file first, as with `iconv -f latin1 -t utf8`"),
         ("a,b\n1,2\n1,2\n", {}, "{a}: every label is 2; two classes are needed at least"),
         ("a,b\n", {}, "{a}: no rows"),
         ("\ufffe", {}, "{a}: not UTF-8 text; convert it first"),
@@ -429,8 +461,9 @@ def test_a_column_with_too_many_words_is_refused_or_declared(tmp_path, monkeypat
     with pytest.raises(BadInputError) as caught:
         ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
     assert str(caught.value) == (
-        f'{tmp_path}/a.csv:702: column "n": "700x": not a number, and the column has more than 10 values; correct '
-        'it, or take them as categories with --categorical "n", or leave the column out with --ignore-columns "n"'
+        f'{tmp_path}/a.csv:702: column "n": "700x": not a number, and the column has more than 10 values: correct it; '
+        'if it holds documents, read them with --text-column "n"; else take its values as categories with '
+        '--categorical "n", or leave it out with --ignore-columns "n"'
     )
     ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y", categorical="n")
     assert open_dataset(tmp_path / "d").meta.n_features == 1000

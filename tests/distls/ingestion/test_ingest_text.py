@@ -123,7 +123,7 @@ def test_multilabel_unlabelled_and_continuous(tmp_path):
     assert (meta.target, meta.n_targets, meta.classes) == ("continuous", 1, [])
     assert part.y.tolist() == [[1.0], [2.5]]
     assert report.notices == (
-        f"label 2.5 ({tmp_path}/c.svm:2) is not a whole number: labels are a continuous target",
+        f"label 2.5 ({tmp_path}/c.svm:2) is not a whole number: labels are a continuous target (regression)",
     )
     ingest(tmp_path / "c.svm", tmp_path / "cc", target="class")
     assert open_dataset(tmp_path / "cc").meta.classes == [1, 2.5]
@@ -184,7 +184,12 @@ def test_like_takes_classes_width_and_base(tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("3 1:1\n\n5 7:1\n", {}, "{b}:3: index 7, but {d} has 4 features"),
+        (
+            "3 1:1\n\n5 7:1\n",
+            {},
+            "{b}:3: index 7, but {d} has 4 features; --unknown-features ignore leaves out the "
+            "others, --n-features at the ingest of the training data makes room for them",
+        ),
         ("3 0:1\n", {}, "{b}:1: index 0, but the features of {d} count from 1"),
         ("3 1:1\n", {"zero_based": "yes"}, "the features of {d} count from 1, zero_based says from 0"),
         ("3 1:1\n", {"n_features": 7}, "n_features=7, but {d} has 4"),
@@ -199,3 +204,23 @@ def test_like_refuses_what_does_not_go_with_it(tmp_path, text, options, message)
         ingest(tmp_path / "b.svm", tmp_path / "e", like=tmp_path / "d", **options)
     assert str(caught.value) == message.format(b=tmp_path / "b.svm", d=tmp_path / "d")
     assert not (tmp_path / "e").exists()
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path):
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf1 1:2\n0 2:1\n")
+    ingest(tmp_path / "a", tmp_path / "d", shuffle=False)
+    x, y = read_all(tmp_path / "d")
+    assert (x.tolist(), y.tolist()) == ([[2, 0], [0, 1]], [1, 0])
+
+
+@pytest.mark.parametrize(("n_rows", "several"), [(60, True), (300, False)])
+def test_whole_numbers_that_look_like_a_quantity(tmp_path, n_rows, several):
+    (tmp_path / "a.svm").write_text("".join(f"{20 + n % 40} 1:{n}\n" for n in range(n_rows)))
+    report = ingest(tmp_path / "a.svm", tmp_path / "d")
+    notice = (
+        f"40 classes in {n_rows} rows: whole numbers are taken for classes; "
+        "--target continuous if they are a quantity (regression)"
+    )
+    assert report.notices == ((notice,) if several else ())
+    # who says so is not told
+    assert ingest(tmp_path / "a.svm", tmp_path / "e", target="class").notices == ()

@@ -146,7 +146,13 @@ def test_like_takes_over_how_names_become_columns(tmp_path):
     [
         (HASHED, HASHED, {"hash_bits": 4}, "hash_bits=4, but {d} has hash_bits=18"),
         (NUMBERED, NUMBERED, {"hash_bits": 4}, "hash_bits=4, but {d} has column numbers as names"),
-        (NUMBERED, "1 |f 7\n", {}, "{b}:1: index 7, but {d} has 6 features"),
+        (
+            NUMBERED,
+            "1 |f 7\n",
+            {},
+            "{b}:1: index 7, but {d} has 6 features; --unknown-features ignore leaves out the "
+            "others, --n-features at the ingest of the training data makes room for them",
+        ),
         (
             "1 1:1\n2 2:1\n",
             HASHED,
@@ -198,7 +204,7 @@ def test_a_late_name_is_refused_and_not_taken_for_something_else(tmp_path, monke
         ("1 1:1\n", {"hash_bits": 4}, ParameterError, "hash_bits is for sources of format vw, these are svmlight"),
         (NUMBERED, {"n_features": 4}, BadInputError, "{a}:3: index 5 does not fit into n_features=4"),
         ("|f 1\n|f 2\n", {}, BadInputError, '{a}:1: "|f": the row has no label (what touches the | is a tag); files '
-         "without labels are read with --unlabelled"),
+         "without labels are for ingest --unlabelled, and predict"),
         ("1 |f 1\n2 |f 2:-3\n", {"transform": "log1p"}, BadInputError, "{a}:2: log1p of -3; values must be above -1"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distls.storage.errors import StorageError
-from distls.storage.filesystem.locks import locked
+from distls.storage.filesystem.locks import is_held, locked
 
 HOLD = """
 import sys, time
@@ -118,3 +118,21 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(fcntl, "flock", refused)
     acquire(tmp_path / "lock")
+
+
+def test_who_may_hold_a_lock_is_read_without_taking_it(tmp_path):
+    path = tmp_path / "lock"
+    assert not is_held(path)
+    with locked(path, "this"):
+        assert is_held(path)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    here = socket.gethostname()
+    for signed, held in [
+        (f'{{"process": {gone.pid}, "host": "{here}"}}', False),
+        (f'{{"process": {gone.pid}, "host": "not-{here}"}}', True),
+        (f'{{"process": 1, "host": "{here}"}}', True),
+        ("half", True),
+    ]:
+        path.write_text(signed)
+        assert is_held(path) is held

@@ -20,7 +20,7 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
 from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.labels import value_labels
-from distls.workers.ingestion.records.messages import number_rule, quoted
+from distls.workers.ingestion.records.messages import CONVERT, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 
 __all__ = ["CSV_READER", "DelimitedOptions", "DelimitedParser", "RowReader"]
@@ -152,7 +152,7 @@ class RowReader:
         try:
             values, words = value_labels(map(self.table.text, entries))
         except UnicodeDecodeError:
-            self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text")
+            self.refuse(text, f"{self._field(text)}: a label must be UTF-8 text; {CONVERT}")
             return
         self.table.words.values[entries] = values
         self.label_words |= words
@@ -182,7 +182,8 @@ class RowReader:
             found, wanted = self._n_fields(line), len(self.options.columns)
             return f"{quoted(line)}: {found} field{'s' * (found > 1)} where there should be {wanted}"
         rules = {
-            Code.UNCLOSED: "no closing quote on the line; fields with line breaks cannot be read",
+            Code.UNCLOSED: "no closing quote on the line; fields with line breaks cannot be read from CSV: save the "
+            "table as Parquet, as with pandas' read_csv(...).to_parquet(...), and ingest that",
             Code.AFTER_QUOTE: "text after a closing quote; a quote between quotes is doubled",
         }
         return f"{self._field(text)}: {rules[code] if code in rules else self._value_rule(text)}"

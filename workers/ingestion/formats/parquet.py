@@ -22,6 +22,7 @@ __all__ = [
     "ParquetHead",
     "ParquetItem",
     "kind_of_column",
+    "parquet_batches",
     "read_parquet_head",
     "record_batch_rows",
     "survey_parquet",
@@ -82,7 +83,7 @@ def _damaged(file: SourceFile, error: Exception) -> BadInputError:
     return BadInputError(f"{file.path}: not a readable parquet file ({' '.join(str(error).split())})")
 
 
-def _batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any]:
+def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any]:
     """Yield the item's columns in record batches of `n_rows` at most."""
     arrow = _pyarrow(item.file.path)
     try:
@@ -145,7 +146,7 @@ def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]
     values: dict[int, set[str]] = {column: set() for column in limits}
     largest = {names.index(f.indices): -1 for f in text.features if f.indices}
     wanted = [names[column] for column in (*values, *largest)]
-    for batch in _batches(item, wanted, _LARGEST_BATCH):
+    for batch in parquet_batches(item, wanted, _LARGEST_BATCH):
         for column, known in values.items():
             if len(known) <= limits[column]:
                 texts = _as_text(item.file.path, names[column], batch[names[column]], arrow)
@@ -200,7 +201,7 @@ def parquet_blocks(
     row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 4 * width, 1)
     n_rows = max(1, min(block_bytes // row_bytes, _LARGEST_BATCH))
     first, skip = 0, progress.offset
-    for batch in _batches(item, wanted, n_rows):
+    for batch in parquet_batches(item, wanted, n_rows):
         # resumed within a batch: its first `inside` rows are done
         inside = max(skip - first, 0)
         first += batch.num_rows

@@ -20,6 +20,7 @@ from distls.workers.ingestion.records.reader import TextReader
 __all__ = ["SVMLIGHT_READER", "SvmlightParser", "explain"]
 
 _BATCH_WORDS = 16 * 2**20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _INDEX = re.compile(rb"[0-9]+\Z")
 
 
@@ -73,7 +74,8 @@ class SvmlightParser:
     def parse(self, block: TextBlock) -> Iterator[RecordBatch]:
         """Yield the block's rows; `progress` is up to date at each batch and at the end of the block."""
         state, start = self._state, self.progress.offset
-        state[State.POSITION] = 0
+        marked = block.starts_file and block.text[:3].tobytes() == _BYTE_ORDER_MARK
+        state[State.POSITION] = 3 if marked else 0
         while True:
             code = self._run_kernel(block)
             if code == Code.SLOW_FULL and not state[State.SLOW]:
@@ -158,7 +160,7 @@ class SvmlightParser:
 def _pair_rule(token: bytes, options: ReadOptions) -> str:
     index, colon, value = token.partition(b":")
     if not colon:
-        hint = " (no label is expected: leave out --unlabelled, or give predict --labelled)"
+        hint = " (no label is expected: leave out --unlabelled of ingest, or give --labelled to predict)"
         return "expected index:value" + ("" if options.labelled else hint)
     if not _INDEX.match(index):
         return f"an index must be a whole number from {1 if options.one_based else 0} to {MAX_INDEX}"
@@ -179,7 +181,7 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     largest = "float64" if options.float64 else "float32"
     rules = {
         Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel only",
-        Code.NO_LABEL: "the row has no label; files without labels are read with --unlabelled",
+        Code.NO_LABEL: "the row has no label; files without labels are for ingest --unlabelled, and predict",
         Code.REPEATED_LABEL: "a label is given twice",
         Code.QID: "expected qid:NUMBER",
         Code.LARGE_INDEX: f"an index must not exceed {MAX_INDEX}",

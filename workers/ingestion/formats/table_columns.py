@@ -11,7 +11,16 @@ from typing import Any
 
 from distls.workers.ingestion.records.batch import ReadOptions
 
-__all__ = ["MISSING", "Feature", "TableOptions", "feature_names", "first_columns", "is_number", "is_word"]
+__all__ = [
+    "MISSING",
+    "Feature",
+    "TableOptions",
+    "are_documents",
+    "feature_names",
+    "first_columns",
+    "is_number",
+    "is_word",
+]
 
 # Texts that stand for no value; the parser of separated text knows them too.
 MISSING = ("", "?", "NA", "NaN", "nan")
@@ -93,6 +102,12 @@ def feature_names(features: Sequence[Feature]) -> tuple[str, ...]:
     if any(feature.indices for feature in features):
         return ()
     return tuple(name for feature in features for name in feature.names())
+
+
+def are_documents(values: Iterable[str]) -> bool:
+    """Return whether most texts have several words, as documents have and categories have not."""
+    counts = [len(value.split()) for value in values]
+    return 2 * sum(count > 3 for count in counts) > len(counts)
 
 
 def is_number(text: str) -> bool:

@@ -147,7 +147,7 @@ def explain(code: Code, token: bytes, index: int, options: VwReadOptions) -> str
         Code.SEVERAL_LABELS: "several labels in a row are read with --multilabel only",
         Code.REPEATED_LABEL: "a label is given twice",
         Code.NO_LABEL: "the row has no label (what touches the | is a tag); "
-        "files without labels are read with --unlabelled",
+        "files without labels are for ingest --unlabelled, and predict",
         Code.UNWANTED_LABEL: "a label, in a file that was declared to have none",
         Code.WEIGHT: "an importance must be a number from 0 on that fits into float32",
         Code.NAMESPACE: "a scale needs a namespace before it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import os
 import zlib
@@ -17,7 +18,16 @@ from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 
-__all__ = ["MAX_LINE", "SourceFile", "TextBlock", "TextItem", "discard", "line_locator", "text_blocks"]
+__all__ = [
+    "MAX_LINE",
+    "SourceFile",
+    "TextBlock",
+    "TextItem",
+    "damage_described",
+    "discard",
+    "line_locator",
+    "text_blocks",
+]
 
 MAX_LINE = 64 * 2**20
 _READ_BYTES = 2**16
@@ -142,28 +152,34 @@ def text_blocks(
         The file changed, its compression is damaged, or a line is longer than MAX_LINE.
     """
     path = item.file.path
+    with damage_described(item.file), item.file.open() as file:
+        if item.file.compression != "none":
+            discard(file, skip)
+            for block in _streamed(file, block_bytes, path, line, pool):
+                yield replace(block, starts_file=skip == 0)
+                skip += block.size
+            return
+        start = _line_start(file, item.start, item.file.size, path) + skip
+        size = _line_start(file, item.stop, item.file.size, path) - start
+        if size > 0:
+            file.seek(start)
+            buffer = pool.take("text", size + PADDING)
+            block = _padded_block(buffer, _read_fully(file, buffer[:size]))
+            yield replace(block, starts_file=start == 0)
+            item.file.check()
+
+
+@contextlib.contextmanager
+def damage_described(file: SourceFile) -> Iterator[None]:
+    """Raise BadInputError where the compression of a file is damaged."""
     try:
-        with item.file.open() as file:
-            if item.file.compression != "none":
-                discard(file, skip)
-                for block in _streamed(file, block_bytes, path, line, pool):
-                    yield replace(block, starts_file=skip == 0)
-                    skip += block.size
-                return
-            start = _line_start(file, item.start, item.file.size, path) + skip
-            size = _line_start(file, item.stop, item.file.size, path) - start
-            if size > 0:
-                file.seek(start)
-                buffer = pool.take("text", size + PADDING)
-                block = _padded_block(buffer, _read_fully(file, buffer[:size]))
-                yield replace(block, starts_file=start == 0)
-                item.file.check()
+        yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInputError(f"{path}: damaged or cut short {item.file.compression} file ({error})") from None
+        raise BadInputError(f"{file.path}: damaged or cut short {file.compression} file ({error})") from None
     except OSError as error:
         # bz2 reports damage as an OSError without a number
         if error.errno is None:
-            raise BadInputError(f"{path}: damaged {item.file.compression} file ({error})") from None
+            raise BadInputError(f"{file.path}: damaged {file.compression} file ({error})") from None
         raise
 
 

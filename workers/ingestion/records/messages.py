@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["label_rule", "number_rule", "quoted"]
+__all__ = ["CONVERT", "label_rule", "number_rule", "quoted"]
+
+# the remedy for text of another encoding; Latin-1 is the usual one
+CONVERT = "convert the file first, as with `iconv -f latin1 -t utf8`"
 
 _QUOTED_BYTES = 60
 _PLAIN = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")

@@ -19,6 +19,11 @@ from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.labels import label_value
+from distls.workers.ingestion.records.messages import CONVERT
+
+PARQUET = (
+    "from CSV: save the table as Parquet, as with pandas' read_csv(...).to_parquet(...), and ingest that"
+)
 
 
 def block_of(text: bytes, starts_file: bool = True) -> TextBlock:
@@ -215,8 +220,9 @@ def test_many_words_and_long_rows(monkeypatch):
         ("1,a,", 'column "y": "": the row has no label'),
         ('1,"a"b,0', 'column "w": ""a"b": text after a closing quote; a quote between quotes is doubled'),
         ('1,"a,0',
-         'column "w": ""a,0": no closing quote on the line; fields with line breaks cannot be read'),
-        ('1,a,"0""', 'column "y": ""0""": no closing quote on the line; fields with line breaks cannot be read'),
+         'column "w": ""a,0": no closing quote on the line; fields with line breaks cannot be read ' + PARQUET),
+        ('1,a,"0""',
+         'column "y": ""0""": no closing quote on the line; fields with line breaks cannot be read ' + PARQUET),
     ],
 )  # fmt: skip
 def test_refusals_name_line_column_text_and_rule(line, message):
@@ -235,7 +241,10 @@ def test_refusals_that_depend_on_options():
         assert refusal(f"1,{weight},0\n".encode(), weighted) == f'f.csv:1: column "w": "{weight}": {rule}'
     words = table("ny", label_words=True, na="0")
     assert refusal(b"1,NA\n", words) == 'f.csv:1: column "y": "NA": the row has no label'
-    assert refusal(b"1,b\n1,\xff\n", words) == 'f.csv:2: column "y": "\\xff": a label must be UTF-8 text'
+    assert (
+        refusal(b"1,b\n1,\xff\n", words)
+        == 'f.csv:2: column "y": "\\xff": a label must be UTF-8 text; ' + CONVERT
+    )
     wide = table("ny", float64=True)
     assert refusal(b"1e309,0\n", wide) == 'f.csv:1: column "n": "1e309": the value does not fit into float64'
 
@@ -259,7 +268,8 @@ def test_an_open_quote_is_never_skipped():
     # its other lines could look like rows
     options = table("nwy", categories={"w": ["a"]}, skip_errors=True)
     assert refusal(b'1,"a\n2,a,0\nb",1\n', options) == (
-        'f.csv:1: column "w": ""a": no closing quote on the line; fields with line breaks cannot be read'
+        'f.csv:1: column "w": ""a": no closing quote on the line; fields with line breaks cannot be read '
+        + PARQUET
     )
 
 

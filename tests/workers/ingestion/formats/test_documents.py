@@ -16,12 +16,14 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.errors import BadInputError
 from distls.workers.ingestion.formats import documents
-from distls.workers.ingestion.formats.documents import DocumentParser, DocumentReadOptions, Hashing
+from distls.workers.ingestion.formats.document_records import DocumentReadOptions, Hashing
+from distls.workers.ingestion.formats.documents import DocumentParser
 from distls.workers.ingestion.parsing.record_kernels import gather_pairs, read_labels
 from distls.workers.ingestion.parsing.svmlight_kernels import PADDING
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.labels import label_value
+from distls.workers.ingestion.records.messages import CONVERT
 
 SMALL = Hashing(n_features=64)
 JSON = {"text_column": "text", "label_column": "label"}
@@ -161,10 +163,10 @@ PLAIN = [
     (
         b"a document",
         {},
-        '"a document": expected LABEL<TAB>DOCUMENT; documents alone are read with --unlabelled',
+        '"a document": expected LABEL<TAB>DOCUMENT; documents alone are for ingest --unlabelled, and predict',
     ),
     (b"\tdocument", {}, '"\\tdocument": the label is empty'),
-    (b"a\tx\xffy", {}, '"a\\tx\\xffy": byte 4 of the line is not UTF-8'),
+    (b"a\tx\xffy", {}, '"a\\tx\\xffy": byte 4 of the line is not UTF-8; ' + CONVERT),
     (b"a,,b\tx", {"multilabel": True}, '"a,,b\\tx": the label is empty'),
     (b"1,b,1.0\tx", {"multilabel": True}, '"1,b,1.0\\tx": a label is given twice'),
 ]
@@ -175,7 +177,8 @@ OBJECTS = [
     (b'{"label": 1, "text": null}', {}, 'field "text" is null'),
     (b'{"label": 1, "text": 5}', {}, 'field "text" must be a string'),
     (b'{"label": 1, "text": "\\ud800"}', {}, 'field "text" has a lone surrogate, which is no character'),
-    (b'{"text": "x"}', {}, 'field "label" is missing; documents without labels are read with --unlabelled'),
+    (b'{"text": "x"}', {},
+     'field "label" is missing; documents without labels are for ingest --unlabelled, and predict'),
     (b'{"text": "x", "label": ""}', {}, "the label is empty"),
     (b'{"text": "x", "label": {}}', {}, 'field "label" must hold a word or a number'),
     (b'{"text": "x", "label": NaN}', {}, 'field "label" must hold a word or a number'),

@@ -279,7 +279,10 @@ def test_a_row_larger_than_the_record_buffer(monkeypatch):
         ("abc 1:1", '"abc": a label must be a decimal number'),
         ("nan 1:1", '"nan": a label must be finite'),
         ("1e999 1:1", '"1e999": a label must be finite'),
-        ("1:1 2:1", '"1:1": the row has no label; files without labels are read with --unlabelled'),
+        (
+            "1:1 2:1",
+            '"1:1": the row has no label; files without labels are for ingest --unlabelled, and predict',
+        ),
         ("1,2 1:1", '"1,2": several labels in a row are read with --multilabel only'),
         ("1 qid:x 1:1", '"qid:x": expected qid:NUMBER'),
         ("1 \x07:1", '"\\x07:1": an index must be a whole number from 0 to 2147483647'),
@@ -297,7 +300,8 @@ def test_refusals_that_depend_on_options():
     assert refusal(b"1,1 0:1\n", multilabel=True) == 'f.svm:1: "1,1": a label is given twice'
     assert refusal(b"1, 2 0:1\n", multilabel=True) == 'f.svm:1: "1,": a label must be a decimal number'
     assert refusal(b"1 1:2\n", labelled=False) == (
-        'f.svm:1: "1": expected index:value (no label is expected: leave out --unlabelled, or give predict --labelled)'
+        'f.svm:1: "1": expected index:value (no label is expected: leave out --unlabelled of ingest, or give '
+        "--labelled to predict)"
     )
     assert refusal(b"1 1:1e309\n", float64=True) == 'f.svm:1: "1:1e309": the value does not fit into float64'
 

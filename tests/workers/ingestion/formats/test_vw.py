@@ -386,11 +386,13 @@ def test_the_only_namespace_of_numbered_columns(text, expected):
         ("1,2 |f 3", '"1,2": several labels in a row are read with --multilabel only'),
         (
             "1|f 3",
-            '"1": the row has no label (what touches the | is a tag); files without labels are read with --unlabelled',
+            '"1": the row has no label (what touches the | is a tag); files without labels are for '
+            "ingest --unlabelled, and predict",
         ),
         (
             "|f 3",
-            '"|f": the row has no label (what touches the | is a tag); files without labels are read with --unlabelled',
+            '"|f": the row has no label (what touches the | is a tag); files without labels are for '
+            "ingest --unlabelled, and predict",
         ),
         ("1 -2 |f 3", '"-2": an importance must be a number from 0 on that fits into float32'),
         ("1 x |f 3", '"x": an importance must be a number from 0 on that fits into float32'),

@@ -1,0 +1,107 @@
+"""`distls train`: ingest, fit and evaluate in one command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from distls.cli.data import IngestCommand
+from distls.cli.method_names import METHOD, MethodCommand, parameter_option
+from distls.cli.support import (
+    PLACE,
+    FormatName,
+    Running,
+    cli,
+    cluster_of,
+    cluster_options,
+    common_options,
+    note,
+    printable,
+    silent,
+    source_bytes,
+    watchers,
+)
+from distls.cli.training import conclude
+from distls.storage.filesystem.paths import Place
+
+
+class TrainCommand(IngestCommand, MethodCommand):
+    """A command with the options of all input formats, whose help lists the methods."""
+
+
+@cli.command(cls=TrainCommand)
+@click.argument("sources", nargs=-1, required=True, type=PLACE, metavar="FILE...")
+@click.argument("model", type=PLACE)
+@click.option("--test", multiple=True, type=PLACE, metavar="FILE", help="Evaluate on this file at the end.")
+@click.option("--test-labels", type=click.Path(), help="Label file of npy, npz or idx test files.")
+@click.option(
+    "--method",
+    default="sgd",
+    type=METHOD,
+    show_default=True,
+    help="See `distls methods`, or auto.",
+)
+@parameter_option("Set a parameter of the method.")
+@click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit on passes over the data.")
+@click.option("--tol", type=float, help="Stop when the certificate is at most this.")
+@click.option("--rtol", type=float, help="Stop when the certificate is at most this part of the objective.")
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Limit on training time.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--dataset", type=PLACE, help="Ingest into this folder; default MODEL-data.")
+@click.option("--discard-dataset", is_flag=True, help="Remove that folder once the model is trained.")
+@click.option("--format", default="auto", type=FormatName(), show_default=True)
+@click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists.")
+@click.option(
+    "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
+)
+@click.option("--n-features", type=click.IntRange(1), help="Number of features; default the largest index.")
+@click.option("--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows.")
+@click.option(
+    "--transform",
+    help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; or auto: what suits the data.",
+)
+@click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
+@click.option("--columns", is_flag=True, help="Add column shards too, for coordinate descent.")
+@cluster_options
+@common_options
+def train(
+    sources: tuple[Place, ...], model: Place, quiet: bool, debug: bool, pairs: tuple[str, ...], **options: Any
+) -> int:
+    """Train a model on files: ingest them, fit, and evaluate on the --test files.
+
+    The column of labels of a table is asked for with --label-column unless it has one of the usual names.
+    `distls predict MODEL FILE` then predicts.
+    """
+    from distls.cli.evaluation_text import evaluation_lines
+    from distls.cli.progress import work_progress
+    from distls.methods.registry import parse_values
+    from distls.training.from_files import train as run_train
+
+    cluster = cluster_of(options, debug)
+    transform = options.pop("transform")
+    keep = not options.pop("discard_dataset")
+    given = {name: value for name, value in options.items() if value is not None}
+    with (
+        Running(cluster, source_bytes(sources), quiet) as (executor, budget),
+        work_progress(quiet) as progress,
+    ):
+        found = run_train(
+            sources,
+            model,
+            params=parse_values(pairs),
+            executor=executor,
+            memory=budget,
+            callbacks=watchers(quiet),
+            progress=progress,
+            notify=silent if quiet else note,
+            keep_dataset=keep,
+            transform=tuple(filter(None, (transform or "").split(","))),
+            **given,
+        )
+    code = conclude(found.fit, model, quiet)
+    if found.dataset is not None:
+        click.echo(printable(f"data set in {found.dataset}"))
+    if found.evaluation is not None:
+        click.echo(printable("\n".join(evaluation_lines(found.evaluation))))
+    return code

@@ -1,0 +1,161 @@
+"""Warnings about a fit that has ended: it is far from the optimum, or no better than guessing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.problem import Problem
+from distls.solvers.solver import Record, Status
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.dataset.metadata import Label
+from distls.storage.errors import DistlsError
+from distls.storage.rows import DenseRows
+from distls.workers.losses.registry import loss_named
+
+__all__ = ["fit_warnings"]
+
+# Parts of the objective that a first step, or the optimum, could still take off; fits that are as good as their
+# optimum on other data have up to 2 % and 1 % (measured on dense tables and on text).
+_STEP_LEFT = 0.03
+_GAP_LEFT = 0.05
+_WORSE = 1.05  # times the objective of zero weights
+_SCALES = 30.0  # ratio of the columns' scales from which they are worth a word
+_SAMPLED_BYTES = 64 * 2**20
+
+
+def fit_warnings(
+    problem: Problem,
+    status: Status,
+    record: Record,
+    slope: NDArray[np.float64] | None,
+    eval_data: Dataset | None,
+    proves: bool,
+) -> list[str]:
+    """Return what somebody who looks at the exit code alone would miss, a line each.
+
+    Parameters
+    ----------
+    slope : array of shape (n_features,), optional
+        Squared norms of the rows of the objective's gradient, where the loss is smooth.
+    proves : bool
+        The certificate is that of a method that proves the optimum; those of others are loose.
+    """
+    if status in (Status.INTERRUPTED, Status.DIVERGED) or record.get("preliminary"):
+        return []
+    judged = _judged(problem, record, eval_data)
+    found = [] if judged is None else _no_better_than_guessing(problem, *judged)
+    objective = record.get("objective")
+    if status == Status.CONVERGED or not objective:
+        return found
+    start = _objective_at_zero(problem)
+    floor = max(objective, _GAP_LEFT * (start or 0.0))
+    if start is not None and objective > _WORSE * start and judged is not None and judged[0] > judged[1] / 2:
+        rest = _advice(problem, _sampled(problem))
+        return [*found, f"the objective of {objective:.4g} is above the {start:.4g} of zero weights; {rest}"]
+    if proves:
+        return found + _loose(problem, record, objective, floor)
+    meta = problem.dataset.meta
+    # of wide data, text above all, most columns occur in too few rows for a sample to judge
+    if slope is None or meta.n_features > meta.n_rows:
+        return found
+    return found + _not_converged(problem, floor, slope, _sampled(problem))
+
+
+def _judged(problem: Problem, record: Record, eval_data: Dataset | None) -> tuple[float, float, str] | None:
+    """Return the error, that of the most frequent class of the training rows, and the rows; None if unknown."""
+    meta = problem.dataset.meta
+    known = eval_data is not None and record.get("eval_error") is not None
+    data = eval_data if eval_data is not None and known else problem.dataset
+    error = record.get("eval_error" if known else "running_error")
+    if problem.target != "class" or error is None or meta.weighted:
+        return None
+    counts = dict(zip(data.meta.classes, data.meta.label_counts, strict=True))
+    guessed = 1 - counts.get(_most_frequent(problem), 0) / max(data.meta.n_rows, 1)
+    return error, guessed, "evaluation rows" if known else "training rows"
+
+
+def _most_frequent(problem: Problem) -> Label:
+    meta = problem.dataset.meta
+    return meta.classes[int(np.argmax(meta.label_counts))]
+
+
+def _no_better_than_guessing(problem: Problem, error: float, guessed: float, rows: str) -> list[str]:
+    if error < guessed or guessed == 0:
+        return []
+    return [
+        f"the error of {100 * error:.2f} % on {rows} is no better than that of always answering "
+        f"{_most_frequent(problem)}, {100 * guessed:.2f} %"
+    ]
+
+
+def _not_converged(
+    problem: Problem,
+    objective: float,
+    slope: NDArray[np.float64],
+    squares: NDArray[np.float64] | None,
+) -> list[str]:
+    """Judge by the decrease that each column promises for itself, which does not depend on the columns' scales."""
+    if squares is None:
+        return []
+    used = squares > 0
+    steepness = loss_named(problem.loss).lipschitz(max(problem.shape[1], 2))
+    part = float((slope[used] / squares[used]).sum()) / (2 * steepness * objective)
+    if not part >= _STEP_LEFT:
+        return []
+    left = f"not converged: a step could still lower the objective by about {100 * min(part, 1):.0f} %"
+    return [f"{left}; {_advice(problem, squares)}"]
+
+
+def _loose(problem: Problem, record: Record, objective: float, floor: float) -> list[str]:
+    """Judge by the bound of a method that proves its optimum."""
+    certificate: dict[str, Any] = record.get("certificate") or {}
+    gap = certificate.get("value")
+    if gap is None or gap < _GAP_LEFT * floor:
+        return []
+    most = 100 * min(gap / objective, 1)
+    left = f"not converged: the objective may be {most:.0f} % above the optimum"
+    return [f"{left}; {_advice(problem, _sampled(problem))}"]
+
+
+def _objective_at_zero(problem: Problem) -> float | None:
+    """Return F(0), None for numbers and sets of labels."""
+    if problem.target != "class" or problem.shape[1] < 2:
+        return None
+    scores, code = np.zeros((1, problem.shape[1])), np.zeros(1, np.int32)
+    return float(loss_named(problem.loss).values(scores, code)[0])
+
+
+def _advice(problem: Problem, squares: NDArray[np.float64] | None) -> str:
+    used = np.ones(1) if squares is None else squares[squares > 0]
+    ratio = float(np.sqrt(used.max() / used.min()))
+    steps: Sequence[dict[str, Any]] = problem.dataset.meta.transforms
+    if ratio < _SCALES or any(step["name"] in ("standardize", "l2norm") for step in steps):
+        return "give it more passes, or another method (`distls methods`)"
+    return (
+        f"the scales of its columns differ {ratio:.0f}-fold: ingest with --transform standardize, or take gls, "
+        "which does not depend on scales"
+    )
+
+
+def _sampled(problem: Problem) -> NDArray[np.float64] | None:
+    # a warning is not worth an error
+    with contextlib.suppress(DistlsError, OSError):
+        return _mean_squares(problem.dataset)
+    return None
+
+
+def _mean_squares(dataset: Dataset) -> NDArray[np.float64] | None:
+    """Return the mean square of each column over the first partition; None if it is too large for the driver."""
+    if int(dataset.decoded_bytes[0]) > _SAMPLED_BYTES:
+        return None
+    part, width = dataset.read(0), dataset.meta.n_features
+    if isinstance(part.x, DenseRows):
+        squares: NDArray[np.float64] = np.einsum("ij,ij->j", part.x.values, part.x.values, dtype=np.float64)
+        return squares / len(part.x.values)
+    data = part.x.data.astype(np.float64)
+    return np.bincount(part.x.indices, data * data, width) / (len(part.x.indptr) - 1)

@@ -1,0 +1,184 @@
+"""`train`: from source files to a model and its error, in one call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distls.evaluation.evaluate import evaluate
+from distls.evaluation.metrics import AnyEvaluation
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.execution.serial import SerialExecutor
+from distls.ingestion.adhoc_dataset import Notify, pass_on
+from distls.ingestion.ingest import ingest
+from distls.ingestion.label_column import found_label_column
+from distls.methods.recommendation import AUTO
+from distls.methods.registry import expand_grid, method_named
+from distls.solvers.events import Callback
+from distls.storage.dataset.dataset import is_dataset
+from distls.storage.errors import DistlsError, ParameterError
+from distls.storage.filesystem.atomic import remove_tree
+from distls.storage.filesystem.paths import Place, StorePath, place_of
+from distls.training.configuration import FitRequest
+from distls.training.fitting import FitResult
+from distls.training.fitting import train as train_request
+from distls.training.run_folder import Run
+from distls.training.setting_fit import FitOptions
+
+__all__ = ["Trained", "train"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What `train` returns.
+
+    Attributes
+    ----------
+    fit : FitResult
+    evaluation : Evaluation, LabelEvaluation, RegressionEvaluation or None
+        On the test files; None without, or if the fit was interrupted or diverged.
+    dataset : Place or None
+        What the files were ingested into; None if it was discarded.
+    """
+
+    fit: FitResult
+    evaluation: AnyEvaluation | None
+    dataset: Place | None
+
+
+def train(
+    sources: str | Place | Sequence[str | Place],
+    run: str | Place,
+    *,
+    test: str | Place | Sequence[str | Place] = (),
+    test_labels: str | None = None,
+    method: str = "sgd",
+    params: Mapping[str, Any] | None = None,
+    passes: float | None = None,
+    tol: float | None = None,
+    rtol: float | None = None,
+    max_seconds: float | None = None,
+    seed: int = 0,
+    dataset: str | Place | None = None,
+    keep_dataset: bool = True,
+    executor: Executor | None = None,
+    memory: MemoryBudget | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Callable[[int, int, str], None] | None = None,
+    notify: Notify | None = None,
+    **options: Any,
+) -> Trained:
+    """Ingest files, train a model on them, and evaluate it on others.
+
+    Repeating an interrupted call resumes its ingest; `distls.resume` continues a fit that was interrupted.
+
+    Parameters
+    ----------
+    sources : path or sequence of paths
+        Files to train on, with labels. The column of labels of a table, unless `label_column` names it, is the first
+        of ``label``, ``class``, ``category``, ``intent``, ``target``, ``y``; a notice says which.
+    run : path
+        Folder for the run and its model.
+    test : path or sequence of paths
+        Files with labels to evaluate on; read like `sources`.
+    test_labels : path, optional
+        Label file of npy, npz or idx test files.
+    method : str
+        See ``distls methods``; ``auto`` takes the one that suits the data.
+    params, passes, tol, rtol, max_seconds, callbacks
+        As of `distls.fit`.
+    seed : int
+        Of the shuffle and of the fit.
+    dataset : path, optional
+        What the files are ingested into. Default: next to `run`, named like it with ``-data``.
+    keep_dataset : bool
+        Keep it: `distls.resume` needs it, `distls.predict` does not.
+    executor, memory
+        As of `distls.fit`.
+    progress : callable, optional
+        Called with (bytes done, bytes in all, stage) of the ingest.
+    notify : callable, optional
+        Called with each notice, one line of text. Default: they become a UserWarning each.
+    **options
+        Of `distls.ingest`, such as ``transform="log1p,idf"`` or ``text_column="text"``.
+
+    Raises
+    ------
+    ParameterError, BadInputError, MismatchError, StorageError
+        As of `distls.ingest`, `distls.fit` and `distls.evaluate`; options are checked before anything is written.
+    """
+    folder = place_of(run)
+    files = [sources] if isinstance(sources, (str, Path, StorePath)) else list(sources)
+    others = [test] if isinstance(test, (str, Path, StorePath)) else list(test)
+    _check(files, others, folder, method, params, options)
+    data = place_of(dataset) if dataset is not None else folder.with_name(f"{folder.name}-data")
+    named = _with_label(files, options, notify)
+    workers: dict[str, Any] = {"executor": executor, "memory": memory}
+    report = ingest(files, data, seed=seed, progress=progress, **named, **workers)
+    pass_on(report.notices, notify)
+    limits: dict[str, Any] = {"passes": passes, "tol": tol, "rtol": rtol, "max_seconds": max_seconds}
+    try:
+        request = FitRequest.of(method, data, params=params, seed=seed, **limits)
+        options_of_fit = FitOptions(executor or SerialExecutor(), memory, tuple(callbacks), 30.0)
+        fitted = train_request(request, folder, options_of_fit)
+        found = None
+        if others and fitted.model is not None:
+            reading = {"format": options.get("format", "auto"), "labels": test_labels}
+            found = evaluate(folder, others, executor=executor, notify=notify, **reading)
+    except DistlsError:
+        # what cannot be fitted leaves nothing: the corrected call makes its data set anew
+        if not folder.exists():
+            remove_tree(data)
+        raise
+    if notify is None:
+        pass_on(fitted.warnings, None)  # else they are the caller's, with the rest of the result
+    if not keep_dataset and fitted.model is not None:
+        remove_tree(data)
+    return Trained(fitted, found, data if is_dataset(data) else None)
+
+
+def _check(
+    files: Sequence[str | Place],
+    others: Sequence[str | Place],
+    run: Place,
+    method: str,
+    params: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Refuse what would only fail after the ingest."""
+    if method != AUTO:
+        chosen = method_named(method)
+        for given in expand_grid(params or {}):
+            chosen.resolve(given)
+    Run.check_new(run)
+    if options.get("unlabelled"):
+        raise ParameterError("unlabelled: rows without labels train nothing")
+    for option in ("like", "split"):
+        if options.get(option):
+            raise ParameterError(f"{option} is for ingest; use ingest, fit and evaluate one after the other")
+    for path in map(place_of, (*files, *others)):
+        if is_dataset(path):
+            raise ParameterError(f"{path}: a data set already; train on it with fit")
+        if isinstance(path, Path) and not path.exists():
+            # of the test files too, before an hour of training
+            raise ParameterError(f"{path}: no such file")
+
+
+def _with_label(
+    files: Sequence[str | Place], options: Mapping[str, Any], notify: Notify | None
+) -> dict[str, Any]:
+    """Return the options of the ingest, with the column of labels if it is found by its name."""
+    known = {"separator", "header", "text_column", "label_column"}
+    named = {name: value for name, value in options.items() if name in known and value is not None}
+    found = None
+    # what cannot be read is explained by the ingest
+    with contextlib.suppress(DistlsError):
+        found = found_label_column(files, options.get("format", "auto"), named)
+    if found is None:
+        return dict(options)
+    pass_on([f'the labels are column "{found}"; --label-column names another one'], notify)
+    return {**options, "label_column": found}

@@ -1,0 +1,52 @@
+"""What a shell completes, and the names of the methods in the help."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from distls.cli import cli
+from distls.methods.registry import METHODS
+
+
+def completed(*words, incomplete=""):
+    """What bash would be given for these words."""
+    line = ["distls", *words, incomplete]
+    asked = {
+        "_DISTLS_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(line),
+        "COMP_CWORD": str(len(line) - 1),
+    }
+    command = [sys.executable, "-c", "from distls.cli import cli; cli(prog_name='distls')"]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
+    return [entry.split(",", 1)[1] for entry in done.stdout.splitlines()]
+
+
+def test_methods_and_their_parameters_are_completed():
+    assert completed("fit", incomplete="sgd") == ["sgd", "sgdqn"]
+    assert completed("fit", "sgd", "data", "run", "-p", incomplete="sch") == ["schedule="]
+    assert "completion" in completed(incomplete="comp")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_is_one_of_the_shell(shell, tmp_path):
+    if shell == "bash" and shutil.which("bash") is None:
+        pytest.skip("asks bash for its version")
+    done = CliRunner().invoke(cli, ["completion", shell])
+    assert done.exit_code == 0
+    assert "_DISTLS_COMPLETE" in done.output
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(done.output)
+        subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)
+
+
+@pytest.mark.parametrize("command", ["fit", "plan", "train"])
+def test_the_help_names_the_methods(command):
+    shown = CliRunner().invoke(cli, [command, "--help"]).output
+    assert "`distls methods METHOD`" in " ".join(shown.split())
+    assert all(name in shown for name in METHODS)

@@ -1,0 +1,283 @@
+"""Documents in columns of CSV and Parquet, fastText's lines, and text that resembles a table."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+
+import numpy as np
+import pytest
+from ingest_helpers import Dying, Killed, file_bytes, make_documents, read_all, write_json, write_plain
+
+import distls.workers.ingestion.formats.document_tables
+from distls.ingestion.ingest import ingest
+from distls.storage.dataset.dataset import open_dataset
+from distls.storage.errors import BadInputError, MismatchError, ParameterError
+
+# with what csv quotes, line breaks among it
+DOCUMENTS = ['rain, "sun"\nand snow', "Wind\tfog", "hail ice", "", "über\r\nice"]
+
+
+def labels_of(path):
+    classes = open_dataset(path).meta.classes
+    return [classes[code] for code in read_all(path)[1]]
+
+
+def write_csv(path, texts, labels, header=("id", "label", "text"), pack=bytes, **dialect):
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, **dialect)
+        if header:
+            writer.writerow(header)
+        writer.writerows(zip(range(len(texts)), labels, texts, strict=True))
+    path.write_bytes(pack(path.read_bytes()))
+
+
+def documents():
+    texts, labels = make_documents(60)
+    return texts + DOCUMENTS, labels + ["a, b"] * len(DOCUMENTS)
+
+
+def rows_like_json(tmp_path):
+    """The rows of the same documents as JSON lines."""
+    write_json(tmp_path / "same.jsonl", *documents())
+    ingest(tmp_path / "same.jsonl", tmp_path / "same", n_features=64, shuffle=False)
+    return read_all(tmp_path / "same")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "pack", "options"),
+    [("a.csv", bytes, {}), ("a.csv.gz", gzip.compress, {}), ("a.dat", bytes, {"delimiter": ";"})],
+)
+def test_a_column_of_csv(tmp_path, name, pack, options):
+    texts, labels = documents()
+    write_csv(tmp_path / name, texts, labels, pack=pack, **options)
+    report = ingest(tmp_path / name, tmp_path / "d", text_column="text", n_features=64, shuffle=False)
+    assert np.array_equal(read_all(tmp_path / "d")[0], rows_like_json(tmp_path))
+    assert labels_of(tmp_path / "d") == labels
+    assert report.notices == ('column "id" not read: the features are the words of the documents',)
+    recipe = open_dataset(tmp_path / "d").meta.source["recipe"]
+    assert (recipe["text_column"], recipe["label_column"]) == ("text", "label")
+
+
+def test_a_column_of_parquet(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    texts, labels = documents()
+    table = arrow.table({"text": texts, "intent": labels, "at": [1.5] * len(texts)})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=20)
+    ingest(tmp_path / "a.parquet", tmp_path / "d", text_column="text", n_features=64, shuffle=False)
+    assert np.array_equal(read_all(tmp_path / "d")[0], rows_like_json(tmp_path))
+    assert labels_of(tmp_path / "d") == labels
+
+
+def test_sets_of_labels_in_columns(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    sets = [["a", "b"], [], ["b"]]
+    table = arrow.table({"text": ["x y", "y", "z"], "label": sets})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    rows = list(zip(["x y", "y", "z"], [",".join(each) for each in sets], strict=True))
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    for name in ("a.parquet", "a.csv"):
+        options = {"text_column": "text", "multilabel": True, "n_features": 16, "shuffle": False}
+        ingest(tmp_path / name, tmp_path / name[2:], **options)
+    one, other = open_dataset(tmp_path / "parquet").read(0), open_dataset(tmp_path / "csv").read(0)
+    assert open_dataset(tmp_path / "csv").meta.classes == ["a", "b"]
+    assert one.y.indptr.tolist() == other.y.indptr.tolist() == [0, 2, 2, 3]
+    assert np.array_equal(one.x.indices, other.x.indices)
+
+
+def test_columns_without_header_and_weights(tmp_path):
+    (tmp_path / "a.csv").write_text("3,rain and snow,0.5\n4,sun,2\n3,ice,1\n")
+    options = {
+        "text_column": 1,
+        "label_column": 0,
+        "weight_column": "last",
+        "header": False,
+        "shuffle": False,
+    }
+    ingest(tmp_path / "a.csv", tmp_path / "d", n_features=64, **options)
+    part = open_dataset(tmp_path / "d").read(0)
+    assert part.sample_weight.tolist() == [0.5, 2, 1]
+    assert labels_of(tmp_path / "d") == [3, 4, 3]
+
+
+def test_other_kinds_of_file_are_read_like_a_table(tmp_path):
+    texts, labels = make_documents(30)
+    write_csv(tmp_path / "a.csv", texts, labels)
+    write_csv(tmp_path / "unlabelled.csv", texts, labels, header=("n", "skip", "text"))
+    write_json(tmp_path / "b.jsonl", texts, labels)
+    write_plain(tmp_path / "c.txt", texts, labels)
+    ingest(tmp_path / "a.csv", tmp_path / "d", text_column="text", n_features=64)
+    expected = None
+    for name in ("a.csv", "b.jsonl", "c.txt"):
+        ingest(tmp_path / name, tmp_path / f"{name}-d", like=tmp_path / "d", shuffle=False)
+        found = read_all(tmp_path / f"{name}-d")
+        expected = expected or found
+        assert np.array_equal(found[0], expected[0])
+        assert np.array_equal(found[1], expected[1])
+    ingest(tmp_path / "unlabelled.csv", tmp_path / "u", like=tmp_path / "d", unlabelled=True)
+    assert np.array_equal(read_all(tmp_path / "u")[0], expected[0])
+    # a model of plain lines finds the usual name in a table
+    ingest(tmp_path / "c.txt", tmp_path / "plain", format="text", n_features=64)
+    ingest(tmp_path / "a.csv", tmp_path / "e", like=tmp_path / "plain", shuffle=False)
+    assert np.array_equal(read_all(tmp_path / "e")[0], expected[0])
+
+
+def test_a_killed_ingest_of_a_table_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(distls.workers.ingestion.formats.document_tables, "_CHUNK_ROWS", 7)
+    texts, labels = documents()
+    write_csv(tmp_path / "a.csv", texts, labels)
+    arguments = {"text_column": "text", "n_features": 64, "partition_size": 500}
+    ingest(tmp_path / "a.csv", tmp_path / "whole", **arguments)
+    for tasks in (0, 1, 3):
+        with pytest.raises(Killed):
+            ingest(tmp_path / "a.csv", tmp_path / "d", executor=Dying(tasks), **arguments)
+    ingest(tmp_path / "a.csv", tmp_path / "d", **arguments)
+    whole = file_bytes(tmp_path / "whole")
+    assert {**file_bytes(tmp_path / "d"), "lock": None} == {**whole, "lock": None}
+
+
+TABLE_REFUSALS = [
+    ("label,text\na,x\nb\n", {}, '{a}:3: "b": 1 field where there should be 2'),
+    ('label,text\na,x\nb,"y\n', {}, "{a}:3: a quote is never closed"),
+    ('label,text\na,x\nb,"y"z\n', {}, "{a}:3: text after a closing quote; a quote between quotes is doubled"),
+    ("label,text\na,x\n,y\n", {}, "{a}:3: the label is empty"),
+    ("label,text,w\na,x,-1\nb,y,1\n", {"weight_column": "w"},
+     '{a}:2: field "w" must be a number that is finite and not negative'),
+    ("label,text\na,\udcff\nb,y\n", {},
+     '{a}:2: column "text": "\\xff" is not UTF-8; convert the file first, as with `iconv -f latin1 -t utf8`'),
+    ("what,text\na,x\nb,y\n", {},
+     '{a}: no column named label, class, category, intent, target, y; it has "what", "text": '
+     "name one with --label-column or --unlabelled"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "options", "message"), TABLE_REFUSALS)
+def test_refused_tables(tmp_path, text, options, message):
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", text_column="text", **options)
+    assert str(caught.value) == message.format(a=path)
+    assert not (tmp_path / "d").exists()
+
+
+def test_refused_options(tmp_path):
+    (tmp_path / "a.csv").write_text("label,text\na,x\nb,y\n")
+    (tmp_path / "a.jsonl").write_text('{"label": 1, "text": "x"}\n')
+    with pytest.raises(ParameterError, match="must be different columns"):
+        ingest(tmp_path / "a.csv", tmp_path / "d", text_column="text", label_column="text")
+    with pytest.raises(ParameterError, match=r'text_column: .* has no column "body"; it has "label", "text"'):
+        ingest(tmp_path / "a.csv", tmp_path / "d", text_column="body")
+    with pytest.raises(ParameterError, match=r"separator is for CSV; .* is JSON lines"):
+        ingest(tmp_path / "a.jsonl", tmp_path / "d", text_column="text", separator=";")
+    with pytest.raises(ParameterError, match="categorical is for sources of format csv or parquet"):
+        ingest(tmp_path / "a.csv", tmp_path / "d", text_column="text", categorical="label")
+
+
+def test_refused_records_are_skipped(tmp_path):
+    (tmp_path / "a.csv").write_text("label,text\na,x\nb\nb,y\n")
+    report = ingest(tmp_path / "a.csv", tmp_path / "d", text_column="text", on_error="skip")
+    assert (report.rows, report.skipped) == (2, 1)
+    assert report.skipped_lines == (f'{tmp_path}/a.csv:3: "b": 1 field where there should be 2',)
+
+
+# -- lines -----------------------------------------------------------------------------------------------
+
+
+def test_labels_of_fasttext(tmp_path):
+    texts, labels = make_documents(40)
+    names = [label.replace(", ", "-") for label in labels]
+    lines = [f"__label__{name} {text}\n" for name, text in zip(names, texts, strict=True)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    ingest(tmp_path / "a.txt", tmp_path / "d", n_features=64, shuffle=False)
+    write_json(tmp_path / "b.jsonl", texts, names)
+    ingest(tmp_path / "b.jsonl", tmp_path / "e", n_features=64, shuffle=False)
+    assert np.array_equal(read_all(tmp_path / "d")[0], read_all(tmp_path / "e")[0])
+    assert labels_of(tmp_path / "d") == names
+    # labels are no words of documents to be scored either
+    (tmp_path / "a.txt").write_text("".join(lines))
+    ingest(tmp_path / "a.txt", tmp_path / "u", like=tmp_path / "d", unlabelled=True)
+    assert np.array_equal(read_all(tmp_path / "u")[0], read_all(tmp_path / "e")[0])
+
+
+def test_sets_of_labels_of_fasttext(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("__label__a __label__b x y\nz __label__b\nno label\n")
+    ingest(path, tmp_path / "d", multilabel=True, n_features=16, shuffle=False)
+    assert open_dataset(tmp_path / "d").read(0).y.indptr.tolist() == [0, 2, 3, 3]
+    with pytest.raises(BadInputError, match=r"a.txt:1: .*several labels in a row are read with --multilabel"):
+        ingest(path, tmp_path / "e")
+    path.write_text("__label__a x\ny\n")
+    with pytest.raises(BadInputError, match=r'a.txt:2: "y": expected __label__NAME'):
+        ingest(path, tmp_path / "e")
+
+
+def test_numbers_before_documents_are_labels(tmp_path):
+    lines = "".join(f"{n % 3}\tthis is, in short, document {n}\n" for n in range(20))
+    (tmp_path / "a.txt").write_text(lines)
+    ingest(tmp_path / "a.txt", tmp_path / "d", n_features=64)
+    meta = open_dataset(tmp_path / "d").meta
+    assert (meta.source["format"], meta.classes) == ("text", [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1\tred car\n2\tblue car\n", "y\tx\n1\tone more of these\n2\tand a second\n", "1\t2.5\n2\t3.5\n"],
+    ids=["short texts", "header", "numbers"],
+)
+def test_tables_of_two_columns_stay_tables(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(BadInputError, match="name the column of labels with --label-column"):
+        ingest(tmp_path / "a.txt", tmp_path / "d")
+
+
+# -- tables that hold documents ----------------------------------------------------------------------------
+
+
+def test_documents_in_a_table_are_pointed_at(tmp_path):
+    rows = [("label", "text")] + [(n % 2, f"this is quite a long text {n}") for n in range(40)]
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    with pytest.raises(
+        BadInputError, match='"label", "text"; if "text" holds documents, read them with --text'
+    ):
+        ingest(tmp_path / "a.csv", tmp_path / "d")
+    report = ingest(tmp_path / "a.csv", tmp_path / "d", label_column="label")
+    assert (
+        'the values of column "text" look like documents, whose words --text-column "text"'
+        in report.notices[1]
+    )
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_of_too_many_words_is_refused_in_one_line(tmp_path, kind):
+    # so many that the survey stops to collect them
+    texts = [f"word{n} and more" for n in range(70_000)]
+    path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        rows = "".join(f"{n % 2},{text}\n" for n, text in enumerate(texts))
+        path.write_text("y,review\n" + rows)
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(arrow.table({"y": [n % 2 for n in range(70_000)], "review": texts}), path)
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", label_column="y")
+    assert 'column "review"' in str(caught.value)
+    assert 'if it holds documents, read them with --text-column "review"' in str(caught.value)
+    assert not (tmp_path / "d").exists()
+
+
+def test_documents_do_not_go_with_a_table(tmp_path):
+    (tmp_path / "a.csv").write_text("y,v\n1,2\n2,3\n")
+    (tmp_path / "b.csv").write_text("y,text\n1,x\n2,z\n")
+    ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+    with pytest.raises(MismatchError, match="is raw text, but"):
+        ingest(tmp_path / "b.csv", tmp_path / "e", like=tmp_path / "d", text_column="text")

@@ -1,0 +1,102 @@
+"""Fits that look done and are not: lines for the user, and silence where all is well."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.datasets import load_digits, load_wine
+
+import distls
+from distls.cli import cli
+from distls.cli.report import run_lines
+from distls.storage.errors import StorageError
+from distls.training import fit_warnings
+
+
+def fitted(tmp_path, x, y, method="sgd", transform=(), **options):
+    distls.ingest(np.asarray(x, dtype=np.float32), tmp_path / "d", y=y, transform=transform, target="class")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = distls.fit(method, tmp_path / "d", tmp_path / "r", **options)
+    # each is a Python warning, of the line that called
+    own = [each for each in caught if each.category is UserWarning]
+    assert [str(each.message) for each in own] == list(result.warnings)
+    assert {each.filename for each in own} <= {__file__}
+    return result
+
+
+def test_columns_of_very_different_scales(tmp_path):
+    found = fitted(tmp_path, *load_wine(return_X_y=True))
+    (text,) = found.warnings
+    assert text.startswith("not converged: a step could still lower the objective by about ")
+    assert text.endswith(
+        "-fold: ingest with --transform standardize, or take gls, which does not depend on scales"
+    )
+    assert run_lines(tmp_path / "r")[-1] == f"warning: {text}"
+    assert json.loads((tmp_path / "r" / "status.json").read_text())["warnings"] == [text]
+
+
+@pytest.mark.parametrize(
+    ("load", "options"),
+    [
+        (load_wine, {"transform": "standardize"}),
+        (load_wine, {"method": "gls"}),
+        (load_digits, {}),
+        (load_digits, {"method": "mcid"}),
+    ],
+)
+def test_good_fits_are_silent(tmp_path, load, options):
+    found = fitted(tmp_path, *load(return_X_y=True), **options)
+    assert found.warnings == ()
+    assert "warnings" not in json.loads((tmp_path / "r" / "status.json").read_text())
+
+
+def test_weights_worse_than_none(tmp_path):
+    found = fitted(tmp_path, *load_wine(return_X_y=True), method="mcid")
+    assert "is above the 1.099 of zero weights; the scales of its columns differ" in found.warnings[-1]
+
+
+def test_a_bound_that_is_far_off(tmp_path):
+    x, y = load_digits(return_X_y=True)
+    early = fitted(tmp_path, x[:300], y[:300], method="sdca", passes=1, params={"alpha": 1e-6})
+    assert early.warnings[-1].startswith("not converged: the objective may be ")
+
+
+def rows_of_noise(n_rows=400, rare=40):
+    random = np.random.default_rng(0)
+    return random.normal(size=(n_rows, 3)), np.arange(n_rows) % (n_rows // rare) == 0
+
+
+def test_no_better_than_the_most_frequent_class(tmp_path):
+    x, y = rows_of_noise()
+    found = fitted(tmp_path, x, y.astype(int))
+    assert "on training rows is no better than that of always answering 0, 10.00 %" in found.warnings[0]
+
+
+def test_the_evaluation_rows_are_judged_where_there_are_some(tmp_path):
+    x, y = rows_of_noise()
+    distls.ingest(x, tmp_path / "e", y=y.astype(int))
+    found = fitted(tmp_path, x, y.astype(int), eval_data=tmp_path / "e")
+    assert "on evaluation rows is no better than" in found.warnings[0]
+
+
+def test_a_sample_that_cannot_be_read_is_no_error(tmp_path, monkeypatch):
+    def torn(_dataset):
+        raise StorageError("torn")
+
+    monkeypatch.setattr(fit_warnings, "_mean_squares", torn)
+    assert fitted(tmp_path, *load_wine(return_X_y=True)).warnings == ()
+
+
+def test_the_command_says_so_in_one_line_unless_quiet(tmp_path):
+    x, y = load_wine(return_X_y=True)
+    distls.ingest(x, tmp_path / "d", y=y)
+    for name, quiet in (("r", []), ("q", ["--quiet"])):
+        arguments = ["fit", "sgd", str(tmp_path / "d"), str(tmp_path / name), "--executor", "serial", *quiet]
+        done = CliRunner().invoke(cli, arguments)
+        assert done.exit_code == 0
+        assert done.stderr.count("warning: not converged") == (not quiet)

@@ -1,0 +1,129 @@
+"""From files to a model and its error in one call; streams in place of files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import distls
+from distls.cli import cli
+from distls.storage.errors import BadInputError, DistlsError, MismatchError, ParameterError
+
+
+def write_table(path, n_rows=60, seed=0, label="target"):
+    random = np.random.default_rng(seed)
+    rows = [f"a,b,{label}"]
+    for _ in range(n_rows):
+        code = int(random.integers(3))
+        a, b = random.normal(size=2) + np.array([[0, 4], [4, 0], [-4, -4]])[code]
+        rows.append(f"{a:.4f},{b:.4f},{['x', 'y', 'z'][code]}")
+    path.write_text("\n".join(rows) + "\n")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    write_table(tmp_path / "train.csv")
+    write_table(tmp_path / "test.csv", 40, 1)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_files_to_a_model_and_its_error(place):
+    said = []
+    found = distls.train("train.csv", "m", test="test.csv", params={"alpha": 1e-4}, notify=said.append)
+    assert found.evaluation.n_rows == 40
+    assert found.evaluation.error < 0.1
+    assert said == ['the labels are column "target"; --label-column names another one']
+    # the same bits as step by step
+    distls.ingest("train.csv", "d", label_column="target")
+    distls.fit("sgd", "d", "r", params={"alpha": 1e-4})
+    assert distls.load_model("r").sha256 == distls.load_model("m").sha256
+    assert found.evaluation.error == distls.evaluate("r", "test.csv").error
+    assert found.dataset == place / "m-data" or str(found.dataset) == "m-data"
+
+
+def test_the_data_set_is_kept_or_discarded(place):
+    distls.train("train.csv", "m", dataset="mine", label_column="target")
+    assert sorted(path.name for path in place.iterdir()) == ["m", "mine", "test.csv", "train.csv"]
+    found = distls.train("train.csv", "n", keep_dataset=False, label_column="target")
+    assert found.dataset is None
+    assert not (place / "n-data").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"test": "absent.csv"}, ParameterError, "absent.csv: no such file"),
+        ({"params": {"alhpa": 1}}, ParameterError, "did you mean 'alpha'"),
+        ({"method": "sgdd"}, ParameterError, "sgdd"),
+        ({"like": "x"}, ParameterError, "like is for ingest"),
+        ({"unlabelled": True}, ParameterError, "rows without labels train nothing"),
+        # of the data, so only after the ingest
+        ({"params": {"init": "absent"}}, DistlsError, "absent"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(place, options, error, message):
+    with pytest.raises(error, match=message):
+        distls.train("train.csv", "m", **{"label_column": "target"} | options)
+    assert sorted(path.name for path in place.iterdir()) == ["test.csv", "train.csv"]
+
+
+def test_a_run_that_is_there_is_not_overwritten(place):
+    distls.train("train.csv", "m", label_column="target")
+    with pytest.raises(MismatchError, match="m is a run already"):
+        distls.train("train.csv", "m", label_column="target")
+
+
+def test_a_column_of_labels_that_is_not_found_is_asked_for(place):
+    write_table(place / "other.csv", label="what")
+    with pytest.raises(
+        BadInputError, match=r'name the column of labels with --label-column, .*"a", "b", "what"'
+    ):
+        distls.train("other.csv", "m")
+
+
+# -- the command line --------------------------------------------------------------------------------------
+
+
+def run(*arguments, **options):
+    return CliRunner().invoke(cli, list(map(str, arguments)), **options)
+
+
+def test_the_command_trains_and_predicts(place):
+    done = run("train", "train.csv", "m", "--test", "test.csv", "--transform", "standardize", "--quiet")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert "model in m" in lines
+    assert any(line.startswith("40 rows, error ") for line in lines)
+    to_file = run("predict", "m", "test.csv", "out.csv", "--quiet")
+    assert to_file.exit_code == 0, to_file.output
+    expected = (place / "out.csv").read_bytes()
+    for arguments, given in [
+        (["test.csv"], None),
+        (["test.csv", "-"], None),
+        (["-"], (place / "test.csv").read_bytes()),
+    ]:
+        found = run("predict", "m", *arguments, "--quiet", input=given)
+        assert (found.exit_code, found.stdout_bytes) == (0, expected)
+    scored = run("evaluate", "m", "-", input=(place / "test.csv").read_bytes())
+    assert scored.stdout == run("evaluate", "m", "test.csv").stdout
+    assert not [path for path in place.iterdir() if "partial" in path.name]
+
+
+def test_messages_about_streams(place):
+    run("train", "train.csv", "m", "--quiet")
+    refused = run("predict", "m", "-", input=b"a,b\n1,x\n")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert 'stdin:2: column "b": "x": a value must be a decimal number' in refused.stderr
+    assert "stdin: no data" in run("predict", "m", "-", input=b"").stderr
+
+
+def test_the_interpreter_writes_predictions_to_a_pipe(place):
+    run("train", "train.csv", "m", "--quiet")
+    command = [sys.executable, "-m", "distls", "predict", "m", "-", "--quiet"]
+    done = subprocess.run(command, input=b"a,b\n0,4\n4,0\n", capture_output=True, check=True)
+    assert [line.split(",")[1] for line in done.stdout.decode().splitlines()] == ["label", "x", "y"]
