@@ -37,10 +37,10 @@ class TrainCommand(IngestCommand, MethodCommand):
 @click.option("--test-labels", type=click.Path(), help="Label file of npy, npz or idx test files.")
 @click.option(
     "--method",
-    default="sgd",
+    default="auto",
     type=METHOD,
     show_default=True,
-    help="See `distls methods`, or auto.",
+    help="See `distls methods`; auto takes the one that suits the data.",
 )
 @parameter_option("Set a parameter of the method.")
 @click.option("--passes", type=click.FloatRange(0, min_open=True), help="Limit on passes over the data.")
@@ -59,7 +59,9 @@ class TrainCommand(IngestCommand, MethodCommand):
 @click.option("--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows.")
 @click.option(
     "--transform",
-    help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; or auto: what suits the data.",
+    default="auto",
+    show_default=True,
+    help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; auto: what suits the data.",
 )
 @click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
 @click.option("--columns", is_flag=True, help="Add column shards too, for coordinate descent.")
@@ -96,7 +98,7 @@ def train(
             progress=progress,
             notify=silent if quiet else note,
             keep_dataset=keep,
-            transform=tuple(filter(None, (transform or "").split(","))),
+            transform=tuple(filter(None, transform.split(","))),
             **given,
         )
     code = conclude(found.fit, model, quiet)

@@ -56,7 +56,7 @@ def train(
     *,
     test: str | Place | Sequence[str | Place] = (),
     test_labels: str | None = None,
-    method: str = "sgd",
+    method: str = AUTO,
     params: Mapping[str, Any] | None = None,
     passes: float | None = None,
     tol: float | None = None,
@@ -88,7 +88,7 @@ def train(
     test_labels : path, optional
         Label file of npy, npz or idx test files.
     method : str
-        See ``distls methods``; ``auto`` takes the one that suits the data.
+        See ``distls methods``. Default: the one that suits the data, its strength found by cross-validation.
     params, passes, tol, rtol, max_seconds, callbacks
         As of `distls.fit`.
     seed : int
@@ -104,14 +104,14 @@ def train(
     notify : callable, optional
         Called with each notice, one line of text. Default: they become a UserWarning each.
     **options
-        Of `distls.ingest`, such as ``transform="log1p,idf"`` or ``text_column="text"``.
+        Of `distls.ingest`, such as ``label_column="y"`` or ``text_column="text"``; `transform` is ``auto`` here.
 
     Raises
     ------
     ParameterError, BadInputError, MismatchError, StorageError
         As of `distls.ingest`, `distls.fit` and `distls.evaluate`; options are checked before anything is written.
     """
-    folder = place_of(run)
+    folder, options = place_of(run), {"transform": AUTO, **options}
     files = [sources] if isinstance(sources, (str, Path, StorePath)) else list(sources)
     others = [test] if isinstance(test, (str, Path, StorePath)) else list(test)
     _check(files, others, folder, method, params, options)

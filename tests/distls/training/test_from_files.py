@@ -34,7 +34,8 @@ def place(tmp_path, monkeypatch):
 
 def test_files_to_a_model_and_its_error(place):
     said = []
-    found = distls.train("train.csv", "m", test="test.csv", params={"alpha": 1e-4}, notify=said.append)
+    asked = {"method": "sgd", "params": {"alpha": 1e-4}, "transform": ()}
+    found = distls.train("train.csv", "m", test="test.csv", notify=said.append, **asked)
     assert found.evaluation.n_rows == 40
     assert found.evaluation.error < 0.1
     assert said == ['the labels are column "target"; --label-column names another one']
@@ -44,6 +45,15 @@ def test_files_to_a_model_and_its_error(place):
     assert distls.load_model("r").sha256 == distls.load_model("m").sha256
     assert found.evaluation.error == distls.evaluate("r", "test.csv").error
     assert found.dataset == place / "m-data" or str(found.dataset) == "m-data"
+
+
+def test_nothing_chosen_is_what_suits_the_data(place):
+    said = []
+    found = distls.train("train.csv", "m", test="test.csv", notify=said.append)
+    assert "transform auto: standardize, for dense rows" in said
+    assert found.evaluation.error < 0.1
+    distls.ingest("train.csv", "d", label_column="target", transform="standardize")
+    assert distls.fit("auto", "d").model.sha256 == distls.load_model("m").sha256
 
 
 def test_the_data_set_is_kept_or_discarded(place):
