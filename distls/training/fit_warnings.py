@@ -45,7 +45,9 @@ def fit_warnings(
     proves : bool
         The certificate is that of a method that proves the optimum; those of others are loose.
     """
-    if status in (Status.INTERRUPTED, Status.DIVERGED) or record.get("preliminary"):
+    # fits without a fold are trials, of which the best is fitted to all rows
+    trial = record.get("preliminary") or problem.dataset.fold is not None
+    if trial or status in (Status.INTERRUPTED, Status.DIVERGED):
         return []
     judged = _judged(problem, record, eval_data)
     found = [] if judged is None else _no_better_than_guessing(problem, *judged)

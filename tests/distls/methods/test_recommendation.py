@@ -33,7 +33,9 @@ def run_cli(*arguments: object) -> Result:
 
 def test_few_features_take_least_squares_and_many_the_dual(narrow: Dataset, wide: Dataset) -> None:
     assert recommended(narrow).method == "gls"
-    assert recommended(narrow).params == {"alpha": "path", "folds": 5}
+    square = narrow.meta.mean_square_norm / 8
+    alphas = ":".join(f"{square * 10.0**-power:.6g}" for power in range(7))
+    assert recommended(narrow).params == {"alpha": "path", "alphas": alphas, "folds": 5}
     found = recommended(wide)
     assert (found.method, found.params["loss"]) == ("sdca", ["softmax", "ovr_squared_hinge"])
     assert "1,200 features" in found.reason
@@ -62,7 +64,7 @@ def test_a_fit_without_a_method_is_the_recommended_one(narrow: Dataset, tmp_path
     config = Run.open(tmp_path / "run").config
     assert (config.method, config.reason) == ("gls", recommended(narrow).reason)
     same = fit("auto", narrow, tmp_path / "same", passes=5)
-    asked = fit("gls", narrow, passes=5, params={"alpha": "path", "folds": 5})
+    asked = fit("gls", narrow, passes=5, params=recommended(narrow).params)
     assert same.model is not None
     assert asked.model is not None
     assert same.model.sha256 == asked.model.sha256
