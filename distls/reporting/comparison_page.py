@@ -7,8 +7,8 @@ from typing import Any
 from distls.reporting.comparison import Comparison
 from distls.reporting.comparison_text import RUN_COLUMNS, run_cells, said
 from distls.reporting.page import Page
+from distls.reporting.page_tables import sortable, tiles
 from distls.reporting.plots import Drawn, curve_of, line_plot
-from distls.reporting.tables import sortable, tiles
 from distls.storage.markup import joined, tag
 
 __all__ = ["render_comparison"]

@@ -9,12 +9,7 @@ from distls.execution.memory_budget import human
 from distls.reporting.costs import costs_of
 from distls.reporting.judgement import Judgement
 from distls.reporting.page import Page
-from distls.reporting.plots import memory_plot, reliability_plot, seconds_plot
-from distls.reporting.progress_plots import path_plots, progress_plots
-from distls.reporting.run_record import RunRecord, fit_command
-from distls.reporting.run_report import Report
-from distls.reporting.strongest_features import strongest_features
-from distls.reporting.tables import (
+from distls.reporting.page_tables import (
     class_table,
     facts,
     feature_lists,
@@ -25,6 +20,11 @@ from distls.reporting.tables import (
     tiles,
     worst_classes,
 )
+from distls.reporting.plots import memory_plot, reliability_plot, seconds_plot
+from distls.reporting.progress_plots import path_plots, progress_plots
+from distls.reporting.run_record import RunRecord, fit_command
+from distls.reporting.run_report import Report
+from distls.reporting.strongest_features import strongest_features
 from distls.solvers.loop import relative_bound
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.markup import Markup, joined, tag
