@@ -14,6 +14,8 @@ from distls.training.run_folder import Run
 
 __all__ = ["Checkpointer", "EventLog", "History", "LineProgress", "describe_round", "judged_text"]
 
+_FIRST_ROUNDS = 20  # that each have a line of progress: of all fits of a run together
+
 
 @dataclass
 class History(SilentCallback):
@@ -70,10 +72,15 @@ class Checkpointer(SilentCallback):
 
 
 class LineProgress(SilentCallback):
-    """One line a round, for logs and pipes."""
+    """Lines for logs and pipes: each of the first rounds and the last, else one a second."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic, every: float = 1.0
+    ) -> None:
         self._stream = stream or sys.stderr
+        self._clock, self._every = clock, every
+        self._rounds, self._last = 0, clock()
+        self._held: Record | None = None  # the newest round, if it was not printed
 
     def on_start(self, start: FitStart) -> None:
         """Print the setting of the fit."""
@@ -91,8 +98,19 @@ class LineProgress(SilentCallback):
         )
 
     def on_round(self, event: RoundEvent) -> None:
-        """Print the round."""
-        print(describe_round(event.record), file=self._stream, flush=True)
+        """Print the round, if it is one of the first or the last line was long ago."""
+        self._rounds, self._held = self._rounds + 1, event.record
+        if self._rounds <= _FIRST_ROUNDS or self._clock() - self._last >= self._every:
+            self._print_held()
+
+    def on_end(self, status: Status, state: State) -> None:
+        """Print the last round, unless that was done."""
+        self._print_held()
+
+    def _print_held(self) -> None:
+        if self._held is not None:
+            print(describe_round(self._held), file=self._stream, flush=True)
+            self._held, self._last = None, self._clock()
 
 
 def describe_round(record: Record) -> str:

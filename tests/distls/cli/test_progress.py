@@ -72,6 +72,18 @@ def test_lines_of_a_fit(limit: float | None, text: str) -> None:
     ]  # fmt: skip
 
 
+def test_thousands_of_quick_rounds_are_a_few_lines() -> None:
+    stream, now = io.StringIO(), [0.0]
+    progress = LineProgress(stream, clock=lambda: now[0])
+    for number in range(1, 501):
+        now[0] += 1 / 64
+        progress.on_round(event(round=number))
+    progress.on_end(Status.MAX_PASSES, State())
+    shown = [int(line.split(",")[0].removeprefix("round ")) for line in stream.getvalue().splitlines()]
+    # the first twenty, then one a second, and the last
+    assert shown == [*range(1, 21), 84, 148, 212, 276, 340, 404, 468, 500]
+
+
 def test_history_keeps_every_record() -> None:
     history = History()
     for number in (1, 2, 3):
