@@ -126,7 +126,8 @@ def measure_classes(
     """Evaluate a model of classes with all metrics; `costs` of each class of the data and each of the model."""
     predictor, loss = LinearPredictor.of(model), scored_as(model.loss, model.recipe)
     made, natural = ProbabilityMap.of(model), ProbabilityMap.of(model, natural=True)
-    job = MetricsJob(reference(dataset), loss, codes, weighted, made, natural if model.calibration else None)
+    before = natural if model.calibration else None
+    job = MetricsJob(reference(dataset), loss, codes, model.n_outputs, weighted, made, before)
     total: MetricsSum = reduce_rows(executor, dataset, predictor, partial(metrics_lane, job), merge_metrics)
     _check_weight(dataset, total.weight)
     k, kind = model.n_outputs, model.calibration.get("kind")

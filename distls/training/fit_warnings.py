@@ -74,7 +74,9 @@ def _judged(problem: Problem, record: Record, eval_data: Dataset | None) -> tupl
     known = eval_data is not None and record.get("eval_error") is not None
     data = eval_data if eval_data is not None and known else problem.dataset
     error = record.get("eval_error" if known else "running_error")
-    if problem.target != "class" or error is None or meta.weighted:
+    # rows of the first pass are scored by a model that has hardly begun
+    too_early = not known and record.get("passes", 0.0) < 2.0
+    if problem.target != "class" or error is None or meta.weighted or too_early:
         return None
     counts = dict(zip(data.meta.classes, data.meta.label_counts, strict=True))
     guessed = 1 - counts.get(_most_frequent(problem), 0) / max(data.meta.n_rows, 1)

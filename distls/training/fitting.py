@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -182,10 +183,18 @@ def resume(
 
 
 def _warned(result: FitResult) -> FitResult:
-    """Issue the result's warnings as UserWarnings of our caller's caller."""
+    """Issue the result's warnings as UserWarnings of the code that called distls, also through an estimator."""
     for text in result.warnings:
-        warnings.warn(text, UserWarning, stacklevel=3)
+        warnings.warn(text, UserWarning, stacklevel=_callers_level())
     return result
+
+
+def _callers_level() -> int:
+    """Return the `stacklevel` at which our caller warns the first frame outside of distls."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "distls":
+        level, frame = level + 1, frame.f_back
+    return level + 1
 
 
 def resumable(run: str | Place) -> tuple[Run, FitRequest]:

@@ -51,6 +51,7 @@ class MetricsJob:
     data: DatasetRef
     loss: str  # as `scorer` takes it
     codes: NDArray[np.int32]  # the model's code of each class of the data, -1 for an unknown label
+    n_outputs: int  # classes of the model
     weighted: bool  # rows count by their sample weights, else each one
     probability: ProbabilityMap | None  # of the model
     natural: ProbabilityMap | None = (
@@ -83,7 +84,7 @@ class MetricsSum:
 
 def metrics_lane(job: MetricsJob, predictor: LinearPredictor, lane: Lane) -> MetricsSum:
     """Evaluate one lane's rows."""
-    collected, ledger = _Collector(job, len(predictor.intercept)), Ledger()
+    collected, ledger = _Collector(job, job.n_outputs), Ledger()
     for index, part in stream(job.data, lane.blocks, ledger):
         collected.add(predictor, part)
         ledger.count(index, n_rows_of(part.x))

@@ -222,6 +222,7 @@ class Untouched:
     """An executor that must not be asked."""
 
     slots = 1
+    map = reduce = each_worker = None
 
 
 def test_what_is_there_is_left_alone(many):

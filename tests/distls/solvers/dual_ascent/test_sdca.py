@@ -455,7 +455,7 @@ def test_a_path_goes_from_the_duals_of_the_alpha_before(small, tmp_path):
         ({"group_mib": 0}, {}, ParameterError, "group_mib"),
         ({}, {"rtol": -1.0}, ParameterError, "rtol"),
         ({}, {"rtol": 1e-3, "eval_every": 0}, ParameterError, "eval_every=0"),
-        ({"alpha": "path"}, {}, ParameterError, "list them"),
+        ({"alpha": "path", "alphas": 1}, {}, ParameterError, "alphas=1: expected a whole number of at least 2"),
     ],
 )  # fmt: skip
 def test_refusals(small, params, limits, error, words):
