@@ -17,7 +17,7 @@ from distls.evaluation.proof import prove
 from distls.evaluation.scores import measure_classes, score_targets
 from distls.execution import executor_of
 from distls.execution.executor import Executor
-from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
+from distls.ingestion.adhoc_dataset import Notify, check_source_options, in_memory, opened_like, pass_on
 from distls.model_check import check_model
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StateLostError
@@ -30,8 +30,10 @@ __all__ = ["evaluate"]
 
 def evaluate(
     model: str | Place | LinearModel,
-    dataset: Scorable,
+    dataset: Any,
+    y: Any = None,
     *,
+    sample_weight: Any = None,
     unknown_labels: str = "error",
     costs: str | Path | None = None,
     weighted: bool = False,
@@ -49,8 +51,10 @@ def evaluate(
     Parameters
     ----------
     model : run path, model path or LinearModel
-    dataset : path or Dataset, or paths of source files
-        Source files are first ingested like the model's data, into a folder that is removed afterwards.
+    dataset : path or Dataset, paths of source files, or array or sparse matrix of shape (n_rows, n_features)
+        Source files and arrays are first ingested like the model's data, into a folder that is removed afterwards.
+    y, sample_weight : array, optional
+        Of an array: labels or numbers, as for `distls.ingest`, and with `weighted` weights, both of shape (n_rows,).
     unknown_labels : {"error", "count"}
         Refuse labels the model does not know, or count their rows as errors.
     costs : path, optional
@@ -93,7 +97,7 @@ def evaluate(
     check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
     runner = executor_of(executor, client)
     reading = {"format": format, "labels": labels, "unknown_features": unknown_features}
-    options = {**reading, "executor": runner}
+    options = {**reading, "executor": runner, **_of_arrays(dataset, y, sample_weight)}
     place = place_of(beside or path or f"{tempfile.gettempdir()}/distls-evaluate")
     with opened_like(fitted, dataset, name=name, beside=place, **options) as (data, notices):
         check_model_scores(data, fitted, name)
@@ -106,6 +110,16 @@ def evaluate(
         except StateLostError as error:
             pass_on([f"the objective and its bound are not computed anew: {error}"], notify)
             return found
+
+
+def _of_arrays(data: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
+    """Return the targets and weights of an array; raise ParameterError where they are missing, or of other data."""
+    given = {name: value for name, value in (("y", y), ("sample_weight", sample_weight)) if value is not None}
+    if not in_memory(data) and given:
+        raise ParameterError(f"{next(iter(given))} is of arrays; files and data sets have their own")
+    if in_memory(data) and y is None:
+        raise ParameterError("an array is evaluated with its targets: evaluate(model, X, y)")
+    return given
 
 
 def _measured(

@@ -15,7 +15,7 @@ from distls.storage.filesystem.atomic import describe_os_error, remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel
 
-__all__ = ["Notify", "Scorable", "are_sources", "check_source_options", "opened_like", "pass_on"]
+__all__ = ["Notify", "Scorable", "are_sources", "check_source_options", "in_memory", "opened_like", "pass_on"]
 
 Scorable = str | Place | Dataset | Sequence[str | Place]
 Notify = Callable[[str], None]
@@ -27,10 +27,17 @@ def are_sources(data: Scorable) -> bool:
     """Return whether `data` are files to ingest, not a dataset."""
     if isinstance(data, Dataset):
         return False
+    if in_memory(data):
+        return True
     if not isinstance(data, (str, Path, StorePath)):
         return len(data) != 1 or are_sources(data[0])
     path = place_of(data)
     return path.is_file() or (path.suffix in _SOURCE_FOLDERS and path.is_dir() and not is_dataset(path))
+
+
+def in_memory(data: Any) -> bool:
+    """Return whether `data` is an array or a matrix."""
+    return hasattr(data, "shape")
 
 
 def check_source_options(data: Scorable, given: Mapping[str, bool]) -> None:
@@ -83,7 +90,8 @@ def _named_as_given(temporary: Place, data: Scorable) -> Iterator[None]:
     try:
         yield
     except DistlsError as error:
-        files = [data] if isinstance(data, (str, Path, StorePath)) else list(data)  # type: ignore[arg-type]
+        alone = isinstance(data, (str, Path, StorePath))
+        files: list[object] = ["X"] if in_memory(data) else [data] if alone else list(data)  # type: ignore[arg-type]
         shown = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
         if str(temporary) not in str(error):
             raise

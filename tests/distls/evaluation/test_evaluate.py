@@ -24,7 +24,7 @@ from distls.methods.registry import METHODS
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import MismatchError
+from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.prediction.predictor import LinearPredictor
 
@@ -228,3 +228,27 @@ def test_kinds_of_certificates(dataset: Dataset, loss: str, intercept: bool, kin
     certificate = _evaluated(dataset, random_model(loss=loss), **given)["certificate"]
     assert certificate["kind"] == kind
     assert (certificate["value"] is None) == (kind == "none")
+
+
+# -- arrays ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix])
+def test_arrays_are_evaluated_with_their_targets(tmp_path: Path, make: Callable[[Any], Any]) -> None:
+    rows, y = labelled_rows(90, D, K)
+    x, weight = make(rows.toarray().astype(np.float32)), np.linspace(1, 3, 90).astype(np.float32)
+    model = random_model()
+    dataset = write_dataset(tmp_path / "d", x, y, sample_weight=weight)
+    for weighted in (False, True):
+        from_array = evaluate(model, x, y, sample_weight=weight, weighted=weighted)
+        stored = evaluate(model, dataset, weighted=weighted)
+        assert (from_array.error, from_array.log_loss) == pytest.approx((stored.error, stored.log_loss))
+        assert from_array.n_rows == 90
+    with pytest.raises(
+        ParameterError, match=r"an array is evaluated with its targets: evaluate\(model, X, y\)"
+    ):
+        evaluate(model, x)
+    with pytest.raises(ParameterError, match="y is of arrays; files and data sets have their own"):
+        evaluate(model, dataset, y)
+    with pytest.raises(MismatchError, match="X has 6 classes"):
+        evaluate(model, x, y + 50)
