@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -191,8 +191,8 @@ def _warned(result: FitResult) -> FitResult:
 
 def _callers_level() -> int:
     """Return the `stacklevel` at which our caller warns the first frame outside of distls."""
-    level, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "distls":
+    level, frame = -1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "distls":
         level, frame = level + 1, frame.f_back
     return level + 1
 

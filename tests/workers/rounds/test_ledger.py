@@ -105,4 +105,4 @@ def test_every_evaluation_is_checked(tmp_path: Any) -> None:
     model = fit("sgd", data, passes=1).model
     assert model is not None
     with pytest.raises(DistlsError, match="instead of 3 and 60"):
-        evaluate(model, data, executor=Forgetful("score_lane"))
+        evaluate(model, data, executor=Forgetful("metrics_lane"))
