@@ -17,6 +17,7 @@ AUTO = "auto"
 _FEW_FEATURES = 1000  # whose second moments cost less than the passes that they save
 _FEW_WEIGHTS = 100_000  # of features times outputs, of which `gls` fits alphas times folds at a time
 _MUCH_WORK = 1_000_000_000  # stored values times outputs, of which a hundred passes take minutes
+_MANY_WEIGHTS = 10_000_000  # which a hundred fits would add and write for minutes
 _FOLDS = 5
 _ALPHAS = 6
 # Where the fits end: strengths are told apart long before the optimum
@@ -81,7 +82,7 @@ def _for_shape(data: Dataset) -> Recommendation:
         }
         reason = f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
-    if meta.nnz * outputs <= _MUCH_WORK:
+    if meta.nnz * outputs <= _MUCH_WORK and meta.n_features * outputs <= _MANY_WEIGHTS:
         # LogisticRegression and LinearSVC, of which now the one and now the other is better
         params = {
             "loss": ["softmax", "ovr_squared_hinge"],
@@ -95,7 +96,11 @@ def _for_shape(data: Dataset) -> Recommendation:
             f"{meta.n_features:,} features: logistic regression or support vector machine, {_found(folds)}"
         )
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
-    return Recommendation("sgd", {}, f"{meta.n_rows:,} rows are many: one setting that rarely needs tuning")
+    return Recommendation(
+        "sgd",
+        {},
+        f"{meta.n_rows:,} rows with {outputs} classes are much work: one setting that rarely needs tuning",
+    )
 
 
 def _table_alphas(data: Dataset) -> Params:

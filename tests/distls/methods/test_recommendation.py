@@ -1,7 +1,9 @@
 """Which method is taken where none is asked for, and that the command line and Python take the same."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -44,6 +46,15 @@ def test_few_features_take_least_squares_and_many_the_dual(narrow: Dataset, wide
         "loss", "alpha", "fit_intercept", "intercept_scaling",
     }  # fmt: skip
     assert "folds" not in recommended(wide, judged=True).params
+
+
+def test_much_work_takes_the_method_that_needs_no_tuning(wide: Dataset) -> None:
+    many = msgspec.structs.replace(wide.meta, n_features=4_000_000)
+    found = recommended(replace(wide, meta=many))
+    assert (found.method, found.params) == ("sgd", {})
+    assert found.reason == "60 rows with 3 classes are much work: one setting that rarely needs tuning"
+    long = msgspec.structs.replace(wide.meta, nnz=400_000_000)
+    assert recommended(replace(wide, meta=long)).method == "sgd"
 
 
 @pytest.mark.parametrize(("kind", "link"), [("continuous", "identity"), ("multilabel", "logit")])
