@@ -17,7 +17,8 @@ AUTO = "auto"
 _FEW_FEATURES = 1000  # whose second moments cost less than the passes that they save
 _FEW_WEIGHTS = 100_000  # of features times outputs, of which `gls` fits alphas times folds at a time
 _MUCH_WORK = 1_000_000_000  # stored values times outputs, of which a hundred passes take minutes
-_MANY_WEIGHTS = 10_000_000  # which a hundred fits would add and write for minutes
+_MANY_WEIGHTS = 10_000_000, 200_000_000  # which sixty fits, or even seven, would add and write for minutes
+_COARSE = (1e-3, 1e-4, 1e-5)  # alphas of few fits, in mean squared norms of a row
 _FOLDS = 5
 _ALPHAS = 6
 # Where the fits end: strengths are told apart long before the optimum
@@ -82,7 +83,8 @@ def _for_shape(data: Dataset) -> Recommendation:
         }
         reason = f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
-    if meta.nnz * outputs <= _MUCH_WORK and meta.n_features * outputs <= _MANY_WEIGHTS:
+    weights = meta.n_features * outputs
+    if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[0]:
         # LogisticRegression and LinearSVC, of which now the one and now the other is better
         params = {
             "loss": ["softmax", "ovr_squared_hinge"],
@@ -95,6 +97,15 @@ def _for_shape(data: Dataset) -> Recommendation:
         reason = (
             f"{meta.n_features:,} features: logistic regression or support vector machine, {_found(folds)}"
         )
+        return Recommendation("sdca", params, reason, _PASSES, _GAP)
+    if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[1] and meta.mean_square_norm > 0.0:
+        params = {
+            "loss": "ovr_squared_hinge",
+            "alpha": "path",
+            "alphas": ":".join(f"{meta.mean_square_norm * each:.6g}" for each in _COARSE),
+            "folds": 2,
+        }
+        reason = f"{weights:,} weights are many: a support vector machine, {_found(2)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
     return Recommendation(
         "sgd",

@@ -51,6 +51,11 @@ def test_few_features_take_least_squares_and_many_the_dual(narrow: Dataset, wide
 def test_much_work_takes_the_method_that_needs_no_tuning(wide: Dataset) -> None:
     many = msgspec.structs.replace(wide.meta, n_features=4_000_000)
     found = recommended(replace(wide, meta=many))
+    assert (found.method, found.params["loss"], found.params["folds"]) == ("sdca", "ovr_squared_hinge", 2)
+    square = wide.meta.mean_square_norm
+    assert found.params["alphas"] == f"{1e-3 * square:.6g}:{1e-4 * square:.6g}:{1e-5 * square:.6g}"
+    more = msgspec.structs.replace(wide.meta, n_features=400_000_000)
+    found = recommended(replace(wide, meta=more))
     assert (found.method, found.params) == ("sgd", {})
     assert found.reason == "60 rows with 3 classes are much work: one setting that rarely needs tuning"
     long = msgspec.structs.replace(wide.meta, nnz=400_000_000)
