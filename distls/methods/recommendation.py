@@ -83,10 +83,15 @@ def _for_shape(data: Dataset) -> Recommendation:
         }
         reason = f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
+    return _for_wide_classes(data, outputs, folds)
+
+
+def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation:
+    meta = data.meta
     weights = meta.n_features * outputs
     if meta.nnz * outputs <= _MUCH_WORK and weights <= _MANY_WEIGHTS[0]:
         # LogisticRegression and LinearSVC, of which now the one and now the other is better
-        params = {
+        params: Params = {
             "loss": ["softmax", "ovr_squared_hinge"],
             "fit_intercept": True,
             "intercept_scaling": 1.0,
