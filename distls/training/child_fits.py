@@ -16,7 +16,7 @@ from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run, is_run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
 
-__all__ = ["Children", "differing", "named", "train_children"]
+__all__ = ["Children", "chain_starts", "differing", "named", "train_children"]
 
 
 class Children:
@@ -82,7 +82,7 @@ def train_children(
     the model of the run before.
     """
     settings = list(itertools.chain.from_iterable(chains))
-    starts = set(itertools.accumulate((len(chain) for chain in chains), initial=0))
+    starts = chain_starts(chains)
     judge = "select_error" if request.select is not None else "eval_error"
     children = Children(run, options, len(settings))
     best: tuple[float, FitResult, Params] | None = None
@@ -100,6 +100,11 @@ def train_children(
             if best is None or error < best[0] or (request.select is None and request.eval_data is None):
                 best = (error, result, params)
     return children.publish(None if best is None else best[1], {} if best is None else best[2])
+
+
+def chain_starts(chains: Sequence[Sequence[Params]]) -> set[int]:
+    """Return the positions, among the settings of all chains, of those that start from nothing."""
+    return set(itertools.accumulate((len(chain) for chain in chains), initial=0))
 
 
 def differing(settings: Sequence[Params]) -> list[str]:

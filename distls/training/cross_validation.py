@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from distls.methods.method import Params
 from distls.storage.dataset.dataset import Dataset, Fold
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.training.child_fits import Children, differing, named
+from distls.training.child_fits import Children, chain_starts, differing, named
 from distls.training.configuration import FitRequest, Setting
 from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run
@@ -78,7 +77,7 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     """
     folds = int(request.settings[0].params["folds"])
     points = [point for path in paths for point in path]
-    starts = set(itertools.accumulate((len(path) for path in paths), initial=0))
+    starts = chain_starts(paths)
     children = Children(run, options, folds * len(points) + 1)
     wrong = np.zeros(len(points))
     apart = replace(request, select=None, eval_data=None, patience=None)

@@ -32,7 +32,7 @@ __all__ = [
 
 _DEFAULT_ALPHAS = 10
 _SPAN = 1e-3  # ratio of the last alpha of a path to the first
-# of l2 alone, in mean squared norms of a row: what was best on 20 data sets lies between (benchmarks/defaults.py)
+# of l2 alone, in mean squared norms of a row (docs/decisions/0025)
 _L2_RANGE = (1e-2, 1e-6)
 _ROUNDING = 1e-6  # margin, so that rounding leaves no nonzero weight at the first alpha
 
