@@ -8,13 +8,13 @@ import click
 
 from distls.cli.support import (
     PLACE,
-    FormatName,
     Running,
     Size,
     cli,
     cluster_of,
     cluster_options,
     common_options,
+    content_options,
     debug_option,
     fitted_bytes,
     note,
@@ -59,14 +59,8 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
 @cli.command(cls=IngestCommand)
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("dataset", type=PLACE)
-@click.option("--format", default="auto", type=FormatName(), show_default=True)
+@content_options
 @click.option("--unlabelled", is_flag=True, help="The sources have no label column; rows keep their order.")
-@click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists.")
-@click.option(
-    "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
-)
-@click.option("--n-features", type=click.IntRange(1), help="Number of features; default the largest index.")
-@click.option("--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows.")
 @click.option(
     "--transform",
     help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; or auto: what suits the data.",
@@ -89,7 +83,6 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
     "--shuffle/--no-shuffle", default=None, help="Shuffle rows when writing; default yes if they have labels."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
 @click.option(
     "--unknown-features",
     type=click.Choice(["error", "ignore"]),

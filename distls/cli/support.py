@@ -188,6 +188,25 @@ class PlaceType(click.ParamType[Any]):
 PLACE = PlaceType()
 
 
+def content_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what is in source files, of whichever format."""
+    return _with(
+        command,
+        click.option("--format", default="auto", type=FormatName(), show_default=True),
+        click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists."),
+        click.option(
+            "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
+        ),
+        click.option(
+            "--n-features", type=click.IntRange(1), help="Number of features; default the largest index."
+        ),
+        click.option(
+            "--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows."
+        ),
+        click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True),
+    )
+
+
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that choose where to run."""
     return _with(

@@ -10,12 +10,12 @@ from distls.cli.data import IngestCommand
 from distls.cli.method_names import METHOD, MethodCommand, parameter_option
 from distls.cli.support import (
     PLACE,
-    FormatName,
     Running,
     cli,
     cluster_of,
     cluster_options,
     common_options,
+    content_options,
     note,
     printable,
     silent,
@@ -50,20 +50,13 @@ class TrainCommand(IngestCommand, MethodCommand):
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--dataset", type=PLACE, help="Ingest into this folder; default MODEL-data.")
 @click.option("--discard-dataset", is_flag=True, help="Remove that folder once the model is trained.")
-@click.option("--format", default="auto", type=FormatName(), show_default=True)
-@click.option("--multilabel", is_flag=True, help="Labels are comma-separated lists.")
-@click.option(
-    "--target", type=click.Choice(["auto", "class", "continuous"]), default="auto", show_default=True
-)
-@click.option("--n-features", type=click.IntRange(1), help="Number of features; default the largest index.")
-@click.option("--min-count", type=click.IntRange(1), help="Drop features that occur in fewer training rows.")
+@content_options
 @click.option(
     "--transform",
     default="auto",
     show_default=True,
     help="Comma-separated, applied in order: log1p, idf, l2norm, scale=X, standardize; auto: what suits the data.",
 )
-@click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
 @click.option("--columns", is_flag=True, help="Add column shards too, for coordinate descent.")
 @cluster_options
 @common_options

@@ -214,8 +214,7 @@ class IngestRun:
             block_bytes=self.plan.block_bytes,
             n_features=self.plan.headers[0].n_features if self.plan.headers else 0,
             keep_fractions=options.target == "class" or options.multilabel,
-            find_minimum=asks_for_choice(options) or any(step["name"] == "log1p" for step in self.transforms),
-            find_values=asks_for_choice(options),
+            find_values=asks_for_choice(options) or any(step["name"] == "log1p" for step in self.transforms),
         )
         # arrays in memory are not sent to workers, who read what was staged of them
         executor = SerialExecutor() if self.plan.in_process else self.executor

@@ -33,8 +33,8 @@ def choose_transforms(options: IngestOptions, survey: Survey, schema: Schema) ->
 def _suitable(survey: Survey, schema: Schema) -> tuple[str, str]:
     if survey.plan.is_dense:
         return "standardize", "dense rows"
-    facts = [chunk["values"] for chunk in survey.chunks]
-    largest, counts = max(each[0] for each in facts), all(each[1] for each in facts)
+    largest = max(chunk["largest"] for chunk in survey.chunks)
+    counts = all(chunk["counts"] for chunk in survey.chunks)
     wide = schema.n_columns >= _VOCABULARY and survey.plan.format not in _TABLES
     if survey.plan.format == "text" or (counts and largest > 1.0 and wide):
         return "log1p,idf,l2norm", "counts of words"

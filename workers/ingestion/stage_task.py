@@ -10,12 +10,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.temporary.ingest_staging import StagingArea
-from distls.workers.ingestion.parsing.record_kernels import (
-    read_labels,
-    smallest_value,
-    sort_records,
-    value_facts,
-)
+from distls.workers.ingestion.parsing.record_kernels import read_labels, sort_records, value_facts
 from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
 from distls.workers.ingestion.records.reader import Reader, ReadRun, SourceItem
 from distls.workers.runtime.buffers import borrowed_buffers
@@ -58,8 +53,8 @@ class StageSpec:
     n_features: int = 0  # columns, where they are known before rows are read
     block_bytes: int = 32 * 2**20  # decompressed text of a compressed source in one chunk
     keep_fractions: bool = False  # list fractional labels, which become classes; else only the first
-    find_minimum: bool = False  # record the smallest value and its line, for log1p
-    find_values: bool = False  # record the largest magnitude, and whether all values are counts, for auto
+    # record the smallest value and its line, for log1p; the largest magnitude and whether all are counts, for auto
+    find_values: bool = False
 
 
 def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
@@ -110,11 +105,8 @@ def _write_batch(
     n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
     labels, offsets = _labels_of(batch, n_extra)
     facts = {"rows": n_rows, **_label_facts(spec, batch, labels, offsets)}
-    if spec.find_minimum:
-        facts |= _minimum_facts(spec, batch)
     if spec.find_values:
-        largest, counts = value_facts(*_records_of(spec, batch))
-        facts["values"] = [float(largest), bool(counts)]
+        facts |= _value_facts(spec, batch)
     table = np.zeros((spec.n_buckets + 1, 3), dtype=np.uint32)
     words = pool.take("sorted", batch.words.nbytes).view(np.uint32)
     extra = _extra_words(spec, item, part, batch, labels, offsets)
@@ -155,16 +147,14 @@ def _label_facts(
     return facts
 
 
-def _minimum_facts(spec: StageSpec, batch: RecordBatch) -> dict[str, Any]:
-    value, row = smallest_value(*_records_of(spec, batch))
-    return {"minimum": [float(value), int(batch.row_line[row]) if row >= 0 else -1]}
-
-
-def _records_of(spec: StageSpec, batch: RecordBatch) -> tuple[Any, ...]:
-    """Return the arguments of the kernels that read all values of a batch."""
-    layout = spec.layout
+def _value_facts(spec: StageSpec, batch: RecordBatch) -> dict[str, Any]:
     floats = batch.words.view(np.float32)
-    return batch.words, floats, batch.row_at[:-1], layout.n_extra, layout.stride, layout.dense
+    layout, rows = spec.layout, batch.row_at[:-1]
+    smallest, row, largest, counts = value_facts(
+        batch.words, floats, rows, layout.n_extra, layout.stride, layout.dense
+    )
+    line = int(batch.row_line[row]) if row >= 0 else -1
+    return {"minimum": [float(smallest), line], "largest": float(largest), "counts": bool(counts)}
 
 
 def _buckets(spec: StageSpec, item: int, part: int, n_rows: int) -> NDArray[np.uint32]:

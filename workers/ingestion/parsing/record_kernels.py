@@ -29,7 +29,6 @@ __all__ = [
     "locate_records",
     "pack_pairs",
     "read_labels",
-    "smallest_value",
     "sort_records",
     "store_pair",
     "value_facts",
@@ -208,28 +207,6 @@ def count_columns(
 
 
 @kernel
-def smallest_value(
-    words: NDArray[np.uint32],
-    floats: NDArray[np.float32],
-    row_at: NDArray[np.int64],
-    n_extra: int,
-    stride: int,
-    dense: bool,
-) -> Any:
-    """Return (smallest value, its row) of records; (0.0, -1) if none is negative."""
-    smallest, row = 0.0, -1
-    index_words = 0 if dense else 1
-    for r in range(len(row_at)):
-        at = _values_at(words, row_at[r], n_extra) + index_words
-        for k in range(np.int64(words[row_at[r]])):
-            place = at + stride * k
-            value = np.float64(floats[place]) if stride - index_words == 1 else read_double(words, place)
-            if value < smallest:
-                smallest, row = value, r
-    return smallest, row
-
-
-@kernel
 def value_facts(
     words: NDArray[np.uint32],
     floats: NDArray[np.float32],
@@ -238,17 +215,22 @@ def value_facts(
     stride: int,
     dense: bool,
 ) -> Any:
-    """Return (largest magnitude, whether all values are whole numbers, none negative) of records."""
-    largest, counts = 0.0, True
+    """Return (smallest value, its row, largest magnitude, whether all are whole and none negative) of records.
+
+    The smallest value and its row are (0.0, -1) if none is negative.
+    """
+    smallest, row, largest, counts = 0.0, -1, 0.0, True
     index_words = 0 if dense else 1
     for r in range(len(row_at)):
         at = _values_at(words, row_at[r], n_extra) + index_words
         for k in range(np.int64(words[row_at[r]])):
             place = at + stride * k
             value = np.float64(floats[place]) if stride - index_words == 1 else read_double(words, place)
+            if value < smallest:
+                smallest, row = value, r
             largest = max(largest, abs(value))
             counts = counts and value >= 0.0 and value == np.floor(value)
-    return largest, counts
+    return smallest, row, largest, counts
 
 
 @kernel
