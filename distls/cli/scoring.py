@@ -132,6 +132,9 @@ def calibrate(
 @format_option
 @unknown_features_option
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
+@click.option(
+    "--id-column", metavar="COLUMN", help="Of source files: write this column; default as in training."
+)
 @cluster_options
 @common_options
 def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **options: Any) -> None:

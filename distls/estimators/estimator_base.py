@@ -104,7 +104,7 @@ class DatasetEstimator(BaseEstimator):
         shuffle = getattr(self, "shuffle", True)
         ingest(
             X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
-            executor="serial", **options,
+            executor="serial", row_numbers=False, **options,
         )  # fmt: skip
         return open_dataset(path)
 

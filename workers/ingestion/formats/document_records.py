@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.dataset.row_origins import pack_ids
 from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
 from distls.workers.ingestion.records.pack_records import pack_sparse
@@ -83,6 +84,7 @@ class Document(NamedTuple):
     text: str
     labels: list[str]
     weight: float
+    id: str = ""
 
 
 class Refused(ValueError):
@@ -110,6 +112,7 @@ class DocumentPacker:
             np.array([line for line, _ in found], dtype=np.int32),
             weights if self.options.weight_column else None,
             words,
+            pack_ids([document.id for document in documents]) if self.options.id_column else None,
         )
 
     def _hashed(self, documents: list[Document]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
@@ -133,7 +136,9 @@ def document_of(record: dict[str, Any], options: DocumentReadOptions) -> Documen
     """Return the document of a record with named fields, or raise Refused."""
     document = _text_field(record, options.text_column)
     labels = _label_field(record, options) if options.labelled else []
-    return Document(document, labels, _weight_field(record, options.weight_column))
+    return Document(
+        document, labels, _weight_field(record, options.weight_column), _id_field(record, options)
+    )
 
 
 def _field(record: dict[str, Any], name: str, remedy: str = "") -> Any:
@@ -177,6 +182,16 @@ def checked_labels(labels: list[str]) -> list[str]:
     if len(labels) > 1 and len({label_value(label) for label in labels}) < len(labels):
         raise Refused("a label is given twice")
     return labels
+
+
+def _id_field(record: dict[str, Any], options: DocumentReadOptions) -> str:
+    if not options.id_column:
+        return ""
+    found = _field(record, options.id_column)
+    text = found if isinstance(found, str) else json.dumps(found)
+    if not is_encodable(text):
+        raise Refused(f'field "{options.id_column}" has a lone surrogate, which is no character')
+    return text
 
 
 def _weight_field(record: dict[str, Any], name: str) -> float:
