@@ -173,9 +173,8 @@ class StagingArea:
         # numbers are padded to eight bytes
         padded = np.zeros(len(numbers) + len(numbers) % 2, dtype="<u4")
         padded[: len(numbers)] = numbers
-        parts = (
-            memoryview(np.ascontiguousarray(part)).cast("B") for part in (padded, ends, text) if part.size
-        )
+        arrays: tuple[NDArray[Any], ...] = (padded, ends, text)
+        parts = (np.ascontiguousarray(array).data.cast("B") for array in arrays if array.size)
         write_bytes(self._origin_path(name), header, *parts, sync=False)
 
     def read_chunk_origins(

@@ -152,8 +152,8 @@ def _renamed(table: TableOptions, names: Sequence[str]) -> TableOptions:
         replace(feature, name=own[feature.name], indices=own.get(feature.indices, ""))
         for feature in table.features
     )
-    others = {name: own.get(getattr(table, name), "") for name in ("label", "weight", "id_column")}
-    return replace(table, columns=tuple(names), features=features, **others)
+    label, weight, ids = (own.get(name, "") for name in (table.label, table.weight, table.id_column))
+    return replace(table, columns=tuple(names), label=label, weight=weight, features=features, id_column=ids)
 
 
 def _features(
