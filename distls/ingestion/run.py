@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
+from distls.ingestion.column_words import column_names
 from distls.ingestion.partition_layout import allot_split, partition_items
 from distls.ingestion.plan import check_free, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
@@ -117,6 +118,8 @@ class IngestRun:
             try:
                 self._survey_columns()
                 survey = self._stage()
+                if names := column_names(survey, self.staging):
+                    self.plan = replace(self.plan, feature_names=names)
                 schema = decide_schema(survey, self.options, self.like)
                 if asks_for_choice(self.options):
                     self.options, schema = choose_transforms(self.options, survey, schema)

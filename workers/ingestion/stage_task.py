@@ -138,6 +138,8 @@ def _write_batch(
         spec.staging.write_chunk_origins(_chunk_name(item, part), numbers[order], ids)
     sort_records(batch.words, batch.row_at, buckets, extra, table, words)
     facts["nnz"] = int(table[-1, 2])
+    if batch.column_words is not None:
+        spec.staging.write_document(f"words-{_chunk_name(item, part)}", sorted(batch.column_words.items()))
     facts["progress"] = asdict(progress)
     return spec.staging.write_chunk(_chunk_name(item, part), table, words, facts)
 

@@ -40,6 +40,7 @@ __all__ = ["DocumentFormat", "DocumentOptions", "known_hashing"]
 
 _JSON_NAMES = (".jsonl", ".ndjson")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MOST_NAMED = 2**22  # columns that are named by their words, all in the driver's memory
 _HASHING = ("ngrams", "analyzer", "lowercase", "alternate_sign", "binary")
 _COLUMNS = ("text_column", "label_column", "weight_column", "id_column")
 _OF_TABLES = {
@@ -93,6 +94,8 @@ class DocumentOptions(LabelColumn):
         Alternate the sign of hashed features. Default: false, as log1p and idf need counts.
     binary : bool, optional
         Ones instead of counts. Default: false.
+    keep_words : bool, optional
+        Keep the most frequent word of each column as its name, for reports and coefficients. Default: false.
     separator, header : optional
         Of documents in CSV, as `CsvOptions` has them.
     """
@@ -115,6 +118,9 @@ class DocumentOptions(LabelColumn):
         None, OptionInfo("Half of the columns count downwards.", flag="--alternate-sign")
     )
     binary: bool | None = option(None, OptionInfo("Raw text: ones instead of counts.", flag="--binary"))
+    keep_words: bool | None = option(
+        None, OptionInfo("Raw text: name columns by their most frequent word.", flag="--keep-words")
+    )
     separator: str | None = option(None, SEPARATOR)
     header: str | bool | None = option(None, HEADER)
 
@@ -148,17 +154,24 @@ class DocumentFormat(Format[DocumentOptions]):
             raise MismatchError(f"{path} is raw text, but {like.path} has features of {kind} sources")
         known = description_of(like)
         hashing = _hashing(read, options.n_features, known, like)
+        words = {"keep_words": _keeps_words(read, hashing, like)}
         table = _table(files, start, read, known)
         if table is None:
             fields = _columns(start, path, read, options.unlabelled, known)
             reading = DocumentReadOptions(
-                hashing=hashing, **fields, prefixed=_has_prefixed_labels(start), **shared_options(options)
+                hashing=hashing,
+                **fields,
+                **words,
+                prefixed=_has_prefixed_labels(start),
+                **shared_options(options),
             )
             return text_plan(
                 self.name, DOCUMENT_READER, files, reading, **_facts(reading), description=_recipe(reading)
             )
         columns: dict[str, Any] = _table_columns(table, read, options.unlabelled, known)
-        reading = DocumentReadOptions(hashing=hashing, **columns, **table.reading, **shared_options(options))
+        reading = DocumentReadOptions(
+            hashing=hashing, **columns, **words, **table.reading, **shared_options(options)
+        )
         return SourcePlan(
             self.name,
             table.reader,
@@ -173,6 +186,15 @@ class DocumentFormat(Format[DocumentOptions]):
             description=_recipe(reading),
             **_facts(reading),
         )
+
+
+def _keeps_words(read: DocumentOptions, hashing: Hashing, like: Like | None) -> bool:
+    if read.keep_words and hashing.n_features > _MOST_NAMED:
+        raise ParameterError(
+            f"keep_words: {hashing.n_features} columns are too many to be named; --n-features {_MOST_NAMED} at most"
+        )
+    # names are those of the training data
+    return bool(read.keep_words) and like is None
 
 
 def _facts(reading: DocumentReadOptions) -> dict[str, Any]:

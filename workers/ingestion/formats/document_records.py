@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,6 +73,7 @@ class DocumentReadOptions(ReadOptions):
     text_column: str = ""  # empty: lines are plain text
     label_column: str = ""
     weight_column: str = ""
+    keep_words: bool = False  # the most frequent word of each column
     prefixed: bool = False  # lines of text have labels as fastText's, __label__NAME
     # of separated text
     columns: tuple[str, ...] = ()
@@ -113,7 +116,23 @@ class DocumentPacker:
             weights if self.options.weight_column else None,
             words,
             pack_ids([document.id for document in documents]) if self.options.id_column else None,
+            self._words(documents) if self.options.keep_words else None,
         )
+
+    def _words(self, documents: list[Document]) -> dict[int, tuple[str, int]]:
+        """Return the most frequent word of each column, and how often it occurs; ties to the first in the alphabet."""
+        from sklearn.utils import murmurhash3_32
+
+        analyzer, n_columns = self._vectorizer.build_analyzer(), self.options.hashing.n_features
+        counts = Counter(itertools.chain.from_iterable(analyzer(document.text) for document in documents))
+        found: dict[int, tuple[str, int]] = {}
+        for word, count in sorted(counts.items()):
+            hashed = int(murmurhash3_32(word, 0))
+            # as FeatureHasher: the absolute value of the smallest integer does not fit into 32 bits
+            column = abs(hashed) % n_columns if hashed != -(2**31) else (2**31 - n_columns) % n_columns
+            if count > found.get(column, ("", 0))[1]:
+                found[column] = (word, count)
+        return found
 
     def _hashed(self, documents: list[Document]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
         dtype = np.dtype(np.float64 if self.options.float64 else np.float32)

@@ -77,3 +77,5 @@ class RecordBatch:
     # by value; see `distls.workers.ingestion.records.labels`
     label_words: dict[float, str] = field(default_factory=dict)
     ids: RowIds | None = None  # where `ReadOptions.id_column` names them
+    # of hashed text, if they are kept: column -> its most frequent word, and how often that occurs
+    column_words: dict[int, tuple[str, int]] | None = None
