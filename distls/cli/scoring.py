@@ -191,7 +191,7 @@ def export(run: Place, out: Place, to: str, debug: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.argument("model", type=PLACE)
 @click.option(
-    "--from", "source", required=True, type=click.Choice(["liblinear"]), help="Program that wrote FILE."
+    "--from", "source", required=True, type=click.Choice(["liblinear", "vw"]), help="Program that wrote FILE."
 )
 @debug_option
 def import_(file: str, model: Place, source: str, debug: bool) -> None:

@@ -154,14 +154,14 @@ class DocumentFormat(Format[DocumentOptions]):
             raise MismatchError(f"{path} is raw text, but {like.path} has features of {kind} sources")
         known = description_of(like)
         hashing = _hashing(read, options.n_features, known, like)
-        words = {"keep_words": _keeps_words(read, hashing, like)}
+        words = _keeps_words(read, hashing, like)
         table = _table(files, start, read, known)
         if table is None:
             fields = _columns(start, path, read, options.unlabelled, known)
             reading = DocumentReadOptions(
                 hashing=hashing,
                 **fields,
-                **words,
+                keep_words=words,
                 prefixed=_has_prefixed_labels(start),
                 **shared_options(options),
             )
@@ -170,7 +170,7 @@ class DocumentFormat(Format[DocumentOptions]):
             )
         columns: dict[str, Any] = _table_columns(table, read, options.unlabelled, known)
         reading = DocumentReadOptions(
-            hashing=hashing, **columns, **words, **table.reading, **shared_options(options)
+            hashing=hashing, **columns, keep_words=words, **table.reading, **shared_options(options)
         )
         return SourcePlan(
             self.name,
