@@ -23,6 +23,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_scikit_learns_checks\[CalibratedLeastSquaresClassifier\(basis",
         r"::test_weights_are_repeated_rows\[(?!log-dense|ridge-sparse)",
     ),
+    "distls/training/test_more_passes.py": (
+        r"::test_the_weights_are_those_of_all_passes\[(asgd|sgdqn|olbfgs)\]",
+    ),
     # variants that differ in what is compiled: a loss, a layout, a type more
     "distls/estimators/test_estimators.py": (
         r"::test_scikit_learns_checks\[MCIDClassifier\(\)-check_(estimator_sparse_matrix|estimators_dtypes)",
