@@ -49,7 +49,7 @@ def test_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(report["results"]) == len(kernels.cases(tiny=True))
     assert all(row["m_nnz_s"] > 0 for row in report["results"])
     assert {row["kernel"] for row in report["results"]} == {
-        "mcid", "mcid tail", "mcid r=10", "scores", "evaluate", "gradient"
+        "mcid", "mcid tail", "mcid r=10", "scores", "evaluate", "gradient", "sdca", "sdca late"
     }  # fmt: skip
     assert capsys.readouterr().out.count("\n") == 2 + len(report["results"])
 
