@@ -1,4 +1,4 @@
-"""The site: `sphinx-build -W docs docs/_build/html`."""
+"""The site: `pip install -e '.[docs]' && sphinx-build -W docs docs/_build/html`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]
 
 autosummary_generate = True
-numpydoc_show_class_members = False  # listed by the template of classes
+numpydoc_show_class_members = False  # the template of classes lists them
 autodoc_typehints = "none"  # numpydoc has the types in words
 
 sphinx_gallery_conf = {
@@ -43,7 +43,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "remove_config_comments": True,
-    "matplotlib_animations": False,
+    "write_computation_times": False,
     "image_scrapers": ("matplotlib",),
 }
 
@@ -90,7 +90,7 @@ def _link_pages(text: str, read: Path, shown: Path) -> str:
 
 def _link_source(app: Any, docname: str, source: list[str]) -> None:
     folder = (_DOCS / docname).parent
-    if app.env.doc2path(docname, base=False).endswith(".md"):
+    if _DOCS.joinpath(f"{docname}.md").exists():
         source[0] = _link_pages(source[0], folder, folder)
 
 

@@ -46,7 +46,7 @@ def steps(text: str) -> Iterator[Script | Command]:
             if name is not None:
                 yield Script(name[1], body)
             continue
-        for command in re.finditer(r"^\$ (.*(?:\\\n.*)*)\n((?:(?!\$ ).*\n)*)", body, re.MULTILINE):
+        for command in re.finditer(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", body, re.MULTILINE):
             first, last = command.span(2)
             yield Command(command[1], command[2], (block.start(2) + first, block.start(2) + last))
 
