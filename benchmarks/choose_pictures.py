@@ -31,7 +31,9 @@ def draw(report: dict[str, Any], folder: Path) -> None:
                 shown = {"color": _COLOURS[curve["method"]], "marker": "o", "markersize": 3}
                 left.plot(curve["passes"], [100 * error for error in curve["error"]], **shown)
                 right.plot(curve["passes"], curve["distance"], label=curve["method"], **shown)
-            left.set(xlabel="passes", ylabel="test error, %")
+            # a method that needs many passes would flatten the others
+            lowest = 100 * min(min(curve["error"]) for curve in report[name])
+            left.set(xlabel="passes", ylabel="test error, %", ylim=(0.95 * lowest, 1.6 * lowest))
             right.set(xlabel="passes", ylabel="above the optimum, relative", yscale="log")
             right.legend(frameon=False)
             _save(figure, folder / f"choose-{name}.svg")

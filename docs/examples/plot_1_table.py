@@ -23,10 +23,16 @@ table[300:].to_csv(folder / "test.csv", index=False)
 # %%
 # `distls.train` ingests the file, fits and evaluates. What it decides itself it says through `notify`.
 trained = distls.train(
-    folder / "train.csv", folder / "model", test=folder / "test.csv", label_column="target", notify=print
+    folder / "train.csv",
+    folder / "model",
+    test=folder / "test.csv",
+    label_column="target",
+    notify=print,
 )
 print(trained.fit)
-print(f"error on {trained.evaluation.n_rows} other rows: {trained.evaluation.error:.3f}")
+print(
+    f"error on {trained.evaluation.n_rows} other rows: {trained.evaluation.error:.3f}"
+)
 
 # %%
 # The model predicts frames with the columns of training, in any order.
@@ -39,6 +45,10 @@ print(model.predict_proba(table[300:303]).round(3))
 names, weights = model.get_feature_names_out(), model.coef_[0]
 largest = abs(weights).argsort()[-12:]
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-axes.barh(names[largest], weights[largest], color=["C3" if w > 0 else "C0" for w in weights[largest]])
+axes.barh(
+    names[largest],
+    weights[largest],
+    color=["C3" if w > 0 else "C0" for w in weights[largest]],
+)
 axes.set(xlabel=f"weight (positive: {model.classes_[1]})")
 plt.show()

@@ -20,7 +20,14 @@ X, y = load_digits(return_X_y=True)
 
 # %%
 # Coordinate descent reads columns: `columns=True` stores the data by columns too.
-distls.ingest(X, folder / "train", y=y, transform="scale=16", split={"held": 0.3}, columns=True)
+distls.ingest(
+    X,
+    folder / "train",
+    y=y,
+    transform="scale=16",
+    split={"held": 0.3},
+    columns=True,
+)
 result = distls.fit(
     "bcd",
     folder / "train",
@@ -34,7 +41,8 @@ print(result)
 # %%
 # Strong penalties on the right use few of the 64 pixels; the dotted line is the strength with the lowest error.
 settings = sorted(
-    make_report(folder / "run", data=None).to_json()["settings"], key=lambda s: s["params"]["alpha"]
+    make_report(folder / "run", data=None).to_json()["settings"],
+    key=lambda s: s["params"]["alpha"],
 )
 alphas = [s["params"]["alpha"] for s in settings]
 figure, left = plt.subplots(figsize=(7, 4), layout="constrained")

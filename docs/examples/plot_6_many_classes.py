@@ -19,21 +19,41 @@ test = folder / "train-test"
 
 # %%
 # Three passes of `sgd`, and the same with rows weighted by the inverse size of their class.
-plain = distls.fit("sgd", folder / "train", folder / "plain", params={"loss": "log"}, passes=3)
+plain = distls.fit(
+    "sgd", folder / "train", folder / "plain", params={"loss": "log"}, passes=3
+)
 weighted = distls.fit(
-    "sgd", folder / "train", folder / "weighted", params={"loss": "log", "class_weight": "balanced"}, passes=3
+    "sgd",
+    folder / "train",
+    folder / "weighted",
+    params={"loss": "log", "class_weight": "balanced"},
+    passes=3,
 )
 for run in (plain, weighted):
     found = distls.evaluate(run.model, test).to_json()
-    top = {entry["k"]: round(entry["accuracy"], 3) for entry in found["top_k_accuracy"]}
-    print(f"error {found['error']:.3f}, macro F1 {found['macro_f1']:.3f}, top-k accuracy {top}")
+    top = {
+        entry["k"]: round(entry["accuracy"], 3) for entry in found["top_k_accuracy"]
+    }
+    print(
+        f"error {found['error']:.3f}, macro F1 {found['macro_f1']:.3f}, top-k accuracy {top}"
+    )
 
 # %%
 # The F1 of each class by its rows in the test data.
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for run, name in ((plain, "plain"), (weighted, "class_weight=balanced")):
-    classes = [c for c in distls.evaluate(run.model, test).to_json()["per_class"] if c["n_rows"]]
-    axes.plot([c["n_rows"] for c in classes], [c["f1"] for c in classes], "o", alpha=0.7, label=name)
+    classes = [
+        c
+        for c in distls.evaluate(run.model, test).to_json()["per_class"]
+        if c["n_rows"]
+    ]
+    axes.plot(
+        [c["n_rows"] for c in classes],
+        [c["f1"] for c in classes],
+        "o",
+        alpha=0.7,
+        label=name,
+    )
 axes.set(xscale="log", xlabel="rows of the class in the test data", ylabel="F1")
 axes.legend()
 plt.show()

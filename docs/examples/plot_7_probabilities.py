@@ -31,11 +31,19 @@ distls.ingest(X[2000:], folder / "test", y=y[2000:], like=folder / "train")
 
 # %%
 # Logistic regression with hardly a penalty: 1,000 rows of 300 features are learnt by heart.
-run = distls.fit("sdca", folder / "train", folder / "run", params={"loss": "log", "alpha": 1e-3}, rtol=0.01)
+run = distls.fit(
+    "sdca",
+    folder / "train",
+    folder / "run",
+    params={"loss": "log", "alpha": 1e-3},
+    rtol=0.01,
+)
 distls.calibrate(folder / "run", folder / "held")
 found = distls.evaluate(folder / "run", folder / "test").to_json()
 for name, values in (("as trained", found["uncalibrated"]), ("calibrated", found)):
-    print(f"{name}: calibration error {values['calibration_error']:.3f}, log loss {values['log_loss']:.3f}")
+    print(
+        f"{name}: calibration error {values['calibration_error']:.3f}, log loss {values['log_loss']:.3f}"
+    )
 
 # %%
 # The classes stay the same, their probabilities do not. On the dashed line a model is right as often as it says.
@@ -45,7 +53,12 @@ for curve, name in (
     (found["reliability"], "calibrated"),
 ):
     bins = [b for b in curve if b["n_rows"] >= 30]
-    axes.plot([b["confidence"] for b in bins], [b["accuracy"] for b in bins], "o-", label=name)
+    axes.plot(
+        [b["confidence"] for b in bins],
+        [b["accuracy"] for b in bins],
+        "o-",
+        label=name,
+    )
 axes.plot([0.3, 1], [0.3, 1], "--", color="grey")
 axes.set(xlabel="probability of the predicted class", ylabel="share that is right")
 axes.legend()

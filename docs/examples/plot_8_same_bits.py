@@ -21,8 +21,12 @@ settings = {"loss": "hinge", "alpha": 1e-5}
 
 # %%
 # A fit runs on the client that is open. The workers of this one are threads; another would have an address.
-here = distls.fit("mcid", folder / "train", params=settings, passes=2, executor="serial")
-with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None):
+here = distls.fit(
+    "mcid", folder / "train", params=settings, passes=2, executor="serial"
+)
+with Client(
+    processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None
+):
     there = distls.fit("mcid", folder / "train", params=settings, passes=2)
 print("in this process  ", here.model.sha256[:32])
 print("on a Dask cluster", there.model.sha256[:32])
