@@ -1,4 +1,4 @@
-"""Take pictures of a page of the site: ``python tests/site_pictures.py docs/_build/html/PAGE.html docs/images/NAME``."""
+"""Take pictures of a page: ``python tests/site_pictures.py docs/_build/html/PAGE.html docs/images/NAME``."""
 
 from __future__ import annotations
 
