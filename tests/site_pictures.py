@@ -15,7 +15,7 @@ from PIL import Image
 def main(page: Path, out: Path) -> None:
     """Save NAME-1280.png and NAME-400.png, and say what is wider than the screen or in the console."""
     with browser() as tab:
-        for width, height in ((1280, 2300), (400, 2400)):
+        for width, height in ((1280, 2560), (400, 2640)):
             tab.said.clear()
             scheme = [{"name": "prefers-color-scheme", "value": "light"}]
             tab.send("Emulation.setEmulatedMedia", media="screen", features=scheme)
