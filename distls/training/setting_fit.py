@@ -201,9 +201,9 @@ def _conclude(
         model = _model(replace(solution.fitted, predictor=predictor), setting)
         record |= evaluator.selection(predictor)
         # status.json has them only where there are some
-        found = fit_warnings(
-            setting.problem, solution.status, record, evaluator.slope, eval_data, setting.method.proves
-        )
+        proves, ordered = setting.method.proves, "shuffle" in setting.params
+        slope = evaluator.slope
+        found = fit_warnings(setting.problem, solution.status, record, slope, eval_data, proves, ordered)
         record |= {"warnings": found} if found else {}
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256
