@@ -97,14 +97,18 @@ def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Itera
 
 def read_parquet_head(file: SourceFile) -> ParquetHead:
     """Read the footer of a file and its first row, or raise BadInputError."""
-    types = _pyarrow(file.path).types
+    arrow = _pyarrow(file.path)
+    types = arrow.types
     with _open(file) as source:
         schema, meta = source.schema_arrow, source.metadata
         kinds = {column.name: kind_of_column(types, column.type) for column in schema}
         if len(kinds) < len(schema):
             raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
         lists = [name for name, kind in kinds.items() if kind == "list"]
-        first = next(source.iter_batches(1, columns=lists), None) if lists else None
+        try:
+            first = next(source.iter_batches(1, columns=lists), None) if lists else None
+        except (OSError, arrow.ArrowException) as error:
+            raise _damaged(file, error) from None
     groups = (meta.row_group(g) for g in range(meta.num_row_groups))
     return ParquetHead(
         kinds,
