@@ -205,6 +205,7 @@ def _conclude(
         slope = evaluator.slope
         found = fit_warnings(setting.problem, solution.status, record, slope, eval_data, proves, ordered)
         record |= {"warnings": found} if found else {}
+        run.check_there()
         save_model(run.path / "model", model)
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), **costs}
