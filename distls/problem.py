@@ -43,6 +43,7 @@ _LOSSES = {
     "calibrated": "squared",
     "logistic": "softmax",
 }
+_EMPTY_CLASSES = 1000  # classes without rows, as data sets may have that are like others
 _L1_RATIO = 0.5  # of a mixed penalty, by default
 
 
@@ -100,6 +101,13 @@ class Problem:
         if meta.target == "class" and sum(count > 0 for count in meta.label_counts) < 2:
             raise MismatchError(
                 f"{dataset.path} has rows of only one class; at least two are needed to learn from"
+            )
+        empty = meta.label_counts.count(0)
+        # weights of classes that nothing is known of: their number is a mistake, or meant to do harm
+        if empty > max(_EMPTY_CLASSES, meta.n_rows):
+            raise MismatchError(
+                f"{dataset.path}: {empty:,} of its {len(meta.classes):,} classes have no row, and it has "
+                f"{meta.n_rows:,} rows; ingest its sources again, with rows of these classes or without them"
             )
         if meta.target == "multilabel" and not sum(meta.label_counts):
             raise MismatchError(f"no row of {dataset.path} has a label; at least one is needed to learn from")

@@ -18,7 +18,11 @@ __all__ = [
 
 
 class DistlsError(Exception):
-    """Base of all errors that distls raises on purpose; shown as one line on the command line."""
+    """Base of all errors that distls raises on purpose; its text is one line."""
+
+    def __str__(self) -> str:
+        # names from files may hold line breaks, or what a terminal obeys
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
 
 
 class ParameterError(DistlsError, ValueError):

@@ -210,12 +210,13 @@ SLOW: dict[str, tuple[str, ...]] = {
     "system/test_permissions.py": (r"::test_no_file_is_wider_than_the_mask\[18\]",),
     "system/test_tls.py": (r"::test_open_to_other_machines_is_open_by_tls_only\[15\]",),
     "test_guides.py": (r"::test_commands_print_what_the_guide_shows",),
+    "test_fuzz.py": (r"::test_a_few_cases_of_each_reader$",),
     "test_benchmarks.py": (
         r"::test_(sgd_qn|mcid)_paper$",
         r"::test_bcd_paper_(figures|many|losses)",
         r"::test_least_squares_paper_(figures|tables|without)",
         r"::test_constrained_sgd_paper",
-        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos|small|choose)$",
+        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos|recovery|small|choose)$",
     ),
 }
 

@@ -24,6 +24,7 @@ from benchmarks import (
     kernels,
     peers,
     real,
+    recovery,
     scale,
     serving,
     simulation,
@@ -214,6 +215,18 @@ def test_chaos_finds(
     (tmp_path / "status.json").write_text('{"weights_sha256": "the right ones"}')
     digest = "others" if killed is None else "the right ones"
     assert chaos.trouble_of(code, written, digest, tmp_path, killed=bool(killed)) == trouble
+
+
+def test_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--methods", "mcid", "--seconds", "2", "--every", "1", "--out", str(tmp_path / "out.json")]
+    results = recovery.main(options)
+    assert _read(tmp_path / "out.json") == results
+    (found,) = results
+    assert found["calm"] > 0
+    assert found["killed"] > 0
+    assert found["share"] == found["killed"] / found["calm"]
+    assert len(found["seconds"]) >= 1
+    assert "| mcid | " in capsys.readouterr().out
 
 
 def test_endurance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from distls.methods.registry import METHODS
@@ -61,10 +62,17 @@ def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
         "fingerprint": dataset.fingerprint,
         "stored_bytes": int(dataset.stored_bytes.sum()),
         "decoded_bytes": int(dataset.decoded_bytes.sum()),
+        **_exchangeability(dataset),
         **_columns(dataset),
         **_names(dataset),
         **{name: value for name, value in meta.items() if name not in first},
     }
+
+
+def _exchangeability(dataset: Dataset) -> dict[str, Any]:
+    """Return how far partitions are from rows in random order, if that was measured."""
+    measured = dataset.exchangeability
+    return {} if measured is None else {"exchangeability": msgspec.to_builtins(measured)}
 
 
 def _columns(dataset: Dataset) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def fit_warnings(
     slope: NDArray[np.float64] | None,
     eval_data: Dataset | None,
     proves: bool,
+    ordered: bool,
 ) -> list[str]:
     """Return what somebody who looks at the exit code alone would miss, a line each.
 
@@ -44,13 +45,16 @@ def fit_warnings(
         Squared norms of the rows of the objective's gradient, where the loss is smooth.
     proves : bool
         The certificate is that of a method that proves the optimum; those of others are loose.
+    ordered : bool
+        The method takes rows one after the other, so that their order matters.
     """
     # fits without a fold are trials, of which the best is fitted to all rows
     trial = record.get("preliminary") or problem.dataset.fold is not None
     if trial or status in (Status.INTERRUPTED, Status.DIVERGED):
         return []
     judged = _judged(problem, record, eval_data)
-    found = [] if judged is None else _no_better_than_guessing(problem, *judged)
+    found = _sorted_rows(problem.dataset) if ordered else []
+    found += [] if judged is None else _no_better_than_guessing(problem, *judged)
     objective = record.get("objective")
     if status == Status.CONVERGED or not objective:
         return found
@@ -66,6 +70,19 @@ def fit_warnings(
     if slope is None or meta.n_features > meta.n_rows:
         return found
     return found + _not_converged(problem, floor, slope, _sampled(problem))
+
+
+def _sorted_rows(dataset: Dataset) -> list[str]:
+    """Judge rows in the order of their source by the means of their partitions."""
+    measured = dataset.exchangeability
+    worst = None if measured is None or dataset.meta.shuffle_seed is not None else measured.largest
+    if worst is None or worst[1].times_chance <= 1:
+        return []
+    what, (times, partition) = worst[0], (worst[1].times_chance, worst[1].partition)
+    return [
+        f"the rows are not in random order: the {what} of partition {partition} differ from the others' {times:.1f} "
+        "times more than chance allows, and this method takes rows as they come; ingest without --no-shuffle"
+    ]
 
 
 def _judged(problem: Problem, record: Record, eval_data: Dataset | None) -> tuple[float, float, str] | None:

@@ -28,7 +28,7 @@ import msgspec
 from distls.methods.method import Params
 from distls.solvers.solver import Record, S, State, Status
 from distls.storage.dataset.metadata import Amount
-from distls.storage.errors import CorruptDataError, FormatError, MismatchError
+from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
 from distls.storage.filesystem.append_log import Lines
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, subfolders, write_json
 from distls.storage.filesystem.locks import is_held, locked
@@ -218,8 +218,17 @@ class Run:
         except ValueError as error:
             raise FormatError(f"{self.path}: {name} was not written by distls ({error})") from None
 
+    def check_there(self) -> None:
+        """Raise StorageError if the run was removed: its parts would be written into a folder that is no run."""
+        # what a store says to be missing may be there a moment later
+        if not isinstance(self.path, StorePath) and not is_run(self.path):
+            raise StorageError(
+                f"{self.path}: the run was removed while it was trained; what it had learnt is lost"
+            )
+
     def write_status(self, status: Record) -> None:
         """Replace the status."""
+        self.check_there()
         self._events.flush()
         write_json(self.path / "status.json", status)
 
@@ -247,6 +256,7 @@ class Run:
 
     def save_checkpoint(self, state: State, extra: Record) -> None:
         """Write the state as a checkpoint, then remove all but the last two."""
+        self.check_there()
         scalars, arrays = state.split()
         # events must be stored before the checkpoint: a resume truncates them to its round
         self._events.flush()

@@ -214,10 +214,11 @@ def _conclude(
         model = _model(replace(solution.fitted, predictor=predictor), setting)
         record |= evaluator.selection(predictor)
         # status.json has them only where there are some
-        found = fit_warnings(
-            setting.problem, solution.status, record, evaluator.slope, eval_data, setting.method.proves
-        )
+        proves, ordered = setting.method.proves, "shuffle" in setting.params
+        slope = evaluator.slope
+        found = fit_warnings(setting.problem, solution.status, record, slope, eval_data, proves, ordered)
         record |= {"warnings": found} if found else {}
+        run.check_there()
         save_model(run.path / "model", model)
         if keep_final:
             run.keep_final(solution.state, {"progress": asdict(solution.progress)})

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from collections.abc import Iterable, Sequence
+=======
+import contextlib
+from collections.abc import Iterable
+>>>>>>> h-edges
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,6 +19,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool, read_arrays, write_arrays
 from distls.storage.dataset.column_shards import ColumnShards, open_columns
+from distls.storage.dataset.exchangeability import Exchangeability, label_deviation, largest_deviation
 from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, fingerprint_of
 from distls.storage.dataset.partitions import PartitionRecord, check_table, decoded_bytes, read_partition
@@ -28,7 +34,7 @@ from distls.storage.errors import CorruptDataError, FormatError, IncompleteError
 from distls.storage.filesystem.atomic import remove_tree, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.filesystem.retry import read_patiently
-from distls.storage.filesystem.safe_read import read_json
+from distls.storage.filesystem.safe_read import convert_json, read_json
 from distls.storage.markup import card
 from distls.storage.rows import Partition
 
@@ -43,6 +49,7 @@ _REMEDY = (
 
 class _Attributes(msgspec.Struct):
     distls: dict[str, Any]
+    exchangeability: Any = None  # not in data sets of earlier versions
 
 
 class _Group(msgspec.Struct):
@@ -70,6 +77,8 @@ class Dataset:
         Sha256 of metadata and partition checksums.
     fold : Fold or None
         Of a view for cross-validation, which `meta` describes; `read` returns all rows even then.
+    exchangeability : Exchangeability or None
+        Whether the rows are in random order; None if that was not measured.
     """
 
     path: Place
@@ -77,6 +86,7 @@ class Dataset:
     table: PartitionTable
     fingerprint: str
     fold: Fold | None = None
+    exchangeability: Exchangeability | None = None
 
     def __len__(self) -> int:
         """Return the number of row partitions."""
@@ -182,7 +192,8 @@ def open_dataset(path: str | Place) -> Dataset:
 
 
 def _open(root: Place) -> Dataset:
-    stored = _attributes(root)
+    attributes = _attributes(root)
+    stored = attributes.distls
     recorded = stored.pop("fingerprint", None)
     meta = DatasetMeta.from_json(stored, str(root))
     try:
@@ -195,12 +206,19 @@ def _open(root: Place) -> Dataset:
         raise CorruptDataError(f"{root}: the partition table cannot be read ({why}); {_REMEDY}") from None
     if fingerprint != recorded:
         raise CorruptDataError(f"{root}: metadata and fingerprint do not match; {_REMEDY}")
-    return Dataset(root, meta, table, fingerprint)
+    return Dataset(root, meta, table, fingerprint, exchangeability=_measured(attributes.exchangeability))
 
 
-def _attributes(root: Place) -> dict[str, Any]:
+def _measured(stored: Any) -> Exchangeability | None:
+    # advice, which no fingerprint covers: what is not understood is not there
+    with contextlib.suppress(ValueError):
+        return convert_json(stored, Exchangeability)
+    return None
+
+
+def _attributes(root: Place) -> _Attributes:
     try:
-        return read_json(root / "zarr.json", _Group, root).attributes.distls
+        return read_json(root / "zarr.json", _Group, root).attributes
     except (FormatError, StorageError):
         raise
     except FileNotFoundError:
@@ -290,13 +308,29 @@ def publish(
     if features:
         write_arrays(root / "features", features)
     fingerprint = fingerprint_of(meta, table)
+<<<<<<< HEAD
     if origins is not None:
         publish_origins(root, *origins, dataset_fingerprint=fingerprint)
+=======
+    measured = _exchangeability(meta, ordered)
+>>>>>>> h-edges
     attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
+    if measured is not None:
+        attributes["exchangeability"] = msgspec.to_builtins(measured)
     # last: it makes the dataset complete
     write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": attributes})
     remove_tree(root / STAGING)
-    return Dataset(root, meta, table, fingerprint)
+    return Dataset(root, meta, table, fingerprint, exchangeability=measured)
+
+
+def _exchangeability(meta: DatasetMeta, records: list[PartitionRecord]) -> Exchangeability | None:
+    """Compare the partitions; None if there is nothing to compare."""
+    if meta.target == "continuous":
+        labels = largest_deviation([r.targets for r in records])
+    else:
+        labels = label_deviation([r.label_counts for r in records], [r.rows for r in records])
+    features = largest_deviation([r.features for r in records])
+    return None if labels is None and features is None else Exchangeability(labels, features)
 
 
 def _table_of(records: list[PartitionRecord]) -> PartitionTable:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool, decoded_by, read_array, write_array, write_group
+from distls.storage.dataset.exchangeability import feature_moments, moments
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable
 from distls.storage.errors import BadInputError, CorruptDataError
 from distls.storage.filesystem.atomic import atomic_directory
@@ -30,6 +31,7 @@ __all__ = [
 # Below this ratio decoding costs more than it saves in reading. Log-tf text shrinks tenfold, tf-idf hardly at all.
 WORTHWHILE_RATIO = 2.0
 _SAMPLE = 2**16
+_TARGETS = 32  # whose means are compared between partitions
 _LARGEST_NORM = 1e300  # of a partition: the sum over all must be finite
 
 # Bound on rows and values of a partition, so that products of sizes cannot overflow.
@@ -49,6 +51,9 @@ class PartitionRecord:
     label_counts: list[int]  # rows of each class; empty unless class or multi-label targets
     label_weights: list[float]  # sums of sample weights of each class
     weight_sum: float
+    # `moments` of sums of features and of continuous targets; empty in what an earlier version has staged
+    features: dict[str, Any] = field(default_factory=dict)
+    targets: dict[str, Any] = field(default_factory=dict)
 
 
 def partition_folder(root: Place, index: int) -> Place:
@@ -134,6 +139,8 @@ def _record(
         label_counts=[int(c) for c in counts],
         label_weights=[float(w) for w in weights],
         weight_sum=float(n_rows if weight is None else weight.sum(dtype=np.float64)),
+        features=feature_moments(x),
+        targets=moments(y[:, :_TARGETS]) if isinstance(y, np.ndarray) and y.ndim == 2 else {},
     )
 
 

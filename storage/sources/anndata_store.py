@@ -27,7 +27,8 @@ _ZARR_GROUPS = ("zarr.json", ".zgroup")
 # exceptions of zarr, h5py and numcodecs for damaged stores
 _UNREADABLE = (
     *(ArithmeticError, AttributeError, LookupError, MemoryError),
-    *(OSError, RuntimeError, TypeError, ValueError),
+    # SystemError: numcodecs of a negative size
+    *(OSError, RuntimeError, SystemError, TypeError, ValueError),
 )
 # allowed codecs: numcodecs also has one that unpickles
 _CODECS = {

@@ -321,6 +321,25 @@ def test_datasets_are_described_no_better(at, attack):
     assert refused("info", at / "data").startswith(str(at / "data"))
 
 
+@pytest.mark.parametrize("method", ["sgd", "gls", "bcd", "sdca"])
+def test_classes_without_rows_are_refused_before_weights_are_made(at, method):
+    many = 2**17
+    counts = [40, 40, *[0] * (many - 2)]
+    forge(at / "data", classes=list(range(many)), label_counts=counts, label_weights=counts)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            DistlsError, match="131,070 of its 131,072 classes have no row, and it has 80 rows"
+        ):
+            fit(method, at / "data", at / "new", executor="serial")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # the metadata, as text and as numbers, are 126 bytes a class; one array of weights would be as much again
+    assert peak < 160 * many
+    assert not (at / "new").exists()
+
+
 def test_a_lock_that_leads_elsewhere(at):
     secret = at.parent / "secret" / "file"
     (at / "data" / ".lock").symlink_to(secret)

@@ -238,6 +238,16 @@ def test_refused_stores(tmp_path, monkeypatch, name):
     assert str(caught.value) == f"{two}: X is dense, but that of {one} is sparse"
 
 
+def test_a_chunk_of_a_negative_size_is_refused(tmp_path):
+    store = write(tmp_path / "a2.zarr", make())
+    chunk = store / "X" / "data" / "0"
+    assert chunk.exists()
+    # the header of a buffer of blosc: four bytes of flags, then its decoded size
+    chunk.write_bytes(b"\x02\x01\x21\x04" + b"\xff" * 12)
+    with pytest.raises(BadInputError, match=r"a2\.zarr: not a readable AnnData store \("):
+        ingest(store, tmp_path / "d", label_column="kind")
+
+
 def test_damaged_stores_are_refused(tmp_path, monkeypatch):
     path = write(tmp_path / "a.h5ad", make())
     (tmp_path / "b.h5ad").write_bytes(path.read_bytes()[:5000])

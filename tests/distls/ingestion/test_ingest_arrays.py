@@ -14,7 +14,7 @@ from ingest_helpers import read_all, small_ranges  # noqa: F401
 import distls.ingestion.request.source_plan
 from distls.ingestion.ingest import ingest
 from distls.storage.dataset.dataset import open_dataset
-from distls.storage.errors import MismatchError
+from distls.storage.errors import BadInputError, MismatchError
 
 pytestmark = pytest.mark.usefixtures("small_ranges")
 
@@ -114,3 +114,14 @@ def test_dense_rows_are_as_wide_as_those_they_are_to_be_like(tmp_path):
             ingest(np.ones((2, width)), tmp_path / "e", y=[0, 1], like=tmp_path / "d")
         assert str(caught.value) == f"X: {width} columns, but {tmp_path}/d has 3 features"
         assert not (tmp_path / "e").exists()
+
+
+def test_an_archive_whose_directory_leads_before_its_start_is_refused(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, X=np.ones((3, 2)), y=np.arange(3))
+    content = path.read_bytes()
+    end = content.rindex(b"PK\x05\x06")
+    # the directory's own place, by which all places are shifted
+    path.write_bytes(content[: end + 16] + b"\xff\xff\xff\x7f" + content[end + 20 :])
+    with pytest.raises(BadInputError, match=r"x\.npz: not a readable npz file \(its directory leads out"):
+        ingest(path, tmp_path / "d")

@@ -277,6 +277,27 @@ def test_checksums_of_pages_are_verified(tmp_path):
     assert not (tmp_path / "d").exists()
 
 
+def test_a_damaged_list_column_is_refused_before_it_is_surveyed(tmp_path):
+    path = tmp_path / "a.parquet"
+    columns = {"v": pa.array([[1.0, 2.0]] * 20), "y": pa.array(np.arange(20) % 2)}
+    pq.write_table(pa.table(columns), path, compression="none", use_dictionary=False)
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * 8 + content[12:])  # the header of the first page
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", label_column="y")
+    assert str(caught.value).startswith(f"{path}: not a readable parquet file (")
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_damaged_name_of_a_column_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"number": [1.0, 2.0], "y": [0, 1]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"number", b"num\xffer"))
+    with pytest.raises(BadInputError) as caught:
+        ingest(path, tmp_path / "d", label_column="y")
+    assert str(caught.value).startswith(f"{path}: not a readable parquet file (")
+
+
 def test_refused_files_and_options(tmp_path, monkeypatch):
     def refusal(kind, *sources, **options):
         with pytest.raises(kind) as caught:

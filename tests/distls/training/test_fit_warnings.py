@@ -100,3 +100,39 @@ def test_the_command_says_so_in_one_line_unless_quiet(tmp_path):
         done = CliRunner().invoke(cli, arguments)
         assert done.exit_code == 0
         assert done.stderr.count("warning: not converged") == (not quiet)
+
+
+def ordered_rows(tmp_path, order, **options):
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 3000)
+    x = (np.eye(3)[y] + 0.3 * random.normal(size=(len(y), 3))).astype(np.float32)
+    rows = np.argsort(y, kind="stable") if order == "sorted" else np.arange(len(y))
+    distls.ingest(x[rows], tmp_path / "d", y=y[rows], partition_size=x.nbytes // 6, **options)
+    return tmp_path / "d"
+
+
+def warned(data, run, method, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [w for w in distls.fit(method, data, run, **options).warnings if "random order" in w]
+
+
+def test_sorted_rows_are_said_where_their_order_matters(tmp_path):
+    data = ordered_rows(tmp_path, "sorted", shuffle=False)
+    (text,) = warned(data, tmp_path / "sgd", "sgd", passes=2)
+    assert text.startswith("the rows are not in random order: the labels of partition ")
+    assert text.endswith("and this method takes rows as they come; ingest without --no-shuffle")
+    assert warned(data, tmp_path / "gls", "gls", passes=2) == []
+    # the metadata are what was judged, whoever opens them
+    found = json.loads(CliRunner().invoke(cli, ["info", str(data), "--json"]).stdout)["exchangeability"]
+    assert f"{found['labels']['times_chance']:.1f} times more" in text
+    assert (
+        "exchangeability\n  labels             times_chance="
+        in CliRunner().invoke(cli, ["info", str(data)]).stdout
+    )
+
+
+@pytest.mark.parametrize(("order", "options"), [("sorted", {}), ("as it comes", {"shuffle": False})])
+def test_rows_in_random_order_are_not(tmp_path, order, options):
+    data = ordered_rows(tmp_path, order, **options)
+    assert warned(data, tmp_path / "run", "sgd", passes=2) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from distls.ingestion.ingest import ingest
 from distls.solvers.solver import State
 from distls.storage.errors import CorruptDataError, FormatError, MismatchError, StorageError
+from distls.training.fitting import fit
 from distls.training.run_folder import Run, RunConfig, is_run
 
 CONFIG = RunConfig(method="mcid", dataset="/data", dataset_fingerprint="", seed=0, grid=[{}])
@@ -248,3 +251,33 @@ def test_a_damaged_checkpoint_is_refused(run: Run) -> None:
     with pytest.raises(CorruptDataError) as caught:
         run.load_checkpoint(Small)
     assert str(caught.value) == f"{path}: its bytes do not match bundle.json"
+
+
+@pytest.mark.parametrize("seconds", [0, 1000])
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_run_removed_while_it_is_trained_ends_in_one_line_and_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, number: int
+) -> None:
+    append = Run.append_event
+
+    def append_and_remove(run: Run, event: dict[str, Any]) -> None:
+        append(run, event)
+        # before a checkpoint, or the model, which make the folders they need
+        if event["round"] == number:
+            shutil.rmtree(run.path)
+
+    monkeypatch.setattr(Run, "append_event", append_and_remove)
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    ingest(x, tmp_path / "data", y=np.arange(60) % 2)
+    with pytest.raises(StorageError) as caught:
+        fit(
+            "sgd",
+            tmp_path / "data",
+            tmp_path / "run",
+            params={"lanes": 1},
+            passes=4,
+            checkpoint_seconds=seconds,
+        )
+    assert str(tmp_path / "run") in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gzip
 import math
 import tokenize
@@ -94,7 +96,7 @@ def _check_length(start: int, shape: tuple[int, ...], dtype: np.dtype[Any], size
 
 
 def _npz_header(file: SourceFile) -> ArrayHeader:
-    with zipfile.ZipFile(file.path) as archive:
+    with _archive(file.path) as archive:
         names = {name.removesuffix(".npy") for name in archive.namelist()}
         labelled = _label_key(names) is not None
         if names >= _CSR_KEYS:
@@ -114,6 +116,18 @@ def _npz_header(file: SourceFile) -> ArrayHeader:
             return ArrayHeader(n_rows, n_features, True, labelled)
         shape, dtype = _member_header(archive, _dense_key(names, file.path))
     return replace(_dense_header(shape, dtype, file.path), labelled=labelled)
+
+
+@contextlib.contextmanager
+def _archive(path: str) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except OSError as error:
+        # a damaged directory leads to a place before the start of the file
+        if error.errno != errno.EINVAL:
+            raise
+        raise zipfile.BadZipFile("its directory leads out of the file") from None
 
 
 def _member(archive: zipfile.ZipFile, key: str) -> IO[bytes]:
@@ -302,7 +316,7 @@ def _read_values(stream: IO[bytes], n_values: int, dtype: np.dtype[Any]) -> NDAr
 
 def _npz_blocks(item: ArrayItem, skip: int, block_bytes: int) -> Iterator[RowBlock]:
     item.file.check()
-    with zipfile.ZipFile(item.file.path) as archive:
+    with _archive(item.file.path) as archive:
         names = {name.removesuffix(".npy") for name in archive.namelist()}
         y = _labels_for(item)
         key = _label_key(names)

@@ -75,7 +75,7 @@ def _open(file: SourceFile) -> Any:
     try:
         # no read-ahead: its memory is in no budget
         return arrow.parquet.ParquetFile(file.path, pre_buffer=False, page_checksum_verification=True)
-    except (OSError, arrow.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
         raise _damaged(file, error) from None
 
 
@@ -89,7 +89,7 @@ def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Itera
     try:
         with _open(item.file) as source:
             yield from source.iter_batches(n_rows, [item.group], columns, use_threads=False)
-    except (OSError, arrow.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
         if isinstance(error, BadInputError):
             raise
         raise _damaged(item.file, error) from None
@@ -97,14 +97,18 @@ def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Itera
 
 def read_parquet_head(file: SourceFile) -> ParquetHead:
     """Read the footer of a file and its first row, or raise BadInputError."""
-    types = _pyarrow(file.path).types
+    arrow = _pyarrow(file.path)
+    types = arrow.types
     with _open(file) as source:
         schema, meta = source.schema_arrow, source.metadata
         kinds = {column.name: kind_of_column(types, column.type) for column in schema}
         if len(kinds) < len(schema):
             raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
         lists = [name for name, kind in kinds.items() if kind == "list"]
-        first = next(source.iter_batches(1, columns=lists), None) if lists else None
+        try:
+            first = next(source.iter_batches(1, columns=lists), None) if lists else None
+        except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
+            raise _damaged(file, error) from None
     groups = (meta.row_group(g) for g in range(meta.num_row_groups))
     return ParquetHead(
         kinds,

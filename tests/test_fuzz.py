@@ -1,0 +1,72 @@
+"""The fuzz of the readers finds what it should, repeats its cases, and ends well on a few of each reader."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import fuzz, fuzz_seeds
+from benchmarks.fuzz_seeds import READERS, Reader
+
+
+def test_a_few_cases_of_each_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = fuzz.main(
+        ["--seed", "5", "--cases", "6", "--minutes", "60", "--out", str(tmp_path / "out.json")]
+    )
+    assert json.loads((tmp_path / "out.json").read_text()) == report
+    assert report["cases"] == dict.fromkeys(READERS, 6)
+    assert report["trouble"] == []
+    assert all(peak > 0 for peak in report["peak_mib"].values())
+    assert capsys.readouterr().out.endswith(f"{6 * len(READERS)} cases, seed 5: 0 with trouble\n")
+
+
+@pytest.mark.parametrize("change", fuzz._CHANGES)
+def test_each_change_changes_and_repeats_itself(change: Any) -> None:
+    content = bytes(range(256)) * 3
+    assert sum(change(content, random.Random(seed)) != content for seed in range(20)) >= 15
+    assert change(content, random.Random(1)) == change(content, random.Random(1))
+    for empty in (b"", b"1"):
+        assert isinstance(change(empty, random.Random(0)), bytes)
+
+
+def _raises(error: Exception) -> Any:
+    def read(path: Path, place: Path) -> None:
+        raise error
+
+    return read
+
+
+def _make(folder: Path) -> None:
+    (folder / "a.json").write_text('{"a": [1, 2.5, {"b": "text"}]}')
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        (fuzz.DistlsError("one line"), None),
+        (KeyError("a"), "KeyError: 'a'"),
+        (RecursionError(), "RecursionError: "),
+        (TimeoutError("more than 60 s"), "TimeoutError: more than 60 s"),
+    ],
+)
+def test_what_a_reader_lets_through_is_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, trouble: str | None
+) -> None:
+    monkeypatch.setitem(fuzz_seeds.READERS, "mine", Reader(_make, _raises(error)))
+    fuzz_seeds.make_seeds(tmp_path / "seeds", ["mine"])
+    (tmp_path / "place").mkdir()
+    assert fuzz.run_case(tmp_path / "seeds", "mine", 0, 3, tmp_path / "place") == trouble
+    before = (tmp_path / "place" / "a.json").read_bytes()
+    (tmp_path / "again").mkdir()
+    fuzz.run_case(tmp_path / "seeds", "mine", 0, 3, tmp_path / "again")
+    assert (tmp_path / "again" / "a.json").read_bytes() == before
+
+
+def test_a_process_that_dies_is_trouble(tmp_path: Path) -> None:
+    # no good files: the case cannot even begin
+    (found,) = fuzz._batch(tmp_path, "npy", 0, 0, 3)
+    assert found == {"case": 0, "trouble": "the process ended with 1", "peak_mib": 0}
