@@ -23,6 +23,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_scikit_learns_checks\[CalibratedLeastSquaresClassifier\(basis",
         r"::test_weights_are_repeated_rows\[(?!log-dense|ridge-sparse)",
     ),
+    "distls/training/test_more_passes.py": (
+        r"::test_the_weights_are_those_of_all_passes\[(asgd|sgdqn|olbfgs)\]",
+    ),
     # variants that differ in what is compiled: a loss, a layout, a type more
     "distls/estimators/test_estimators.py": (
         r"::test_scikit_learns_checks\[MCIDClassifier\(\)-check_(estimator_sparse_matrix|estimators_dtypes)",
@@ -213,12 +216,13 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "system/test_permissions.py": (r"::test_no_file_is_wider_than_the_mask\[18\]",),
     "system/test_tls.py": (r"::test_open_to_other_machines_is_open_by_tls_only\[15\]",),
+    "test_guides.py": (r"::test_commands_print_what_the_guide_shows",),
     "test_benchmarks.py": (
         r"::test_(sgd_qn|mcid)_paper$",
         r"::test_bcd_paper_(figures|many|losses)",
         r"::test_least_squares_paper_(figures|tables|without)",
         r"::test_constrained_sgd_paper",
-        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos|small|many_classes)$",
+        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos|small|many_classes|choose)$",
     ),
 }
 

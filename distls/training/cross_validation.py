@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from distls.evaluation.scores import reading_lanes, reference
 from distls.execution.executor import Executor
@@ -18,6 +16,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.training.child_fits import Children, chain_starts, differing, named
 from distls.training.configuration import FitRequest, Setting
+from distls.training.racing import Race
 from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult
@@ -73,32 +72,38 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     """Fit paths without each fold, each point from the one before, and publish a fit at the point of least error.
 
     The error is that of the folds' rows, each by the fit without its fold; of equal points the first is taken, in a
-    path that of the largest alpha. The last fit starts from the first fold's at that point.
+    path that of the largest alpha. The last fit starts from the first fold's at that point. With ``prune`` points that
+    are clearly worse are left out, those of the other folds start from the first fold's, and fits are ended by their
+    estimates.
     """
-    folds = int(request.settings[0].params["folds"])
-    points = [point for path in paths for point in path]
+    setting = request.settings[0]
+    folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
+    race = Race(paths, counts=setting.problem.target == "class", prune=prune)
     starts = chain_starts(paths)
-    children = Children(run, options, folds * len(points) + 1)
-    wrong = np.zeros(len(points))
-    apart = replace(request, select=None, eval_data=None, patience=None)
+    children = Children(run, options, folds * len(race.points) + 1, at_most=prune)
+    apart = replace(request, select=None, eval_data=None, patience=None, trial=prune)
+    first: dict[int, Place] = {}
     for number, view in enumerate(fold_views(request.data, options.executor, folds)):
         before: Place | None = None
-        for place, point in enumerate(points):
-            before = None if place in starts else before
-            child = _request_of(apart, warm_started(point, before), view)
-            result = children.train(child, f"without fold {number + 1}, {_named(points, place)}")
+        for place in range(len(race.points)):
+            if place not in race.left:
+                continue
+            before = first.get(place) if prune and number else None if place in starts else before
+            child = _request_of(apart, warm_started(race.points[place], before), view)
+            result = children.train(child, f"without fold {number + 1}, {_named(race.points, place)}")
             if children.interrupted:
                 return children.stopped(result)
-            error = result.record.get("select_error")
-            wrong[place] += math.inf if error is None else error * view.alone.meta.n_rows
+            race.judge(place, result.record.get("select_error"), view.alone.meta.n_rows)
             before = children.newest if result.model is not None else before
-    errors = wrong / request.data.meta.n_rows
-    best = int(np.argmin(errors))
-    params = warm_started(points[best], children.path(best))
-    result = children.train(_request_of(request, params, None), f"{_named(points, best)}, all rows")
+            if result.model is not None:
+                first.setdefault(place, children.newest)
+        if not race.fold_ended():
+            break
+    params = warm_started(race.points[race.best], first.get(race.best))
+    result = children.train(_request_of(request, params, None), f"{_named(race.points, race.best)}, all rows")
     if children.interrupted:
         return children.stopped(result)
-    return children.publish(_told(result, points, errors.tolist(), folds), params)
+    return children.publish(_told(result, race, number + 1), params)
 
 
 def _named(points: list[Params], place: int) -> str:
@@ -115,14 +120,14 @@ def _request_of(request: FitRequest, params: Params, view: FoldView | None) -> F
     return replace(fit, data=data, settings=[setting], selected_on=alone)
 
 
-def _told(result: FitResult, points: list[Params], errors: list[float], folds: int) -> FitResult:
+def _told(result: FitResult, race: Race, folds: int) -> FitResult:
     """Return the result with each alpha's error, and a note of the choice."""
-    names = dict.fromkeys((*differing(points), "alpha"))
+    names = dict.fromkeys((*differing(race.points), "alpha"))
+    found = race.errors()
     path = [
-        {**{name: point[name] for name in names}, "cv_error": error}
-        for point, error in zip(points, errors, strict=True)
+        {**{name: race.points[place][name] for name in names}, "cv_error": error} for place, error in found
     ]
-    best = min(path, key=lambda line: line["cv_error"])
+    best = next(line for line, (place, _) in zip(path, found, strict=True) if place == race.best)
     others = "".join(f"{name}={best[name]} " for name in names if name != "alpha")
     note = (
         f"{others}alpha={best['alpha']:.6g} has the lowest mean error of {len(path)} in {folds}-fold cross-validation, "

@@ -99,6 +99,12 @@ class FitOptions:
     callbacks: tuple[Callback, ...]
     checkpoint_seconds: float
     what: str = ""  # of several settings which this is, for those who watch
+    keep_final: bool = True  # the last round, so that the fit may go on
+
+    @property
+    def keeps_final(self) -> bool:
+        """Whether the last round is kept; the fits of several settings are many."""
+        return self.keep_final and not self.what
 
 
 def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
@@ -126,9 +132,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
         callback.on_start(start)
-    began = time.perf_counter()
-    solver.prepare(options.executor)
-    startup = time.perf_counter() - began  # compiling and loading kernels is not training time
+    startup = _prepare(solver, options.executor)
     solution = solve(
         solver,
         state,
@@ -140,9 +144,17 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         best=best,
         keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
     )
+    keep = options.keeps_final and solver.status(solution.state) == Status.RUNNING
     return _conclude(
-        run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}
+        run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}, keep
     )
+
+
+def _prepare(solver: Solver[S], executor: Executor) -> float:
+    """Let the workers compile and load their kernels, which is not training time; return the seconds."""
+    began = time.perf_counter()
+    solver.prepare(executor)
+    return time.perf_counter() - began
 
 
 def _versions() -> dict[str, str]:
@@ -194,6 +206,7 @@ def _conclude(
     evaluator: Evaluator,
     eval_data: Dataset | None,
     costs: Record,
+    keep_final: bool,
 ) -> FitResult:
     record = dict(solution.record)
     model = None
@@ -209,6 +222,8 @@ def _conclude(
         save_model(run.path / "model", model)
         if isinstance(model.weights, ClassBlocks):
             model = load_model(run.path)  # its blocks are those of the model from now on
+        if keep_final:
+            run.keep_final(solution.state, {"progress": asdict(solution.progress)})
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), **costs}
     run.write_status({**record, **clock, "status": solution.status})
