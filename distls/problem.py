@@ -180,7 +180,7 @@ def _intercept_scaling(params: Mapping[str, Any]) -> float | None:
         raise ParameterError(
             f"intercept_scaling={given:g}: of an intercept; give fit_intercept=true too, or leave it out"
         )
-    if params["penalty"] != "l2":
+    if params.get("penalty", "l2") != "l2":
         raise ParameterError(f"intercept_scaling={given:g}: with penalty=l2 only; leave it out")
     return given
 

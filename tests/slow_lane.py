@@ -79,6 +79,12 @@ SLOW: dict[str, tuple[str, ...]] = {
     "distls/solvers/coordinate_descent/test_proximal.py": (
         r"::test_all_solvers_find_the_same_optimum\[(?!multiclass_squared_hinge-(l1l2|sparse-group)\])",
     ),
+    "distls/solvers/dual_ascent/test_class_blocks.py": (
+        r"::test_each_class_is_at_its_own_optimum\[(hinge|log)\]",
+        r"::test_blocks_do_not_change_the_bits\[5\]",
+        r"::test_sets_of_labels",
+        r"::test_sweeps_end_a_class",
+    ),
     "distls/solvers/dual_ascent/test_sdca.py": (
         r"::test_the_optimum_and_its_proof\[(?!(softmax|ovr_squared_hinge|crammer_singer)-)",
         r"::test_the_optimum_and_its_proof\[crammer_singer-.*-True\]",
@@ -200,6 +206,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "system/test_memory.py": (
         r"::test_descent_over_shards",
+        r"::test_classes_whose_weights_do_not_fit",
         r"::test_peaks_of_the_least_squares_methods_stay_below_the_plan\[(cls|stagewise|gls-link=identity)",
     ),
     "system/test_object_stores.py": (
@@ -216,7 +223,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_bcd_paper_(figures|many|losses)",
         r"::test_least_squares_paper_(figures|tables|without)",
         r"::test_constrained_sgd_paper",
-        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos|recovery|small|choose)$",
+        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos|recovery|small|many_classes|choose)$",
     ),
 }
 

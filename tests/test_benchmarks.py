@@ -18,6 +18,7 @@ import pytest
 from benchmarks import (
     chaos,
     choose,
+    classes,
     defaults,
     endurance,
     gram,
@@ -492,6 +493,18 @@ def small_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("PIL") is not None:
         _write_pictures(place / "cifar10-jpeg")
     return place
+
+
+def test_many_classes(small_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classes, "WIDTHS", (16,))
+    options = ["--data", str(small_sets), "--directory", str(tmp_path / "made"), "--rows", "50"]
+    results = classes.main(["--part", "small,blocks", *options, "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json").keys() == results.keys() == {"small", "blocks"}
+    assert all(row["error"] < 95 and row["weights"] > 0 for row in results["small"])
+    assert results["small"][-1]["weights"] > results["small"][1]["weights"], (
+        "an intercept makes weights sparse"
+    )
+    assert results["blocks"][16] > 0
 
 
 def _paper(small_sets: Path, tmp_path: Path, *asked: str, share: str = "0.005") -> Any:

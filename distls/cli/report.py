@@ -255,8 +255,12 @@ def _child_line(child: dict[str, Any]) -> str:
 
 
 def _event_table(events: list[dict[str, Any]]) -> list[str]:
-    # a fit of numbers has no error rate
-    cells = _NUMBER_CELLS if any("running_error" not in event for event in events) else _CELLS
+    # a fit of numbers has no error rate; one of blocks of classes has none of its rounds
+    numbers = any(
+        "running_error" not in event and "open_classes" not in (event.get("details") or {})
+        for event in events
+    )
+    cells = _NUMBER_CELLS if numbers else _CELLS
     rows = [" ".join([*(title.rjust(_width(form)) for title, _, form in cells), f"{'read':>9}"])]
     for event in events:
         shown = [_cell(event.get(name), form) for _, name, form in cells]

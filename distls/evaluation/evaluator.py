@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from functools import partial
@@ -128,6 +129,8 @@ class Evaluator:
         an intercept the bound would require minimising over it, so the gradient's norm is reported instead.
         """
         problem, predictor = self._problem, fitted.predictor
+        if fitted.known is not None:
+            return copy.deepcopy(fitted.known)
         if fitted.duals is not None:
             return self._proven(predictor, fitted.duals)
         if fitted.alpha is not None:

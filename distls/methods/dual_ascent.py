@@ -21,6 +21,7 @@ from distls.methods.registered_names import loss_with
 
 __all__ = ["DUAL_ASCENT_METHODS"]
 
+_OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
 _LOSSES = {"log": "softmax", "hinge": "crammer_singer", "squared_hinge": "ovr_squared_hinge"}
 
 DUAL_ASCENT_METHODS = (
@@ -101,5 +102,66 @@ DUAL_ASCENT_METHODS = (
         proves=True,
         keeps_rows=True,
         path=True,
+    ),
+    Method(
+        name="ovr-sdca",
+        summary="very many classes: one-versus-rest by dual coordinate ascent, block of classes after block; a sparse "
+        "model",
+        paper="Babbar, Schoelkopf 2017, DiSMEC; Shalev-Shwartz, Zhang 2013, Stochastic Dual Coordinate Ascent Methods",
+        aliases=_OVR_LOSSES,
+        parameters=(
+            Parameter(
+                "loss",
+                None,
+                one_of(*_OVR_LOSSES.values(), **_OVR_LOSSES),
+                "ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log), which sets of labels need; "
+                "default: ovr_squared_hinge, of sets of labels ovr_log",
+            ),
+            Parameter(
+                "alpha",
+                1e-5,
+                number(above=0.0),
+                "strength of the l2 penalty, greater than 0: 1/(C n_rows) of LIBLINEAR",
+            ),
+            Parameter(
+                "class_tol",
+                0.1,
+                number(0.0),
+                "a class ends when its duality gap is at most this part of its objective",
+            ),
+            Parameter("sweeps", 20, integer(1), "visits of all rows by a class, at most"),
+            Parameter(
+                "prune",
+                None,
+                number(above=0.0),
+                "weights smaller than this in absolute value are not stored (DiSMEC's Delta, 0.01 there); default: "
+                "only zeros are not",
+            ),
+            Parameter(
+                "class_block",
+                None,
+                integer(1),
+                "classes that a worker trains at a time; default: by its memory, at most 128. It has no influence on "
+                "the weights",
+            ),
+            fit_intercept(
+                True, "fit an intercept, without which hardly a weight is zero; see intercept_scaling"
+            ),
+            Parameter(
+                "intercept_scaling",
+                None,
+                number(above=0.0),
+                "penalise the intercept as the weight of one more feature, of this value in every row: -B of "
+                "LIBLINEAR; default 1",
+            ),
+            CLASS_WEIGHT,
+            SHUFFLE,
+            dtype("float32", "type of the weights and duals"),
+        ),
+        solver="distls.solvers.dual_ascent.class_blocks:ClassBlockSolver",
+        targets=("class", "multilabel"),
+        passes=None,
+        keeps_rows=True,
+        by_classes=True,
     ),
 )

@@ -71,6 +71,8 @@ class Fitted:
     # The problem that it minimises, where that is no longer the one the method was given
     refit: Refit | None = None
     duals: DualPoint | None = None  # A dual point that proves how good it is, where the method keeps one
+    # Objective and certificate as a record has them, where the method has computed them itself
+    known: Record | None = None
     nearer: Nearer | None = None  # Where the method can look for weights that have a better dual point
 
 

@@ -252,6 +252,7 @@ class FitRequest:
             raise ParameterError(
                 "patience: not with debias, which fits the weights again at the end; drop one of them"
             )
+        self._check_by_classes()
         kinds = {certificate_kind(params, self.method) for params in self.grid}
         if self.rtol is not None and not kinds <= {"duality_gap", "strong_convexity"}:
             raise ParameterError(
@@ -272,9 +273,20 @@ class FitRequest:
                 f"{len(self.settings)} settings are given; --select DATASET chooses among them"
             )
 
+    def _check_by_classes(self) -> None:
+        """Refuse limits that would leave classes untrained, where one is trained after the other."""
+        names = ("passes", "tol", "rtol", "max_seconds", "eval_every", "patience")
+        given = [name for name in names if getattr(self, name) is not None]
+        if self.method.by_classes and given:
+            raise ParameterError(
+                f"{given[0]}: {self.method.name} trains each class to its end; limit it by -p class_tol or -p sweeps"
+            )
+
 
 def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     """Return the default loss (docs/decisions/0018)."""
+    if method.by_classes:
+        return "ovr_squared_hinge" if data.meta.target == "class" else "ovr_log"
     # the initial model's loss if there is one, else that of the lowest error on data of this shape, as measured
     if params["init"] is not None:
         initial = load_model(params["init"]).loss

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
+from distls.storage.model.class_blocks import ClassBlocks
 from distls.training.child_fits import train_children
 from distls.training.configuration import FitRequest, Setting
 from distls.training.cross_validation import train_folds
@@ -156,7 +157,12 @@ def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> 
     request.check(slots=options.executor.slots, memory=options.memory)
     options = replace(options, keep_final=run is not None)
     with _run_folder(run, request, options.executor) as folder:
-        return proceed(folder, request, options)
+        result = proceed(folder, request, options)
+        if run is not None or result.model is None or not isinstance(result.model.weights, ClassBlocks):
+            return result
+        # a temporary run ends here, and with it the blocks on disk
+        held = cast("NDArray[Any]", result.model.weights.in_memory())
+        return replace(result, model=replace(result.model, weights=held))
 
 
 def resume(

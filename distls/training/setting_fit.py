@@ -21,6 +21,7 @@ from distls.solvers.solver import Fitted, Record, S, Solver, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place
 from distls.storage.markup import card
+from distls.storage.model.class_blocks import ClassBlocks
 from distls.storage.model.model import LinearModel, load_model, save_model
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
@@ -220,6 +221,8 @@ def _conclude(
         record |= {"warnings": found} if found else {}
         run.check_there()
         save_model(run.path / "model", model)
+        if isinstance(model.weights, ClassBlocks):
+            model = load_model(run.path)  # its blocks are those of the model from now on
         if keep_final:
             run.keep_final(solution.state, {"progress": asdict(solution.progress)})
         record["weights_sha256"] = model.sha256

@@ -7,11 +7,13 @@ its file, and ends with its own checksum; nothing else in the folder is read. Th
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 import threading
 import tokenize
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import google_crc32c
@@ -32,7 +34,7 @@ from distls.storage.filesystem.atomic import (
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import convert_json, read_array_file, read_json
 
-__all__ = ["parse_npy", "read_bundle", "write_bundle"]
+__all__ = ["parse_npy", "read_arrays", "read_bundle", "write_bundle"]
 
 _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -54,11 +56,16 @@ class _Description(msgspec.Struct):
 
 
 def write_bundle(
-    folder: Place, kind: str, attributes: dict[str, Any], arrays: dict[str, NDArray[Any]]
+    folder: Place,
+    kind: str,
+    attributes: dict[str, Any],
+    arrays: dict[str, NDArray[Any]],
+    further: Iterable[tuple[str, NDArray[Any]]] = (),
 ) -> None:
     """Write arrays of numbers and JSON `attributes` as the bundle `folder`, replacing it.
 
-    `kind`, "model" or "checkpoint", is checked by the reader.
+    `kind`, "model" or "checkpoint", is checked by the reader; `further` arrays are taken one at a time, so that they
+    need not be in memory together.
     """
     content: dict[str, Any] = {"kind": kind, "version": _VERSION, "attributes": attributes}
     # an object store has no renames: bundle.json, written last, names the folder of the new arrays
@@ -66,7 +73,8 @@ def write_bundle(
         content["folder"] = f"arrays-{uuid.uuid4().hex[:8]}"
     with atomic_directory(folder) as temporary:
         inside = temporary / content["folder"] if "folder" in content else temporary
-        content["arrays"] = {name: _write_array(inside, name, array) for name, array in arrays.items()}
+        every = itertools.chain(arrays.items(), further)
+        content["arrays"] = {name: _write_array(inside, name, array) for name, array in every}
         write_json(temporary / "bundle.json", {**content, "crc32c": _checksum(content)})
     # folders of earlier bundles, which nothing refers to any more
     if isinstance(folder, StorePath):
@@ -101,9 +109,11 @@ def _describe(array: NDArray[Any], checksum: int | None) -> dict[str, Any]:
 
 
 def read_bundle(
-    folder: Place, kind: str, within: Place | None = None
+    folder: Place, kind: str, within: Place | None = None, *, leave: str | None = None
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a bundle, and return its attributes and verified arrays; no link may lead out of `within`, or `folder`.
+
+    Arrays whose names start with `leave` are left where they are.
 
     Raises
     ------
@@ -112,13 +122,30 @@ def read_bundle(
     CorruptDataError
         An array is missing or does not match its description, or the description its checksum.
     """
-    within = within or folder
+    return _read(folder, kind, within or folder, None, leave)
+
+
+def read_arrays(folder: Place, kind: str, names: set[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read a bundle as `read_bundle` does, but only these arrays of it."""
+    return _read(folder, kind, folder, names, None)
+
+
+def _read(
+    folder: Place, kind: str, within: Place, wanted: set[str] | None, leave: str | None
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     found = _read_description(folder, kind, within)
     if found.folder and not _FOLDER.fullmatch(found.folder):
         raise FormatError(f"{folder}: illegal folder of arrays {found.folder!r}")
     inside = folder / found.folder if found.folder else folder
-    arrays = {name: _read_array(inside, name, item, within) for name, item in found.arrays.items()}
-    return found.attributes, arrays
+    names = found.arrays.keys() if wanted is None else wanted
+    missing = names - found.arrays.keys()
+    if missing:
+        raise FormatError(f"{folder}: no array {min(missing)}")
+    return found.attributes, {
+        name: _read_array(inside, name, item, within)
+        for name, item in found.arrays.items()
+        if name in names and not (leave and name.startswith(leave))
+    }
 
 
 def _read_description(folder: Place, kind: str, within: Place) -> _Description:

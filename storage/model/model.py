@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.machine import available_memory
 from distls.storage.model.bundle import read_bundle, write_bundle
+from distls.storage.model.class_blocks import ARRAYS, BlockPlace, ClassBlocks
 
 __all__ = ["LinearModel", "load_model", "save_model", "used_rows", "weights_sha256"]
 
@@ -23,6 +25,7 @@ _FEATURES = "features_"
 _ROWS = "rows"
 _RECIPE = "recipe_"
 _CALIBRATION = "calibration_"
+_BLOCK = "block_"
 
 
 class _Attributes(msgspec.Struct, forbid_unknown_fields=True):
@@ -42,6 +45,7 @@ class _Attributes(msgspec.Struct, forbid_unknown_fields=True):
     weights_sha256: str | None = None
     n_features: Width | None = None
     calibration: dict[str, Any] = {}
+    class_blocks: list[Annotated[int, msgspec.Meta(ge=0)]] = []
 
 
 class _Recipe(msgspec.Struct):
@@ -62,6 +66,7 @@ class LinearModel:
     Attributes
     ----------
     weights : float32 or float64 array of shape (n_features, n_outputs)
+        Of very many classes `ClassBlocks`, which stand for it: the weights that are not zero, read block by block.
     intercept : array of shape (n_outputs,), same dtype
         Both of another shape where the recipe says so.
     classes : list of labels, sorted as in the training data; empty where the target is continuous
@@ -136,6 +141,8 @@ class LinearModel:
     @property
     def sha256(self) -> str:
         """Digest of the weights, and of the recipe's arrays by name; see `weights_sha256`."""
+        if isinstance(self.weights, ClassBlocks):
+            return self.weights.sha256(self.intercept)
         return weights_sha256(
             self.weights, self.intercept, *(self.arrays[name] for name in sorted(self.arrays))
         )
@@ -143,6 +150,8 @@ class LinearModel:
 
 def used_rows(weights: NDArray[Any]) -> NDArray[np.int64]:
     """Return the rows of weights that are not all zero, increasing; -0.0 is not zero here."""
+    if isinstance(weights, ClassBlocks):
+        return weights.used_rows()
     bits = weights.view(f"u{weights.itemsize}")
     return np.flatnonzero(bits.any(axis=1))
 
@@ -178,6 +187,12 @@ def save_model(folder: Place, model: LinearModel) -> None:
     if model.calibration:
         attributes["calibration"] = model.calibration
         others |= {f"{_CALIBRATION}{name}": array for name, array in model.calibration_arrays.items()}
+    others = {"intercept": model.intercept, **features, **others}
+    if isinstance(model.weights, ClassBlocks):
+        attributes["class_blocks"] = [block.first for block in model.weights.blocks]
+        attributes["n_features"] = model.n_features
+        write_bundle(folder, "model", attributes, others, _block_arrays(model.weights))
+        return
     weights = {"weights": model.weights}
     # sparse models store the non-zero rows only
     if not model.recipe and model.weights.ndim == 2:
@@ -185,7 +200,29 @@ def save_model(folder: Place, model: LinearModel) -> None:
         if len(rows) <= len(model.weights) // 2:
             weights = {"weights": model.weights[rows], _ROWS: rows}
             attributes["n_features"] = len(model.weights)
-    write_bundle(folder, "model", attributes, {**weights, "intercept": model.intercept, **features, **others})
+    write_bundle(folder, "model", attributes, {**weights, **others})
+
+
+def _block_arrays(weights: ClassBlocks) -> Iterator[tuple[str, NDArray[Any]]]:
+    for block in weights.read():
+        for name in ARRAYS:
+            yield f"{_block_prefix(block.first)}{name}", getattr(block, name)
+
+
+def _block_prefix(first: int) -> str:
+    return f"{_BLOCK}{first:08d}_"
+
+
+def _blocks_of(folder: Place, attributes: _Attributes, intercept: NDArray[Any]) -> ClassBlocks:
+    """Return the weights of a model of blocks of classes, which stay on disk."""
+    n_features, firsts, k = attributes.n_features, attributes.class_blocks, len(intercept)
+    if n_features is None or firsts[0] != 0 or np.any(np.diff(firsts, append=k) <= 0) or attributes.recipe:
+        raise FormatError(f"{folder}: its blocks of classes are not those of {k} classes")
+    blocks = tuple(
+        BlockPlace(str(folder.resolve()), "model", first, stop, _block_prefix(first))
+        for first, stop in zip(firsts, [*firsts[1:], k], strict=True)
+    )
+    return ClassBlocks((n_features, k), intercept.dtype, blocks)
 
 
 def _all_rows(folder: Place, arrays: dict[str, NDArray[Any]], n_features: int | None) -> NDArray[Any]:
@@ -226,16 +263,22 @@ def load_model(path: str | Place) -> LinearModel:
         raise FormatError(f"{root}: a file, not a run or model")
     if folder == root and (root / "config.json").exists():
         raise FormatError(f"{root}: this run has published no model yet; `distls resume {root}` continues it")
-    stored, arrays = read_bundle(folder, "model", root)
+    stored, arrays = read_bundle(folder, "model", root, leave=_BLOCK)
     attributes = _checked(stored, arrays, folder)
     features, others, calibration = (
         {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
         for start in (_FEATURES, _RECIPE, _CALIBRATION)
     )
     said = msgspec.structs.asdict(attributes)
-    recorded, n_features = said.pop("weights_sha256"), said.pop("n_features")
+    recorded, n_features, blocks = (
+        said.pop(name) for name in ("weights_sha256", "n_features", "class_blocks")
+    )
     # the digest is that of all rows, however they are stored
-    weights = _all_rows(folder, arrays, n_features)
+    weights = (
+        cast("NDArray[Any]", _blocks_of(folder, attributes, arrays["intercept"]))
+        if blocks
+        else _all_rows(folder, arrays, n_features)
+    )
     model = LinearModel(
         weights, arrays["intercept"], **said, features=features, arrays=others, calibration_arrays=calibration
     )
@@ -247,7 +290,11 @@ def load_model(path: str | Place) -> LinearModel:
 
 def _checked(stored: dict[str, Any], arrays: dict[str, NDArray[Any]], folder: Place) -> _Attributes:
     """Return the attributes of a model, once they are those of one and it has the arrays that each has."""
-    missing = {"weights", "intercept"} - arrays.keys()
+    missing = (
+        {"intercept"} - arrays.keys()
+        if stored.get("class_blocks")
+        else {"weights", "intercept"} - arrays.keys()
+    )
     if missing:
         raise FormatError(f"{folder}: incomplete model (no array {min(missing)})")
     try:

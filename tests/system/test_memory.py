@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from helpers import SECONDS, workers_of, write_dataset
 
 from distls.execution.memory_budget import parse_bytes
@@ -177,3 +178,46 @@ def test_peaks_of_the_least_squares_methods_stay_below_the_plan(
         assert 0.4 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
     share = fitted.driver / plan["driver_bytes"]
     assert 0.4 <= share <= 1.0, f"{fitted.driver / 2**20:.0f} of {plan['driver_bytes'] / 2**20:.0f} MiB"
+
+
+@pytest.fixture(scope="module")
+def many_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """500 documents in 800 classes with 150,000 features: dense weights take 458 MiB."""
+    path = tmp_path_factory.mktemp("many") / "train"
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 800, 500)
+    columns = rng.integers(800, 150_000, (500, 10))
+    columns[:, 0] = y
+    x = sp.csr_matrix((np.ones(5000, np.float32), columns.ravel(), np.arange(0, 5001, 10)), (500, 150_000))
+    x.sum_duplicates()
+    write_dataset(path, x, y, partition_rows=100, n_classes=800)
+    return path
+
+
+def test_classes_whose_weights_do_not_fit_are_trained_and_scored_in_blocks(
+    many_classes: Path, tmp_path: Path
+) -> None:
+    limit, run = parse_bytes("450MiB"), tmp_path / "run"
+    options = ["--workers", "2", "--memory-limit", "450MiB"]
+    data = open_dataset(many_classes)
+    dense = 4 * data.meta.n_features * len(data.meta.classes)
+    assert dense > limit
+    refused = Watched("fit", "sdca", many_classes, run, "-p", "loss=squared_hinge", *options)
+    assert refused.code == 1
+    assert refused.error.startswith(f"distls: {many_classes}: a worker needs ")
+    planned = Watched("plan", "ovr-sdca", many_classes, *options, "--json", "--no-probe")
+    plan = json.loads(planned.out)
+    assert plan["lanes"] > 8, "blocks of fewer classes than the largest"
+    fitted = Watched("fit", "ovr-sdca", many_classes, run, "-p", "prune=0.01", *options, "--quiet")
+    assert (fitted.code, fitted.error) == (0, "")
+    assert len(fitted.workers) == 2, "no worker was ended for its memory"
+    for peak in fitted.workers.values():
+        assert 0.4 <= peak / plan["worker_bytes"] <= 1.0, f"{peak / 2**20:.0f} MiB of {plan['worker_parts']}"
+    assert fitted.driver < plan["driver_bytes"]
+    evaluated = Watched("evaluate", run, many_classes, "--json", *options)
+    assert json.loads(evaluated.out)["error"] < 0.1
+    predicted = Watched("predict", run, many_classes, tmp_path / "out.csv", "--top", "5", *options)
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 501
+    for watched in (evaluated, predicted):
+        assert watched.code == 0, watched.error
+        assert max(watched.driver, *watched.workers.values()) < limit < dense

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.model.class_blocks import ClassBlocks
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
-from distls.workers.losses.class_losses import NO_CLASSES
+from distls.workers.losses.class_losses import NO_CLASSES, LossSums, class_losses
+from distls.workers.losses.loss import Loss
 from distls.workers.losses.registry import loss_named, scorer
 from distls.workers.losses.targets import is_codes, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
@@ -60,13 +62,10 @@ def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSu
     loss = scorer(job.loss)
     ledger, total = Ledger(), None
     for index, part in stream(job.data, lane.blocks, ledger):
-        x, weights, intercept = linear_view(predictor, part.x)
-        count = n_rows_of(x)
+        count = n_rows_of(part.x)
         predicted = np.empty(count, np.int32)
-        loss_sum, known, errors = evaluate_rows(
-            x, job.codes[part.y], np.empty(0), loss, weights, intercept, predicted
-        )
-        keys = part.y.astype(np.int64) * len(intercept) + predicted
+        loss_sum, known, errors = _evaluated(predictor, part, job.codes[part.y], loss, predicted)
+        keys = part.y.astype(np.int64) * len(predictor.intercept) + predicted
         pairs, counts = np.unique(keys, return_counts=True)
         block = ScoreSum(errors, known, loss_sum, pairs, counts)
         ledger.count(index, count)
@@ -74,6 +73,24 @@ def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSu
     empty = np.empty(0, np.int64)
     total = total or ScoreSum(0, 0.0, 0.0, empty, empty)
     return replace(total, ledger=ledger)
+
+
+def _evaluated(
+    predictor: LinearPredictor,
+    part: Partition,
+    y: NDArray[np.int32],
+    loss: Loss,
+    predicted: NDArray[np.int32],
+) -> tuple[float, float, int]:
+    """Return the sum of losses over the rows of known labels, how many these are, and the errors; sets `predicted`."""
+    if not isinstance(predictor.coefficients, ClassBlocks):
+        x, weights, intercept = linear_view(predictor, part.x)
+        return evaluate_rows(x, y, np.empty(0), loss, weights, intercept, predicted)
+    sums, ones = LossSums(), np.ones(len(y))
+    for rows, values in score_pieces(predictor, part.x):
+        class_losses(loss, values, y[rows], ones[rows], sums, predicted=predicted[rows])
+    loss_sum, known, _ = sums.totals()
+    return loss_sum, known, int(np.count_nonzero(predicted != y))
 
 
 def merge_scores(left: ScoreSum, right: ScoreSum) -> ScoreSum:

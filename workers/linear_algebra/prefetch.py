@@ -8,11 +8,11 @@ from numba.extending import intrinsic, overload
 
 from distls.workers.linear_algebra.score_kernels import is_csr, prefetch_address
 
-__all__ = ["prefetch_row"]
+__all__ = ["prefetch_element", "prefetch_row"]
 
 
 @intrinsic
-def _prefetch(_context, array, position):
+def prefetch_element(_context, array, position):
     """Fetch the cache line of element `position` of a 1-d or flattened C-ordered array."""
 
     def build(context, builder, signature, args):
@@ -33,13 +33,13 @@ def _prefetch_row(rows, i):
         # after some lines the processor's own prefetcher takes over
         start, stop = rows.indptr[i], min(rows.indptr[i + 1], rows.indptr[i] + 256)
         for p in range(start, stop, 32):
-            _prefetch(rows.indices, p)
+            prefetch_element(rows.indices, p)
         for p in range(start, stop, 16):
-            _prefetch(rows.data, p)
+            prefetch_element(rows.data, p)
 
     def dense(rows, i):
         d = rows.values.shape[1]
         for p in range(i * d, i * d + min(d, 256), 16):
-            _prefetch(rows.values, p)
+            prefetch_element(rows.values, p)
 
     return csr if is_csr(rows) else dense

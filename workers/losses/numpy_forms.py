@@ -1,21 +1,27 @@
-"""Parts shared by the NumPy forms of several losses."""
+"""Parts shared by several losses: their NumPy forms, and the dual steps of those that are sums over outputs."""
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 import numpy as np
+from numba.extending import overload
 from numpy.typing import NDArray
 from scipy.special import xlog1py, xlogy
 
 from distls.workers.losses.loss import Codes, Floats, Loss
+from distls.workers.losses.row_functions import dual_step_of
+from distls.workers.simd.class_sums import first_max
 
 __all__ = [
     "SingleOutput",
     "binary_entropy",
+    "dual_margin_step",
     "negated_at_class",
     "pairs",
     "scores_of_class",
+    "separable_dual_step",
     "softmax_in_place",
 ]
 
@@ -95,3 +101,56 @@ def softmax_in_place(scores: NDArray[Any]) -> NDArray[Any]:
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)
     return scores
+
+
+_STEPS: dict[type[Loss], Any] = {}
+
+
+def _sign(y, i, c, k):
+    """Return t of output c of row i, as `dual_domains.class_signs` (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(_sign)
+def _sign_overload(y, i, c, k):
+    def of_class(y, i, c, k):
+        return 1.0 if y[i] == (c if k > 1 else 1) else -1.0
+
+    return of_class if y.ndim == 1 else lambda y, i, c, k: 1.0 if y[i, c] > 0.5 else -1.0
+
+
+def separable_dual_step(margin_step: Any, *losses: type[Loss]) -> None:
+    """Register the `dual_step` of one-versus-rest losses, with an output for each class or with one for two.
+
+    ``margin_step(m, q, b) -> (b', value, before, after)`` is that of one output with the margin m = t z and the dual
+    b = t a, t = 1 for the row's class and -1 for the others.
+    """
+
+    def step(z, y, i, q, a, d, work):
+        value, before, after, moved, k = 0.0, 0.0, 0.0, 0, len(z)
+        for c in range(k):
+            t = _sign(y, i, c, k)
+            new, loss_c, before_c, after_c = margin_step(t * z[c], q, t * a[c])
+            rounded = a.dtype.type(t * new)
+            d[c] = rounded - a[c]
+            moved += d[c] != 0.0  # true of a NaN too, which must reach the weights
+            a[c] = rounded
+            value += loss_c
+            before += before_c
+            after += after_c
+        return value, before, after, moved, (first_max(z) if k > 1 else (1 if z[0] > 0.0 else 0))
+
+    for loss in losses:
+        dual_step_of(loss)(step)
+        _STEPS[loss] = margin_step
+
+
+def dual_margin_step(loss: Loss, m: float, q: float, b: float) -> tuple[float, float, float, float]:
+    """Return ``margin_step(m, q, b)`` of a one-versus-rest loss, for one of its classes (kernels only)."""
+    raise NotImplementedError
+
+
+@overload(dual_margin_step)
+def _dual_margin_step_overload(loss, m, q, b):
+    function = _STEPS[loss.instance_class]
+    return lambda loss, m, q, b: function(m, q, b)

@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
 from distls.workers.losses.loss import Binary, Codes, Floats, Loss
-from distls.workers.losses.numpy_forms import SingleOutput, class_signs, negated_at_class
+from distls.workers.losses.numpy_forms import SingleOutput, class_signs, negated_at_class, separable_dual_step
 from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
     row_curvature_of,
     row_gradient_of,
-    separable_dual_step,
 )
 from distls.workers.simd.class_sums import first_max, sum_of
 

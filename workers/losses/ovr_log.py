@@ -15,13 +15,13 @@ from distls.workers.losses.numpy_forms import (
     binary_entropy,
     class_signs,
     negated_at_class,
+    separable_dual_step,
     softmax_in_place,
 )
 from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
     row_curvature_of,
     row_gradient_of,
-    separable_dual_step,
     step_curvature_of,
 )
 from distls.workers.losses.softmax import Softmax, logistic_curvature

@@ -22,7 +22,7 @@ from numba.extending import overload
 from distls.workers.compilation.jit import helper
 from distls.workers.linear_algebra.score_kernels import row_axpy, row_axpy_pair
 from distls.workers.losses.loss import Floats, Loss
-from distls.workers.simd.class_sums import first_max, sum_of_squares
+from distls.workers.simd.class_sums import sum_of_squares
 
 __all__ = [
     "GRADIENT_IN_G",
@@ -48,7 +48,6 @@ __all__ = [
     "row_update",
     "score_change",
     "score_change_of",
-    "separable_dual_step",
     "step_curvature",
     "step_curvature_of",
     "target_gradient",
@@ -269,44 +268,6 @@ def _dual_step_overload(loss, z, y, i, q, a, d, work):
         return function(z, y, i, q, a, d, work)
 
     return dual_step_of_loss
-
-
-def _sign(y, i, c, k):
-    """Return t of output c of row i, as `dual_domains.class_signs` (kernels only)."""
-    raise NotImplementedError
-
-
-@overload(_sign)
-def _sign_overload(y, i, c, k):
-    def of_class(y, i, c, k):
-        return 1.0 if y[i] == (c if k > 1 else 1) else -1.0
-
-    return of_class if y.ndim == 1 else lambda y, i, c, k: 1.0 if y[i, c] > 0.5 else -1.0
-
-
-def separable_dual_step(margin_step: Any, *losses: type[Loss]) -> None:
-    """Register the `dual_step` of one-versus-rest losses, with an output for each class or with one for two.
-
-    ``margin_step(m, q, b) -> (b', value, before, after)`` is that of one output with the margin m = t z and the dual
-    b = t a, t = 1 for the row's class and -1 for the others.
-    """
-
-    def step(z, y, i, q, a, d, work):
-        value, before, after, moved, k = 0.0, 0.0, 0.0, 0, len(z)
-        for c in range(k):
-            t = _sign(y, i, c, k)
-            new, loss_c, before_c, after_c = margin_step(t * z[c], q, t * a[c])
-            rounded = a.dtype.type(t * new)
-            d[c] = rounded - a[c]
-            moved += d[c] != 0.0  # true of a NaN too, which must reach the weights
-            a[c] = rounded
-            value += loss_c
-            before += before_c
-            after += after_c
-        return value, before, after, moved, (first_max(z) if k > 1 else (1 if z[0] > 0.0 else 0))
-
-    for loss in losses:
-        dual_step_of(loss)(step)
 
 
 # ---------------------------------------------------------------- one non-zero, in block coordinate descent

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import FormatError
+from distls.storage.model.class_blocks import ClassBlocks
 from distls.storage.model.model import LinearModel, used_rows
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
 from distls.workers.features.design import Design, blocks
@@ -22,6 +23,7 @@ from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram import add_scores
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.targets import slice_rows
+from distls.workers.prediction.block_scores import block_score_pieces
 from distls.workers.prediction.calibration import replay
 
 __all__ = ["PIECE_BYTES", "LinearPredictor", "linear_view", "score_pieces", "scored_as"]
@@ -46,7 +48,7 @@ class LinearPredictor:
     Attributes
     ----------
     coefficients : float32 or float64 array of shape (n_features, n_outputs), C-ordered
-        Another shape where `recipe` says so.
+        Another shape where `recipe` says so. Of very many classes `ClassBlocks`, which scoring reads block by block.
     intercept : float64 array of shape (n_outputs,)
     recipe : dict
         The feature map, JSON values only. ``{}``: scores are ``x @ coefficients + intercept``. Else with
@@ -82,7 +84,7 @@ class LinearPredictor:
 
     def compact(self) -> LinearPredictor:
         """Return a predictor of the same scores, without features of zero coefficients if these are the majority."""
-        if self.recipe or self.columns is not None:
+        if self.recipe or self.columns is not None or isinstance(self.coefficients, ClassBlocks):
             return self
         rows = used_rows(self.coefficients)
         if len(rows) > len(self.coefficients) // 2:
@@ -119,6 +121,9 @@ def linear_view(predictor: LinearPredictor, x: Rows) -> tuple[Rows, NDArray[Any]
 
 def score_pieces(predictor: LinearPredictor, x: Rows) -> Iterator[tuple[slice, NDArray[Any]]]:
     """Yield (rows, their scores) for consecutive batches of a block, so that few scores are held at a time."""
+    if isinstance(predictor.coefficients, ClassBlocks):
+        yield from block_score_pieces(x, predictor.coefficients, predictor.intercept)
+        return
     dtype, x = predictor.coefficients.dtype, predictor.used(x)
     for rows in _row_batches(n_rows_of(x), predictor.coefficients.shape[1] * dtype.itemsize):
         if predictor.recipe:

@@ -33,6 +33,7 @@ from distls.workers.synthetic.dense_data import (
     harmonic_decay,
 )
 from distls.workers.synthetic.family import BLOCK_ROWS, Kind
+from distls.workers.synthetic.many_topics import ManyTopics
 from distls.workers.synthetic.topic_documents import Documents, Labels
 
 __all__ = ["BLOCK_ROWS", "KINDS", "PARTS", "Kind", "block", "generate_rows", "kind_named"]
@@ -90,6 +91,14 @@ KINDS: dict[str, Kind] = {
             "axis", id=7, n_train=100_000, n_test=50_000, n_features=500, n_classes=2, layout="dense",
             description="two classes, 500 features of scales 1, 1/2, 1/3, ...",
             family=Factors(harmonic_decay, damped=False, rotations=0),
+        ),
+        Kind(
+            "lshtc1", id=8, n_train=93_805, n_test=34_880, n_features=347_255, n_classes=12_294, layout="csr",
+            description="web pages in 12,294 classes, 55 non-zeros a row",
+            family=ManyTopics(
+                Labels([1 / (rank + 200) for rank in range(12_294)]), own=0.15, shared=0.15, draws=60.0, spread=0.8
+            ),
+            row_nnz=55,
         ),
     )
 }

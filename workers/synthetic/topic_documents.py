@@ -12,7 +12,7 @@ from distls.storage.rows import CsrRows, index_dtype
 from distls.workers.synthetic.family import BLOCK_ROWS, Kind
 from distls.workers.synthetic.sampling_kernels import alias_cells, draw_documents
 
-__all__ = ["Documents", "Labels"]
+__all__ = ["Documents", "Labels", "document_lengths", "unit_log_tf"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Documents:
     ) -> tuple[CsrRows, NDArray[np.int32]]:
         """Draw one block of documents with their labels."""
         true, y = self.labels.draw(generator)
-        n_draws = self._lengths(generator)
+        n_draws = document_lengths(generator, self.draws, self.spread, BLOCK_ROWS)
         n_topical = generator.binomial(n_draws, self.topical)
         indptr = np.empty(BLOCK_ROWS + 1, dtype=np.int64)
         indices = np.empty(n_draws.sum(), dtype=index_dtype(kind.n_features))
@@ -82,13 +82,16 @@ class Documents:
         repeat = np.uint64(self.burst * 2.0**64)
         draw_documents(key, model, true, n_topical, n_draws - n_topical, repeat, indptr, indices, frequencies)
         nnz = indptr[-1]  # at most the number of draws: repeated terms are merged
-        return CsrRows(indptr, indices[:nnz].copy(), _unit_log_tf(indptr, frequencies[:nnz])), y
+        return CsrRows(indptr, indices[:nnz].copy(), unit_log_tf(indptr, frequencies[:nnz])), y
 
-    def _lengths(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Draw log-normal numbers of terms, int64 (BLOCK_ROWS,), clipped so that no row is degenerate."""
-        centre = np.log(self.draws) - self.spread**2 / 2
-        lengths = np.exp(centre + self.spread * generator.standard_normal(BLOCK_ROWS))
-        return np.rint(np.clip(lengths, 5.0, 20.0 * self.draws)).astype(np.int64)
+
+def document_lengths(
+    generator: np.random.Generator, draws: float, spread: float, n_rows: int
+) -> NDArray[np.int64]:
+    """Draw log-normal numbers of terms, int64 (n_rows,), clipped so that no row is degenerate."""
+    centre = np.log(draws) - spread**2 / 2
+    lengths = np.exp(centre + spread * generator.standard_normal(n_rows))
+    return np.rint(np.clip(lengths, 5.0, 20.0 * draws)).astype(np.int64)
 
 
 def _alias_table(weights: NDArray[np.float64], column: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -98,7 +101,7 @@ def _alias_table(weights: NDArray[np.float64], column: NDArray[np.int64]) -> NDA
     return alias_cells(whole)
 
 
-def _unit_log_tf(indptr: NDArray[np.int64], frequencies: NDArray[np.uint16]) -> NDArray[np.float32]:
+def unit_log_tf(indptr: NDArray[np.int64], frequencies: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Turn term frequencies into 1 + log(tf), float32 (nnz,), scaled to rows of unit L2 norm."""
     table = 1 + np.log(np.maximum(np.arange(int(frequencies.max()) + 1), 1))
     table = np.rint(table * 2.0**20).astype(np.int64)  # whole numbers, so that sums of squares are exact

@@ -20,7 +20,7 @@ DOCUMENTS = ["rcv1-4", "rcv1-53", "odp"]
 LABELLED = [*DOCUMENTS, "dense"]
 FACTORS = ["alpha", "axis"]
 REGRESSION = ["csgd", "csgd-wide"]
-ALL = [*LABELLED, *FACTORS, *REGRESSION]
+ALL = [*LABELLED, *FACTORS, *REGRESSION, "lshtc1"]
 
 
 def arrays(made):
@@ -260,6 +260,7 @@ def test_wrong_arguments_are_refused(arguments, message):
         ("csgd-wide", "45a64539b7c3970c"),
         ("alpha", "bccd3bf183c1e3d9"),
         ("axis", "2072b145fe4de5ce"),
+        ("lshtc1", "3019620ae2a76892"),
     ],
 )
 def test_bits_are_those_of_every_earlier_version(kind, digest):

@@ -1,0 +1,302 @@
+"""One-versus-rest by blocks of classes: each block is trained to its end by one worker, and stored at once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.memory_plan import SAFE_FRACTION, SLACK, Footprint, Plan, make_plan
+from distls.methods.method import Params
+from distls.problem import Problem
+from distls.solvers.solver import Fitted, RoundReport, State, Status
+from distls.storage.errors import CorruptDataError, FormatError
+from distls.storage.filesystem.atomic import remove_tree, subfolders
+from distls.storage.filesystem.paths import place_of
+from distls.storage.model.bundle import read_arrays
+from distls.storage.model.class_blocks import BlockPlace, ClassBlocks
+from distls.storage.model.model import LinearModel
+from distls.storage.rows import index_dtype
+from distls.workers.dual_ascent.class_kernels import ClassSettings
+from distls.workers.dual_ascent.class_task import (
+    BLOCK_KIND,
+    SUMS,
+    BlockResult,
+    ClassJob,
+    block_name,
+    probe_block,
+    train_block,
+    warm_up,
+)
+from distls.workers.losses.registry import loss_named
+from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
+from distls.workers.rounds.kernel_types import KernelTypes
+from distls.workers.rounds.ledger import Ledger
+
+__all__ = ["ClassBlockSolver", "ClassBlockState"]
+
+_WIDTH = 16  # classes: the arrays of a block are as wide as a multiple of it
+_LARGEST = 128  # classes of a block by default: more are no faster
+_WORTH_IT = 64  # classes that a block should have before memory is left for decoded partitions
+_ROUNDS = 32  # of a fit, about: after each of them the run says how far it is
+# Of a class: its weights and a copy of some, and at the end as many features and values at the most.
+_WEIGHT_COPIES, _STORED = 2, 2
+_NAME = re.compile(r"classes-(\d{8})-(\d{8})")
+_S = {name: place for place, name in enumerate(SUMS)}
+
+
+@dataclass
+class ClassBlockState(State):
+    """Which classes are trained, in the order of their codes, and in which blocks."""
+
+    stops: NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(1, np.int64)
+    )  # 0, end of the first block, ...
+    sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(SUMS)))
+    intercept: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+
+class ClassBlockSolver:
+    """Trains blocks of classes, each a fit of its own to the same rows."""
+
+    state_type = ClassBlockState
+
+    def __init__(
+        self,
+        problem: Problem,
+        params: Params,
+        *,
+        slots: int = 1,
+        memory: MemoryBudget | None = None,
+        initial: LinearModel | None = None,
+        state: str | None = None,
+    ) -> None:
+        self.problem, self.params, self._folder = problem, params, state
+        binary = loss_named(problem.loss).binary
+        assert binary is not None
+        n = problem.dataset.meta.n_rows
+        bias = (problem.intercept_scaling or 1.0) ** 2 if problem.fit_intercept else 0.0
+        self._settings = ClassSettings(1.0 / (problem.alpha * n), bias, binary.loss)
+        self._slots = slots
+        self.width, self.plan = self._planned(memory or MemoryBudget(workers=slots))
+        dataset = problem.dataset
+        path = str(dataset.path.resolve())
+        self.data = DatasetRef(path, dataset.fingerprint, self.plan.cache_bytes, fold=dataset.fold)
+        self.reads = self.plan.lanes  # of all rows in a pass
+        self.lanes = [tuple(range(len(dataset)))] * self.plan.lanes  # every block reads all partitions
+
+    # ---- memory
+
+    def _class_bytes(self) -> int:
+        """Return the bytes of a class in a block under training."""
+        rows, (n_features, _) = self.problem.dataset.meta.n_rows, self.problem.shape
+        itemsize = self.problem.dtype.itemsize
+        return n_features * (_WEIGHT_COPIES * itemsize + _STORED * (4 + itemsize) // 2) + rows * itemsize
+
+    def _planned(self, budget: MemoryBudget) -> tuple[int, Plan]:
+        """Return the classes of a block and the plan of a fit; raise MemoryPlanError if not even a few fit."""
+        (_, k), given = self.problem.shape, self.params["class_block"]
+        most = -(-k // _WIDTH) * _WIDTH
+        if given is not None:
+            width = min(-(-given // _WIDTH) * _WIDTH, most)
+            return min(given, k), self._plan_of(width, min(given, k), budget)
+        width = min(_LARGEST, most, -(-k // (_WIDTH * self._slots)) * _WIDTH)
+        # a plan of the smallest block says what everything else takes, or that there is no room
+        smallest = self._plan_of(_WIDTH, min(_WIDTH, k), budget)
+        rest = sum(size for name, size in smallest.worker_parts.items() if name in ("base", "partitions"))
+        room = int(budget.worker_limit * SAFE_FRACTION) - rest
+        data = int(self.problem.dataset.decoded_bytes.sum() * SLACK)
+        each = self._class_bytes() * budget.threads
+        beside = (room - data) // each
+        fits = beside if beside >= _WORTH_IT else room // each
+        width = max(min(width, fits // _WIDTH * _WIDTH), _WIDTH)
+        return min(width, k), self._plan_of(width, min(width, k), budget)
+
+    def _plan_of(self, width: int, classes: int, budget: MemoryBudget) -> Plan:
+        dataset, k = self.problem.dataset, self.problem.shape[1]
+        rows = int(dataset.table.rows.max())
+        own = width * self._class_bytes() + 2 * rows * width * self.problem.dtype.itemsize
+        plan = make_plan(
+            dataset,
+            Footprint(weight_bytes=0, result_copies=0, driver_copies=0, work_bytes=own, exchanged=(0, 0)),
+            lanes=-(-k // classes),
+            budget=budget,
+        )
+        parts = dict(plan.worker_parts)
+        parts[f"blocks of {classes} classes"] = parts.pop("work")
+        return replace(plan, worker_parts=parts, driver_bytes=plan.driver_bytes + 64 * MIB)
+
+    # ---- the rounds
+
+    def prepare(self, executor: Executor) -> None:
+        """Have the kernels compiled here, then loaded by every worker."""
+        meta, dtype = self.problem.dataset.meta, self.problem.dtype.name
+        indices = index_dtype(meta.n_features).name
+        types = KernelTypes(meta.layout, meta.dtype, indices, dtype, self.problem.loss, meta.target)
+        warm = partial(warm_up, settings=self._settings)
+        warm(types)
+        executor.each_worker(warm, types)
+
+    def init(self) -> ClassBlockState:
+        """Return the state in which no class is trained."""
+        return ClassBlockState(intercept=np.zeros(self.problem.shape[1]))
+
+    def step(self, state: ClassBlockState, executor: Executor) -> tuple[ClassBlockState, RoundReport]:
+        """Train the next blocks; those that were finished before the run was stopped are taken as they are."""
+        k, ledger, stored = self.problem.shape[1], Ledger(), self._stored(int(state.stops[-1]))
+        spans = self._next_spans(int(state.stops[-1]), stored)
+        missing = [span for span in spans if span not in stored]
+        results: dict[tuple[int, int], BlockResult] = {
+            (one.first, one.stop): one for one in executor.map(partial(train_block, self.job()), missing)
+        }
+        following, sums = replace(state), np.zeros(len(SUMS))
+        following.intercept = state.intercept.copy()
+        for span in spans:
+            arrays = self._small_arrays(*span)
+            sums += arrays["sums"]
+            following.intercept[slice(*span)] = arrays["intercept"]
+            if span in results:
+                ledger = ledger.merge(results[span].ledger)
+        following.stops = np.concatenate([state.stops, [stop for _, stop in spans]]).astype(np.int64)
+        following.sums = state.sums + sums
+        following.round, following.passes = state.round + 1, float(following.sums[_S["sweeps"]] / k)
+        return following, self._report(ledger, following, sums, spans)
+
+    def _next_spans(self, first: int, stored: set[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the blocks of a round: stored ones where they begin, new ones up to the next that is stored."""
+        k, spans = self.problem.shape[1], list[tuple[int, int]]()
+        wanted = max(2 * self._slots, -(-k // (self.width * _ROUNDS)))
+        while first < k and len(spans) < wanted:
+            own = [stop for begin, stop in stored if begin == first]
+            later = [begin for begin, _ in stored if begin > first]
+            stop = max(own) if own else min([first + self.width, k, *later])
+            spans.append((first, stop))
+            first = stop
+        return spans
+
+    def _stored(self, done: int) -> set[tuple[int, int]]:
+        """Return the blocks from class `done` on that are stored whole; remove damaged ones, to train them again."""
+        if self._folder is None or not place_of(self._folder).is_dir():
+            return set()
+        found = set()
+        for path in subfolders(place_of(self._folder)):
+            name = _NAME.fullmatch(path.name)
+            if name is None or int(name[1]) < done:
+                continue
+            span = int(name[1]), int(name[2])
+            with contextlib.suppress(CorruptDataError, FormatError):
+                if span[0] < span[1] <= self.problem.shape[1]:
+                    self._block(*span).load().check(
+                        span[1], self.problem.shape[0], self.problem.dtype, str(path)
+                    )
+                    self._small_arrays(*span)
+                    found.add(span)
+                    continue
+            remove_tree(path)
+        return found
+
+    def _small_arrays(self, first: int, stop: int) -> dict[str, NDArray[Any]]:
+        path = place_of(self._folder or "") / block_name(first, stop)
+        _, arrays = read_arrays(path, BLOCK_KIND, {"intercept", "sums"})
+        if arrays["intercept"].shape != (stop - first,) or arrays["sums"].shape != (len(SUMS),):
+            raise FormatError(f"{path}: not a block of classes of this fit; remove it and resume")
+        return arrays
+
+    def _block(self, first: int, stop: int) -> BlockPlace:
+        folder = str(place_of(self._folder or "") / block_name(first, stop))
+        return BlockPlace(folder, BLOCK_KIND, first, stop)
+
+    def job(self) -> ClassJob:
+        """Return what all blocks share."""
+        problem, params = self.problem, self.params
+        return ClassJob(
+            data=self.data,
+            settings=self._settings,
+            alpha=problem.alpha,
+            class_weight=problem.row_weights,
+            n_features=problem.shape[0],
+            n_classes=problem.shape[1],
+            n_rows=problem.dataset.meta.n_rows,
+            dtype=problem.dtype.name,
+            sweeps=params["sweeps"],
+            tol=params["class_tol"],
+            prune=params["prune"] or 0.0,
+            shuffle=params["shuffle"],
+            seed=problem.seed,
+            folder=self._folder or "",
+        )
+
+    def _report(
+        self,
+        ledger: Ledger,
+        state: ClassBlockState,
+        sums: NDArray[np.float64],
+        spans: list[tuple[int, int]],
+    ) -> RoundReport:
+        ledger.n_rows = max(ledger.n_rows, 1)  # none where all blocks of the round were finished before
+        report = RoundReport.of(
+            ledger,
+            0.0,
+            None,
+            details={
+                "classes": int(state.stops[-1]),
+                "blocks": len(spans),
+                "weights": int(state.sums[_S["nnz"]]),
+                "open_classes": int(state.sums[_S["open"]]),
+            },
+        )
+        report.running_loss = float(sums[_S["loss"]])
+        return report
+
+    def status(self, state: ClassBlockState) -> Status:
+        """Return RUNNING until all classes are trained."""
+        if not np.isfinite(state.sums).all():
+            return Status.DIVERGED
+        if state.stops[-1] < self.problem.shape[1]:
+            return Status.RUNNING
+        return Status.MAX_PASSES if state.sums[_S["open"]] else Status.CONVERGED
+
+    def weights(self, state: ClassBlockState) -> Fitted:
+        """Return the weights of the trained classes, which stay on disk; those of others are zero."""
+        ends = state.stops.tolist()
+        blocks = tuple(self._block(*span) for span in itertools.pairwise(ends))
+        weights = ClassBlocks(self.problem.shape, self.problem.dtype, blocks)
+        predictor = LinearPredictor(cast("NDArray[Any]", weights), state.intercept)
+        certificate = {"kind": "duality_gap", "value": float(state.sums[_S["gap"]])}
+        return Fitted(
+            predictor,
+            known={
+                "objective": float(state.sums[_S["objective"]]),
+                "certificate": certificate,
+                "eval_bytes_read": 0,
+            },
+        )
+
+    def fits(self, state: ClassBlockState) -> bool:
+        """See `Solver.fits`."""
+        k, stops = self.problem.shape[1], state.stops
+        return (
+            state.intercept.shape == (k,)
+            and state.sums.shape == (len(SUMS),)
+            and stops.ndim == 1
+            and len(stops) > 0
+            and bool(stops[0] == 0 and stops[-1] <= k and (np.diff(stops) > 0).all())
+        )
+
+    def saved(self, state: ClassBlockState) -> None:
+        """Blocks stay until the model is published."""
+
+    def probe(self, block: int) -> None:
+        """Train a block of classes on a partition in this process and forget it: what `plan` times."""
+        probe_block(
+            replace(self.job(), data=replace(self.data, cache_bytes=0, prefetch=False)), self.width, block
+        )
