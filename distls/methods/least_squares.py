@@ -127,9 +127,9 @@ _STAGEWISE = (
     Parameter(
         "order",
         None,
-        one_of("random", "replacement", "frequency", "gradient"),
+        one_of("random", "replacement", "frequency", "gradient", "block-gradient"),
         "order of original features: random (default), drawn with replacement, by the number of rows that have "
-        "them, or by the magnitude of the gradient, recomputed in each pass over them",
+        "them, or by the magnitude of the gradient, recomputed in each pass over them or for each block",
     ),
     *FEATURE_PARAMETERS,
     Parameter("alpha", 1e-3, number(0.0), "ridge on each block's weights, relative to the mean loss"),
