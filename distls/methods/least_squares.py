@@ -20,6 +20,7 @@ from distls.methods.parameters import (
     number_or,
     one_of,
 )
+from distls.methods.registered_names import link
 
 __all__ = ["LEAST_SQUARES_METHODS"]
 
@@ -50,8 +51,9 @@ _GLS = (
     Parameter(
         "link",
         "softmax",
-        one_of("identity", "logit", "softmax"),
-        "squared loss (solved in one read), one logistic loss per output, or multinomial logistic",
+        link,
+        "identity: squared loss (solved in one read); logit: one logistic loss per output; softmax: multinomial "
+        "logistic; probit, cauchit; poisson: counts",
     ),
     Parameter(
         "alpha",
