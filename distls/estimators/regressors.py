@@ -101,7 +101,8 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
         if dataset is not None:
             values = np.concatenate([self._none, *(block.scores for block in self._predicted(dataset))])
         else:
-            values = loss_named(self.model_.loss).numbers(self._scores(X))
+            values = self._scores(X)
+            values = loss_named(self.model_.loss).numbers(values)
         return values[:, 0] if self._single else values
 
     @property

@@ -80,6 +80,7 @@ class SweepJob:
     sweeps: int  # over the active columns, after the sweep over all
     keep: bool  # store the active columns in RUN/state for `active_sweeps` instead
     active_bytes: int  # a lane with more bytes of active columns neither sweeps nor keeps them
+    recentre: bool = False  # subtract from each row of weights the constant that is best for its penalty
     given_only: bool = False  # sweep only the columns whose weights are sent
 
 
@@ -279,6 +280,30 @@ class Sweeper:
         means: dict[int, float],
     ) -> None:
         """Sweep columns in this order, some less their `means`."""
+        self._sweep_centred(x, order, w, totals, means)
+        if self.job.recentre:
+            totals[_T.change] += self._recentre(w, np.unique(order))
+
+    def _recentre(self, w: NDArray[np.float64], columns: NDArray[np.int64]) -> float:
+        """Subtract the best constant from the weights of columns; return the change of F."""
+        # the loss ignores it, and so do other columns: none but this column's next step sees its scores' constants
+        penalty, step = penalty_named(self.job.penalty), self.job.step
+        own = columns[w[columns].any(axis=1)]
+        before = w[own]
+        constants = penalty.best_constants(before, step.rho) if len(own) else None
+        if constants is None:
+            return 0.0
+        w[own] = before - constants[:, None]
+        return step.alpha * (penalty.value(w[own], step.rho) - penalty.value(before, step.rho))
+
+    def _sweep_centred(
+        self,
+        x: Rows,
+        order: NDArray[np.int64],
+        w: NDArray[np.float64],
+        totals: NDArray[np.float64],
+        means: dict[int, float],
+    ) -> None:
         start = 0
         for place in np.flatnonzero(np.isin(order, list(means))).tolist() if means else ():
             self._sweep_columns(x, order[start:place], w, totals)

@@ -58,6 +58,8 @@ class Loss(_NoFields):
     # whether the step sizes of plain stochastic gradients are chosen for gradients as large as its own
     stochastic: ClassVar[bool] = True
     separable: ClassVar[bool] = False  # a sum over the outputs, so that its Hessian in the scores is diagonal
+    # whether a constant added to all scores of a row changes nothing
+    ignores_constants: ClassVar[bool] = False
     floor: ClassVar[float] = 0.0  # no row's loss is below
     # orders the labels of a row only, so that a threshold has to be fitted to the scores
     ranks: ClassVar[bool] = False
