@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import are_below, are_offsets
 from distls.storage.errors import StateLostError
 from distls.storage.rows import (
@@ -37,10 +36,16 @@ from distls.workers.coordinate_descent.descent_kernels import (
     loss_of_scores,
 )
 from distls.workers.coordinate_descent.intercept import Intercept, centred, leaning_columns
-from distls.workers.coordinate_descent.row_scores_task import MarginJob, Margins, SparseWeights, read_margins
+from distls.workers.coordinate_descent.row_scores_task import (
+    MarginJob,
+    Margins,
+    SparseWeights,
+    no_targets,
+    read_margins,
+)
 from distls.workers.linear_algebra.score_kernels import scores
-from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.registry import loss_named
+from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.registry import penalty_named
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream, stream_columns
 from distls.workers.rounds.kernel_types import one_row
@@ -56,7 +61,6 @@ __all__ = [
     "active_sweeps",
     "intercept_alone",
     "merge_sweeps",
-    "no_targets",
     "probe_sweep",
     "sweep_lane",
     "warm_up",
@@ -280,30 +284,6 @@ class Sweeper:
         means: dict[int, float],
     ) -> None:
         """Sweep columns in this order, some less their `means`."""
-        self._sweep_centred(x, order, w, totals, means)
-        if self.job.recentre:
-            totals[_T.change] += self._recentre(w, np.unique(order))
-
-    def _recentre(self, w: NDArray[np.float64], columns: NDArray[np.int64]) -> float:
-        """Subtract the best constant from the weights of columns; return the change of F."""
-        # the loss ignores it, and so do other columns: none but this column's next step sees its scores' constants
-        penalty, step = penalty_named(self.job.penalty), self.job.step
-        own = columns[w[columns].any(axis=1)]
-        before = w[own]
-        constants = penalty.best_constants(before, step.rho) if len(own) else None
-        if constants is None:
-            return 0.0
-        w[own] = before - constants[:, None]
-        return step.alpha * (penalty.value(w[own], step.rho) - penalty.value(before, step.rho))
-
-    def _sweep_centred(
-        self,
-        x: Rows,
-        order: NDArray[np.int64],
-        w: NDArray[np.float64],
-        totals: NDArray[np.float64],
-        means: dict[int, float],
-    ) -> None:
         start = 0
         for place in np.flatnonzero(np.isin(order, list(means))).tolist() if means else ():
             self._sweep_columns(x, order[start:place], w, totals)
@@ -312,6 +292,9 @@ class Sweeper:
             self._sweep_columns(column, np.zeros(1, np.int64), w[j : j + 1], totals)
             self.shift -= means[j] * (w[j] - before)
         self._sweep_columns(x, order[start:], w, totals)
+        if self.job.recentre:  # the loss ignores constants, and so do the other columns
+            penalty, step = penalty_named(self.job.penalty), self.job.step
+            totals[_T.change] += step.alpha * recentre_rows(penalty, w, np.unique(order), step.rho)
 
     def _sweep_columns(
         self, x: Rows, order: NDArray[np.int64], w: NDArray[np.float64], totals: NDArray[np.float64]
@@ -346,10 +329,8 @@ def _bytes_of(x: Rows) -> int:
     return sum(array.nbytes for array in x)
 
 
-# ---------------------------------------------------------------- active columns of all lanes, stored for one
-
-
 def _folder(job: SweepJob) -> RowState:
+    """Return where lanes store their active columns, for one lane to sweep them all."""
     return RowState(f"{job.margins.state}/active")
 
 
@@ -417,9 +398,3 @@ def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
     for each in sweeper.shards(Lane(0, (shard,))):
         n = n_rows_of(each.x)
         sweeper.sweep(each.x, np.zeros((n, k)), np.arange(n), each.first)
-
-
-def no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[np.int32] | LabelSets:
-    """Return placeholder targets of rows: the first class, or its label."""
-    codes = np.zeros(n_rows, np.int32)
-    return LabelSets(np.arange(n_rows + 1), codes) if meta.target == "multilabel" else codes

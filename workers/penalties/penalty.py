@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Penalty", "least_constants"]
+__all__ = ["Array", "Penalty", "least_constants", "recentre_rows"]
 
 Array = NDArray[np.float64]
 
@@ -86,3 +86,14 @@ def least_constants(
     found = ordered[rows, place]
     inside = above[rows, place] - 2.0 * rho > 0.0  # the derivative changes sign before this weight
     return np.where(inside, between(rho * (2.0 * place - m)), found)
+
+
+def recentre_rows(penalty: Penalty, w: Array, rows: NDArray[np.int64], rho: float) -> float:
+    """Subtract the best constant from each of some rows of W that is not zero; return the change of R."""
+    own = rows[w[rows].any(axis=1)]
+    before = w[own]
+    constants = penalty.best_constants(before, rho) if len(own) else None
+    if constants is None:
+        return 0.0
+    w[own] = before - constants[:, None]
+    return penalty.value(w[own], rho) - penalty.value(before, rho)
