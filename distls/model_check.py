@@ -43,7 +43,10 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
     """Return the model; raise FormatError if its loss is unknown or its arrays do not match its recipe."""
     probable = model.target == "class" and has_probabilities(model.loss)
     if not probable and model.loss not in losses_with(target=model.target):
-        raise FormatError(f"{where}: not written by distls (loss {model.loss!r} of {model.target} targets)")
+        raise FormatError(
+            f"{where}: no loss {model.loss!r} of {model.target} targets is known; one of another program has to be "
+            "registered before (register_loss)"
+        )
     if model.recipe:
         with making_sense(where):
             _check_weights(model, convert_json(model.recipe, _Recipe, "its recipe"))

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import MismatchError, ParameterError
-from distls.workers.losses.registry import loss_named, losses_with
+from distls.workers.losses.registry import link_names, loss_named, losses_with
 from distls.workers.penalties.registry import penalties_with, penalty_named, penalty_value
 
 __all__ = ["Problem", "class_weights", "l1_ratio_of", "loss_of"]
@@ -51,7 +51,8 @@ def loss_of(params: Mapping[str, Any]) -> str:
     """Return the full name of the loss that a setting trains with."""
     if "loss" in params:
         return str(params["loss"])
-    return _LOSSES[params.get("link") or params.get("inner") or "identity"]
+    name = params.get("link") or params.get("inner") or "identity"
+    return _LOSSES.get(name, name)  # others are the names of links
 
 
 def l1_ratio_of(params: Mapping[str, Any]) -> float:
@@ -195,7 +196,11 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
     values = {
         # of multi-label targets: the methods with a `loss` are those of coordinate descent
         "loss": losses_with(target=target, coordinate_descent=True) or suitable,
-        "link": tuple(link for link in ("identity", "logit", "softmax") if _LOSSES[link] in suitable),
+        "link": tuple(
+            link
+            for link in ("identity", "logit", "softmax", *link_names())
+            if _LOSSES.get(link, link) in suitable
+        ),
         "inner": tuple(inner for inner in ("linear", "calibrated", "logistic") if _LOSSES[inner] in suitable),
     }[name]
     named = " or ".join(f"{name}={value}" for value in values)

@@ -93,6 +93,10 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_no_problem_of_many",
         r"::test_no_problem_lacks_more_than_is_certified\[[12]0\]",
     ),
+    "distls/solvers/stochastic/test_theorems.py": (
+        r"::test_mcid_theorem_2",
+        r"::test_constrained_sgd_theorem_3_2",
+    ),
     "distls/solvers/stochastic/test_fobos.py": (
         r"::test_one_lane_is_the_algorithm_over_shuffled_rows\[(?!l1l2\])",
         r"::test_many_passes_come_near_the_optimum\[(multitask|multiclass_squared_hinge-4|softmax-1)",

@@ -1,18 +1,18 @@
 """The experiments of "Least Squares Revisited" (Agarwal, Kakade, Karampatziakis, Song, Valiant 2014).
 
     DISTLS_DATA=FOLDER python -m benchmarks.papers.least_squares [--table 1,2] [--figure 1,2,3]
-        [--also logits,stages,conditioning,path,spectrum] [--seeds 3] [--no-tuning] [--share 1]
+        [--also logits,orders,stages,conditioning,path,spectrum] [--seeds 3] [--no-tuning] [--share 1]
         [--limit 600] [--directory FOLDER] [--out FILE]
 
 --table 1: MNIST, linear, logistic and calibrated least squares on pixels and on random Fourier features, means over
 seeds, with the bandwidth of the median trick and with one chosen on a validation split. `logits`: random logits
 against twice as many Fourier features. --table 2: 20 Newsgroups (split at random and by date) and RCV1-4, stagewise
-in the order of the gradient, against LIBLINEAR and Vowpal Wabbit. --figure 1: MNIST, error against seconds for
-blocks of several sizes and three inner updates. --figure 2: the same against LIBLINEAR's six solvers, scikit-learn's
-LogisticRegression and Vowpal Wabbit on precomputed features of the same kind. --figure 3: CIFAR-10, convolutional
-features. `spectrum`: Figure 1(b) and the ratios of section 3.3. `stages`: 200 calibrated stages of 1024 features
-against 200 bare syrk calls of that size. `conditioning`: objectives on X and on X A, against first-order methods.
-`path`: twenty strengths by five folds in one read, against one fit.
+in the order of the gradient, against LIBLINEAR and Vowpal Wabbit; `orders`: an order for each block against one for
+a pass. --figure 1: MNIST, error against seconds for blocks of several sizes and three inner updates. --figure 2: the
+same against LIBLINEAR's six solvers, scikit-learn's LogisticRegression and Vowpal Wabbit on precomputed features of
+the same kind. --figure 3: CIFAR-10, convolutional features. `spectrum`: Figure 1(b) and the ratios of section 3.3.
+`stages`: 200 calibrated stages of 1024 features against 200 bare syrk calls of that size. `conditioning`: objectives
+on X and on X A, against first-order methods. `path`: twenty strengths by five folds in one read, against one fit.
 
 DISTLS_DATA holds the public sets under their usual names. Seconds are those of training, evaluation not counted, on
 two processes of one thread unless stated otherwise. --share makes everything smaller, to try the command.
@@ -366,6 +366,42 @@ def table_2(lab: Lab) -> list[Numbers]:
     return rows
 
 
+def orders(lab: Lab) -> list[Numbers]:
+    """Measure appendix A.2.2: one order of the columns for a pass of blocks, and an order for each block."""
+    sets = {
+        "20news, by date": (_news(lab, "by date"), 500, (5, 10, 20)),
+        "rcv1-4": (_rcv1_sets(lab), 2000, (2, 10)),  # the paper: two blocks of 2000, an order for each
+    }
+    return [
+        row
+        for name, (paths, size, counts) in sets.items()
+        for order in ("gradient", "block-gradient")
+        for row in _ordered_blocks(lab, name, paths, {"order": order, "block_size": lab.scaled(size)}, counts)
+    ]
+
+
+def _ordered_blocks(
+    lab: Lab, name: str, paths: tuple[Path, Path], own: Numbers, counts: Sequence[int]
+) -> list[Numbers]:
+    """Return a row for each number of blocks, with the ridge chosen for the largest of them."""
+    train, test = paths
+    rows, n_rows = [], distls.open_dataset(train).meta.n_rows
+    params = {**own, "fit_intercept": False, "stages": counts[-1]}
+    strength = _strength(lab, train, params)
+    for stages in counts:
+        fitted = lab.fit("stagewise", train, {**params, "stages": stages, "alpha": strength / n_rows})
+        row = {"set": name, **own, "stages": stages, "lambda": strength, "seconds": fitted.seconds}
+        row["error"] = lab.error(fitted.model, test)
+        rows.append(row)
+        print(
+            "{set:16} {order:15} {stages:3} blocks {error:6.2f} % in {seconds:.1f} s, lambda {lambda:g}".format(
+                **row
+            ),
+            flush=True,
+        )
+    return rows
+
+
 def _strength(lab: Lab, train: Path, params: Numbers) -> float:
     """Choose the paper's lambda, that of a sum over rows, by the error on a fifth of at most 20,000 training rows."""
     part, held = (train.with_name(f"{train.name}-{name}") for name in ("part", "part-val"))
@@ -561,6 +597,7 @@ PARTS: dict[str, dict[str, Callable[[Lab], Any]]] = {
     "figure": {"1": figure_1, "2": figure_2, "3": figure_3},
     "also": {
         "logits": logits,
+        "orders": orders,
         "spectrum": spectrum,
         "stages": stages,
         "conditioning": conditioning,

@@ -113,6 +113,8 @@ def calibration_lines(evaluation: Evaluation) -> list[str]:
 def _regression_lines(evaluation: RegressionEvaluation, every: bool) -> list[str]:
     outputs = list(zip(evaluation.mse_by_output.tolist(), evaluation.r2_by_output, strict=True))
     lines = [f"{evaluation.n_rows:,} rows, mse {evaluation.mse:.6g}, r2 {_r2_text(evaluation.r2)}"]
+    if evaluation.deviance is not None:
+        lines[0] += f", deviance {evaluation.deviance:.6g}"
     if len(outputs) == 1:
         return lines
     shown = outputs if every else outputs[:_SHOWN_CLASSES]

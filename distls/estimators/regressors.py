@@ -18,6 +18,7 @@ from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
+from distls.workers.losses.registry import loss_named
 
 __all__ = ["CSGDRegressor", "DatasetRegressor", "GeneralizedLeastSquaresRegressor"]
 
@@ -101,6 +102,7 @@ class DatasetRegressor(RegressorMixin, DatasetEstimator):
             values = np.concatenate([self._none, *(block.scores for block in self._predicted(dataset))])
         else:
             values = self._scores(X)
+            values = loss_named(self.model_.loss).numbers(values)
         return values[:, 0] if self._single else values
 
     @property
@@ -125,7 +127,8 @@ class GeneralizedLeastSquaresRegressor(DatasetRegressor):
     """Ridge regression with one or several outputs, in one read of the data (Algorithm 1 of least squares revisited).
 
     Minimises ``(1 / sum_i s_i) sum_i s_i 1/2 |y_i - W x_i - b|^2 + alpha/2 |W|^2``: scikit-learn's ``Ridge`` with
-    ``alpha * sum_i s_i``.
+    ``alpha * sum_i s_i``. With ``link="poisson"`` half the deviance of counts is in the place of the squares:
+    scikit-learn's ``PoissonRegressor`` with the same ``alpha``.
 
     Parameters
     ----------
@@ -135,6 +138,8 @@ class GeneralizedLeastSquaresRegressor(DatasetRegressor):
         Of alpha="path"; default 5.
     alphas : str or None
         Of alpha="path", with colons between them, such as "1:0.1:0.01".
+    link : {"identity", "poisson"}
+        Predictions are the scores, or for counts their exponentials, in at most 100 reads of the data.
     fit_intercept : bool
     lanes : int or None
         Chains of partitions read in parallel; last bits depend on it, never on the number of workers.
@@ -153,9 +158,7 @@ class GeneralizedLeastSquaresRegressor(DatasetRegressor):
     alpha: Any = field(default=1e-5, kw_only=False)
     folds: int | None = None
     alphas: str | None = None
-
-    def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
-        return {**super()._params(labels), "link": "identity"}
+    link: str = "identity"
 
 
 @estimator

@@ -73,7 +73,7 @@ def dual_certificate(problem: Problem, point: DualPoint, total: DualSum, objecti
 
 def rounding_of(problem: Problem, objective: float) -> float:
     """Return what an objective may be wrong by: losses and scores are computed in the type of the weights."""
-    return float(np.finfo(problem.dtype).eps) * objective
+    return float(np.finfo(problem.dtype).eps) * abs(objective)
 
 
 def balance_of(problem: Problem, point: DualPoint) -> Balance | None:
@@ -126,8 +126,9 @@ def certificate_of(
     if kind == "gradient_norm":
         own = float(np.square(total.intercept_gradient / total.weight_sum).sum())
         return {"kind": kind, "value": math.sqrt(square + own * problem.fit_intercept)}
-    # losses are not negative, so neither is the optimum: the objective itself is a bound
-    return {"kind": kind, "value": min(square / (2.0 * problem.alpha) + shift, objective)}
+    # most losses are not negative, so neither is the optimum: the objective itself is a bound
+    most = objective - loss_named(problem.loss).floor
+    return {"kind": kind, "value": min(square / (2.0 * problem.alpha) + shift, most)}
 
 
 def tightened(

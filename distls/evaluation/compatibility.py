@@ -71,7 +71,7 @@ def check_probabilities(model: LinearModel, model_name: str, asked: str) -> None
     """Raise ParameterError unless the scores of a model give probabilities; `asked` names what was asked for."""
     if model.calibration or has_probabilities(scored_as(model.loss, model.recipe)):
         return
-    probable = " or ".join(losses_with(target=model.target, probabilities=True))
+    probable = " or ".join(losses_with(target=model.target, probabilities=True, stochastic=True))
     remedy = f"train with {probable}"
     if model.target == "class":
         run = "RUN" if model_name == "the model" else model_name

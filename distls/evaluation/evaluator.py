@@ -107,7 +107,7 @@ class Evaluator:
     def _scored(
         self, name: str, predictor: LinearPredictor, opened: tuple[Dataset, NDArray[np.int32]] | None
     ) -> dict[str, Any]:
-        """Return the criterion as ``NAME_error``: the error, or for numbers the mean squared error."""
+        """Return the criterion as ``NAME_error``: the error, or for numbers mean squared error or deviance."""
         if opened is None:
             return {}
         problem = self._problem
@@ -116,7 +116,8 @@ class Evaluator:
         evaluation = score_targets(self._executor, dataset, predictor, problem.loss, classes, codes)
         criterion = evaluation.criterion if math.isfinite(evaluation.criterion) else None
         if isinstance(evaluation, RegressionEvaluation):
-            return {f"{name}_error": criterion, f"{name}_mse": criterion, f"{name}_log_loss": None}
+            mse = evaluation.mse if math.isfinite(evaluation.mse) else None
+            return {f"{name}_error": criterion, f"{name}_mse": mse, f"{name}_log_loss": None}
         # JSON has no infinity: a projection onto the simplex may leave a probability of zero
         known = evaluation.log_loss is not None and math.isfinite(evaluation.log_loss)
         return {f"{name}_error": criterion, f"{name}_log_loss": evaluation.log_loss if known else None}

@@ -244,6 +244,8 @@ class RegressionEvaluation(_Proven):
         Variance of the targets.
     weighted : bool
         Rows count by their sample weights.
+    deviance : float or None
+        Of a model of counts (``link=poisson``): the mean of a row's Poisson deviance, summed over its outputs.
     objective, certificate
         As of `Evaluation`.
     """
@@ -252,11 +254,12 @@ class RegressionEvaluation(_Proven):
     mse_by_output: NDArray[np.float64]
     variance: NDArray[np.float64]
     weighted: bool = False
+    deviance: float | None = None
 
     @property
     def criterion(self) -> float:
-        """The mean squared error, which early stopping and selection minimise."""
-        return self.mse
+        """What early stopping and selection minimise: the deviance if there is one, else the mean squared error."""
+        return self.mse if self.deviance is None else self.deviance
 
     @property
     def mse(self) -> float:
@@ -285,6 +288,7 @@ class RegressionEvaluation(_Proven):
             "r2": self.r2,
             "log_loss": None,
             "per_output": [{"output": i, "mse": mse, "r2": r2} for i, (mse, r2) in enumerate(outputs)],
+            **({} if self.deviance is None else {"deviance": self.deviance}),
             **self._proof(),
         }
 

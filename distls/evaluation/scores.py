@@ -102,12 +102,13 @@ def score_targets(
     With `weighted` rows with numbers or sets of labels count by their sample weights.
     """
     if dataset.meta.target == "continuous":
-        lane = partial(residual_lane, reference(dataset), weighted=weighted)
+        lane = partial(residual_lane, reference(dataset), loss=loss, weighted=weighted)
         total = reduce_rows(executor, dataset, predictor, lane, merge_residuals)
         _check_weight(dataset, total.weight)
         return RegressionEvaluation(
-            total.ledger.n_rows, total.squares / total.weight, total.spread / total.weight, weighted
-        )
+            total.ledger.n_rows, total.squares / total.weight, total.spread / total.weight, weighted,
+            None if loss == "squared" else total.deviance / total.weight,
+        )  # fmt: skip
     if dataset.meta.target == "multilabel":
         return _label_evaluation(executor, dataset, predictor, loss, classes, codes, weighted)
     loss = scored_as(loss, predictor.recipe)

@@ -14,6 +14,7 @@ from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, write_bytes
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel
+from distls.workers.losses.registry import link_names
 
 __all__ = ["TARGETS", "Exported", "export"]
 
@@ -80,6 +81,11 @@ def export(model: str | Place | LinearModel, out: str | Place, *, to: str) -> Ex
     if isinstance(target, Path) and not target.parent.is_dir():
         raise StorageError(f"{target}: there is no folder {target.parent}; make it first")
     check_plain(fitted, to)
+    if fitted.loss in link_names() and to not in ("npz", "csv"):
+        raise ParameterError(
+            f"--to {to}: {fitted.name} predicts through link={fitted.loss}, which has no counterpart there; "
+            "npz and csv have its weights"
+        )
     module, _, name = TARGETS[to].partition(":")
     # each format has packages of its own
     made: Callable[[FittedModel], tuple[bytes, str]] = getattr(importlib.import_module(module), name)

@@ -20,6 +20,7 @@ from distls.methods.parameters import (
     number_or,
     one_of,
 )
+from distls.methods.registered_names import link
 
 __all__ = ["LEAST_SQUARES_METHODS"]
 
@@ -50,8 +51,9 @@ _GLS = (
     Parameter(
         "link",
         "softmax",
-        one_of("identity", "logit", "softmax"),
-        "squared loss (solved in one read), one logistic loss per output, or multinomial logistic",
+        link,
+        "identity: squared loss (solved in one read); logit: one logistic loss per output; softmax: multinomial "
+        "logistic; probit, cauchit; poisson: counts",
     ),
     Parameter(
         "alpha",
@@ -127,9 +129,9 @@ _STAGEWISE = (
     Parameter(
         "order",
         None,
-        one_of("random", "replacement", "frequency", "gradient"),
+        one_of("random", "replacement", "frequency", "gradient", "block-gradient"),
         "order of original features: random (default), drawn with replacement, by the number of rows that have "
-        "them, or by the magnitude of the gradient, recomputed in each pass over them",
+        "them, or by the magnitude of the gradient, recomputed in each pass over them or for each block",
     ),
     *FEATURE_PARAMETERS,
     Parameter("alpha", 1e-3, number(0.0), "ridge on each block's weights, relative to the mean loss"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["loss_with", "penalty_with"]
+__all__ = ["link", "loss_with", "penalty_with"]
 
 
 def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], str]:
@@ -18,6 +18,13 @@ def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], s
         return _chosen(value, losses_with(**capabilities), aliases)
 
     return parse
+
+
+def link(value: Any) -> str:
+    """Parse the name of a link of `gls`."""
+    from distls.workers.losses.registry import link_names
+
+    return _chosen(value, ("identity", "logit", "softmax", *link_names()), {})
 
 
 def penalty_with(**capabilities: Any) -> Callable[[Any], str]:

@@ -121,7 +121,7 @@ def _not_converged(
     squares: NDArray[np.float64] | None,
 ) -> list[str]:
     """Judge by the decrease that each column promises for itself, which does not depend on the columns' scales."""
-    if squares is None:
+    if squares is None or not objective > 0:  # that of some links may be below
         return []
     used = squares > 0
     steepness = loss_named(problem.loss).lipschitz(max(problem.shape[1], 2))

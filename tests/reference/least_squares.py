@@ -6,6 +6,7 @@ with their restarts, the adaptive L, and ridge regression along a path.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,8 +33,34 @@ def softmax(z: Array, y: Array) -> tuple[Array, Array]:
     return np.log(total) + z.max(axis=1) - (z * y).sum(axis=1), e / total[:, None]
 
 
-LINKS = {"identity": identity, "logit": logit, "softmax": softmax}
-SHARP = {"identity": 1.0, "logit": 0.25, "softmax": 0.5}
+def probit(z: Array, y: Array) -> tuple[Array, Array]:
+    """The normal distribution function, and its integral z N(z) + N'(z)."""
+    p = np.vectorize(lambda u: 0.5 * math.erfc(-u / math.sqrt(2.0)))(z)
+    phi = z * p + np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+    return (phi - y * z).sum(axis=1), p
+
+
+def cauchit(z: Array, y: Array) -> tuple[Array, Array]:
+    """The Cauchy distribution function, and its integral."""
+    p = 0.5 + np.arctan(z) / math.pi
+    phi = z / 2 + (z * np.arctan(z) - 0.5 * np.log(1.0 + z**2)) / math.pi
+    return (phi - y * z).sum(axis=1), p
+
+
+def poisson(z: Array, y: Array) -> tuple[Array, Array]:
+    """Half the deviance of counts, and their means."""
+    least = np.where(y > 0, y - y * np.log(np.where(y > 0, y, 1.0)), 0.0)
+    return (np.exp(z) - y * z - least).sum(axis=1), np.exp(z)
+
+
+LINKS = {
+    "identity": identity, "logit": logit, "softmax": softmax,
+    "probit": probit, "cauchit": cauchit, "poisson": poisson,
+}  # fmt: skip
+SHARP = {
+    "identity": 1.0, "logit": 0.25, "softmax": 0.5,
+    "probit": 1 / math.sqrt(2 * math.pi), "cauchit": 1 / math.pi,
+}  # fmt: skip
 
 
 @dataclass

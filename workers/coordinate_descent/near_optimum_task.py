@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from distls.storage.rows import Rows, concatenate_rows, index_dtype, n_rows_of, take_rows
 from distls.workers.coordinate_descent.descent_kernels import N_TOTALS, loss_of_scores
 from distls.workers.coordinate_descent.near_kernels import add_products, column_gradients
-from distls.workers.coordinate_descent.row_scores_task import SparseWeights, read_margins
-from distls.workers.coordinate_descent.sweep_task import Shard, Sweeper, SweepJob, no_targets
+from distls.workers.coordinate_descent.row_scores_task import SparseWeights, no_targets, read_margins
+from distls.workers.coordinate_descent.sweep_task import Shard, Sweeper, SweepJob
 from distls.workers.losses.registry import loss_named
 from distls.workers.penalties.registry import conjugate, penalty_value, prox_rows
 from distls.workers.rounds.block_stream import DatasetRef, open_ref

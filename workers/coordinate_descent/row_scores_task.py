@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import are_below
 from distls.storage.errors import StateLostError
 from distls.storage.rows import Partition, n_rows_of
@@ -37,6 +38,7 @@ __all__ = [
     "change_lane",
     "margin_lane",
     "merge_margins",
+    "no_targets",
     "read_margins",
 ]
 
@@ -225,3 +227,9 @@ def _stored_rows(
 
     counts = all_of(job.counts, np.int64) if sets else np.empty(0, np.int64)
     return all_of(job.classes, np.int32), counts, all_of(job.weights, np.float64)
+
+
+def no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[np.int32] | LabelSets:
+    """Return placeholder targets of rows: the first class, or its label."""
+    codes = np.zeros(n_rows, np.int32)
+    return LabelSets(np.arange(n_rows + 1), codes) if meta.target == "multilabel" else codes

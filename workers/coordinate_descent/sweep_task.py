@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.dataset.metadata import DatasetMeta
 from distls.storage.dataset.partitions import are_below, are_offsets
 from distls.storage.errors import StateLostError
 from distls.storage.rows import (
@@ -37,10 +36,16 @@ from distls.workers.coordinate_descent.descent_kernels import (
     loss_of_scores,
 )
 from distls.workers.coordinate_descent.intercept import Intercept, centred, leaning_columns
-from distls.workers.coordinate_descent.row_scores_task import MarginJob, Margins, SparseWeights, read_margins
+from distls.workers.coordinate_descent.row_scores_task import (
+    MarginJob,
+    Margins,
+    SparseWeights,
+    no_targets,
+    read_margins,
+)
 from distls.workers.linear_algebra.score_kernels import scores
-from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.registry import loss_named
+from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.registry import penalty_named
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream, stream_columns
 from distls.workers.rounds.kernel_types import one_row
@@ -56,7 +61,6 @@ __all__ = [
     "active_sweeps",
     "intercept_alone",
     "merge_sweeps",
-    "no_targets",
     "probe_sweep",
     "sweep_lane",
     "warm_up",
@@ -80,6 +84,7 @@ class SweepJob:
     sweeps: int  # over the active columns, after the sweep over all
     keep: bool  # store the active columns in RUN/state for `active_sweeps` instead
     active_bytes: int  # a lane with more bytes of active columns neither sweeps nor keeps them
+    recentre: bool = False  # subtract from each row of weights the constant that is best for its penalty
     given_only: bool = False  # sweep only the columns whose weights are sent
 
 
@@ -287,6 +292,9 @@ class Sweeper:
             self._sweep_columns(column, np.zeros(1, np.int64), w[j : j + 1], totals)
             self.shift -= means[j] * (w[j] - before)
         self._sweep_columns(x, order[start:], w, totals)
+        if self.job.recentre:  # the loss ignores constants, and so do the other columns
+            penalty, step = penalty_named(self.job.penalty), self.job.step
+            totals[_T.change] += step.alpha * recentre_rows(penalty, w, np.unique(order), step.rho)
 
     def _sweep_columns(
         self, x: Rows, order: NDArray[np.int64], w: NDArray[np.float64], totals: NDArray[np.float64]
@@ -321,10 +329,8 @@ def _bytes_of(x: Rows) -> int:
     return sum(array.nbytes for array in x)
 
 
-# ---------------------------------------------------------------- active columns of all lanes, stored for one
-
-
 def _folder(job: SweepJob) -> RowState:
+    """Return where lanes store their active columns, for one lane to sweep them all."""
     return RowState(f"{job.margins.state}/active")
 
 
@@ -392,9 +398,3 @@ def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
     for each in sweeper.shards(Lane(0, (shard,))):
         n = n_rows_of(each.x)
         sweeper.sweep(each.x, np.zeros((n, k)), np.arange(n), each.first)
-
-
-def no_targets(meta: DatasetMeta, n_rows: int) -> NDArray[np.int32] | LabelSets:
-    """Return placeholder targets of rows: the first class, or its label."""
-    codes = np.zeros(n_rows, np.int32)
-    return LabelSets(np.arange(n_rows + 1), codes) if meta.target == "multilabel" else codes

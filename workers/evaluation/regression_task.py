@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.lanes import Lane
@@ -25,18 +26,24 @@ class ResidualSum:
     mean: NDArray[np.float64]  # (n_targets,), of the targets
     spread: NDArray[np.float64]  # (n_targets,): ``sum_i s_i (y_i - mean)^2``
     ledger: Ledger
+    deviance: float = 0.0  # twice the loss of a link
 
 
 def residual_lane(
-    data: DatasetRef, predictor: LinearPredictor, lane: Lane, *, weighted: bool = False
+    data: DatasetRef, predictor: LinearPredictor, lane: Lane, *, loss: str = "squared", weighted: bool = False
 ) -> ResidualSum:
     """Compare the predictions for one lane's rows with their targets; `weighted` by their sample weights."""
+    link = loss_named(loss)
     ledger, zero = Ledger(), np.zeros(len(predictor.intercept))
     total = ResidualSum(0.0, zero, zero, zero, Ledger())
     for index, part in stream(data, lane.blocks, ledger):
         weight = row_weights(part, None) if weighted else np.empty(0)
         for rows, values in score_pieces(predictor, part.x):
-            found = _residual_sums(part.y[rows], values, weight[rows] if len(weight) else None)
+            y, s = part.y[rows], weight[rows] if len(weight) else None
+            found = _residual_sums(y, link.numbers(values), s)
+            if loss != "squared":
+                halves = link.number_gradient(values, y)[1]
+                found = replace(found, deviance=2.0 * float(halves.sum() if s is None else halves @ s))
             total = merge_residuals(total, found)
         ledger.blocks.append(index)
     return replace(total, ledger=ledger.merge(total.ledger))
@@ -70,4 +77,5 @@ def merge_residuals(left: ResidualSum, right: ResidualSum) -> ResidualSum:
         left.mean + difference * share,
         left.spread + right.spread + np.square(difference) * (left.weight * share),
         left.ledger.merge(right.ledger),
+        left.deviance + right.deviance,
     )

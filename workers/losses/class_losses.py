@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distls.workers.compilation.jit import kernel
 from distls.workers.linear_algebra.score_kernels import row_weight
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.row_functions import GRADIENT_IN_G, row_gradient
+from distls.workers.losses.row_functions import GRADIENT_IN_G, has_row_function, row_gradient
 
 __all__ = ["NO_CLASSES", "LossSums", "class_losses", "weigh_gradients"]
 
@@ -55,7 +55,35 @@ def class_losses(
         Filled with the unweighted gradients where the runner-up is `GRADIENT_IN_G`; other rows are left alone.
     """
     out = np.empty((0, scores.shape[1])) if gradients is None else gradients
+    if not has_row_function(loss, "row_gradient"):
+        _losses_by_arrays(loss, scores, y, weight, sums, predicted, runner_ups, out)
+        return
     _class_losses(scores, y, weight, loss, sums.values, predicted, runner_ups, out)
+
+
+def _losses_by_arrays(
+    loss: Loss,
+    scores: NDArray[Any],
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    sums: LossSums,
+    predicted: NDArray[np.int32],
+    runner_ups: NDArray[np.int32],
+    gradients: NDArray[np.float64],
+) -> None:
+    """Do the same with the NumPy form of a loss that has no row function."""
+    known, own, best = y >= 0, np.maximum(y, 0), scores.argmax(axis=1)
+    s = weight if len(weight) else np.ones(len(y))
+    terms = np.where(known, s * loss.values(scores, own), 0.0)
+    # one by one: the sum must not depend on where batches end
+    sums.values[0] = np.add.accumulate(np.append(sums.values[0], terms))[-1]
+    sums.values[1] = np.add.accumulate(np.append(sums.values[1], np.where(known, s, 0.0)))[-1]
+    sums.values[2] += np.count_nonzero(best != y)
+    if len(predicted):
+        predicted[:] = best
+    if len(runner_ups):
+        runner_ups[:] = GRADIENT_IN_G
+        gradients[: len(y)] = loss.gradient(scores, own)
 
 
 @kernel

@@ -58,6 +58,9 @@ class Loss(_NoFields):
     # whether the step sizes of plain stochastic gradients are chosen for gradients as large as its own
     stochastic: ClassVar[bool] = True
     separable: ClassVar[bool] = False  # a sum over the outputs, so that its Hessian in the scores is diagonal
+    # whether a constant added to all scores of a row changes nothing
+    ignores_constants: ClassVar[bool] = False
+    floor: ClassVar[float] = 0.0  # no row's loss is below
     # orders the labels of a row only, so that a threshold has to be fitted to the scores
     ranks: ClassVar[bool] = False
     threshold: ClassVar[float] = 0.0  # a label is predicted where its score is greater
@@ -85,6 +88,23 @@ class Loss(_NoFields):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return gradients (n, k) and values (n,) of rows with sets of labels; `wanted` (n, k) are their indicators."""
         raise ValueError(f"{self.name} is no loss of sets of labels")
+
+    def number_gradient(
+        self, scores: Floats, y: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return gradients (n, k) and values (n,) of rows whose targets are numbers (n, k)."""
+        raise ValueError(f"{self.name} is no loss of numbers")
+
+    def numbers(self, scores: Floats) -> Floats:
+        """Return the predictions of numbers: the scores, unless a link is between them."""
+        return scores
+
+    def start_at(self, gradient: NDArray[np.float64]) -> tuple[NDArray[np.float64], float] | None:
+        """Return an intercept (k,) to start from and the curvature there; None: zero.
+
+        `gradient` (k,) is that of the mean loss in the intercept, at zero weights.
+        """
+        return None
 
     def probabilities(self, scores: Floats) -> Floats:
         """Overwrite scores by the class probabilities of a model trained with this loss, and return them."""

@@ -34,6 +34,7 @@ class MulticlassSquaredHinge(Loss):
     __slots__ = ()
 
     name = "multiclass_squared_hinge"
+    ignores_constants = True
     aliases = ("squared_hinge",)
     targets = ("class", "multilabel")
     stochastic = False

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from distls.storage.errors import ParameterError
 from distls.workers.losses.crammer_singer import CrammerSinger
-from distls.workers.losses.log_of_probability import LogOfProbability
+from distls.workers.losses.links import Cauchit, Link, LogOfProbability, Poisson, Probit
 from distls.workers.losses.loss import Floats, Loss, Target
 from distls.workers.losses.multiclass_squared_hinge import MulticlassSquaredHinge
 from distls.workers.losses.multitask_squared_hinge import MultitaskSquaredHinge
@@ -26,6 +26,7 @@ from distls.workers.losses.squared import Squared
 __all__ = [
     "LOSSES",
     "has_probabilities",
+    "link_names",
     "loss_named",
     "losses_with",
     "probabilities",
@@ -47,12 +48,14 @@ def register_loss(loss: Loss) -> Loss:
     Raises
     ------
     ValueError
-        Another loss has the name, or it has no row function.
+        Another loss has the name, or it has no row function; a `Link` contradicts itself.
     """
     taken = _losses.get(loss.name, loss)
     if type(taken) is not type(loss) or loss.name == _SIMPLEX.name:
         raise ValueError(f"there is a loss {loss.name} already")
-    for form in (loss, loss.single_output, loss.log_loss):
+    if isinstance(loss, Link):
+        loss.check()
+    for form in () if isinstance(loss, Link) else (loss, loss.single_output, loss.log_loss):
         if form is not None and not has_row_function(form, "row_gradient"):
             raise ValueError(f"{type(form).__name__} needs a function under @row_gradient_of")
     _losses[loss.name] = loss
@@ -69,6 +72,9 @@ for _loss in (
     OvrHinge(),
     OvrSquaredHinge(),
     Squared(),
+    Probit(),
+    Cauchit(),
+    Poisson(),
 ):
     register_loss(_loss)
 
@@ -84,6 +90,11 @@ def loss_named(name: str) -> Loss:
     if name not in _losses:
         raise ParameterError(f"loss={name}: expected one of {', '.join(_losses)}")
     return _losses[name]
+
+
+def link_names() -> tuple[str, ...]:
+    """Return the names of the losses that are given by a link."""
+    return tuple(name for name, loss in _losses.items() if isinstance(loss, Link))
 
 
 def row_loss_for(name: str, *, single: bool = False) -> Loss:

@@ -33,6 +33,7 @@ class Softmax(Loss):
     __slots__ = ()
 
     name = "softmax"
+    ignores_constants = True
     aliases = ("log",)
     dual_domain = "simplex"
 

@@ -43,6 +43,12 @@ class Squared(Loss):
         """Return the distances to the indicators, and the losses."""
         return squared_residuals(scores, wanted)
 
+    def number_gradient(
+        self, scores: Floats, y: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the distances to the targets, and the losses."""
+        return squared_residuals(scores, y)
+
     def conjugate(self, duals: Floats, y: Any) -> NDArray[np.float64]:
         """Return ``sum_c a_c^2 / 2 - a_c y_c``, of classes and of numbers (n, k)."""
         values = 0.5 * np.square(duals).sum(axis=1)

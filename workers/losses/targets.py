@@ -15,7 +15,6 @@ from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.class_losses import LossSums, class_losses, weigh_gradients
 from distls.workers.losses.loss import LabelSets
 from distls.workers.losses.registry import loss_named
-from distls.workers.losses.squared import squared_residuals
 
 __all__ = [
     "ScoreGradients",
@@ -63,9 +62,7 @@ def score_gradients(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.
         wanted = indicators(y, scores.shape[1])
         wrong = int(np.count_nonzero(wrong_sets(loss, scores, wanted)))
         return _weighted(*loss_named(loss).label_gradient(scores, label_sets(y), wanted), weight, wrong)
-    if "continuous" not in loss_named(loss).targets:
-        raise ValueError(f"{loss} is no loss of numbers")
-    return _weighted(*squared_residuals(scores, y), weight, 0)
+    return _weighted(*loss_named(loss).number_gradient(scores, y), weight, 0)
 
 
 def is_codes(y: Any) -> bool:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from distls.workers.penalties.l1 import L1
-from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.penalty import Array, Penalty, least_constants
 from distls.workers.penalties.penalty_rows import (
     row_penalty_of,
     row_prox_of,
@@ -44,6 +44,17 @@ class ElasticNet(Penalty):
             return super().conjugate(v, alpha, rho)
         over = np.maximum(np.abs(v) - alpha * rho, 0.0)
         return 1.0, float(np.square(over).sum()) / (2.0 * alpha * (1.0 - rho))
+
+    def best_constants(self, w: Array, rho: float) -> Array | None:
+        """Return the zeros of the derivative, which is piecewise linear."""
+        if rho == 1.0:
+            return L1().best_constants(w, rho)
+        m, mean = w.shape[1], w.mean(axis=1)
+
+        def slope(c: Array) -> Array:
+            return (1.0 - rho) * m * (c - mean[:, None])
+
+        return least_constants(w, rho, slope, lambda pull: mean - pull / ((1.0 - rho) * m))
 
     def zero_from(self, gradient: Array, rho: float) -> float:
         """Return infinity without the norm: squares alone never make all weights zero."""

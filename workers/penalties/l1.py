@@ -32,6 +32,11 @@ class L1(Penalty):
         """Return the largest size in each row."""
         return np.asarray(np.abs(v).max(axis=1))
 
+    def best_constants(self, w: Array, rho: float) -> Array:
+        """Return the median nearest to zero."""
+        ordered, m = np.sort(w, axis=1), w.shape[1]
+        return np.asarray(np.clip(0.0, ordered[:, (m - 1) // 2], ordered[:, m // 2]))
+
     def split(self, rho: float) -> tuple[Penalty, float, float] | None:
         """Return the norm itself."""
         return self, 1.0, 0.0

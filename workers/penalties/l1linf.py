@@ -30,6 +30,10 @@ class L1Linf(Penalty):
         """Return the sum of the sizes in each row."""
         return np.asarray(np.abs(v).sum(axis=1))
 
+    def best_constants(self, w: Array, rho: float) -> Array:
+        """Return the middle between the largest and the smallest."""
+        return np.asarray(0.5 * (w.max(axis=1) + w.min(axis=1)))
+
     def split(self, rho: float) -> tuple[Penalty, float, float] | None:
         """Return the norm itself: shrinking lowers a common height."""
         return self, 1.0, 0.0

@@ -7,8 +7,9 @@ import math
 
 import numpy as np
 
+from distls.workers.penalties.l1 import L1
 from distls.workers.penalties.l1l2 import L1L2
-from distls.workers.penalties.penalty import Array, Penalty
+from distls.workers.penalties.penalty import Array, Penalty, least_constants
 from distls.workers.penalties.penalty_rows import (
     row_penalty_of,
     row_prox_of,
@@ -50,6 +51,24 @@ class SparseGroup(Penalty):
             over = np.sqrt(np.square(left).sum(axis=1)) > (1.0 - rho) * t
             low, high = np.where(over, t, low), np.where(over, high, t)
         return high
+
+    def best_constants(self, w: Array, rho: float) -> Array | None:
+        """Return the zeros of the derivative."""
+        if rho == 1.0:
+            return L1().best_constants(w, rho)
+        m, mean = w.shape[1], w.mean(axis=1)
+        spread = np.square(w - mean[:, None]).sum(axis=1)
+
+        def slope(c: Array) -> Array:
+            d = c - mean[:, None]
+            length = np.sqrt(spread[:, None] + m * np.square(d))
+            return (1.0 - rho) * m * d / np.where(length > 0.0, length, 1.0)
+
+        def between(pull: Array) -> Array:
+            a = np.square(pull / (1.0 - rho))  # below m where the derivative has a zero between two weights
+            return mean - np.sign(pull) * np.sqrt(a * spread / (m * np.maximum(m - a, 1e-300)))
+
+        return least_constants(w, rho, slope, between)
 
 
 @row_penalty_of(SparseGroup)

@@ -54,7 +54,7 @@ def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Pr
     if job.target == "continuous":
         values = np.empty((n_rows, len(predictor.intercept)), dtype)
         for rows, piece in score_pieces(predictor, part.x):
-            values[rows] = piece
+            values[rows] = loss_named(job.loss).numbers(piece)
         return Predicted(np.empty((n_rows, 0), np.int32), values)
     codes, best = np.empty((n_rows, job.top), np.int32), np.empty((n_rows, job.top), dtype)
     counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]

@@ -174,7 +174,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
             weights[:] = initial_weights(self._initial, self.problem)
             if self.problem.fit_intercept:
                 intercept[:] = self._initial.intercept
-        return BcdState(weights=weights, intercept=intercept)
+        return BcdState(weights=weights, intercept=intercept, recentres=True)
 
     def step(self, state: BcdState, executor: Executor) -> tuple[BcdState, RoundReport]:
         """Do one round, and do it again if the scores kept in RUN/state were lost meanwhile."""

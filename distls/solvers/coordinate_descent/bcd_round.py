@@ -39,6 +39,7 @@ from distls.workers.coordinate_descent.sweep_task import (
     merge_sweeps,
     sweep_lane,
 )
+from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -64,6 +65,8 @@ class BcdState(State):
     refit: bool = False
     # shape (n_features,), or (0,) before
     used: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
+    # Rows of weights are recentred where the loss allows it; fits that began before this was done go on without
+    recentres: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +110,9 @@ class RoundSetting:
             sweeps=self.params["active_sweeps"],
             keep=self.polishes,
             active_bytes=self.params["active_mib"] * MIB // len(self.lanes),
+            recentre=state.recentres
+            and self.params["active_sweeps"] > 0
+            and loss_named(problem.loss).ignores_constants,
             given_only=state.refit,
         )
 

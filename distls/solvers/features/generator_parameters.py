@@ -3,8 +3,9 @@
 The parameters, with None for what is not given:
 
 =============  ==========================================================================================
-features       columns (random, without replacement), columns-replaced, frequency, gradient: original
-               features; fourier, logits, polynomials: random features; random-masks, kmeans-masks: images
+features       columns (random, without replacement), columns-replaced, frequency, gradient,
+               block-gradient: original features; fourier, logits, polynomials: random features;
+               random-masks, kmeans-masks: images
 block_size     features of a stage
 bandwidth      s of fourier, logits, polynomials; "median" is the median trick, and so is None, except for
                polynomials: there the s that makes their mean square one
@@ -39,13 +40,14 @@ from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
 
 __all__ = [
-    "FEATURES", "FREQUENCY", "GRADIENT", "MASKS", "ORIGINAL", "SAMPLE_ROWS", "SCALE_ROWS", "block_width",
-    "check_features", "check_used", "convolution_of", "filter_design", "filters_per_stage", "given_or_default",
-    "image_shape", "preparation_bytes", "probe_design", "stages_per_pass", "work_bytes",
+    "BLOCK_GRADIENT", "FEATURES", "FREQUENCY", "MASKS", "ORIGINAL", "RANKED", "SAMPLE_ROWS", "SCALE_ROWS",
+    "block_width", "check_features", "check_used", "convolution_of", "filter_design", "filters_per_stage",
+    "given_or_default", "image_shape", "preparation_bytes", "probe_design", "stages_per_pass", "work_bytes",
 ]  # fmt: skip
 
-GRADIENT, FREQUENCY, _REPLACED = "gradient", "frequency", "columns-replaced"
-ORIGINAL = ("columns", _REPLACED, FREQUENCY, GRADIENT)
+FREQUENCY, _REPLACED, BLOCK_GRADIENT = "frequency", "columns-replaced", "block-gradient"
+RANKED = ("gradient", BLOCK_GRADIENT)  # by the gradient of a round
+ORIGINAL = ("columns", _REPLACED, FREQUENCY, *RANKED)
 MASKS = ("random-masks", "kmeans-masks")
 FEATURES = (*ORIGINAL, *RANDOM, *MASKS)
 

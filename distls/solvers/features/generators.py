@@ -230,8 +230,8 @@ def column_order(
 ) -> NDArray[np.int64]:
     """Return the order of the original features in a pass, shape (n_features,).
 
-    "columns" has a new one in each pass, "frequency" takes one read of the data, and "gradient" needs the gradient of a
-    round: `gradient_order`. "columns-replaced" and random features have no order: an empty array.
+    "columns" has a new one in each pass, "frequency" takes one read of the data, and those by the gradient need
+    a round: `gradient_order`. "columns-replaced" and random features have no order: an empty array.
     """
     if params["features"] == "columns":
         return rng(seed, Purpose.COLUMNS, pass_index).permutation(reader.problem.shape[0])

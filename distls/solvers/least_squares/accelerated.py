@@ -7,6 +7,7 @@ the step before has led to, and, accelerated, at the point from which the next s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,12 +42,13 @@ def lipschitz_bounds(loss: str, given: str | float | None) -> tuple[float, float
     """Return the initial L, and the bound from which on the objective cannot increase."""
     # L Sigma is above every Hessian from here on, for any number of outputs (footnote 3 for the softmax)
     sharp = loss_named(loss).lipschitz(2)
-    named = {None: sharp / _START, "adaptive": sharp / _START, "sharp": sharp, "paper": 1.0}
+    first = sharp / _START if math.isfinite(sharp) else 1.0
+    named = {None: first, "adaptive": first, "sharp": sharp, "paper": 1.0}
     return float(given if isinstance(given, float | int) else named[given]), sharp
 
 
 class Accelerated(GlsPasses, Solver[GlsState]):
-    """The solver of `gls` with link=softmax or logit, at one alpha."""
+    """The solver of `gls` with links other than the identity, at one alpha."""
 
     state_type = GlsState
 
@@ -138,6 +140,10 @@ class Accelerated(GlsPasses, Solver[GlsState]):
         """Return the iterate after the update of Eq. 14: W - (L Sigma + alpha P)^-1 gradient."""
         if not iterate.running or not np.isfinite(iterate.base.value):
             return [iterate]  # ended, or its base is read next
+        if self._first and self._initial is None and not iterate.accepted:
+            start = loss_named(self.problem.loss).start_at(iterate.base.gradient[0])
+            if start is not None and not iterate.base.theta.any():
+                return [iterate.move(*start)]
         step = self._metric(state).steps(iterate.base.gradient, iterate.lipschitz)
         return propose([iterate], [step])
 
@@ -179,7 +185,7 @@ class Accelerated(GlsPasses, Solver[GlsState]):
             return iterate.best.theta
         if iterate.lipschitz >= iterate.safe and iterate.bound <= iterate.best.value:
             return iterate.candidate
-        if iterate.accepted:
+        if iterate.accepted or not math.isfinite(iterate.safe):
             return iterate.best.theta
         with single_threaded_blas():
             step = self._metric(state).steps(iterate.best.gradient, iterate.safe)

@@ -19,6 +19,7 @@ from distls.workers.least_squares.multi_point_task import SCORES
 from distls.workers.least_squares.ridge_task import held_out_bytes
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
+from distls.workers.losses.registry import loss_named
 
 __all__ = ["generalized_least_squares"]
 
@@ -62,6 +63,14 @@ def _check_combination(problem: Problem, params: dict[str, Any]) -> None:
                     f"gls: {name}={params[name]}: link=identity is solved in closed form and has no use for it; "
                     "drop it"
                 )
+    elif not loss_named(problem.loss).smooth:
+        what = [
+            f"{name}={params[name]}" for name in ("alpha", "lipschitz") if params[name] in ("path", "sharp")
+        ]
+        if what:
+            raise ParameterError(
+                f"gls: {what[0]}: the curvature of link={problem.loss} has no bound, which that needs; drop it"
+            )
     if params["alpha"] != "path":
         for name in ("folds", "alphas"):
             if params[name] is not None:

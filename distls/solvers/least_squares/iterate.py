@@ -81,6 +81,12 @@ class Iterate:
             return replace(self, running=False), "rounding"
         return replace(self, base=self.best, momentum=1.0), "restarted"
 
+    def move(self, intercept: Array, lipschitz: float) -> Self:
+        """Move the intercept (k,) alone, to values that are known to be better, with another L from there on."""
+        candidate = self.base.theta.copy()
+        candidate[0] = intercept
+        return replace(self, candidate=candidate, ahead=None, bound=np.inf, lipschitz=lipschitz)
+
     def descend(self, step: Array, settled: float) -> Self:
         """Step from the base, or end there if the step cannot lower the objective noticeably."""
         decrease = 0.5 * float(np.einsum("ik,ik->", self.base.gradient, step))

@@ -50,7 +50,8 @@ ORDERS = {
     "random": "columns",
     "replacement": "columns-replaced",
     "frequency": "frequency",
-    "gradient": generator_parameters.GRADIENT,
+    "gradient": "gradient",
+    "block-gradient": generator_parameters.BLOCK_GRADIENT,
 }
 _INNER_ROUNDS = 50
 _RANDOM_STAGES = 16
@@ -116,6 +117,10 @@ class Stagewise(Solver[StagewiseState]):
         self._per_pass = generator_parameters.stages_per_pass(self.params, n_features)
         self._stages = self.params["stages"] * self.params["models"]
         self._ordered = params["features"] == "original" and params["order"] != "replacement"
+        self._ranked = self.params["features"] in generator_parameters.RANKED
+        # stages that take their features from one order
+        by_block = self.params["features"] == generator_parameters.BLOCK_GRADIENT
+        self._per_order = 1 if by_block else self._per_pass
         self._metric: tuple[int, Metric] | None = None
         self.reader = self._reader(memory or MemoryBudget(workers=slots))
         self.plan = replace(self.reader.plan, passes=self._passes())
@@ -128,7 +133,6 @@ class Stagewise(Solver[StagewiseState]):
         m = width + self._calibrated * k
         base = n_features * k * (self._initial is not None)
         model = self._stages * width * k + base
-        ranks = self._ordered and self.params["features"] == generator_parameters.GRADIENT
         rows = int(self.problem.dataset.table.rows.max(initial=0))
         return BlockReader(
             self.problem,
@@ -136,7 +140,7 @@ class Stagewise(Solver[StagewiseState]):
             # the Gram matrix and the block's gradient, or the gradient of all columns
             block_bytes=max(
                 8 * (packed_size(m) + m * (k + 1)),
-                8 * n_features * k * ranks,
+                8 * n_features * k * self._ranked,
                 generator_parameters.preparation_bytes(self.params, n_features),
             ),
             weight_bytes=8 * ((2 * m + 2) * k + base),
@@ -155,11 +159,7 @@ class Stagewise(Solver[StagewiseState]):
 
     def _passes(self) -> float:
         """Return the reads of the whole fit."""
-        orders = (
-            -(-self._stages // self._per_pass)
-            if self.params["features"] == generator_parameters.GRADIENT
-            else 0
-        )
+        orders = self._ranked * -(-self._stages // self._per_order)
         once = (self.params["pca"] is not None) + (self.params["features"] == "frequency")
         return float(self._stages * self.params["inner_rounds"] + orders + once)
 
@@ -184,8 +184,8 @@ class Stagewise(Solver[StagewiseState]):
         if not state.recipe:
             state = self._prepared(state, executor)
         stage_starts = state.inner == 0
-        if stage_starts and self._ordered and state.orders * self._per_pass <= state.stage:
-            if self.params["features"] == generator_parameters.GRADIENT:
+        if stage_starts and self._ordered and state.orders * self._per_order <= state.stage:
+            if self._ranked:
                 return self._rank(state, executor)
             state = self._reordered(state, executor)
         return self._descend(state, executor) if self._logistic else self._fit(state, executor)
@@ -207,6 +207,9 @@ class Stagewise(Solver[StagewiseState]):
         """Order the original features by the gradient at the predictions so far."""
         result = self._read(state, executor, Design(n_features=self.problem.shape[0]), with_gram=False)
         order = generators.gradient_order(result.folds[0].cross)
+        if self._per_order == 1:
+            # an order of one block: the stages after it have their own
+            order = order[: generator_parameters.block_width(self.params, self.problem.shape[0])]
         return self._reported(self._after(state, order=order, orders=state.orders + 1), result)
 
     def _fit(self, state: StagewiseState, executor: Executor) -> tuple[StagewiseState, RoundReport]:

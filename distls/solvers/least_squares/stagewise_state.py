@@ -39,8 +39,9 @@ class StagewiseState(DesignState):
     # predictions start from its own
     base: NDArray[Any] = field(default_factory=_nothing)
     base_intercept: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # shape (k,)
-    orders: int = 0  # Orders made of the original features, one a pass over them
-    order: NDArray[np.int64] = field(default_factory=_no_columns)  # shape (n_features,): The newest of them
+    orders: int = 0  # Orders made of the original features, one a pass over them or a block
+    # shape (n_features,), or (block,) where each block has its own: The newest of them
+    order: NDArray[np.int64] = field(default_factory=_no_columns)
     widths: NDArray[np.int64] = field(default_factory=_no_columns)  # shape (stage,): Features of each block
     # shape (sum of widths,): Original features of all blocks; empty for random ones
     columns: NDArray[np.int64] = field(default_factory=_no_columns)
@@ -187,13 +188,19 @@ def has_shapes(state: StagewiseState, first: StagewiseState, problem: Problem) -
         and state.base.shape == first.base.shape
         and state.base_intercept.shape == first.base_intercept.shape
         and columns.shape in ((0,), (total,))
-        and state.order.shape in ((0,), (n_features,))
+        and _is_order(state, n_features)
         and all(_index_features(each, n_features) for each in (columns, state.order))
         and state.iterate.shape == state.point.shape
         and state.point.shape in ((0, 0), (len(state.point), k))
         and state.sigma.shape == (len(state.point),) * 2
         and _widths_match(state, problem)
     )
+
+
+def _is_order(state: StagewiseState, n_features: int) -> bool:
+    """Whether the newest order is of all features or of those of one block."""
+    block = min(state.recipe.get("size", 0), n_features)
+    return state.order.shape in ((0,), (n_features,), (block,))
 
 
 def _widths_match(state: StagewiseState, problem: Problem) -> bool:

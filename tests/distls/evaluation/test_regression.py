@@ -285,8 +285,16 @@ def test_lines_of_an_evaluation() -> None:
 @pytest.mark.parametrize(
     ("method", "params", "message"),
     [
-        ("gls", {"link": "softmax"}, "link=softmax: {0} has continuous targets; they need link=identity"),
-        ("gls", {"link": "logit"}, "link=logit: {0} has continuous targets; they need link=identity"),
+        (
+            "gls",
+            {"link": "softmax"},
+            "link=softmax: {0} has continuous targets; they need link=identity or link=poisson",
+        ),
+        (
+            "gls",
+            {"link": "logit"},
+            "link=logit: {0} has continuous targets; they need link=identity or link=poisson",
+        ),
         (
             "gls",
             {"link": "identity", "class_weight": "balanced"},

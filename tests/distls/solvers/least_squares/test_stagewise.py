@@ -220,10 +220,31 @@ def test_gradient_order_is_made_anew_for_each_pass(tmp_path: Path) -> None:
     assert first != second
 
 
+@pytest.mark.parametrize("inner", ["linear", "calibrated", "logistic"])
+def test_block_gradient_ranks_all_features_before_each_block(tmp_path: Path, inner: str) -> None:
+    dataset, x, y = _written(tmp_path / "d", "csr")
+    watch = Watch()
+    params = {"inner": inner, "order": "block-gradient", "block_size": 15, "stages": 5, "alpha": 1e-2}
+    params |= {"inner_rounds": 3} if inner == "logistic" else {}
+    result = fit("stagewise", dataset, params={**params, "dtype": "float64"}, callbacks=[watch])
+    options = {"s": np.ones(330), "intercept": True, "rounds": 3, "accelerate": False}
+    before, blocks = np.zeros_like(y), []
+    for _ in range(5):
+        residual = (oracle.softmax(before) if inner == "logistic" else before) - y
+        blocks.append(np.sort(np.argsort(-np.linalg.norm(x.T @ residual, axis=1), kind="stable")[:15]))
+        features = [x[:, block] for block in blocks]
+        before = _expected(inner, features, y, 1e-2, **dict(options))[-1].after
+    np.testing.assert_array_equal(watch.states[-1].columns, np.concatenate(blocks))
+    assert len(np.unique(blocks)) < 75  # some are chosen again
+    scores = x @ result.model.weights + result.model.intercept
+    np.testing.assert_allclose(scores, before, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize(
     "params",
     [
         {"order": "frequency", "block_size": 15, "stages": 4},
+        {"order": "block-gradient", "inner": "logistic", "inner_rounds": 2, "block_size": 15, "stages": 2},
         {"order": "gradient", "inner": "logistic", "inner_rounds": 2, "block_size": 15, "stages": 4},
         {**FOURIER, "pca": 5, "block_size": 8, "stages": 2, "models": 2},
     ],
@@ -311,6 +332,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "models": {**FOURIER, "inner": "calibrated", "block_size": 8, "stages": 3, "models": 2},
     "logistic": {**FOURIER, "inner": "logistic", "block_size": 8, "stages": 3, "inner_rounds": 2},
     "gradient": {"order": "gradient", "inner": "calibrated", "block_size": 20, "stages": 4},
+    "block-gradient": {"order": "block-gradient", "block_size": 20, "stages": 3},
 }
 
 

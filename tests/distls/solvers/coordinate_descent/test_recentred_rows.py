@@ -1,0 +1,120 @@
+"""Rows of weights less their best constant: the same optimum in fewer rounds, and fits that began without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import StopAfter, interrupted
+from helpers import labelled_rows, write_dataset
+
+from distls.columns.sharding import add_columns
+from distls.solvers.coordinate_descent.bcd import BcdState, BlockCoordinateDescent
+from distls.solvers.events import RoundEvent, SilentCallback
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.training.fitting import fit, resume
+from distls.workers.penalties.registry import penalty_named
+from reference import bcd
+
+
+class Weights(SilentCallback):
+    """Keeps the weights after each round."""
+
+    def __init__(self) -> None:
+        self.values: list[np.ndarray] = []
+
+    def on_round(self, event: RoundEvent) -> None:
+        assert isinstance(event.state, BcdState)
+        self.values.append(event.state.weights.copy())
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    path = tmp_path_factory.mktemp("data") / "train"
+    x, y = labelled_rows(330, 40, 4)
+    write_dataset(path, x, y)
+    add_columns(path, shard_size=2000)
+    return open_dataset(path)
+
+
+def _without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start fits as they were started before rows were recentred."""
+    begin = BlockCoordinateDescent.init
+
+    def init(self: BlockCoordinateDescent) -> BcdState:
+        state = begin(self)
+        return BcdState(weights=state.weights, intercept=state.intercept)
+
+    monkeypatch.setattr(BlockCoordinateDescent, "init", init)
+
+
+PROBLEM: dict[str, Any] = {"penalty": "sparse-group", "alpha": 5e-3, "tau": 0, "lanes": 1}
+
+
+def _objectives(dataset: Dataset, p: bcd.Problem) -> np.ndarray:
+    kept = Weights()
+    params = {"loss": p.loss, "penalty": p.penalty, "alpha": p.alpha, "tau": 0, "lanes": 1}
+    fit("bcd", dataset, params=params, passes=40, eval_every=0, callbacks=[kept])
+    return np.array([bcd.objective(p, w) for w in kept.values])
+
+
+@pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "softmax"])
+@pytest.mark.parametrize("penalty", ["l1", "elasticnet", "l1linf", "sparse-group"])
+def test_the_same_optimum_and_never_further_from_it(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, loss: str, penalty: str
+) -> None:
+    x, y = labelled_rows(330, 40, 4)
+    p = bcd.Problem(x.toarray().astype(float), y, 4, loss=loss, penalty=penalty, alpha=5e-3)
+    now = _objectives(dataset, p)
+    _without(monkeypatch)
+    before = _objectives(dataset, p)
+    best = min(now.min(), before.min())
+    assert (np.diff(now) <= 1e-10 * best).all()
+    now, before = now / best - 1, before / best - 1
+    needed = [int(np.argmax(values <= 1e-7)) if values.min() <= 1e-7 else 99 for values in (now, before)]
+    assert needed[0] <= needed[1]
+    assert now[-1] <= 1e-7
+
+
+def test_every_row_is_left_at_its_best_constant(dataset: Dataset) -> None:
+    params = {**PROBLEM, "loss": "softmax"}
+    w = fit("bcd", dataset, params=params, passes=3, eval_every=0).model.weights
+    w = w[w.any(axis=1)]
+    np.testing.assert_allclose(penalty_named("sparse-group").best_constants(w, 0.5), 0.0, atol=1e-12)
+
+
+def test_losses_that_feel_a_constant_and_the_papers_algorithm_are_left_alone(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [{"loss": "multitask_squared_hinge"}, {"loss": "softmax", "active_sweeps": 0}]
+    now = [fit("bcd", dataset, params={**PROBLEM, **own}, passes=3, eval_every=0) for own in settings]
+    _without(monkeypatch)
+    before = [fit("bcd", dataset, params={**PROBLEM, **own}, passes=3, eval_every=0) for own in settings]
+    assert [each.model.sha256 for each in now] == [each.model.sha256 for each in before]
+
+
+def test_a_fit_that_began_without_goes_on_without(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {**PROBLEM, "loss": "softmax"}
+    new = fit("bcd", dataset, params=params, passes=10, eval_every=0).model.sha256
+    with monkeypatch.context() as old:
+        _without(old)
+        undisturbed = fit("bcd", dataset, params=params, passes=10, eval_every=0).model.sha256
+        # a checkpoint of then does not have the field at all
+        split = BcdState.split
+        old.setattr(BcdState, "split", lambda self: _less(split(self)))
+        with interrupted():
+            fit(
+                "bcd", dataset, tmp_path / "run", params=params, passes=10, eval_every=0,
+                callbacks=[StopAfter(2)], checkpoint_seconds=0.0,
+            )  # fmt: skip
+    assert new != undisturbed
+    assert resume(tmp_path / "run").model.sha256 == undisturbed
+
+
+def _less(parts: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    scalars, arrays = parts
+    return {name: value for name, value in scalars.items() if name != "recentres"}, arrays
