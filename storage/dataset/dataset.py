@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Iterable, Sequence
-=======
 import contextlib
-from collections.abc import Iterable
->>>>>>> h-edges
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -308,12 +304,9 @@ def publish(
     if features:
         write_arrays(root / "features", features)
     fingerprint = fingerprint_of(meta, table)
-<<<<<<< HEAD
     if origins is not None:
         publish_origins(root, *origins, dataset_fingerprint=fingerprint)
-=======
     measured = _exchangeability(meta, ordered)
->>>>>>> h-edges
     attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
     if measured is not None:
         attributes["exchangeability"] = msgspec.to_builtins(measured)
