@@ -49,6 +49,8 @@ class Method:
     keeps_rows: bool = False  # Whether it keeps predictions of every row in RUN/state
     # Whether ``alpha=path`` makes a child run of each alpha, which starts from the one before
     path: bool = False
+    # Whether fits of several settings share each read; those of a path then start from zero, or from `init`
+    side_by_side: bool = False
     # "module:function" of the `ChooseSteps` of a stochastic method, whose solver is `STOCHASTIC_SOLVER`
     steps: str | None = None
     # On continuous targets, other defaults where the first of them is not given

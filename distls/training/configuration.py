@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import load_model
-from distls.training.regularization_path import has_path, needs_intercept, path_start
+from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
 from distls.training.run_folder import Run, RunConfig
 
 __all__ = ["FitRequest", "Setting"]
@@ -66,8 +66,13 @@ class Setting:
         key = slots, memory, *rows.values()
         if key not in self._solvers:
             initial = None if self.params.get("init") is None else load_model(self.params["init"])
+            problem, params = self.problem, self.params
+            if self.method.side_by_side and params["alpha"] == "path":
+                # a solver of one strength, which says what all cost; none fits a path as a whole
+                params = {**params, "alpha": typical_alpha(params, problem)}
+                problem = replace(problem, alpha=params["alpha"])
             self._solvers[key] = solver_factory(self.method)(
-                self.problem, self.params, slots=slots, memory=memory, initial=initial, **rows
+                problem, params, slots=slots, memory=memory, initial=initial, **rows
             )
         return self._solvers[key]
 

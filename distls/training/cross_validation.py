@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from distls.methods.method import Params
 from distls.storage.dataset.dataset import Dataset, Fold
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.training.child_fits import Children, chain_starts, differing, named
+from distls.training.child_fits import Children, chain_starts, differing, first_interrupted, named
 from distls.training.configuration import FitRequest, Setting
 from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run
@@ -77,28 +78,61 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     """
     folds = int(request.settings[0].params["folds"])
     points = [point for path in paths for point in path]
-    starts = chain_starts(paths)
     children = Children(run, options, folds * len(points) + 1)
-    wrong = np.zeros(len(points))
     apart = replace(request, select=None, eval_data=None, patience=None)
-    for number, view in enumerate(fold_views(request.data, options.executor, folds)):
-        before: Place | None = None
-        for place, point in enumerate(points):
-            before = None if place in starts else before
-            child = _request_of(apart, warm_started(point, before), view)
-            result = children.train(child, f"without fold {number + 1}, {_named(points, place)}")
-            if children.interrupted:
-                return children.stopped(result)
-            error = result.record.get("select_error")
-            wrong[place] += math.inf if error is None else error * view.alone.meta.n_rows
-            before = children.newest if result.model is not None else before
+    views = fold_views(request.data, options.executor, folds)
+    train = _side_by_side if request.method.side_by_side else _in_chains
+    results = train(children, apart, paths, views)
+    if children.interrupted:
+        return children.stopped(first_interrupted(results))
+    wrong = np.zeros(len(points))
+    for number, result in enumerate(results):
+        error = result.record.get("select_error")
+        view = views[number // len(points)]
+        wrong[number % len(points)] += math.inf if error is None else error * view.alone.meta.n_rows
     errors = wrong / request.data.meta.n_rows
     best = int(np.argmin(errors))
-    params = warm_started(points[best], children.path(best))
+    chained = not request.method.side_by_side
+    params = warm_started(points[best], children.path(best) if chained else None)
     result = children.train(_request_of(request, params, None), f"{_named(points, best)}, all rows")
     if children.interrupted:
         return children.stopped(result)
     return children.publish(_told(result, points, errors.tolist(), folds), params)
+
+
+def _in_chains(
+    children: Children, request: FitRequest, paths: Sequence[Sequence[Params]], views: Sequence[FoldView]
+) -> list[FitResult]:
+    """Train every fold's paths one fit after the other, each from the one before it, until interrupted."""
+    points, starts = [point for path in paths for point in path], chain_starts(paths)
+    results: list[FitResult] = []
+    for number, view in enumerate(views):
+        before: Place | None = None
+        for place, point in enumerate(points):
+            before = None if place in starts else before
+            child = _request_of(request, warm_started(point, before), view)
+            results.append(children.train(child, _named_fold(points, place, number)))
+            if children.interrupted:
+                return results
+            before = before if results[-1].model is None else children.newest
+    return results
+
+
+def _side_by_side(
+    children: Children, request: FitRequest, paths: Sequence[Sequence[Params]], views: Sequence[FoldView]
+) -> list[FitResult]:
+    """Train every fold's paths at the same reads, until interrupted."""
+    points = [point for path in paths for point in path]
+    fits = [
+        (_request_of(request, point, view), _named_fold(points, place, number))
+        for number, view in enumerate(views)
+        for place, point in enumerate(points)
+    ]
+    return children.train_all(fits)
+
+
+def _named_fold(points: list[Params], place: int, number: int) -> str:
+    return f"without fold {number + 1}, {_named(points, place)}"
 
 
 def _named(points: list[Params], place: int) -> str:

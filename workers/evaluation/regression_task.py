@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.rows import Partition, n_rows_of
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.shared_reads import done_by, read_alone
 
 __all__ = ["ResidualSum", "merge_residuals", "residual_lane"]
 
@@ -27,19 +29,37 @@ class ResidualSum:
     ledger: Ledger
 
 
+class Residuals:
+    """The predictions for one lane's rows beside their targets."""
+
+    def __init__(
+        self, data: DatasetRef, predictor: LinearPredictor, lane: Lane, *, weighted: bool = False
+    ) -> None:
+        self._predictor, self._weighted = predictor, weighted
+        self.data, self.blocks, self.ledger = data, lane.blocks, Ledger()
+        zero = np.zeros(len(predictor.intercept))
+        self._total = ResidualSum(0.0, zero, zero, zero, Ledger())
+
+    def take(self, index: int, part: Partition) -> None:
+        """Compare a partition's rows."""
+        weight = row_weights(part, None) if self._weighted else np.empty(0)
+        for rows, values in score_pieces(self._predictor, part.x):
+            found = _residual_sums(part.y[rows], values, weight[rows] if len(weight) else None)
+            self._total = merge_residuals(self._total, found)
+        self.ledger.count(index, n_rows_of(part.x))
+
+    def result(self) -> ResidualSum:
+        """Return the sums over all rows."""
+        return replace(self._total, ledger=self.ledger)
+
+
+@done_by(Residuals)
 def residual_lane(
     data: DatasetRef, predictor: LinearPredictor, lane: Lane, *, weighted: bool = False
 ) -> ResidualSum:
     """Compare the predictions for one lane's rows with their targets; `weighted` by their sample weights."""
-    ledger, zero = Ledger(), np.zeros(len(predictor.intercept))
-    total = ResidualSum(0.0, zero, zero, zero, Ledger())
-    for index, part in stream(data, lane.blocks, ledger):
-        weight = row_weights(part, None) if weighted else np.empty(0)
-        for rows, values in score_pieces(predictor, part.x):
-            found = _residual_sums(part.y[rows], values, weight[rows] if len(weight) else None)
-            total = merge_residuals(total, found)
-        ledger.blocks.append(index)
-    return replace(total, ledger=ledger.merge(total.ledger))
+    total: ResidualSum = read_alone(Residuals(data, predictor, lane, weighted=weighted))
+    return total
 
 
 def _residual_sums(
@@ -50,12 +70,12 @@ def _residual_sums(
     if weight is None:
         mean = shifted.mean(axis=0)
         spread = np.square(shifted - mean).sum(axis=0)
-        return ResidualSum(float(len(y)), squares.sum(axis=0), y[0] + mean, spread, Ledger(n_rows=len(y)))
+        return ResidualSum(float(len(y)), squares.sum(axis=0), y[0] + mean, spread, Ledger())
     total = float(weight.sum())
     by_row = weight[:, None]
     mean = (by_row * shifted).sum(axis=0) / (total or 1.0)
     spread = (by_row * np.square(shifted - mean)).sum(axis=0)
-    return ResidualSum(total, (by_row * squares).sum(axis=0), y[0] + mean, spread, Ledger(n_rows=len(y)))
+    return ResidualSum(total, (by_row * squares).sum(axis=0), y[0] + mean, spread, Ledger())
 
 
 def merge_residuals(left: ResidualSum, right: ResidualSum) -> ResidualSum:
