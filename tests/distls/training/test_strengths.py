@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from contract import StopAfter, interrupted
+from contract import StopAfter, interrupted, opened
 from helpers import labelled_rows, write_dataset
 
 from distls.cli.report import plan_lines, run_lines
@@ -221,3 +224,45 @@ def test_the_report_lists_the_strengths(dataset: Dataset, held_out: Dataset, tmp
 def test_parameters_of_a_path_need_one(dataset: Dataset, params: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match="of alpha=path only; leave it out"):
         fit("sgd", dataset, params=params)
+
+
+@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
+def test_the_same_bits_on_a_cluster(
+    dataset: Dataset, held_out: Dataset, tmp_path: Path, cluster: str
+) -> None:
+    for name, executor in (("here", None), ("there", opened(cluster))):
+        _path("sgdqn", dataset, tmp_path / name, {}, select=held_out, executor=executor)
+    for number in range(3):
+        _same(load_model(_child(tmp_path / "here", number)), load_model(_child(tmp_path / "there", number)))
+
+
+_KILLED = """
+import os, signal, sys
+from distls.solvers.events import SilentCallback
+from distls.training.fitting import fit
+
+class Killer(SilentCallback):
+    left = 5
+    def on_round(self, event):
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+params = {"alpha": "path", "alphas": sys.argv[4]}
+fit("mcid", sys.argv[1], sys.argv[2], params=params, passes=3, select=sys.argv[3], checkpoint_seconds=0,
+    callbacks=[Killer()])
+"""
+
+
+def test_a_killed_path_resumes_with_the_same_bits(
+    dataset: Dataset, held_out: Dataset, tmp_path: Path
+) -> None:
+    run, words = tmp_path / "run", (dataset.path, tmp_path / "run", held_out.path, _ALPHAS)
+    ended = subprocess.run([sys.executable, "-c", _KILLED, *map(str, words)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert any((_child(run, 0) / "checkpoints").iterdir())
+    resume(run)
+    whole = _path("mcid", dataset, tmp_path / "whole", {}, select=held_out)
+    assert Run.open(run).status["selected"] == whole.selected
+    for number in range(3):
+        _same(load_model(_child(run, number)), load_model(_child(tmp_path / "whole", number)))
