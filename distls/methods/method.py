@@ -55,6 +55,7 @@ class Method:
     steps: str | None = None
     # On continuous targets, other defaults where the first of them is not given
     continuous: Mapping[str, Any] = field(default_factory=dict)
+    multilabel: Mapping[str, Any] = field(default_factory=dict)  # the same on sets of labels
 
     def resolve(self, given: Mapping[str, Any]) -> Params:
         """Return all parameters of the method, typed, from the given texts or values.

@@ -39,6 +39,7 @@ _CSGD_PAPER = (
 )
 
 _SQUARED = {"loss": "squared", "fit_intercept": True}
+_LABELS = {"loss": "ovr_log", "fit_intercept": True}  # labels that few rows have need an intercept
 # Short names of losses of several classes, and of one-versus-rest losses.
 _SGD_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
 _OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
@@ -70,7 +71,7 @@ def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
         aliases={alias: loss},
         parameters=_mcid(Parameter("loss", loss, parse, f"{loss} ({alias}), the only choice")),
         steps="distls.workers.stochastic.sgd:mcid_steps",
-        targets=("class",),
+        targets=("class", "multilabel"),
     )
 
 
@@ -261,7 +262,8 @@ STOCHASTIC_METHODS = (
         aliases=_SGD_LOSSES,
         parameters=_sgd("adaptive", "none"),
         steps="distls.workers.stochastic.sgd:sgd_steps",
-        targets=("class", "continuous"),
+        targets=("class", "multilabel", "continuous"),
+        multilabel=_LABELS,
         # steps that are tried: those of AdaGrad are chosen for classes
         continuous={**_SQUARED, "schedule": "sqrt"},
     ),
@@ -272,7 +274,8 @@ STOCHASTIC_METHODS = (
         aliases=_SGD_LOSSES,
         parameters=_sgd("sqrt", "all"),
         steps="distls.workers.stochastic.sgd:sgd_steps",
-        targets=("class", "continuous"),
+        targets=("class", "multilabel", "continuous"),
+        multilabel=_LABELS,
         continuous=_SQUARED,
     ),
     _stochastic(
@@ -282,7 +285,7 @@ STOCHASTIC_METHODS = (
         aliases=_OVR_LOSSES,
         parameters=_scheduled(),
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
-        targets=("class",),
+        targets=("class", "multilabel"),
     ),
     _stochastic(
         name="sgdqn",
@@ -299,7 +302,7 @@ STOCHASTIC_METHODS = (
             )
         ),
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
-        targets=("class",),
+        targets=("class", "multilabel"),
     ),
     _stochastic(
         name="csgd",

@@ -43,11 +43,9 @@ class Setting:
     @classmethod
     def of(cls, method: Method, given: Mapping[str, Any], data: Dataset, seed: int) -> Setting:
         """Validate and complete parameters for a data set; raise ParameterError or MismatchError."""
-        if data.meta.target == "continuous" and _is_open(method, given):
-            given = {
-                **method.continuous,
-                **{name: value for name, value in given.items() if value is not None},
-            }
+        others = {"continuous": method.continuous, "multilabel": method.multilabel}.get(data.meta.target, {})
+        if others and given.get(next(iter(others))) is None:
+            given = {**others, **{name: value for name, value in given.items() if value is not None}}
         params = method.resolve(given)
         if params.get("loss", "") is None:
             params["loss"] = _loss_for(method, params, data)
@@ -283,11 +281,6 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     generated = params["features"] != "none"
     width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
     return "crammer_singer" if width > data.meta.n_rows else "softmax"
-
-
-def _is_open(method: Method, given: Mapping[str, Any]) -> bool:
-    """Return whether the loss of a continuous target is left to the method, which has one for it."""
-    return given.get(next(iter(method.continuous), "")) is None
 
 
 def _check_numbers(**numbers: float | None) -> None:

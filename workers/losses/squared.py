@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
 from distls.workers.losses.row_functions import GRADIENT_IN_G, dual_step_of, row_curvature_of, row_gradient_of
+from distls.workers.losses.set_gradients import output_loss_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = ["Squared", "squared_residuals"]
@@ -70,6 +71,12 @@ def _row(z, scale, y, g):
         g[c] = factor * z[c]
     g[y] -= g.dtype.type(1.0)
     return 0.5 * sum_of_squares(g), GRADIENT_IN_G, best
+
+
+@output_loss_of(Squared)
+def _output_loss(sign, score):
+    residual = score - (1.0 if sign > 0.0 else 0.0)
+    return 0.5 * residual * residual, residual
 
 
 @row_curvature_of(Squared)

@@ -17,7 +17,7 @@ from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_l
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
 from distls.workers.losses.registry import LOSSES
-from distls.workers.losses.targets import is_codes, slice_rows
+from distls.workers.losses.targets import is_codes, label_sets, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.averaging import merge_mean
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
@@ -160,15 +160,21 @@ def _learn(
     """Learn from the rows `order` of a partition, or from their features, made batch by batch."""
     weight = row_weights(part, job.class_weight)
     if not job.recipe:
-        return learner.learn(part.x, part.y, weight, order)
+        return learner.learn(part.x, _as_kernels_take(part.y), weight, order)
     (design,) = design_of(job.recipe["features"], job.arrays)
-    x, y, loss_sum, errors = take_rows(part.x, order), part.y[order], 0.0, 0
+    x, loss_sum, errors = take_rows(part.x, order), 0.0, 0
+    y = take_rows(part.y, order) if isinstance(part.y, CsrRows) else part.y[order]
     weight = weight[order] if len(weight) else weight
     with single_threaded_blas():
         for rows, batch in blocks(design, x, np.dtype(job.dtype)):
-            loss, wrong = learner.learn(batch, y[rows], weight[rows], np.arange(n_rows_of(batch)))
+            own = _as_kernels_take(slice_rows(y, rows))
+            loss, wrong = learner.learn(batch, own, weight[rows], np.arange(n_rows_of(batch)))
             loss_sum, errors = loss_sum + loss, errors + wrong
     return loss_sum, errors
+
+
+def _as_kernels_take(y: Any) -> Any:
+    return label_sets(y) if isinstance(y, CsrRows) else y
 
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
@@ -323,15 +329,21 @@ def warm_up(types: KernelTypes, update: Update) -> None:
     # cost them seconds and memory they do not give back
     x = one_row(types.layout, types.data, types.indices)
     k = 1 if update.one_column else 2
-    y: NDArray[Any] = np.zeros((1, k)) if types.target == "continuous" else np.zeros(1, np.int32)
+    y = _one_target(types.target, k)
     none, order = np.empty(0), np.zeros(1, np.int64)
     arrays = update.zeros((1, 2), types.weights)
     learner = update.start_lane(arrays, 0.0, 0.0)
-    learner.learn(x, y, none, order)
+    learner.learn(x, _as_kernels_take(y), none, order)
     _window(learner)
     for array in learner.arrays():
         merge_mean(array.reshape(-1), array.reshape(-1).copy(), 0.5)
     weights, intercept = update.model(arrays)
     evaluate_targets(x, y, none, types.loss, LinearPredictor(weights, intercept))
-    if LOSSES[types.loss].certificate != "none" and types.target != "continuous":
+    if LOSSES[types.loss].certificate != "none" and types.target == "class":
         add_gradient(x, y, none, LOSSES[types.loss], weights, intercept, np.zeros((1, 2)), np.zeros(2))
+
+
+def _one_target(target: str, k: int) -> Any:
+    if target == "multilabel":
+        return CsrRows(np.array([0, 1], np.int64), np.zeros(1, np.uint32), np.ones(1, np.float32))
+    return np.zeros((1, k)) if target == "continuous" else np.zeros(1, np.int32)
