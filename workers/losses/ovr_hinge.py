@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss
+from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.numpy_forms import SingleOutput, class_signs, negated_at_class
 from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
@@ -15,7 +15,6 @@ from distls.workers.losses.row_functions import (
     row_gradient_of,
     separable_dual_step,
 )
-from distls.workers.losses.set_gradients import output_loss_of
 from distls.workers.simd.class_sums import first_max, sum_of
 
 __all__ = ["BinaryHinge", "OvrHinge"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise_helper, helper
-from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss
+from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.numpy_forms import (
     SingleOutput,
     binary_entropy,
@@ -24,7 +24,6 @@ from distls.workers.losses.row_functions import (
     separable_dual_step,
     step_curvature_of,
 )
-from distls.workers.losses.set_gradients import output_loss_of
 from distls.workers.losses.softmax import Softmax, logistic_curvature
 from distls.workers.simd.class_sums import exp_of_minus_abs, first_max
 

@@ -21,8 +21,7 @@ from numba.extending import overload
 
 from distls.workers.compilation.jit import helper
 from distls.workers.linear_algebra.score_kernels import row_axpy, row_axpy_pair
-from distls.workers.losses.loss import Floats, Loss
-from distls.workers.losses.set_gradients import GRADIENT_IN_G, set_gradient
+from distls.workers.losses.loss import GRADIENT_IN_G, Floats, Loss, set_gradient
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = [
@@ -135,7 +134,7 @@ def target_gradient(loss: Loss, z: Floats, scale: Any, y: Any, i: int, g: Floats
     """Return `row_gradient` of row i, whose target is the class y[i], the k numbers y[i] or a set (kernels only).
 
     The predicted class of numbers is -1, and their loss is ``1/2 |scale * z - y_i|^2`` whatever `loss` is. Of sets it
-    is -1 where just the row's labels have scores above the threshold. See `set_gradients`.
+    is -1 where just the row's labels have scores above the threshold. See `loss.output_loss_of`.
     """
     raise NotImplementedError
 

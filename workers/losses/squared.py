@@ -9,9 +9,8 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
+from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import GRADIENT_IN_G, dual_step_of, row_curvature_of, row_gradient_of
-from distls.workers.losses.set_gradients import output_loss_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
 __all__ = ["Squared", "squared_residuals"]
