@@ -135,7 +135,7 @@ def ours(split: Split, folder: Path) -> dict[str, Any]:
     """Ingest, fit and evaluate with nothing chosen."""
     train_x, train_y, test_x, test_y = split
     size = train_x.nbytes if isinstance(train_x, np.ndarray) else 8 * train_x.nnz
-    began = time.perf_counter()
+    began, before = time.perf_counter(), time.process_time()
     distls.ingest(
         train_x,
         folder / "train",
@@ -152,6 +152,9 @@ def ours(split: Split, folder: Path) -> dict[str, Any]:
     return {
         "error": 100 * error,
         "seconds": time.perf_counter() - began,
+        "cpu_seconds": time.process_time() - before,
+        "passes": result.passes,
+        "fits": len(list((folder / "run").glob("children/*"))) or 1,
         "chosen": f"{result.model.method} {what}",
         "transforms": [step["name"] for step in distls.open_dataset(folder / "train").meta.transforms],
     }
@@ -225,6 +228,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         )
         behind = "" if row["behind"] is None else f"{row['behind']:+8.2f}"
         print(f"{name:14}{row['rows']:7} {row['distls']['chosen']:24}{cells}{behind}", flush=True)
+        print(
+            " " * 22 + "{cpu_seconds:.1f} CPU seconds, {fits} fits, {passes:g} passes".format(**row["distls"])
+        )
     if options.out:
         options.out.write_text(json.dumps(results, indent=1))
     return results

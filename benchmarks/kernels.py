@@ -1,6 +1,6 @@
 """Speed of the kernels on one core, in million non-zeros per second, compared with the memory bandwidth.
 
-    python benchmarks/kernels.py [--tiny] [--repeats N] [--out FILE.json]
+    python benchmarks/kernels.py [--tiny] [--kernels sdca] [--repeats N] [--out FILE.json]
 
 Times are CPU times of the thread, which a busy machine distorts less (cache and memory are still shared: read
 ratios within a run). Rates are medians over the repeats; `compile_seconds` is the additional time of the first
@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, DenseRows
+from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows
+from distls.workers.duals.stored_duals import dual_form
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
 from distls.workers.losses.registry import LOSSES
@@ -30,6 +32,8 @@ NO_CLASSES = np.empty(0, np.int32)
 N_FEATURES = 47_236  # RCV1
 BLOCK_ROWS = 30_000  # about 16 MiB decoded: rows are shuffled within a partition, as in a fit
 ALPHA = 1e-5
+OVR_DUALS = ("ovr_log", "ovr_hinge", "ovr_squared_hinge")
+_PASSES_BEFORE = 5  # of "sdca late": most duals of hinges are at rest then
 
 
 class Case(NamedTuple):
@@ -100,6 +104,35 @@ def training(case: Case, block: Block, **options: Any) -> Callable[[], object]:
     return run
 
 
+def ascending(case: Case, block: Block, passes: int = 0) -> Callable[[], object]:
+    """Return a pass of dual ascent: the first from zero duals, or the one after so many passes.
+
+    Two classes are one output.
+    """
+    outputs = case.k if case.k > 2 else 1
+    form = dual_form(case.loss, binary=outputs == 1)
+    settings = AscentSettings(1.0 / (ALPHA * len(block.y)), 0.0, 0.0, form)
+    start = np.zeros((block.n_features, outputs), case.dtype), np.zeros((len(block.y), outputs), case.dtype)
+    state = tuple(each.copy() for each in start)
+    b, up, down, totals = (np.zeros(n) for n in (outputs, outputs, outputs, len(Totals())))
+
+    def climb() -> None:
+        w, duals = state
+        ascend_rows(
+            block.rows, block.y, NO_WEIGHT, block.order, w, w[:0], b, duals, up, down, totals, settings
+        )  # fmt: skip
+
+    def run() -> None:
+        for each, first in zip(state, start, strict=True):
+            np.copyto(each, first)
+        climb()
+
+    for _ in range(passes):
+        climb()
+    start = tuple(each.copy() for each in state)
+    return run
+
+
 def evaluation(case: Case, block: Block) -> Callable[[], object]:
     """Return one read of the block with fixed weights: scores, losses, or losses and the gradient."""
     rng = np.random.default_rng(0)
@@ -122,6 +155,8 @@ def runner(case: Case, block: Block) -> Callable[[], object]:
         return training(case, block, tail_from=len(block.y) // 2)
     if case.kernel == "mcid r=10":
         return training(case, block, batch_size=10, fit_intercept=True)
+    if case.kernel.startswith("sdca"):
+        return ascending(case, block, _PASSES_BEFORE if case.kernel == "sdca late" else 0)
     return evaluation(case, block)
 
 
@@ -140,6 +175,11 @@ def cases(tiny: bool) -> list[Case]:
         out += [Case("mcid tail", "csr", k, "float32", loss) for loss in ("crammer_singer", "softmax")]
         out += [Case("mcid r=10", "csr", k, "float32", "crammer_singer")]
         out += [Case(kernel, "csr", k, "float32", "softmax") for kernel in ("scores", "evaluate", "gradient")]
+    for k in (2, *ks[:3]):
+        losses = OVR_DUALS if k == 2 else (*OVR_DUALS, "softmax", "crammer_singer")
+        out += [
+            Case(kernel, "csr", k, "float32", loss) for loss in losses for kernel in ("sdca", "sdca late")
+        ]
     return out
 
 
@@ -164,13 +204,16 @@ def block_of(case: Case, tiny: bool) -> Block:
     """Return the data of a case; fewer rows for many classes, for which a row costs more."""
     if case.layout == "dense":
         return image_block(300 if tiny else 20_000, case.k)
-    return text_block(300 if tiny else {4: 150_000, 10: 120_000, 53: 60_000}.get(case.k, 6_000), case.k)
+    return text_block(
+        300 if tiny else {2: 150_000, 4: 150_000, 10: 120_000, 53: 60_000}.get(case.k, 6_000), case.k
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Print the table, write it as JSON if requested, and return it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="300 rows: for tests that the script still works")
+    parser.add_argument("--kernels", default="", help="only those whose names begin so, as in sdca")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
     options = parser.parse_args(argv)
@@ -178,7 +221,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     print(f"memory: {report['bandwidth_gb_s']:.1f} GB/s (sum of a large array)")
     print(f"{'kernel':10} {'layout':6} {'k':>5} {'dtype':8} {'loss':15} {'M nnz/s':>8} {'compile s':>10}")
     blocks: dict[tuple[str, int], Block] = {}
-    for case in cases(options.tiny):
+    chosen = [case for case in cases(options.tiny) if case.kernel.startswith(options.kernels)]
+    for case in chosen:
         key = (case.layout, case.k)
         if key not in blocks:
             blocks[key] = block_of(case, options.tiny)

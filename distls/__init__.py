@@ -25,13 +25,17 @@ _HOMES = {
     "DualRidge": "distls.estimators.dual_ascent",
     "GeneralizedLeastSquaresClassifier": "distls.estimators.least_squares",
     "GeneralizedLeastSquaresRegressor": "distls.estimators.regressors",
+    "History": "distls.training.callbacks",
+    "LineProgress": "distls.training.callbacks",
     "MCIDClassifier": "distls.estimators.stochastic",
+    "MLflowTracker": "distls.training.trackers",
     "ParquetOptions": "distls.ingestion.formats.parquet",
     "SGDQNClassifier": "distls.estimators.stochastic",
     "SparseMulticlassClassifier": "distls.estimators.sparse",
     "StagewiseClassifier": "distls.estimators.least_squares",
     "StochasticClassifier": "distls.estimators.stochastic",
     "SvmlightOptions": "distls.ingestion.formats.svmlight",
+    "TensorBoardTracker": "distls.training.trackers",
     "VwOptions": "distls.ingestion.formats.vw",
     "add_columns": "distls.columns.sharding",
     "calibrate": "distls.evaluation.calibrate",
@@ -90,9 +94,13 @@ if TYPE_CHECKING:
     from distls.storage.dataset.dataset import open_dataset as open_dataset
     from distls.storage.errors import DistlsError as DistlsError
     from distls.synthetic.generation import generate as generate
+    from distls.training.callbacks import History as History
+    from distls.training.callbacks import LineProgress as LineProgress
     from distls.training.fitting import fit as fit
     from distls.training.fitting import resume as resume
     from distls.training.from_files import train as train
+    from distls.training.trackers import MLflowTracker as MLflowTracker
+    from distls.training.trackers import TensorBoardTracker as TensorBoardTracker
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_an_interrupted_path_resumes_with_the_same_bits\[[147]\]",
         r"::test_the_same_bits_on_a_cluster\[three threads\]",
     ),
+    "distls/training/test_more_passes.py": (
+        r"::test_the_weights_are_those_of_all_passes\[(asgd|sgdqn|olbfgs)\]",
+    ),
     # variants that differ in what is compiled: a loss, a layout, a type more
     "distls/estimators/test_estimators.py": (
         r"::test_scikit_learns_checks\[MCIDClassifier\(\)-check_(estimator_sparse_matrix|estimators_dtypes)",
@@ -211,12 +214,13 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "system/test_permissions.py": (r"::test_no_file_is_wider_than_the_mask\[18\]",),
     "system/test_tls.py": (r"::test_open_to_other_machines_is_open_by_tls_only\[15\]",),
+    "test_guides.py": (r"::test_commands_print_what_the_guide_shows",),
     "test_benchmarks.py": (
         r"::test_(sgd_qn|mcid)_paper$",
         r"::test_bcd_paper_(figures|many|losses)",
         r"::test_least_squares_paper_(figures|tables|without)",
         r"::test_constrained_sgd_paper",
-        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos|small)$",
+        r"::test_(scale|table_of_systems|simulation|peers|endurance|kernels|chaos|small|choose)$",
     ),
 }
 

@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks import (
     chaos,
+    choose,
     defaults,
     endurance,
     gram,
@@ -49,7 +50,7 @@ def test_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(report["results"]) == len(kernels.cases(tiny=True))
     assert all(row["m_nnz_s"] > 0 for row in report["results"])
     assert {row["kernel"] for row in report["results"]} == {
-        "mcid", "mcid tail", "mcid r=10", "scores", "evaluate", "gradient"
+        "mcid", "mcid tail", "mcid r=10", "scores", "evaluate", "gradient", "sdca", "sdca late"
     }  # fmt: skip
     assert capsys.readouterr().out.count("\n") == 2 + len(report["results"])
 
@@ -91,6 +92,22 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["table"] for row in report["results"]] == [shape.name for shape in tables.SHAPES]
     assert all(row[way] > 0 for row in report["results"] for way in tables.WAYS)
     assert capsys.readouterr().out.count("\n") == 1 + len(report["results"])
+
+
+def test_choose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    report = choose.main(["--tiny", "--out", str(tmp_path / "out.json"), "--pictures", str(tmp_path)])
+    assert _read(tmp_path / "out.json") == report
+    assert [curve["method"] for curve in report["documents"]] == ["sgd", "mcid", "sdca", "fista"]
+    assert [curve["method"] for curve in report["correlated"]] == ["sgd", "sdca", "gls"]
+    assert all(min(curve["distance"]) >= 0 for name in ("documents", "correlated") for curve in report[name])
+    assert [row["features"] for row in report["features"]] == sorted(
+        row["features"] for row in report["features"]
+    )
+    pictures = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
+    assert set(pictures) == {"choose-documents.svg", "choose-correlated.svg", "choose-features.svg"}
+    assert all("<svg" in text for text in pictures.values())
+    assert capsys.readouterr().out.count("\n") == 12 + len(pictures)
 
 
 def test_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

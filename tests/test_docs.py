@@ -26,8 +26,11 @@ from distls.workers.synthetic.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (".ci", "benchmarks", "deploy", "distls", "docs", "storage", "tests", "workers")
+BUILT = {"_build", "generated"}  # folders of the site that its build writes
 DOCUMENTS = sorted(
-    [*ROOT.glob("*.md"), *(path for folder in ("deploy", "docs") for path in (ROOT / folder).rglob("*.md"))]
+    path
+    for path in [*ROOT.glob("*.md"), *(ROOT / "deploy").rglob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if not BUILT & set(path.parts)
 )
 
 
@@ -280,7 +283,7 @@ def _tracked_text() -> list[Path]:
     ]
     for folder in FOLDERS:
         files += [path for path in (ROOT / folder).rglob("*") if path.is_file() and not path.is_symlink()]
-    skipped = {"__pycache__", "results"}
+    skipped = {"__pycache__", "results", *BUILT}
     return sorted(path for path in files if not skipped & set(path.parts) and path.suffix != ".pyc")
 
 

@@ -103,7 +103,9 @@ PLACES = {
         "workers/ingestion/formats/document_records.py",
     ),
     "onnx": ("distls/interchange/onnx_graph.py",),
-    "vowpalwabbit": ("distls/interchange/vw_model.py",),
+    "mlflow": ("distls/training/trackers.py",),
+    "tensorboardX": ("distls/training/trackers.py",),
+    "vowpalwabbit": ("distls/interchange/vw_model.py", "distls/interchange/vw_text.py"),
     "skops": ("distls/interchange/sklearn_pipeline.py",),
     "bokeh": ("distls/reporting/",),
 }

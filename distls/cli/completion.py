@@ -1,6 +1,9 @@
-"""`distls completion`: the script by which a shell completes commands, options, methods and parameters."""
+"""`distls completion` and `distls man`: what the shell completes, and the manual page, both made from the parser."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import metadata
 
 import click
 from click.shell_completion import get_completion_class
@@ -18,3 +21,47 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(cli, {}, "distls", "_DISTLS_COMPLETE").source())
+
+
+@cli.command()
+def man() -> None:
+    """Print the manual page of distls and all its commands, for `man`.
+
+    distls man > ~/.local/share/man/man1/distls.1
+    """
+    click.echo("\n".join(manual_lines()))
+
+
+def manual_lines() -> Iterator[str]:
+    """Yield the lines of the manual page, in the macros of man(7)."""
+    root = click.Context(cli, info_name="distls")
+    yield f'.TH DISTLS 1 "" "distls {metadata.version("distls")}" "User Commands"'
+    yield from (".SH NAME", "distls \\- out-of-core, distributed training of linear models")
+    yield from (".SH SYNOPSIS", ".B distls", ".I COMMAND", "[OPTION]... ARGUMENT...")
+    yield from (".SH DESCRIPTION", *_paragraphs(cli.help))
+    yield ".SH COMMANDS"
+    for name in cli.list_commands(root):
+        command = cli.get_command(root, name)
+        assert command is not None
+        yield from _command_lines(command, click.Context(command, info_name=name, parent=root))
+
+
+def _command_lines(command: click.Command, context: click.Context) -> Iterator[str]:
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield f".SS distls {_escaped(f'{command.name} {usage}')}"
+    yield from _paragraphs(command.help)
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            yield from (".TP", f"\\fB{_escaped(record[0])}\\fR", _escaped(record[1]) or "\\&")
+
+
+def _paragraphs(text: str | None) -> Iterator[str]:
+    for paragraph in (text or "").replace("\b", "").split("\n\n"):
+        yield from (".PP", _escaped(" ".join(paragraph.split())))
+
+
+def _escaped(text: str) -> str:
+    """Return text that roff prints as it is: no line of it is a request."""
+    plain = " ".join(text.replace("\\", "\\e").replace("-", "\\-").split())
+    return f"\\&{plain}" if plain.startswith((".", "'")) else plain

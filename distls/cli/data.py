@@ -91,6 +91,11 @@ def _format_option(name: str, info: OptionInfo) -> click.Option:
     help="With --like: refuse features that its data do not have, or leave them out.",
 )
 @click.option("--columns", is_flag=True, help="Add column shards too, as `distls columns` does.")
+@click.option(
+    "--row-numbers/--no-row-numbers",
+    default=True,
+    help="Keep which row of which file each row was, for predictions; default yes.",
+)
 @cluster_options
 @common_options
 def ingest(sources: tuple[str, ...], dataset: Place, quiet: bool, debug: bool, **options: Any) -> None:

@@ -132,6 +132,9 @@ def calibrate(
 @format_option
 @unknown_features_option
 @click.option("--labelled", is_flag=True, help="The source files have labels, which are not used.")
+@click.option(
+    "--id-column", metavar="COLUMN", help="Of source files: write this column; default as in training."
+)
 @cluster_options
 @common_options
 def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **options: Any) -> None:
@@ -188,7 +191,7 @@ def export(run: Place, out: Place, to: str, debug: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.argument("model", type=PLACE)
 @click.option(
-    "--from", "source", required=True, type=click.Choice(["liblinear"]), help="Program that wrote FILE."
+    "--from", "source", required=True, type=click.Choice(["liblinear", "vw"]), help="Program that wrote FILE."
 )
 @debug_option
 def import_(file: str, model: Place, source: str, debug: bool) -> None:

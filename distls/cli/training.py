@@ -274,16 +274,21 @@ def _write_report(run: Place, page: Place, executor: Executor) -> None:
 
 @cli.command()
 @click.argument("run", type=PLACE)
+@click.option(
+    "--passes", type=float, help="Go on up to this many passes in all, also with a fit that has ended."
+)
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
 @cluster_options
 @common_options
-def resume(run: Place, quiet: bool, debug: bool, checkpoint_seconds: float, **options: Any) -> int:
-    """Continue a fit that was interrupted or killed."""
+def resume(
+    run: Place, quiet: bool, debug: bool, passes: float | None, checkpoint_seconds: float, **options: Any
+) -> int:
+    """Continue a fit that was interrupted or killed, or with --passes one that has ended."""
     from distls.training.fitting import proceed, resumable
     from distls.training.setting_fit import FitOptions
 
     cluster = cluster_of(options, debug)
-    folder, request = resumable(run)
+    folder, request = resumable(run, passes)
     with Running(cluster, _worked_on(request), quiet) as (executor, budget):
         result = proceed(folder, request, FitOptions(executor, budget, watchers(quiet), checkpoint_seconds))
     return conclude(result, run, quiet)

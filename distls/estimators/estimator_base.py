@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import MethodType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
@@ -104,7 +104,7 @@ class DatasetEstimator(BaseEstimator):
         shuffle = getattr(self, "shuffle", True)
         ingest(
             X, path, y=y, sample_weight=sample_weight, seed=self._seed, shuffle=shuffle, columns=self._columns,
-            executor="serial", **options,
+            executor="serial", row_numbers=False, **options,
         )  # fmt: skip
         return open_dataset(path)
 
@@ -192,8 +192,24 @@ def set_model(estimator: DatasetEstimator, model: LinearModel) -> None:
     estimator.n_features_in_ = model.n_features
 
 
-def _has_probabilities(estimator: Any) -> bool:
-    return estimator._check_probabilities()
+class _WhereProbable:
+    """A method that is there only for losses with probabilities; for others its absence says why, and what to do."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, estimator: Any, owner: type) -> Any:
+        if estimator is None:
+            return self._method
+        try:
+            estimator._check_probabilities()
+        except ParameterError as error:
+            raise AttributeError(
+                f"This {owner.__name__!r} has no attribute 'predict_proba': {error}, or calibrate its scores: "
+                f"sklearn.calibration.CalibratedClassifierCV({owner.__name__}(...))"
+            ) from error
+        return MethodType(self._method, estimator)
 
 
 class DatasetClassifier(ClassifierMixin, DatasetEstimator):
@@ -312,7 +328,7 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
         """Return True, or raise a ParameterError that says why there are no class probabilities."""
         return True
 
-    @available_if(_has_probabilities)
+    @_WhereProbable
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Return class probabilities, shape (n_rows, n_classes); only where the loss gives them."""
         check_is_fitted(self, "model_")

@@ -98,7 +98,7 @@ class CalibratedLeastSquaresClassifier(_GeneratedFeatures):
     rounds : int
         Most rounds, two reads of the data each.
     alpha : float
-        Ridge on each round's weights: 1/2 mean |r - W'x - b|^2 + alpha/2 |W|^2.
+        Ridge on each round's weights: ``1/2 mean |r - W'x - b|^2 + alpha/2 |W|^2``.
     features : {"none", "fourier", "logits", "polynomials", "random-masks", "kmeans-masks"}
         Features of a row: its own, or generated ones.
     block_size, pca, bandwidth, degree, image, mask_side, pool, rectify, threshold, contrast, expand

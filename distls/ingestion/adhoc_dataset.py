@@ -116,6 +116,8 @@ def _ingest(
 
     if model.target == "multilabel" and not options.get("unlabelled"):
         options = {**options, "multilabel": True}
+    # nobody asks where the rows of most temporary data sets came from
+    options = {"row_numbers": False, **options}
     try:
         report = ingest(data, temporary, like=like_model(model, name), shuffle=False, **options)
     except StorageError as error:

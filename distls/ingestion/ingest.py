@@ -48,6 +48,7 @@ def ingest(
     on_error: str = "stop",
     unknown_features: str = "error",
     columns: bool = False,
+    row_numbers: bool = True,
     executor: Any = None,
     client: Any = None,
     memory: MemoryBudget | None = None,
@@ -105,6 +106,9 @@ def ingest(
         these out.
     columns : bool
         Add column shards to `dataset` (not to what `split` holds out), as `add_columns` does.
+    row_numbers : bool
+        Keep the file and the number of each row, and its id if `id_column` names it, so that predictions can be joined
+        to the source: ``open_dataset(dataset).origins``. Four bytes a row.
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
         Where to run. auto, the default: on the Dask client that is open, if there is one, else in this process.
     client : dask.distributed.Client, optional
@@ -153,6 +157,7 @@ def ingest(
         seed=seed,
         on_error=on_error,
         unknown_features=unknown_features,
+        row_numbers=row_numbers,
     )
     plan, own = _plan(sources, y, sample_weight, request, options, known)
     runner = executor_of(executor, client)

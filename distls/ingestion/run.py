@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from distls.execution.executor import Executor
 from distls.execution.serial import SerialExecutor
+from distls.ingestion.column_words import column_names
 from distls.ingestion.partition_layout import allot_split, partition_items
 from distls.ingestion.plan import check_free, check_same_plan, plan_document
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan
+from distls.ingestion.row_numbers import chunk_starts, origin_facts
 from distls.ingestion.schema import Schema, Survey, decide_schema
 from distls.ingestion.survey import surveyed_options
 from distls.ingestion.transform_choice import asks_for_choice, choose_transforms
@@ -32,13 +34,20 @@ from distls.ingestion.transform_fit import FittedTransforms, fit_transforms, tak
 from distls.storage.dataset.dataset import STAGING, Dataset, publish
 from distls.storage.dataset.feature_names import pack_names
 from distls.storage.dataset.metadata import DatasetMeta
+from distls.storage.dataset.row_origins import ORIGINS
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.locks import DATASET_LOCK, locked
 from distls.storage.filesystem.paths import Place
 from distls.storage.filesystem.safe_read import refuse_links
 from distls.storage.temporary.ingest_staging import StagingArea
-from distls.workers.ingestion.assemble_task import AssemblySpec, PartitionItem, assemble, record_of
+from distls.workers.ingestion.assemble_task import (
+    AssemblySpec,
+    PartitionItem,
+    assemble,
+    origins_of,
+    record_of,
+)
 from distls.workers.ingestion.stage_task import RecordLayout, StageSpec, stage_item
 from distls.workers.ingestion.survey_task import SurveySpec, survey_item
 from distls.workers.ingestion.transforms import needs_moments, stored_width, transforms_digest
@@ -109,6 +118,8 @@ class IngestRun:
             try:
                 self._survey_columns()
                 survey = self._stage()
+                if names := column_names(survey, self.staging):
+                    self.plan = replace(self.plan, feature_names=names)
                 schema = decide_schema(survey, self.options, self.like)
                 if asks_for_choice(self.options):
                     self.options, schema = choose_transforms(self.options, survey, schema)
@@ -159,7 +170,7 @@ class IngestRun:
 
     def _remove_outputs(self) -> None:
         for root in self.roots:
-            for name in (STAGING, "rows"):
+            for name in (STAGING, "rows", ORIGINS):
                 remove_tree(root / name)
             with contextlib.suppress(OSError):
                 root.rmdir()
@@ -214,6 +225,7 @@ class IngestRun:
             block_bytes=self.plan.block_bytes,
             n_features=self.plan.headers[0].n_features if self.plan.headers else 0,
             keep_fractions=options.target == "class" or options.multilabel,
+            origins=options.row_numbers,
             find_values=asks_for_choice(options) or any(step["name"] == "log1p" for step in self.transforms),
         )
         # arrays in memory are not sent to workers, who read what was staged of them
@@ -248,7 +260,9 @@ class IngestRun:
         spec = replace(spec, transforms=fitted.steps, fitted=fitted.names)
         results = self._assemble(spec, [item for part in parts for item in part], survey)
         self.executor.each_worker(release_buffers, None)
-        datasets = self._publish(schema, fitted, parts, results)
+        datasets = self._publish(
+            spec, self._meta(schema, fitted, results[0]["codecs"]), fitted, parts, results
+        )
         return self._report(datasets, survey, schema)
 
     def _parts(self, survey: Survey, schema: Schema, share: float) -> list[list[PartitionItem]]:
@@ -275,6 +289,8 @@ class IngestRun:
             fitted=(),
             codecs=None,
             compress=options.compress,
+            chunk_starts=chunk_starts(survey) if options.row_numbers else (),
+            origins=origin_facts(survey, options) if options.row_numbers else None,
         )
 
     def _fit(self, spec: AssemblySpec, training: list[PartitionItem]) -> FittedTransforms:
@@ -309,19 +325,22 @@ class IngestRun:
 
     def _publish(
         self,
-        schema: Schema,
+        spec: AssemblySpec,
+        meta: DatasetMeta,
         fitted: FittedTransforms,
         parts: list[list[PartitionItem]],
         results: list[dict[str, Any]],
     ) -> list[Dataset]:
         """Write the metadata of the splits, then of the dataset."""
-        meta = self._meta(schema, fitted, results[0]["codecs"])
         remaining = iter(results)
-        records = [[record_of(next(remaining)) for _ in part] for part in parts]
-        pairs = list(zip(self.roots, records, strict=True))
+        written = [[next(remaining) for _ in part] for part in parts]
         features = {**fitted.features, **self._names(fitted)}
+        published = []
         # the dataset itself last: its staging area is what a resumed ingest starts from
-        published = [publish(root, meta, part, features) for root, part in reversed(pairs)]
+        for root, part in reversed(list(zip(self.roots, written, strict=True))):
+            facts = spec.origins
+            origins = None if facts is None else (facts, [origins_of(result) for result in part])
+            published.append(publish(root, meta, map(record_of, part), features, origins))
         return published[::-1]
 
     def _names(self, fitted: FittedTransforms) -> dict[str, NDArray[Any]]:

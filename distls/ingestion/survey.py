@@ -8,7 +8,13 @@ from typing import Any
 
 from distls.ingestion.request.source_plan import ColumnSurvey
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, are_documents, is_number
+from distls.workers.ingestion.formats.table_columns import (
+    Feature,
+    TableOptions,
+    are_documents,
+    is_date,
+    is_number,
+)
 
 __all__ = ["SurveyRun", "surveyed_options"]
 
@@ -57,6 +63,10 @@ def _with_width(features: tuple[Feature, ...], n_features: int | None) -> tuple[
         raise BadInputError(f"rows of {found} features do not fit into n_features={n_features}")
     spare = n_features - found
     return tuple(replace(f, width=f.size + spare) if f.indices else f for f in features)
+
+
+def _dates_remedy(name: str) -> str:
+    return f'write it as numbers (days, month, weekday), or leave it out with --ignore-columns "{name}"'
 
 
 @dataclass
@@ -146,6 +156,8 @@ class _Survey:
         if self.typed:
             return f'column "{name}" has more than {_MOST_GUESSED} values: {remedies}'
         text, where = self._first_word(name)
+        if is_date(text):
+            return f'{where}: column "{name}": "{text}" is a date, and the column has many: {_dates_remedy(name)}'
         return (
             f'{where}: column "{name}": "{text}": not a number, and the column has more than {_MOST_GUESSED} values: '
             f"correct it; {remedies}"
@@ -162,6 +174,12 @@ class _Survey:
         are = "s are categories" if several else " is a category"
         notices = [f"column{are}, with a feature for each value: {sizes}{more}"]
         for feature in (f for f in categories if f.name not in self.declared):
+            dates = [value for value in feature.categories or () if is_date(value)]
+            if feature.size >= _SHOWN and 2 * len(dates) > feature.size:
+                notices.append(
+                    f'column "{feature.name}" has dates, such as {dates[0]}, each of which is a feature: '
+                    f"{_dates_remedy(feature.name)}"
+                )
             if feature.size >= _SHOWN and are_documents(feature.categories or ()):
                 notices.append(
                     f'the values of column "{feature.name}" look like documents, whose words --text-column '

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.interchange.vw_text import read_vw
 from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.storage.filesystem.atomic import os_errors_described
@@ -16,7 +17,8 @@ from distls.storage.model.model import LinearModel, save_model
 
 __all__ = ["SOURCES", "import_model"]
 
-SOURCES = ("liblinear",)
+SOURCES = ("liblinear", "vw")
+_NAMES = {"liblinear": "LIBLINEAR", "vw": "Vowpal Wabbit"}
 # solver -> loss of two classes, of more
 _LOSSES = {
     "L2R_LR": ("softmax", "ovr_log"),
@@ -38,15 +40,16 @@ def import_model(file: str | Path, out: str | Place, *, source: str = "liblinear
     Parameters
     ----------
     file : path
-        A model file of LIBLINEAR, as its ``train`` writes it.
+        A model file of LIBLINEAR, as its ``train`` writes it; or one of Vowpal Wabbit, written with ``-f``,
+        ``--readable_model`` or ``--invert_hash``: of regression, ``--binary``, ``--link logistic`` or ``--oaa``.
     out : path
         The model folder; must not exist.
-    source : {"liblinear"}
+    source : {"liblinear", "vw"}
 
     Returns
     -------
     FittedModel
-        Feature j of the file, from 1, is column j - 1.
+        Feature j of a file of LIBLINEAR, from 1, is column j - 1. A model of vw takes vw text, hashed as it was.
 
     Raises
     ------
@@ -65,9 +68,9 @@ def import_model(file: str | Path, out: str | Place, *, source: str = "liblinear
             raise BadInputError(f"{file}: more than {_LARGEST} bytes")
         text = Path(file).read_bytes()
     try:
-        model = _read(text)
+        model = _read(text) if source == "liblinear" else read_vw(text)
     except (ValueError, KeyError, IndexError) as error:
-        raise BadInputError(f"{file}: not a model file of LIBLINEAR ({error})") from None
+        raise BadInputError(f"{file}: not a model file of {_NAMES[source]} ({error})") from None
     with os_errors_described(f"cannot write {target}", "make room and import again"):
         save_model(target, model)
     return fitted_model(model, str(target))

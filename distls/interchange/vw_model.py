@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.interchange.linear_form import Folded, expected_rows, folded
+from distls.interchange.vw_text import CONSTANT as _CONSTANT
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
 
 __all__ = ["to_vw"]
 
-_CONSTANT = 11_650_396  # the feature that vw adds to each example: its weight is the intercept
 _MOST_BITS = 31
 # vw clips predictions to the labels it was trained on, and here it was trained on none
 _OPTIONS = "--quiet --sgd --min_prediction=-1e30 --max_prediction=1e30"

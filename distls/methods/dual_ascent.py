@@ -8,6 +8,7 @@ from distls.methods.parameters import (
     CLASS_WEIGHT,
     INIT,
     SHUFFLE,
+    boolean,
     dtype,
     fit_intercept,
     integer,
@@ -51,6 +52,13 @@ DUAL_ASCENT_METHODS = (
                 None,
                 integer(2, 1000),
                 "choose one of alpha=path by cross-validation in so many folds; default: no cross-validation",
+            ),
+            Parameter(
+                "prune",
+                None,
+                boolean,
+                "with folds: leave out alphas and losses that are clearly worse on the rows of the folds so far; "
+                "default: none is left out",
             ),
             fit_intercept(False, "fit an intercept, unpenalised unless intercept_scaling is given"),
             Parameter(

@@ -18,6 +18,7 @@ _FEW_FEATURES = 1000  # whose second moments cost less than the passes that they
 _FEW_WEIGHTS = 100_000  # of features times outputs, of which `gls` fits alphas times folds at a time
 _MUCH_WORK = 1_000_000_000  # stored values times outputs, of which a hundred passes take minutes
 _MANY_WEIGHTS = 10_000_000, 200_000_000  # which sixty fits, or even seven, would add and write for minutes
+_ONE_LANE_BYTES = 32 * 2**20
 _COARSE = (1e-3, 1e-4, 1e-5)  # alphas of few fits, in mean squared norms of a row
 _FOLDS = 5
 _ALPHAS = 6
@@ -54,10 +55,11 @@ def recommended(
     method = method_named(found.method)
     params = {**found.params, **(given or {})}
     if judged and method.path and params.get("alpha") == "path":
-        params.pop("folds", None)
+        params = {name: value for name, value in params.items() if name not in ("folds", "prune")}
     if params.get("alpha") != "path":
-        params = {name: value for name, value in params.items() if name not in ("alphas", "folds")}
-        params |= {name: value for name, value in (given or {}).items() if name in ("alphas", "folds")}
+        of_path = ("alphas", "folds", "prune")
+        params = {name: value for name, value in params.items() if name not in of_path}
+        params |= {name: value for name, value in (given or {}).items() if name in of_path}
     return replace(found, params=params)
 
 
@@ -79,7 +81,7 @@ def _for_shape(data: Dataset) -> Recommendation:
             "fit_intercept": True,
             "alpha": "path",
             "alphas": _ALPHAS,
-            "folds": folds,
+            **_search(data, folds),
         }
         reason = f"ridge regression on {meta.n_features:,} features: {_found(folds)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
@@ -97,7 +99,7 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
             "intercept_scaling": 1.0,
             "alpha": "path",
             "alphas": _ALPHAS,
-            "folds": folds,
+            **_search(data, folds),
         }
         reason = (
             f"{meta.n_features:,} features: logistic regression or support vector machine, {_found(folds)}"
@@ -108,7 +110,7 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
             "loss": "ovr_squared_hinge",
             "alpha": "path",
             "alphas": ":".join(f"{meta.mean_square_norm * each:.6g}" for each in _COARSE),
-            "folds": 2,
+            **_search(data, 2),
         }
         reason = f"{weights:,} weights are many: a support vector machine, {_found(2)}"
         return Recommendation("sdca", params, reason, _PASSES, _GAP)
@@ -117,6 +119,13 @@ def _for_wide_classes(data: Dataset, outputs: int, folds: int) -> Recommendation
         {},
         f"{meta.n_rows:,} rows with {outputs} classes are much work: one setting that rarely needs tuning",
     )
+
+
+def _search(data: Dataset, folds: int) -> Params:
+    """Return the parameters of a search by folds."""
+    # one lane takes fewer passes, and what is small is trained in one process
+    small = int(data.decoded_bytes.sum()) <= _ONE_LANE_BYTES
+    return {"folds": folds, "prune": True, **({"lanes": 1} if small else {})}
 
 
 def _table_alphas(data: Dataset) -> Params:

@@ -20,6 +20,7 @@ from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
 from distls.model_check import check_model
+from distls.prediction.origin_columns import OriginColumns, origin_columns
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree, text_file
@@ -46,6 +47,7 @@ def predict(
     labelled: bool = False,
     format: str = "auto",
     unknown_features: str = "error",
+    id_column: str | int | None = None,
     executor: Any = None,
     client: Any = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -63,13 +65,18 @@ def predict(
         ``.csv``: row, label, score, and label_2, score_2, ... with `top`. ``.zarr``: arrays ``label`` (codes into
         the attribute ``classes``) and ``score``, both of shape (n_rows, top). A model of sets of labels adds the
         sets: a column ``labels``, separated by commas, or a group ``labels``. A regression model gives ``prediction``
-        instead: columns prediction, prediction_2, ..., or an array of shape (n_rows, n_outputs).
+        instead: columns prediction, prediction_2, ..., or an array of shape (n_rows, n_outputs). ``row`` counts the
+        rows in their order here. Where that is not the order of one source file, ``source_row`` is the number of the
+        row in its file, from 0, without header and blank lines, and ``source_file`` the file if there are several;
+        ``id`` is there if the data have an id column. In ``.zarr`` ids are UTF-8, ``id_text`` and ``id_ends``.
     top : int
         Number of best classes, or labels, per row.
     proba : bool
         Write probabilities instead of scores.
     labelled : bool
         The source files have labels, which are read and not used.
+    id_column : str or int, optional
+        Of the source files, as in `distls.ingest`; default: that of the training data, if they have it.
     format, unknown_features : str
         Of the source files; see `distls.ingest`.
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
@@ -94,10 +101,11 @@ def predict(
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
-    given = {"labelled": labelled, "format": format != "auto"}
+    given = {"labelled": labelled, "format": format != "auto", "id_column": id_column is not None}
     check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
     runner = executor_of(executor, client)
     reading = {"unlabelled": not labelled, "format": format, "unknown_features": unknown_features}
+    reading |= {"row_numbers": True} | ({} if id_column is None else {"id_column": id_column})
     options = {**reading, "executor": runner, "progress": progress}
     with _alone(target), opened_like(fitted, dataset, name=name, beside=target, **options) as (data, notices):
         check_model_scores(data, fitted, name)
@@ -126,6 +134,7 @@ def _write(
     executor: Executor,
     progress: Callable[[int, int, str], None] | None,
 ) -> None:
+    shown = origin_columns(data)
     made_of = ProbabilityMap.of(fitted) if proba and fitted.target == "class" else None
     scored = scored_as(fitted.loss, fitted.recipe)
     job = PredictJob(reference(data), scored, top, proba, fitted.target, made_of)
@@ -135,9 +144,10 @@ def _write(
     counted = _counted(blocks, len(data), progress)
     with os_errors_described(f"cannot write {target}", _REMEDY):
         if target.suffix == ".csv":
-            _write_csv(target, counted, fitted, _header(fitted, top, proba))
+            header = _header(fitted, top, proba) + ([] if shown is None else shown.names)
+            _write_csv(target, counted, fitted, header, shown)
         else:
-            _write_zarr(target, counted, fitted, data.meta.n_rows, top)
+            _write_zarr(target, counted, fitted, data.meta.n_rows, top, shown)
 
 
 def _sweep(target: Place) -> None:
@@ -184,14 +194,21 @@ def _header(model: LinearModel, top: int, proba: bool) -> list[str]:
     return header + [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", header[-1])]
 
 
-def _write_csv(target: Place, blocks: Iterator[Predicted], model: LinearModel, header: list[str]) -> None:
+def _write_csv(
+    target: Place,
+    blocks: Iterator[Predicted],
+    model: LinearModel,
+    header: list[str],
+    shown: OriginColumns | None,
+) -> None:
     columns_of = _number_columns if model.target == "continuous" else _LabelColumns(model.classes)
     with text_file(target) as file:
         writer, row = csv.writer(file), 0
         writer.writerow(header)
-        for block in blocks:
+        for index, block in enumerate(blocks):
             n_rows = len(block.scores)
-            writer.writerows(zip(range(row, row + n_rows), *columns_of(block), strict=True))
+            columns = [*columns_of(block), *([] if shown is None else shown.columns(index))]
+            writer.writerows(zip(range(row, row + n_rows), *columns, strict=True))
             row += n_rows
 
 
@@ -232,12 +249,20 @@ def _csv_field(text: str) -> str:
 
 
 def _write_zarr(
-    target: Place, blocks: Iterator[Predicted], model: LinearModel, n_rows: int, top: int
+    target: Place,
+    blocks: Iterator[Predicted],
+    model: LinearModel,
+    n_rows: int,
+    top: int,
+    shown: OriginColumns | None,
 ) -> None:
     width = model.n_outputs if model.target == "continuous" else top
     dtype = model.weights.dtype
-    with PredictionArrays(target, n_rows, width, model.classes, dtype, model.target) as arrays:
-        for block in blocks:
+    facts = None if shown is None else shown.origins.facts
+    with PredictionArrays(target, n_rows, width, model.classes, dtype, model.target, facts) as arrays:
+        for index, block in enumerate(blocks):
+            if shown is not None:
+                arrays.append_origins(shown.read(index))
             if block.indptr is not None and block.labels is not None:
                 arrays.append_sets(block.indptr, block.labels)
             arrays.append(*([block.scores] if model.target == "continuous" else [block.codes, block.scores]))

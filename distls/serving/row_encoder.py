@@ -267,7 +267,7 @@ class RowEncoder:
         options = IngestOptions(unlabelled=True, dtype="float64" if self.pack.float64 else "float32")
         if is_table(self.like):
             table = like_columns(names, True, "X", TableColumns(), options, self.like, remedy="leave it out")
-            return replace(table, weight="")
+            return replace(table, weight="", id_column="")
         for name in self.columns:
             if name not in names:
                 raise MismatchError(f'X: no column "{name}", which is a feature of {self.name}')

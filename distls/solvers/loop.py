@@ -39,6 +39,8 @@ class Limits:
     patience: int | None = None
     # Evaluate for `tol` and `rtol` alone, so not while the solver itself estimates that they are far from met
     lazy: bool = False
+    # Stop where the solver itself estimates that `rtol` is met, without evaluating
+    by_estimate: bool = False
 
     def within(self, certificate: dict[str, Any]) -> bool:
         """Return whether a certificate meets a tolerance."""
@@ -46,6 +48,13 @@ class Limits:
         return (self.tol is not None and value is not None and value <= self.tol) or (
             self.rtol is not None and relative is not None and relative <= self.rtol
         )
+
+    def seems_within(self, record: Mapping[str, Any]) -> bool:
+        """Return whether the estimate in a round's record meets `rtol`, where that is enough."""
+        gap, objective = record.get("gap_estimate"), record.get("objective_estimate")
+        if not self.by_estimate or gap is None or objective is None:
+            return False
+        return bool(gap <= (self.rtol or 0.0) * objective)
 
     def is_near(self, estimate: float, objective: float) -> bool:
         """Return whether an estimate of the certificate's value is near a tolerance."""
@@ -160,6 +169,8 @@ def _limit_met(limits: Limits, state: State, progress: Progress, record: dict[st
     if record.get("objective", 0.0) is None:
         return Status.DIVERGED
     if limits.within(record.get("certificate", {})) and not record.get("preliminary"):
+        return Status.CONVERGED
+    if limits.seems_within(record):
         return Status.CONVERGED
     if limits.patience is not None and progress.best and progress.best["misses"] >= limits.patience:
         return Status.EARLY_STOPPED

@@ -28,8 +28,9 @@ __all__ = ["Children", "chain_starts", "differing", "first_interrupted", "named"
 class Children:
     """The child runs of a run, which are trained one after the other, and what they have cost."""
 
-    def __init__(self, run: Run, options: FitOptions, count: int) -> None:
-        self._run, self._options, self._count = run, options, count
+    def __init__(self, run: Run, options: FitOptions, count: int, *, at_most: bool = False) -> None:
+        self._run, self._options = run, options
+        self._count = f"at most {count}" if at_most else str(count)
         self._seconds, self._passes = 0.0, 0.0
         self._summaries: list[Record] = []
         self.interrupted = False

@@ -75,6 +75,9 @@ class Setting:
         return self._solvers[key]
 
 
+_TRIAL_PASSES = 10.0  # of fits that are compared only: which is better is seen long before the optimum
+
+
 @dataclass(frozen=True)
 class FitRequest:
     """The request of a run, validated, with its data sets open."""
@@ -97,6 +100,7 @@ class FitRequest:
     calibrate: Dataset | None = None
     calibration: str | None = None
     reason: str | None = None  # why the method was chosen, where it was not asked for
+    trial: bool = False  # one of many fits that are compared: ended by its estimates, not evaluated
 
     @classmethod
     def of(
@@ -212,6 +216,9 @@ class FitRequest:
     @property
     def limits(self) -> Limits:
         """When to stop and how often to evaluate."""
+        if self.trial and self.tol is None:
+            passes = min(self.passes or _TRIAL_PASSES, _TRIAL_PASSES)
+            return Limits(passes, self.max_seconds, None, self.rtol, eval_every=0.0, by_estimate=True)
         every, judged = self.eval_every, self.tol is not None or self.rtol is not None
         if every is None:
             every = 1.0 if judged or self.patience is not None else math.inf

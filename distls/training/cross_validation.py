@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from distls.evaluation.scores import reading_lanes, reference
 from distls.execution.executor import Executor
@@ -19,6 +17,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.training.child_fits import Children, chain_starts, differing, first_interrupted, named
 from distls.training.configuration import FitRequest, Setting
+from distls.training.racing import Race
 from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult
@@ -74,61 +73,80 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     """Fit paths without each fold, each point from the one before, and publish a fit at the point of least error.
 
     The error is that of the folds' rows, each by the fit without its fold; of equal points the first is taken, in a
-    path that of the largest alpha. The last fit starts from the first fold's at that point.
+    path that of the largest alpha. The last fit starts from the first fold's at that point. With ``prune`` points that
+    are clearly worse are left out, those of the other folds start from the first fold's, and fits are ended by their
+    estimates.
     """
-    folds = int(request.settings[0].params["folds"])
-    points = [point for path in paths for point in path]
-    children = Children(run, options, folds * len(points) + 1)
-    apart = replace(request, select=None, eval_data=None, patience=None)
+    setting = request.settings[0]
+    folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
+    race = Race(paths, counts=setting.problem.target == "class", prune=prune)
+    children = Children(run, options, folds * len(race.points) + 1, at_most=prune)
+    apart = replace(request, select=None, eval_data=None, patience=None, trial=prune)
     views = fold_views(request.data, options.executor, folds)
-    train = _side_by_side if request.method.side_by_side else _in_chains
-    results = train(children, apart, paths, views)
-    if children.interrupted:
-        return children.stopped(first_interrupted(results))
-    wrong = np.zeros(len(points))
-    for number, result in enumerate(results):
-        error = result.record.get("select_error")
-        view = views[number // len(points)]
-        wrong[number % len(points)] += math.inf if error is None else error * view.alone.meta.n_rows
-    errors = wrong / request.data.meta.n_rows
-    best = int(np.argmin(errors))
-    chained = not request.method.side_by_side
-    params = warm_started(points[best], children.path(best) if chained else None)
-    result = children.train(_request_of(request, params, None), f"{_named(points, best)}, all rows")
+    first: dict[int, Place] = {}
+    if request.method.side_by_side:
+        stopped, used = _side_by_side(children, apart, race, views), folds
+    else:
+        stopped, used = _in_chains(children, apart, race, views, chain_starts(paths), first, prune=prune)
+    if stopped is not None:
+        return children.stopped(stopped)
+    params = warm_started(race.points[race.best], first.get(race.best))
+    result = children.train(_request_of(request, params, None), f"{_named(race.points, race.best)}, all rows")
     if children.interrupted:
         return children.stopped(result)
-    return children.publish(_told(result, points, errors.tolist(), folds), params)
+    return children.publish(_told(result, race, used), params)
 
 
 def _in_chains(
-    children: Children, request: FitRequest, paths: Sequence[Sequence[Params]], views: Sequence[FoldView]
-) -> list[FitResult]:
-    """Train every fold's paths one fit after the other, each from the one before it, until interrupted."""
-    points, starts = [point for path in paths for point in path], chain_starts(paths)
-    results: list[FitResult] = []
+    children: Children,
+    request: FitRequest,
+    race: Race,
+    views: Sequence[FoldView],
+    starts: set[int],
+    first: dict[int, Place],
+    *,
+    prune: bool,
+) -> tuple[FitResult | None, int]:
+    """Judge each point by fits one after the other; return the one that was interrupted, and the folds taken.
+
+    `first` is given each point's first fit that has a model.
+    """
+    used = 0
     for number, view in enumerate(views):
-        before: Place | None = None
-        for place, point in enumerate(points):
-            before = None if place in starts else before
-            child = _request_of(request, warm_started(point, before), view)
-            results.append(children.train(child, _named_fold(points, place, number)))
+        used, before = number + 1, None
+        for place in range(len(race.points)):
+            if place not in race.left:
+                continue
+            before = first.get(place) if prune and number else None if place in starts else before
+            child = _request_of(request, warm_started(race.points[place], before), view)
+            result = children.train(child, _named_fold(race.points, place, number))
             if children.interrupted:
-                return results
-            before = before if results[-1].model is None else children.newest
-    return results
+                return result, used
+            race.judge(place, result.record.get("select_error"), view.alone.meta.n_rows)
+            before = children.newest if result.model is not None else before
+            if result.model is not None:
+                first.setdefault(place, children.newest)
+        if not race.fold_ended():
+            break
+    return None, used
 
 
 def _side_by_side(
-    children: Children, request: FitRequest, paths: Sequence[Sequence[Params]], views: Sequence[FoldView]
-) -> list[FitResult]:
-    """Train every fold's paths at the same reads, until interrupted."""
-    points = [point for path in paths for point in path]
-    fits = [
-        (_request_of(request, point, view), _named_fold(points, place, number))
-        for number, view in enumerate(views)
-        for place, point in enumerate(points)
-    ]
-    return children.train_all(fits)
+    children: Children, request: FitRequest, race: Race, views: Sequence[FoldView]
+) -> FitResult | None:
+    """Judge each point by fits of all folds at the same reads; return one that was interrupted."""
+    places = [(number, place) for number in range(len(views)) for place in range(len(race.points))]
+    results = children.train_all(
+        [
+            (_request_of(request, race.points[place], views[number]), _named_fold(race.points, place, number))
+            for number, place in places
+        ]
+    )
+    if children.interrupted:
+        return first_interrupted(results)
+    for (number, place), result in zip(places, results, strict=True):
+        race.judge(place, result.record.get("select_error"), views[number].alone.meta.n_rows)
+    return None
 
 
 def _named_fold(points: list[Params], place: int, number: int) -> str:
@@ -149,14 +167,14 @@ def _request_of(request: FitRequest, params: Params, view: FoldView | None) -> F
     return replace(fit, data=data, settings=[setting], selected_on=alone)
 
 
-def _told(result: FitResult, points: list[Params], errors: list[float], folds: int) -> FitResult:
+def _told(result: FitResult, race: Race, folds: int) -> FitResult:
     """Return the result with each alpha's error, and a note of the choice."""
-    names = dict.fromkeys((*differing(points), "alpha"))
+    names = dict.fromkeys((*differing(race.points), "alpha"))
+    found = race.errors()
     path = [
-        {**{name: point[name] for name in names}, "cv_error": error}
-        for point, error in zip(points, errors, strict=True)
+        {**{name: race.points[place][name] for name in names}, "cv_error": error} for place, error in found
     ]
-    best = min(path, key=lambda line: line["cv_error"])
+    best = next(line for line, (place, _) in zip(path, found, strict=True) if place == race.best)
     others = "".join(f"{name}={best[name]} " for name in names if name != "alpha")
     note = (
         f"{others}alpha={best['alpha']:.6g} has the lowest mean error of {len(path)} in {folds}-fold cross-validation, "

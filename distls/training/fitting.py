@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from distls.serving.fitted_model import fitted_model
 from distls.solvers.events import Callback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, place_of
@@ -156,6 +158,7 @@ def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> 
     at_once = fits_at_once(request.settings, slots, memory)
     # with the memory that they will have, so that their solvers are made once
     request.check(slots=slots, memory=memory if at_once == 1 else budget_of(memory, slots, at_once))
+    options = replace(options, keep_final=run is not None)
     with _run_folder(run, request, options.executor) as folder:
         return proceed(folder, request, options)
 
@@ -163,6 +166,7 @@ def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> 
 def resume(
     run: str | Place,
     *,
+    passes: float | None = None,
     executor: Any = None,
     client: Any = None,
     memory: MemoryBudget | None = None,
@@ -171,6 +175,9 @@ def resume(
 ) -> FitResult:
     """Continue a run that was interrupted or killed; the weights are those of an undisturbed run.
 
+    With `passes`, the new limit in place of the run's passes and seconds, a run that has ended goes on too: its weights
+    are then those of a fit of that many passes.
+
     `executor`, `client`, `memory` and `callbacks` are those of `fit`.
 
     Raises
@@ -178,12 +185,13 @@ def resume(
     FormatError
         `run` is not a run.
     MismatchError
-        The dataset is not the one the run was started with.
+        The dataset is not the one the run was started with; or, with `passes`, the run has ended by itself, or has
+        several settings.
     KeyboardInterrupt
         Ctrl-C, once the state is saved.
     """
     options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)
-    return _warned(_whole(proceed(*resumable(run), options), run))
+    return _warned(_whole(proceed(*resumable(run, passes), options), run))
 
 
 def _warned(result: FitResult) -> FitResult:
@@ -201,12 +209,39 @@ def _callers_level() -> int:
     return level + 1
 
 
-def resumable(run: str | Place) -> tuple[Run, FitRequest]:
-    """Open a run that can be continued by `proceed`, and its data sets."""
+def resumable(run: str | Place, passes: float | None = None) -> tuple[Run, FitRequest]:
+    """Open a run that can be continued by `proceed`, up to `passes` if given, and its data sets."""
     folder = Run.open(place_of(run))
     refuse_links(folder.path)
     with folder.held():  # another process may be writing it
-        return folder, FitRequest.of_run(folder)
+        request = FitRequest.of_run(folder)
+        if passes is not None:
+            request = _prolonged(folder, request, passes)
+        return folder, request
+
+
+def _prolonged(run: Run, request: FitRequest, passes: float) -> FitRequest:
+    """Return the request with a new limit of passes, once the run is ready to go on with it."""
+    status = run.status
+    done, ended = status["passes"], Status(status["status"])
+    if len(request.settings) > 1 or has_path(request.method, request.grid):
+        raise MismatchError(
+            f"{run.path}: a fit of several settings ends with their passes; start from its model with more: "
+            f"-p init={run.path}"
+        )
+    if ended in (Status.CONVERGED, Status.EARLY_STOPPED, Status.DIVERGED):
+        raise MismatchError(
+            f"{run.path}: {ended.value} after {done:g} passes, which more passes do not change; fit again with "
+            "another tolerance, patience or alpha"
+        )
+    if not (math.isfinite(passes) and passes > done):
+        raise ParameterError(f"passes={passes:g}: the run has done {done:g}; give more, the sum of all")
+    longer = replace(request, passes=passes, max_seconds=None)
+    if ended in (Status.RUNNING, Status.INTERRUPTED):
+        run.write_config(longer.config)
+    else:
+        run.reopen(longer.config)
+    return longer
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ __all__ = [
     "warm_started",
 ]
 
+PATH_PARAMETERS = ("alphas", "folds", "prune")  # of alpha=path only
 _DEFAULT_ALPHAS = 10
 _SPAN = 1e-3  # ratio of the last alpha of a path to the first
 # of l2 alone, in mean squared norms of a row (docs/decisions/0025)
@@ -47,11 +48,13 @@ def has_path(method: Method, grid: Sequence[Params]) -> bool:
         return False
     points = [params for params in grid if params["alpha"] == "path"]
     for params in grid:
-        for name in ("alphas", "folds") if params not in points else ():
+        for name in PATH_PARAMETERS if params not in points else ():
             if params.get(name) is not None:
                 raise ParameterError(f"{name}={params[name]}: of alpha=path only; leave it out")
     if points and len(points) < len(grid):
         raise ParameterError("alpha=path: not beside other alphas; give those as alphas=1e-2:1e-3")
+    if any(params.get("prune") and not params.get("folds") for params in points):
+        raise ParameterError("prune: the rows of folds tell what is worse; give folds, or leave it out")
     if len({params.get("folds") for params in points}) > 1:
         raise ParameterError("folds: of several values only one can choose; give one")
     return bool(points)
@@ -97,7 +100,7 @@ def settings_of_path(
         intercept = intercept_alone() if problem.fit_intercept else np.zeros(problem.shape[1])
         first = (1.0 + _ROUNDING) * _largest_alpha(problem, executor, intercept)
         alphas = np.geomspace(first, _SPAN * first, number_of_alphas(params)).tolist()
-    rest: Params = {name: None for name in ("alphas", "folds") if name in params}
+    rest: Params = {name: None for name in PATH_PARAMETERS if name in params}
     return [{**params, "alpha": alpha, **rest} for alpha in alphas]
 
 

@@ -10,6 +10,7 @@
                         `sdca` stay: they prove how good the model is
     RUN/checkpoints/    round-NNNNNN, whole or absent; the last two are kept
     RUN/model/          published last
+    RUN/final/          the last round of a fit that may go on with more passes, as a checkpoint
     RUN/children/       with --select: one RUN a setting
 """
 
@@ -185,6 +186,10 @@ class Run:
             raise FormatError(f"{self.path}: config.json is of version {version}, expected {_FORMAT_VERSION}")
         return self._decoded("config.json", config, RunConfig)
 
+    def write_config(self, config: RunConfig) -> None:
+        """Replace the request of the run."""
+        write_json(self.path / "config.json", config.stored())
+
     @property
     def status(self) -> Record:
         """The fields of `RunStatus` and of the last record; RUNNING before the file exists."""
@@ -281,6 +286,33 @@ class Run:
         with making_sense(str(path)):
             scalars = attributes.pop("state")
             return state_type.join(scalars, arrays), attributes
+
+    def keep_final(self, state: State, extra: Record) -> None:
+        """Keep the state of the last round, from which `reopen` goes on."""
+        scalars, arrays = state.split()
+        write_bundle(self.path / "final", "checkpoint", {"state": scalars, **extra}, arrays)
+
+    def reopen(self, config: RunConfig) -> None:
+        """Make a run that has ended one that was stopped after its last round, and is to end as `config` says.
+
+        Raises
+        ------
+        MismatchError
+            Its last round was not kept.
+        """
+        final = self.path / "final"
+        if not (final / "bundle.json").exists():
+            raise MismatchError(
+                f"{self.path}: its last round was not kept, as by fits of several settings, of methods that end by "
+                f"themselves and of earlier versions; start from its model instead: -p init={self.path}"
+            )
+        attributes, arrays = read_bundle(final, "checkpoint", self.path)
+        with making_sense(str(final)):
+            number = int(attributes["state"]["round"])
+        self.write_config(config)
+        # `final` stays until the fit ends anew: a process that is killed here is called again
+        write_bundle(self._checkpoint(number), "checkpoint", attributes, arrays)
+        self.write_status({**self.status, "status": Status.INTERRUPTED})
 
     def clear(self, *, keep_rows: bool = False) -> None:
         """Remove what only a resume needs: the published model is complete, with the state of rows if it is kept."""

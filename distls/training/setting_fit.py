@@ -98,6 +98,12 @@ class FitOptions:
     callbacks: tuple[Callback, ...]
     checkpoint_seconds: float
     what: str = ""  # of several settings which this is, for those who watch
+    keep_final: bool = True  # the last round, so that the fit may go on
+
+    @property
+    def keeps_final(self) -> bool:
+        """Whether the last round is kept; the fits of several settings are many."""
+        return self.keep_final and not self.what
 
 
 def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
@@ -122,9 +128,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
         callback.on_start(start)
-    began = time.perf_counter()
-    solver.prepare(options.executor)
-    startup = time.perf_counter() - began  # compiling and loading kernels is not training time
+    startup = _prepare(solver, options.executor)
     solution = solve(
         solver,
         state,
@@ -137,8 +141,9 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
         what=options.what,
     )
+    keep = options.keeps_final and solver.status(solution.state) == Status.RUNNING
     return _conclude(
-        run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}
+        run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}, keep
     )
 
 
@@ -148,6 +153,13 @@ def _start_event(request: FitRequest, solver: Solver[State], passes: float, opti
         request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes),
         options.executor.slots, request.passes, passes, options.what,
     )  # fmt: skip
+
+
+def _prepare(solver: Solver[S], executor: Executor) -> float:
+    """Let the workers compile and load their kernels, which is not training time; return the seconds."""
+    began = time.perf_counter()
+    solver.prepare(executor)
+    return time.perf_counter() - began
 
 
 def _versions() -> dict[str, str]:
@@ -199,6 +211,7 @@ def _conclude(
     evaluator: Evaluator,
     eval_data: Dataset | None,
     costs: Record,
+    keep_final: bool,
 ) -> FitResult:
     record = dict(solution.record)
     model = None
@@ -212,6 +225,8 @@ def _conclude(
         )
         record |= {"warnings": found} if found else {}
         save_model(run.path / "model", model)
+        if keep_final:
+            run.keep_final(solution.state, {"progress": asdict(solution.progress)})
         record["weights_sha256"] = model.sha256
     clock = {"passes": solution.state.passes, **asdict(solution.progress), **costs}
     run.write_status({**record, **clock, "status": solution.status})

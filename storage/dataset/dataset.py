@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +17,13 @@ from distls.storage.dataset.column_shards import ColumnShards, open_columns
 from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
 from distls.storage.dataset.metadata import DatasetMeta, PartitionTable, fingerprint_of
 from distls.storage.dataset.partitions import PartitionRecord, check_table, decoded_bytes, read_partition
+from distls.storage.dataset.row_origins import (
+    OriginFacts,
+    OriginRecord,
+    RowOrigins,
+    open_origins,
+    publish_origins,
+)
 from distls.storage.errors import CorruptDataError, FormatError, IncompleteError, StorageError
 from distls.storage.filesystem.atomic import remove_tree, write_json
 from distls.storage.filesystem.paths import Place, StorePath, place_of
@@ -129,6 +136,11 @@ class Dataset:
     def columns(self) -> ColumnShards | None:
         """The column shards, None if there are none or they are unfinished; raises as `open_columns`."""
         return open_columns(self.path, self.meta, self.fingerprint)
+
+    @cached_property
+    def origins(self) -> RowOrigins | None:
+        """File, number and id of each row in its source; None if they were not kept; raises as `open_origins`."""
+        return open_origins(self.path, self.table.rows, self.fingerprint)
 
     def features(self) -> dict[str, NDArray[Any]]:
         """Read the arrays of ``features/``: fitted transforms, column counts and the like."""
@@ -248,7 +260,11 @@ def _checksums_of(arrays: dict[str, NDArray[Any]]) -> dict[str, int]:
 
 
 def publish(
-    root: Place, meta: DatasetMeta, records: Iterable[PartitionRecord], features: dict[str, NDArray[Any]]
+    root: Place,
+    meta: DatasetMeta,
+    records: Iterable[PartitionRecord],
+    features: dict[str, NDArray[Any]],
+    origins: tuple[OriginFacts, Sequence[OriginRecord]] | None = None,
 ) -> Dataset:
     """Write the partition table, the features and the metadata.
 
@@ -260,6 +276,8 @@ def publish(
         One for each partition 0, 1, ..., in any order.
     features : dict of name -> array
         Fitted transforms and column statistics; may be empty.
+    origins : (OriginFacts, sequence of OriginRecord), optional
+        Of the rows, one record a partition in its order, as `write_origins` returned them.
     """
     ordered = sorted(records, key=lambda record: record.index)
     if [record.index for record in ordered] != list(range(len(ordered))):
@@ -272,6 +290,8 @@ def publish(
     if features:
         write_arrays(root / "features", features)
     fingerprint = fingerprint_of(meta, table)
+    if origins is not None:
+        publish_origins(root, *origins, dataset_fingerprint=fingerprint)
     attributes = {"distls": {**meta.to_json(), "fingerprint": fingerprint}}
     # last: it makes the dataset complete
     write_json(root / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": attributes})

@@ -14,12 +14,14 @@ import zarr
 from numpy.typing import NDArray
 
 from distls.storage.dataset.metadata import Label, TargetKind
+from distls.storage.dataset.row_origins import OriginFacts, RowSources
 from distls.storage.filesystem.atomic import replace_directory
 from distls.storage.filesystem.paths import Place
 
 __all__ = ["PredictionArrays"]
 
 _CHUNK_ROWS = 65_536
+_CHUNK_BYTES = 2**20
 
 
 class PredictionArrays:
@@ -30,6 +32,9 @@ class PredictionArrays:
     * classes: arrays ``label`` (codes into the attribute ``classes``) and ``score``, both of shape (n_rows, width);
     * sets of labels: these, and a group ``labels``, a valid AnnData `csr_matrix` whose row i has a 1 for each label;
     * numbers: an array ``prediction`` of shape (n_rows, width).
+
+    With `origins` it holds ``source_row`` of shape (n_rows,), with several files ``source_file``, codes into the
+    attribute ``files``, and with ids ``id_text`` and ``id_ends``: id i is ``id_text[id_ends[i]:id_ends[i + 1]]``.
 
     Parameters
     ----------
@@ -47,6 +52,7 @@ class PredictionArrays:
         classes: list[Label],
         dtype: np.dtype[Any],
         kind: TargetKind = "class",
+        origins: OriginFacts | None = None,
     ) -> None:
         self._target = target
         name = f"{target.name}.{uuid.uuid4().hex[:8]}.partial"
@@ -63,6 +69,7 @@ class PredictionArrays:
             group.create_array(name, shape=shape, chunks=chunks, dtype=each) for name, each in names.items()
         ]
         self._sets = _Sets(group, n_rows, len(classes)) if kind == "multilabel" else None
+        self._origins = None if origins is None else _Origins(group, n_rows, origins)
 
     def append(self, *values: NDArray[Any]) -> None:
         """Write the next rows: codes and scores, or numbers."""
@@ -75,6 +82,11 @@ class PredictionArrays:
         """Write the sets of labels of the next rows."""
         assert self._sets is not None
         self._sets.append(indptr, labels)
+
+    def append_origins(self, sources: RowSources) -> None:
+        """Write the origins of the next rows."""
+        assert self._origins is not None
+        self._origins.append(sources)
 
     def __enter__(self) -> PredictionArrays:
         return self
@@ -110,3 +122,31 @@ class _Sets:
         self._data.append(np.ones(len(labels), np.float32))
         self._row += len(indptr) - 1
         self._size += len(labels)
+
+
+class _Origins:
+    """The arrays with the origins of the rows."""
+
+    def __init__(self, group: Any, n_rows: int, facts: OriginFacts) -> None:
+        shape, chunks = (n_rows,), (max(1, min(n_rows, _CHUNK_ROWS)),)
+        self._rows = group.create_array("source_row", shape=shape, chunks=chunks, dtype=facts.dtype)
+        self._files: Any = None
+        if len(facts.files) > 1:
+            group.attrs["files"] = facts.files
+            self._files = group.create_array("source_file", shape=shape, chunks=chunks, dtype=np.uint32)
+        self._ends: Any = None
+        if facts.ids:
+            self._ends = group.create_array("id_ends", shape=(n_rows + 1,), chunks=chunks, dtype=np.int64)
+            self._text = group.create_array("id_text", shape=(0,), chunks=(_CHUNK_BYTES,), dtype=np.uint8)
+        self._row, self._size = 0, 0
+
+    def append(self, sources: RowSources) -> None:
+        rows = slice(self._row, self._row + len(sources.rows))
+        self._rows[rows] = sources.rows
+        if self._files is not None:
+            self._files[rows] = sources.files
+        if self._ends is not None and sources.ids is not None:
+            self._ends[rows.start : rows.stop + 1] = sources.ids.ends + self._size
+            self._text.append(sources.ids.text)
+            self._size += len(sources.ids.text)
+        self._row = rows.stop

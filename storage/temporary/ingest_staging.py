@@ -6,7 +6,10 @@ ones. Layout of a chunk file, little-endian::
 
     "distlsC1"  n_buckets (uint64)  table (uint32, n_buckets + 1 rows of 3)  words (uint32)
 
-The table gives the rows, words and values before each bucket; the words are the workers' row records.
+The table gives the rows, words and values before each bucket; the words are the workers' row records. Next to it, if
+they are kept, a file holds the origins of the rows in the same order, so that a bucket's are one range too::
+
+    "distlsO1"  n_rows (uint64)  has_ids (uint64)  numbers (uint32, n_rows)  ends (int64, n_rows + 1)  ids (bytes)
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.dataset import STAGING
+from distls.storage.dataset.row_origins import RowIds
 from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.atomic import (
     canonical_json,
@@ -45,6 +49,8 @@ from distls.storage.filesystem.safe_read import (
 __all__ = ["Segment", "StagingArea"]
 
 _MAGIC = b"distlsC1"
+_ORIGIN_MAGIC = b"distlsO1"
+_ORIGIN_BYTES = 24  # of its header
 _HEADER_BYTES = 16
 _ENTRY_BYTES = 12
 
@@ -157,6 +163,42 @@ class StagingArea:
         write_bytes(path.with_suffix(".json"), canonical_json(facts).encode(), sync=False)
         return facts
 
+    def write_chunk_origins(self, name: str, numbers: NDArray[np.uint32], ids: RowIds | None) -> None:
+        """Write the origins of a chunk's rows, in its order; before the chunk, whose sidecar covers them."""
+        ends = np.empty(0, dtype=np.int64) if ids is None else ids.ends
+        text = np.empty(0, dtype=np.uint8) if ids is None else ids.text
+        header = (
+            _ORIGIN_MAGIC + len(numbers).to_bytes(8, "little") + int(ids is not None).to_bytes(8, "little")
+        )
+        # numbers are padded to eight bytes
+        padded = np.zeros(len(numbers) + len(numbers) % 2, dtype="<u4")
+        padded[: len(numbers)] = numbers
+        arrays: tuple[NDArray[Any], ...] = (padded, ends, text)
+        parts = (np.ascontiguousarray(array).data.cast("B") for array in arrays if array.size)
+        write_bytes(self._origin_path(name), header, *parts, sync=False)
+
+    def read_chunk_origins(
+        self, name: str, start: int, stop: int
+    ) -> tuple[NDArray[np.uint32], RowIds | None]:
+        """Return numbers and ids of the rows start, ..., stop - 1 of a chunk."""
+        path = self._origin_path(name)
+        with opened_ranges(path, self.dataset) as read:
+            header = _part(read, 0, _ORIGIN_BYTES)
+            n_rows, has_ids = int.from_bytes(header[8:16], "little"), header[16:] != bytes(8)
+            if header[:8] != _ORIGIN_MAGIC or not 0 <= start <= stop <= n_rows:
+                raise _foreign(path)
+            numbers = np.frombuffer(_part(read, _ORIGIN_BYTES + 4 * start, 4 * (stop - start)), dtype="<u4")
+            if not has_ids:
+                return numbers, None
+            ends_at = _ORIGIN_BYTES + 4 * (n_rows + n_rows % 2)
+            ends = np.frombuffer(_part(read, ends_at + 8 * start, 8 * (stop - start + 1)), dtype="<i8")
+            first, last = int(ends[0]), int(ends[-1])
+            text = _part(read, ends_at + 8 * (n_rows + 1) + first, last - first)
+            return numbers, RowIds(np.frombuffer(text, dtype=np.uint8), ends - first)
+
+    def _origin_path(self, name: str) -> Place:
+        return self.folder / "chunks" / f"{name}.rows"
+
     def finished_chunk(self, name: str) -> dict[str, Any] | None:
         """Return the facts of a finished chunk, None if it must be written."""
         path = self._chunk_path(name)
@@ -196,6 +238,16 @@ class StagingArea:
             if n_bytes > path.stat().st_size:
                 raise _foreign(path)
             return np.frombuffer(_part(read, _HEADER_BYTES, n_bytes), dtype="<u4").reshape(-1, 3)
+
+    def read_table_rows(self, segment: Segment) -> tuple[int, int]:
+        """Return the first row of a segment in its chunk, and the row after its last."""
+        path = self._chunk_path(segment.chunk)
+        with opened_ranges(path, self.dataset) as read:
+            first, last = (
+                int.from_bytes(_part(read, _HEADER_BYTES + bucket * _ENTRY_BYTES, 4), "little")
+                for bucket in (segment.start, segment.stop)
+            )
+        return first, last
 
     def read_segments(
         self, segments: Sequence[Segment], n_words: int, pool: BufferPool

@@ -54,7 +54,13 @@ def test_killed_it_goes_on(command: Callable[..., Any], train: Path, undisturbed
     assert (code, error) == (0, "")
     assert out.startswith(f"{train}: ")
     assert _digest(train) == undisturbed
-    assert sorted(p.name for p in train.iterdir()) == ["columns", "partitions", "rows", "zarr.json"]
+    assert sorted(p.name for p in train.iterdir()) == [
+        "columns",
+        "origins",
+        "partitions",
+        "rows",
+        "zarr.json",
+    ]
 
 
 def test_a_killed_worker_changes_nothing(command: Callable[..., Any], train: Path, undisturbed: str) -> None:

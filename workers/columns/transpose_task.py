@@ -255,8 +255,10 @@ def append_columns(starts, rows, data, place, out_rows, out_data):  # type: igno
         at = place[j]
         begin = starts[j] - starts[0]
         n = starts[j + 1] - starts[j]
-        out_rows[at : at + n] = rows[begin : begin + n]
-        out_data[at : at + n] = data[begin : begin + n]
+        # element by element: numba compiles much for slices (array_copy.py)
+        for p in range(n):
+            out_rows[at + p] = rows[begin + p]
+            out_data[at + p] = data[begin + p]
         place[j] = at + n
 
 

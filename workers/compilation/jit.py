@@ -25,6 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 # Without "reassoc", which would undo the reduction of an argument by adding and subtracting a constant.
 ELEMENTWISE = {"contract", "nsz"}
+# The wrapper for calls from C is left out: nobody makes any.
+_COMMON: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
 def kernel(function: F) -> F:
@@ -52,11 +54,11 @@ def inlined(function: F) -> F:
     # `fastmath` left out is inherited from the caller; given, even as False, it is not: other last bits.
     # Numba passes arrays as seven arguments and returns tuples through memory, and LLVM's heuristics do not inline such
     # calls: forced inlining doubled the speed of the parsers.
-    return numba.njit(forceinline=True, nogil=True, error_model="numpy")(function)
+    return numba.njit(forceinline=True, **_COMMON)(function)
 
 
 def _compiled(function: F, fastmath: set[str]) -> F:
-    return numba.njit(forceinline=True, nogil=True, fastmath=fastmath, error_model="numpy")(function)
+    return numba.njit(forceinline=True, fastmath=fastmath, **_COMMON)(function)
 
 
 def _cached(dispatcher: Any) -> Any:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from distls.workers.compilation.array_copy import copy_vector
 from distls.workers.compilation.jit import elementwise, elementwise_helper
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
 from distls.workers.losses.row_functions import (
@@ -180,14 +181,14 @@ def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g,
     # Delta of Eq. 7: the decrease that the linear model of the loss predicts for a full step
     predicted = step.scale * _inner(g, d[:k]) + step.alpha * (row_penalty(penalty, row, step.rho) - before)
     size, change = 1.0, 0.0
-    part[:] = d
+    copy_vector(d, part)
     for _ in range(_TRIES):
         change += step.scale * _moved(loss, indices, data, start, stop, z, y, weight, part, scratch)
         _along(w, size, d, row)
         total = change + step.alpha * (row_penalty(penalty, row, step.rho) - before)
         totals[_T.tries] += 1.0
         if step.constant or total <= _SIGMA * size * predicted:
-            w[:] = row
+            copy_vector(row, w)
             totals[_T.change] += total
             totals[_T.moved] += 1.0
             return
@@ -353,7 +354,8 @@ def intercept_step(x, b, z, y, weight, loss, step, hessian, totals):
     violation = step.scale * _norm(g[:k])
     totals[_T.violation] += violation
     totals[_T.largest] = max(totals[_T.largest], violation)
-    d[:k] = -g[:k]
+    for c in range(k):
+        d[c] = -g[c]
     if len(hessian):
         _newton(loss, len(z), z, y, weight, hessian, d, scratch)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from distls.workers.compilation.array_copy import copy_vector
 from distls.workers.compilation.jit import elementwise
 from distls.workers.coordinate_descent.descent_kernels import block_gradient
 from distls.workers.linear_algebra.score_kernels import row_arrays, row_span
@@ -28,7 +29,7 @@ def column_gradients(x, z, y, weight, loss, out):
         out[j] = 0.0
         if start < stop:
             block_gradient(loss, indices, data, start, stop, z, y, weight, g, own, scratch)
-            out[j] = g[:k]
+            copy_vector(g, out[j])
 
 
 @elementwise

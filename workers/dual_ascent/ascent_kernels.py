@@ -29,7 +29,7 @@ from distls.workers.linear_algebra.score_kernels import (
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import code_of, dual_step
 
-__all__ = ["AscentSettings", "Totals", "ascend_rows"]
+__all__ = ["AscentSettings", "Totals", "ascend_rows", "sum_squares"]
 
 _ROWS_AHEAD = 8  # rows between prefetch and use
 _SPARSE = 4  # outputs are updated one by one if fewer than one in this many have moved
@@ -176,3 +176,12 @@ def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
     totals[_T.errors] += errors
     totals[_T.moved] += rows_moved
     totals[_T.gap] += gap_sum
+
+
+@kernel
+def sum_squares(values):
+    """Return the sum of squares of an array of one dimension, added in float64."""
+    total = 0.0
+    for i in range(len(values)):
+        total += np.float64(values[i]) * np.float64(values[i])
+    return total

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import Partition, n_rows_of
-from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows
+from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows, sum_squares
 from distls.workers.duals.stored_duals import DualPoint, numeric_targets, write_duals
 from distls.workers.losses.loss import Loss
 from distls.workers.rounds.block_stream import DatasetRef, hold
@@ -38,7 +38,6 @@ _CHUNK_ROWS = 512
 # Neighbouring rows that are visited one after the other: alone, each would wait for memory (twice as slow).
 _RUN_ROWS = 16
 _CONJUGATES = [Totals().before, Totals().after]
-_PIECE = 2**20  # numbers that are squared at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +120,8 @@ def _ascend(job: AscentJob, image: Image, lane: Lane, ledger: Ledger) -> AscentR
 
 
 def square_sum(values: NDArray[Any]) -> float:
-    """Return the sum of squares, added piece by piece in float64: BLAS adds as its number of threads has it."""
-    flat = values.reshape(-1)
-    pieces = (flat[at : at + _PIECE] for at in range(0, len(flat), _PIECE))
-    return sum(float(np.square(piece, dtype=np.float64).sum()) for piece in pieces)
+    """Return the sum of squares: BLAS would add as its number of threads has it."""
+    return float(sum_squares(values.reshape(-1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,3 +204,4 @@ def warm_up(types: KernelTypes, form: Loss, l1: float) -> None:
         np.zeros((1, k), types.weights), np.zeros(k), np.zeros(k), np.zeros(len(Totals())),
         AscentSettings(1.0, float(l1), 0.0, form),
     )  # fmt: skip
+    square_sum(w)

@@ -7,12 +7,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.dataset.partitions import PartitionRecord, choose_codecs, write_partition
+from distls.storage.dataset.row_origins import (
+    OriginFacts,
+    OriginRecord,
+    RowIds,
+    RowSources,
+    take_ids,
+    write_origins,
+)
 from distls.storage.filesystem.paths import Place
 from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, index_dtype
 from distls.storage.temporary.ingest_staging import Segment, StagingArea
@@ -37,6 +46,7 @@ __all__ = [
     "assemble",
     "column_counts",
     "column_moments",
+    "origins_of",
     "record_of",
 ]
 
@@ -63,6 +73,9 @@ class AssemblySpec:
     fitted: tuple[str, ...]  # names of the fitted arrays
     codecs: dict[str, str] | None  # None: by `compress`; the first partition decides, the others guess
     compress: str
+    # code of the file of each chunk, and the number of its item's first row in it; empty: origins are not kept
+    chunk_starts: tuple[tuple[int, int], ...] = ()
+    origins: OriginFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,14 @@ class _Records:
     chunk: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """The rows of a piece that belong to an item: their numbers among the rows read."""
+
+    piece: Piece
+    rows: NDArray[np.int64]
+
+
 def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
     """Write one partition, unless an earlier attempt did; return ``codecs`` and ``record``, the `PartitionRecord`."""
     with spec.staging.guard():
@@ -115,7 +136,8 @@ def assemble(spec: AssemblySpec, item: PartitionItem) -> dict[str, Any]:
 
 
 def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict[str, Any]:
-    partition = _partition(spec, item, pool)
+    taken: list[_Taken] = []
+    order, partition = _partition(spec, item, pool, taken)
     # the first partition decides for all; the others guess from a sample until that is known
     first = item.part == item.index == 0
     codecs = spec.codecs or choose_codecs(partition, spec.compress, sample=not first)
@@ -123,19 +145,27 @@ def _assemble(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> dict
     n_features = stored_width(spec.transforms, spec.n_columns)
     record = write_partition(spec.roots[item.part], item.index, partition, n_features, n_classes, codecs)
     result = {"codecs": codecs, "record": asdict(record)}
+    if spec.origins is not None:
+        sources = _sources_of(spec, spec.origins, taken, order)
+        result["origins"] = msgspec.to_builtins(write_origins(spec.roots[item.part], item.index, sources))
     spec.staging.write_record(f"part{item.part}", item.index, result)
     return result
 
 
-def _partition(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Partition:
-    words, row_at = _rows_of(spec, item, pool)
+def _partition(
+    spec: AssemblySpec, item: PartitionItem, pool: BufferPool, taken: list[_Taken]
+) -> tuple[NDArray[np.int64], Partition]:
+    """Return a partition, and the order of its rows among those in `taken`, to which they are added."""
+    words, row_at = _rows_of(spec, item, pool, taken)
+    order = np.arange(len(row_at))
     if spec.shuffle:
         key = (item.index,) if item.part == 0 else (item.index, item.part)
-        row_at = row_at[rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))]
+        order = rng(spec.seed, Purpose.SHUFFLE_ROWS, *key).permutation(len(row_at))
+        row_at = row_at[order]
     x = _transformed(spec, item, _gather(spec, words, row_at, pool))
     y = _targets(spec, words, row_at)
     weight = words[row_at + 2].view(np.float32) if spec.weighted else None
-    return Partition(x, y, weight)
+    return order, Partition(x, y, weight)
 
 
 def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows) -> Rows:
@@ -144,15 +174,21 @@ def _transformed(spec: AssemblySpec, item: PartitionItem, x: Rows) -> Rows:
 
 
 def _rows_of(
-    spec: AssemblySpec, item: PartitionItem, pool: BufferPool
+    spec: AssemblySpec, item: PartitionItem, pool: BufferPool, found: list[_Taken] | None = None
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return words and the position of each record that belongs to the item, in source order."""
+    """Return words and the position of each record that belongs to the item, in source order.
+
+    `found` takes the rows of each piece.
+    """
     taken = []
     for piece in item.pieces:
         records = _read(spec, piece, pool)
-        row_at = records.row_at
+        rows = np.arange(len(records.row_at))
         if len(spec.roots) > 1:
-            row_at = row_at[_selected_rows(spec, records, item.part)]
+            rows = np.flatnonzero(_selected_rows(spec, records, item.part))
+        row_at = records.row_at[rows] if len(spec.roots) > 1 else records.row_at
+        if found is not None:
+            found.append(_Taken(piece, rows))
         if len(item.pieces) == 1:
             return records.words, row_at
         # the buffer is reused for the next piece: copy the few records of this part
@@ -160,6 +196,47 @@ def _rows_of(
     starts = np.cumsum([0, *(len(words) for words, _ in taken)])
     row_at = np.concatenate([rows + start for (_, rows), start in zip(taken, starts[:-1], strict=True)])
     return np.concatenate([words for words, _ in taken]), row_at
+
+
+def _sources_of(
+    spec: AssemblySpec, facts: OriginFacts, taken: list[_Taken], order: NDArray[np.int64]
+) -> RowSources:
+    """Return the origins of a partition's rows, in their `order` among the rows taken."""
+    parts = [_piece_sources(spec, facts, each) for each in taken]
+    rows = np.concatenate([part.rows for part in parts])[order]
+    files = [part.files for part in parts if part.files is not None]
+    ids = _joined_ids([part.ids for part in parts if part.ids is not None])
+    return RowSources(
+        rows, np.concatenate(files)[order] if files else None, None if ids is None else take_ids(ids, order)
+    )
+
+
+def _piece_sources(spec: AssemblySpec, facts: OriginFacts, taken: _Taken) -> RowSources:
+    """Return the origins of the rows taken from a piece, in source order."""
+    number_of = {name: number for number, name in enumerate(spec.chunks)}
+    rows, files, ids = [], [], []
+    for segment in taken.piece.segments(spec):
+        table = spec.staging.read_table_rows(segment)
+        numbers, own_ids = spec.staging.read_chunk_origins(segment.chunk, *table)
+        file, first = spec.chunk_starts[number_of[segment.chunk]]
+        rows.append(numbers.astype(facts.dtype) + np.dtype(facts.dtype).type(first))
+        files.append(np.full(len(numbers), file, dtype=np.uint32))
+        if own_ids is not None:
+            ids.append(own_ids)
+    joined = _joined_ids(ids)
+    return RowSources(
+        np.concatenate(rows)[taken.rows],
+        np.concatenate(files)[taken.rows] if len(facts.files) > 1 else None,
+        None if joined is None else take_ids(joined, taken.rows),
+    )
+
+
+def _joined_ids(parts: Sequence[RowIds]) -> RowIds | None:
+    if not parts:
+        return None
+    sizes = np.concatenate([np.diff(part.ends) for part in parts])
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64, copy=False)
+    return RowIds(np.concatenate([part.text for part in parts]), ends)
 
 
 def _copied(
@@ -298,3 +375,8 @@ def _moments(spec: AssemblySpec, item: PartitionItem, pool: BufferPool) -> Momen
 def record_of(result: dict[str, Any]) -> PartitionRecord:
     """Return the record that `assemble` reported."""
     return PartitionRecord(**result["record"])
+
+
+def origins_of(result: dict[str, Any]) -> OriginRecord:
+    """Return the origins that `assemble` reported."""
+    return OriginRecord(**result["origins"])

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
+from distls.storage.dataset.row_origins import take_ids
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.parsing.record_kernels import read_labels, sort_records, value_facts
 from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
@@ -55,6 +56,7 @@ class StageSpec:
     keep_fractions: bool = False  # list fractional labels, which become classes; else only the first
     # record the smallest value and its line, for log1p; the largest magnitude and whether all are counts, for auto
     find_values: bool = False
+    origins: bool = True  # keep the number of each row in its file, and its id
 
 
 def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
@@ -78,9 +80,12 @@ def _stage(spec: StageSpec, item: SourceItem, pool: BufferPool) -> dict[str, Any
     progress = Progress(**chunks[-1]["progress"]) if chunks else Progress()
     run = ReadRun(spec.read, progress, spec.layout.n_extra, spec.n_features, spec.block_bytes, pool)
     for batch in spec.reader.batches(item, run):
-        chunks.append(_write_batch(spec, item.number, len(chunks), batch, progress, pool))
+        numbers = _numbers_in_item(batch, chunks, progress) if spec.origins else None
+        progress.skipped_since.clear()
+        chunks.append(_write_batch(spec, item.number, len(chunks), batch, progress, pool, numbers))
     for facts in chunks:
         facts.pop("progress")
+    progress.skipped_since.clear()
     summary = {**asdict(progress), "chunks": chunks}
     spec.staging.write_item(item.number, summary)
     return summary
@@ -98,8 +103,24 @@ def _finished_chunks(spec: StageSpec, number: int) -> list[dict[str, Any]]:
     return chunks
 
 
+def _numbers_in_item(
+    batch: RecordBatch, chunks: list[dict[str, Any]], progress: Progress
+) -> NDArray[np.uint32]:
+    """Return the number of each row of a batch in its item, from 0; refused rows count too."""
+    before = sum(chunk["rows"] for chunk in chunks)
+    before += chunks[-1]["progress"]["skipped"] if chunks else 0
+    refused = np.searchsorted(np.array(progress.skipped_since, dtype=np.int64), batch.row_line)
+    return (before + refused + np.arange(len(batch.row_line))).astype(np.uint32)
+
+
 def _write_batch(
-    spec: StageSpec, item: int, part: int, batch: RecordBatch, progress: Progress, pool: BufferPool
+    spec: StageSpec,
+    item: int,
+    part: int,
+    batch: RecordBatch,
+    progress: Progress,
+    pool: BufferPool,
+    numbers: NDArray[np.uint32] | None = None,
 ) -> dict[str, Any]:
     """Shuffle a batch into buckets and stage it."""
     n_extra, n_rows = spec.layout.n_extra, len(batch.row_line)
@@ -110,8 +131,15 @@ def _write_batch(
     table = np.zeros((spec.n_buckets + 1, 3), dtype=np.uint32)
     words = pool.take("sorted", batch.words.nbytes).view(np.uint32)
     extra = _extra_words(spec, item, part, batch, labels, offsets)
-    sort_records(batch.words, batch.row_at, _buckets(spec, item, part, n_rows), extra, table, words)
+    buckets = _buckets(spec, item, part, n_rows)
+    if numbers is not None:
+        order = np.argsort(buckets, kind="stable")  # as sort_records sorts them
+        ids = None if batch.ids is None else take_ids(batch.ids, order)
+        spec.staging.write_chunk_origins(_chunk_name(item, part), numbers[order], ids)
+    sort_records(batch.words, batch.row_at, buckets, extra, table, words)
     facts["nnz"] = int(table[-1, 2])
+    if batch.column_words is not None:
+        spec.staging.write_document(f"words-{_chunk_name(item, part)}", sorted(batch.column_words.items()))
     facts["progress"] = asdict(progress)
     return spec.staging.write_chunk(_chunk_name(item, part), table, words, facts)
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.workers.compilation.array_copy import copy_vector
 from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
 from distls.workers.linear_algebra.score_kernels import (
     check_widths,
@@ -148,8 +149,8 @@ def _remember(change, bend, s_history, y_history, rho, clock):
     if not (product > _LEAST and product > _SAFE * math.sqrt(dot(change, change)) * math.sqrt(squares)):
         return
     at = np.intp(clock[NEXT])
-    s_history[at] = change
-    y_history[at] = bend
+    copy_vector(change, s_history[at])
+    copy_vector(bend, y_history[at])
     rho[at, 0], rho[at, 1] = 1.0 / product, product / squares
     clock[STORED] = min(clock[STORED] + 1.0, float(len(rho)))
     clock[NEXT] = (at + 1) % len(rho)

@@ -56,6 +56,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.workers.compilation.array_copy import copy_vector
 from distls.workers.compilation.jit import elementwise, elementwise_helper, helper, kernel
 from distls.workers.linear_algebra.score_kernels import check_widths, row_arrays, row_span, row_weight
 from distls.workers.losses.loss import Loss
@@ -162,7 +163,7 @@ def _penalise(j, prior, fit_intercept, w, b, p, mean, sums, pending, u, v, out, 
     v[:] = 0.0
     v[j] = 1.0
     _update_and_multiply(p, pending, u, v, out)
-    u[:] = out
+    copy_vector(out, u)
     shift = dot(mean, u) if fit_intercept else 0.0
     for c in range(len(g)):
         _, rate = _output_curvature(c, sums[0], sums[1:])
@@ -241,7 +242,7 @@ def rls_block(rows, y, weight, order, w, b, p, mean, clock, settings):
         if a != 0.0:
             _centred(indices, data, start, stop, mean, intercept, v)
             _update_and_multiply(p, pending, u, v, out)
-            u[:] = out
+            copy_vector(out, u)
             # S_{t-1} / S_t: the share of the row's curvature that is left for C once the intercept is eliminated
             q, left = dot(u, v), sums[0] / (sums[0] + a) if intercept else 1.0
             _gradient_to_steps(s, h, sums, q, dot(mean, u) if intercept else 0.0, intercept, g, b)

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distls.workers.compilation.array_copy import copy_matrix
 from distls.workers.compilation.jit import helper, kernel
 from distls.workers.linear_algebra.prefetch import prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
@@ -281,7 +282,7 @@ def sgdqn_block(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
         if learning and metric == _SECANT:
             _gradient_at(indices, data, start, stop, previous, b, y, i, settings, z, other)
             _learn_secant(indices[start:stop], data[start:stop], g, other, s, w, previous, settings, diagonal)
-            previous[:] = w
+            copy_matrix(w, previous)
         if not flat:
             if metric == _GAUSS_NEWTON:
                 row_curvature(settings.loss, g, h)

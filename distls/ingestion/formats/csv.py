@@ -39,6 +39,8 @@ class CsvOptions(TableColumns):
     ----------
     label_column, weight_column : str or int, optional
         By name, by position from 0, from -1 backwards, or ``"last"``; the label has no default.
+    id_column : str or int, optional
+        The id of a row, which is no feature: kept for predictions, not learned from.
     ignore_columns, categorical : str or sequence
         Columns to leave out, and to treat as categorical whatever they hold. A column with anything but numbers in it
         is a category by itself: a feature for each of its values.
@@ -130,7 +132,7 @@ def _reading(
 
 def _without_index(head: Head, read: CsvOptions, known: Sequence[str]) -> tuple[CsvOptions, tuple[str, ...]]:
     """Leave out the numbers of rows that pandas writes first, unless they have a role; and say so."""
-    named = {read.label_column, read.weight_column, *read.categorical, *read.ignore_columns}
+    named = {read.label_column, read.weight_column, read.id_column, *read.categorical, *read.ignore_columns}
     if not head.index or named & {head.index, 0} or head.index in known:
         return read, ()
     notice = "the first column has no name and numbers the rows, as an index of pandas: it is left out"

@@ -16,9 +16,16 @@ from distls.ingestion.formats.document_tables import (
     open_document_table,
 )
 from distls.ingestion.formats.labelled_lines import looks_like_labelled_lines
-from distls.ingestion.formats.tables import TEXT_NAMES
+from distls.ingestion.formats.tables import TEXT_NAMES, known_id
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import HEADER, SEPARATOR, LabelColumn, OptionInfo, option
+from distls.ingestion.request.format_options import (
+    HEADER,
+    ID_COLUMN,
+    SEPARATOR,
+    LabelColumn,
+    OptionInfo,
+    option,
+)
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import SourcePlan, file_identity, shared_options, text_plan
@@ -33,9 +40,19 @@ __all__ = ["DocumentFormat", "DocumentOptions", "known_hashing"]
 
 _JSON_NAMES = (".jsonl", ".ndjson")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MOST_NAMED = 2**22  # columns that are named by their words, all in the driver's memory
 _HASHING = ("ngrams", "analyzer", "lowercase", "alternate_sign", "binary")
-_COLUMNS = ("text_column", "label_column", "weight_column")
-_OF_TABLES = {"label_column", "weight_column", "ignore_columns", "categorical", "na", "separator", "header"}
+_COLUMNS = ("text_column", "label_column", "weight_column", "id_column")
+_OF_TABLES = {
+    "label_column",
+    "weight_column",
+    "id_column",
+    "ignore_columns",
+    "categorical",
+    "na",
+    "separator",
+    "header",
+}
 _REFUSES = {
     "labels": "labels is for array sources; raw text has its own",
     "zero_based": "zero_based is for svmlight text; the columns of hashed text have no numbers",
@@ -65,6 +82,8 @@ class DocumentOptions(LabelColumn):
         documents. By default the document is the first of ``text``, ``document``, ``sentence``, ``content``, ``body``
         that is there, its label the first of ``label``, ``class``, ``category``, ``intent``, ``target``, ``y``; there
         is no weight.
+    id_column : str or int, optional
+        The id of a document, kept for predictions.
     ngrams : (int, int) or str, optional
         Shortest and longest run of words or characters. Default: (1, 1).
     analyzer : {"word", "char", "char_wb"}, optional
@@ -75,6 +94,8 @@ class DocumentOptions(LabelColumn):
         Alternate the sign of hashed features. Default: false, as log1p and idf need counts.
     binary : bool, optional
         Ones instead of counts. Default: false.
+    keep_words : bool, optional
+        Keep the most frequent word of each column as its name, for reports and coefficients. Default: false.
     separator, header : optional
         Of documents in CSV, as `CsvOptions` has them.
     """
@@ -82,6 +103,7 @@ class DocumentOptions(LabelColumn):
     text_column: str | int | None = option(
         None, OptionInfo("Documents in CSV, Parquet, JSON; there default text, document, ...", "COLUMN")
     )
+    id_column: str | int | None = option(None, ID_COLUMN)
     ngrams: str | Sequence[int] | None = option(
         None,
         OptionInfo("Raw text: runs of words or characters; default 1,1.", "MIN,MAX", parse=_ngram_range),
@@ -96,6 +118,9 @@ class DocumentOptions(LabelColumn):
         None, OptionInfo("Half of the columns count downwards.", flag="--alternate-sign")
     )
     binary: bool | None = option(None, OptionInfo("Raw text: ones instead of counts.", flag="--binary"))
+    keep_words: bool | None = option(
+        None, OptionInfo("Raw text: name columns by their most frequent word.", flag="--keep-words")
+    )
     separator: str | None = option(None, SEPARATOR)
     header: str | bool | None = option(None, HEADER)
 
@@ -129,17 +154,24 @@ class DocumentFormat(Format[DocumentOptions]):
             raise MismatchError(f"{path} is raw text, but {like.path} has features of {kind} sources")
         known = description_of(like)
         hashing = _hashing(read, options.n_features, known, like)
+        words = _keeps_words(read, hashing, like)
         table = _table(files, start, read, known)
         if table is None:
             fields = _columns(start, path, read, options.unlabelled, known)
             reading = DocumentReadOptions(
-                hashing=hashing, **fields, prefixed=_has_prefixed_labels(start), **shared_options(options)
+                hashing=hashing,
+                **fields,
+                keep_words=words,
+                prefixed=_has_prefixed_labels(start),
+                **shared_options(options),
             )
             return text_plan(
                 self.name, DOCUMENT_READER, files, reading, **_facts(reading), description=_recipe(reading)
             )
         columns: dict[str, Any] = _table_columns(table, read, options.unlabelled, known)
-        reading = DocumentReadOptions(hashing=hashing, **columns, **table.reading, **shared_options(options))
+        reading = DocumentReadOptions(
+            hashing=hashing, **columns, keep_words=words, **table.reading, **shared_options(options)
+        )
         return SourcePlan(
             self.name,
             table.reader,
@@ -156,6 +188,15 @@ class DocumentFormat(Format[DocumentOptions]):
         )
 
 
+def _keeps_words(read: DocumentOptions, hashing: Hashing, like: Like | None) -> bool:
+    if read.keep_words and hashing.n_features > _MOST_NAMED:
+        raise ParameterError(
+            f"keep_words: {hashing.n_features} columns are too many to be named; --n-features {_MOST_NAMED} at most"
+        )
+    # names are those of the training data
+    return bool(read.keep_words) and like is None
+
+
 def _facts(reading: DocumentReadOptions) -> dict[str, Any]:
     header = ArrayHeader(-1, reading.hashing.n_features, sparse=True)
     return {"headers": (header,), "weighted": bool(reading.weight_column)}
@@ -164,7 +205,10 @@ def _facts(reading: DocumentReadOptions) -> dict[str, Any]:
 def _recipe(reading: DocumentReadOptions) -> dict[str, Any]:
     """Return how other documents are read alike, whatever kind of file they are in."""
     hashing = asdict(reading.hashing) | {"ngrams": list(reading.hashing.ngrams)}
-    return hashing | {name: getattr(reading, name) for name in _COLUMNS}
+    columns = {name: getattr(reading, name) for name in _COLUMNS}
+    if not reading.id_column:
+        del columns["id_column"]  # the recipe is part of the fingerprint
+    return hashing | columns
 
 
 def _has_prefixed_labels(start: bytes) -> bool:
@@ -209,8 +253,11 @@ def _table_columns(
     columns["weight_column"] = weight if weight in table.columns else ""
     if read.weight_column is not None:
         columns["weight_column"] = table.find("weight_column", read.weight_column, "", ())
+    columns["id_column"] = known_id(known, table.columns)
+    if read.id_column is not None:
+        columns["id_column"] = table.find("id_column", read.id_column, "", ())
     if len(set(filter(None, columns.values()))) < sum(map(bool, columns.values())):
-        raise ParameterError("text_column, label_column and weight_column must be different columns")
+        raise ParameterError(f"{', '.join(_COLUMNS)} must be different columns")
     return columns
 
 

@@ -49,7 +49,7 @@ class ParquetOptions(TableColumns):
 
     Attributes
     ----------
-    label_column, weight_column, ignore_columns, categorical, na
+    label_column, weight_column, id_column, ignore_columns, categorical, na
         As `CsvOptions` has them.
     list_columns : (str, str), optional
         Columns with lists of indices and values: sparse rows. Default: ``indices`` and ``values``.
@@ -152,8 +152,8 @@ def _renamed(table: TableOptions, names: Sequence[str]) -> TableOptions:
         replace(feature, name=own[feature.name], indices=own.get(feature.indices, ""))
         for feature in table.features
     )
-    label, weight = own.get(table.label, ""), own.get(table.weight, "")
-    return replace(table, columns=tuple(names), label=label, weight=weight, features=features)
+    label, weight, ids = (own.get(name, "") for name in (table.label, table.weight, table.id_column))
+    return replace(table, columns=tuple(names), label=label, weight=weight, features=features, id_column=ids)
 
 
 def _features(
@@ -217,6 +217,7 @@ def _check_types(table: TableOptions, kinds: Mapping[str, str], path: str) -> No
     allowed: dict[str, tuple[str, ...]]
     allowed = {feature.name: ("number", "text", "list") for feature in table.features}
     allowed |= {table.label: ("number", "text"), table.weight: ("number",)}
+    allowed[table.id_column] = ("number", "text")
     for name, fitting in allowed.items():
         if name and kinds[name] not in fitting:
             remedy = f'; --ignore-columns "{name}" leaves it out' if len(fitting) == 3 else ""

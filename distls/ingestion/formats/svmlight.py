@@ -7,10 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import FormatOptions, OptionInfo, option, yes_or_no
+from distls.ingestion.request.format_options import (
+    ID_COLUMN,
+    FormatOptions,
+    OptionInfo,
+    option,
+    yes_or_no,
+)
 from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_plan
+from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
 from distls.workers.ingestion.formats.svmlight import SVMLIGHT_READER
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.batch import ReadOptions
@@ -29,10 +35,13 @@ class SvmlightOptions(FormatOptions):
 
     Attributes
     ----------
+    id_column : {"comment"}, optional
+        Keep what comes after ``#`` as ids of the rows.
     zero_based : {"auto", "yes", "no"} or bool
         Base of the indices; auto: zero when index 0 occurs anywhere in the input.
     """
 
+    id_column: str | int | None = option(None, ID_COLUMN)
     zero_based: str | bool = option(
         "auto",
         OptionInfo(
@@ -69,5 +78,7 @@ class SvmlightFormat(Format[SvmlightOptions]):
         self, files: Sequence[SourceFile], read: SvmlightOptions, options: IngestOptions, like: Like | None
     ) -> SourcePlan:
         """Cut files into ranges of lines."""
-        reading = ReadOptions(one_based=read.zero_based == "no", **shared_options(options))
-        return text_plan(self.name, SVMLIGHT_READER, files, reading, zero_based=str(read.zero_based))
+        ids = text_ids(read.id_column, "comment", files[0].path, like)
+        reading = ReadOptions(one_based=read.zero_based == "no", id_column=ids, **shared_options(options))
+        facts = {"description": {"id_column": ids}} if ids else {}
+        return text_plan(self.name, SVMLIGHT_READER, files, reading, zero_based=str(read.zero_based), **facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from distls.ingestion.request.format_options import TableColumns
@@ -44,6 +45,8 @@ def table_facts(read: TableOptions) -> dict[str, Any]:
             "weight": read.weight,
             "na": read.na,
             "features": [feature.to_json() for feature in read.features],
+            # left out where there is none: the recipe is part of the fingerprint
+            **({"id_column": read.id_column} if read.id_column else {}),
         },
         "feature_names": feature_names(read.features),
     }
@@ -79,8 +82,10 @@ def choose_columns(
     weight = "" if read.weight_column is None else find("weight_column", read.weight_column)
     ignored = [find("ignore_columns", name) for name in read.ignore_columns]
     declared = [find("categorical", name) for name in read.categorical]
-    _check_purposes({"label_column": [label], "weight_column": [weight], "ignore_columns": ignored})
-    no_features = {label, weight, *ignored}
+    ids = "" if read.id_column is None else find("id_column", read.id_column)
+    purposes = {"label_column": [label], "weight_column": [weight], "id_column": [ids]}
+    _check_purposes({**purposes, "ignore_columns": ignored})
+    no_features = {label, weight, ids, *ignored}
     others = [name for name in names if name not in no_features]
     for name in declared:
         if name in no_features:
@@ -90,7 +95,8 @@ def choose_columns(
     # categories=() asks the survey to collect the values
     collected = {*words, *declared}
     features = tuple(Feature(name, () if name in collected else None) for name in others)
-    return _table_options(names, label, weight, features, str(read.na or ""), options)
+    table = _table_options(names, label, weight, features, str(read.na or ""), options)
+    return replace(table, id_column=ids)
 
 
 def _table_options(
@@ -218,16 +224,26 @@ def like_columns(
     weight = known["weight"] if known["weight"] in names else ""
     if read.weight_column is not None:
         weight = find("weight_column", read.weight_column)
+    ids = known_id(known, names)
+    if read.id_column is not None:
+        ids = find("id_column", read.id_column)
     ignored = {find("ignore_columns", name) for name in read.ignore_columns}
     needed = {name for feature in features for name in (feature.name, feature.indices) if name}
     for name in needed - {*names} or needed & ignored:
         raise MismatchError(f'{path}: no column "{name}", which is a feature of {like.path}')
     # columns of `like` that are no features, such as its label, may be there too
-    taken = {*needed, *ignored, label, weight, *known["columns"]}
+    taken = {*needed, *ignored, label, weight, ids, *known["columns"]}
     extra = [name for name in names if name not in taken]
     if extra and options.unknown_features == "error":
         raise MismatchError(f'{path}: column "{extra[0]}" is none of {like.path}; {remedy}')
-    return _table_options(names, label, weight, features, str(read.na or known["na"]), options)
+    table = _table_options(names, label, weight, features, str(read.na or known["na"]), options)
+    return replace(table, id_column=ids)
+
+
+def known_id(known: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return the id column of a recorded description if it is one of `names`, else an empty name."""
+    name = known.get("id_column", "")
+    return name if name in names else ""
 
 
 def _known_names(

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from distls.ingestion.request.format import Format, SourceStart
-from distls.ingestion.request.format_options import FormatOptions, OptionInfo, option
+from distls.ingestion.request.format_options import (
+    ID_COLUMN,
+    FormatOptions,
+    OptionInfo,
+    option,
+)
 from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
-from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_plan
+from distls.ingestion.request.source_plan import SourcePlan, shared_options, text_ids, text_plan
 from distls.ingestion.request.source_start import start_of, whole_lines
 from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.ingestion.formats.vw import VW_READER, VwReadOptions, only_namespace
@@ -32,12 +37,15 @@ class VwOptions(FormatOptions):
 
     Attributes
     ----------
+    id_column : {"tag"}, optional
+        Keep the tags as ids of the rows.
     hash_bits : int, optional
         The names of features are hashed into ``2**hash_bits`` columns as vw does it. Default: when in the first 64 KiB
         all names are whole numbers, of one namespace, they are the columns, and a later name that is none is refused;
         else 18.
     """
 
+    id_column: str | int | None = option(None, ID_COLUMN)
     hash_bits: int | None = option(None, OptionInfo("vw: hash names into 2**B columns.", bounds=(1, 31)))
 
 
@@ -58,7 +66,9 @@ class VwFormat(Format[VwOptions]):
     ) -> SourcePlan:
         """Choose how names become columns: by the options, by `like`, or by the start of the first file."""
         start, path = whole_lines(start_of(files[0])), files[0].path
-        reading = VwReadOptions(**_columns(start, path, read.hash_bits, like), **shared_options(options))
+        ids = text_ids(read.id_column, "tag", path, like)
+        columns = {**_columns(start, path, read.hash_bits, like), "id_column": ids}
+        reading = VwReadOptions(**columns, **shared_options(options))
         bits = reading.hash_bits
         if bits is not None and options.n_features not in (None, 2**bits):
             raise ParameterError(
@@ -81,6 +91,7 @@ class VwFormat(Format[VwOptions]):
             description={
                 "hash_bits": bits,
                 "namespace": reading.namespace.decode("utf-8", "surrogateescape"),
+                **({"id_column": ids} if ids else {}),
             },
             notices=() if read.hash_bits is not None or like is not None else (_notice(bits),),
         )

@@ -11,7 +11,16 @@ from typing import Any, TypeVar
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.table_columns import is_number
 
-__all__ = ["HEADER", "SEPARATOR", "FormatOptions", "LabelColumn", "OptionInfo", "TableColumns", "option"]
+__all__ = [
+    "HEADER",
+    "ID_COLUMN",
+    "SEPARATOR",
+    "FormatOptions",
+    "LabelColumn",
+    "OptionInfo",
+    "TableColumns",
+    "option",
+]
 
 T = TypeVar("T")
 
@@ -105,6 +114,10 @@ HEADER = OptionInfo(
 )
 
 
+# in vw text the id is the tag, in svmlight text the comment after #
+ID_COLUMN = OptionInfo("The id of a row, for predictions; vw: tag, svmlight: comment.", "COLUMN")
+
+
 @dataclass(frozen=True)
 class LabelColumn(FormatOptions):
     """Options of sources with named columns or fields."""
@@ -125,6 +138,7 @@ class TableColumns(LabelColumn):
     categorical: Sequence[str | int] = option(
         (), OptionInfo("Columns to take as categories.", "A,B,...", parse=column_list)
     )
+    id_column: str | int | None = option(None, ID_COLUMN)
     na: str | float | None = option(
         None, OptionInfo("What missing values stand for; default refused.", "VALUE", parse=decimal_number)
     )

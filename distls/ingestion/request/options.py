@@ -34,6 +34,7 @@ class IngestOptions:
     seed: int = 0
     on_error: str = "stop"
     unknown_features: str = "error"
+    row_numbers: bool = True
 
     def __post_init__(self) -> None:
         choices = {

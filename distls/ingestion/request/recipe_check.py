@@ -96,11 +96,13 @@ class _Table(msgspec.Struct):
     weight: str
     na: str
     features: list[_Column]
+    id_column: str = ""
 
 
 class _Vw(msgspec.Struct):
     hash_bits: Annotated[int, msgspec.Meta(gt=0, le=32)] | None
     namespace: str
+    id_column: str = ""
 
 
 _Words = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
@@ -116,10 +118,15 @@ class _Text(msgspec.Struct):
     text_column: str
     label_column: str
     weight_column: str
+    id_column: str = ""
 
     def __post_init__(self) -> None:
         if self.ngrams[0] > self.ngrams[1]:
             raise ValueError("ngrams from more words to fewer")
+
+
+class _Svmlight(msgspec.Struct):
+    id_column: str = ""
 
 
 class _AnnData(msgspec.Struct):
@@ -129,7 +136,7 @@ class _AnnData(msgspec.Struct):
 
 # Members of ``source.recipe`` (docs/format.md) that a reader needs, by format.
 _RECIPES: dict[str, type[msgspec.Struct]] = {
-    "vw": _Vw, "text": _Text, "csv": _Table, "parquet": _Table, "anndata": _AnnData
+    "svmlight": _Svmlight, "vw": _Vw, "text": _Text, "csv": _Table, "parquet": _Table, "anndata": _AnnData
 }  # fmt: skip
 
 

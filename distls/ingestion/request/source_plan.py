@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from distls.ingestion.request.like import Like, description_of
 from distls.ingestion.request.options import IngestOptions
+from distls.storage.errors import ParameterError
 from distls.workers.ingestion.formats.table_columns import TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem
 from distls.workers.ingestion.records.batch import ReadOptions
@@ -15,7 +17,7 @@ from distls.workers.ingestion.records.reader import Reader, SourceItem
 from distls.workers.ingestion.records.row_block import ArrayHeader
 from distls.workers.ingestion.survey_task import SurveySpec
 
-__all__ = ["ColumnSurvey", "SourcePlan", "file_identity", "shared_options", "text_plan"]
+__all__ = ["ColumnSurvey", "SourcePlan", "file_identity", "shared_options", "text_ids", "text_plan"]
 
 RANGE_BYTES = 32 * 2**20
 
@@ -96,6 +98,19 @@ def shared_options(options: IngestOptions) -> dict[str, Any]:
         "float64": options.float64,
         "skip_errors": options.on_error == "skip",
     }
+
+
+def text_ids(given: str | int | None, kind: str, path: str, like: Like | None) -> str:
+    """Return `kind`, the only place of ids in a format of text, where it is asked for or known of `like`.
+
+    Raises
+    ------
+    ParameterError
+        Another place is named.
+    """
+    if given not in (None, kind):
+        raise ParameterError(f"id_column: the ids of rows in {path} are in its {kind}s: --id-column {kind}")
+    return kind if given or description_of(like).get("id_column") == kind else ""
 
 
 def file_identity(file: SourceFile) -> dict[str, Any]:

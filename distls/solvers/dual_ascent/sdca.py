@@ -40,6 +40,7 @@ from distls.workers.dual_ascent.ascent_task import (
     merge_ascents,
     rows_of_runs,
     runs_of,
+    square_sum,
     warm_up,
 )
 from distls.workers.duals.stored_duals import DualPoint
@@ -280,8 +281,8 @@ class Sdca(Solver[SdcaState]):
 
     def _counted(self, following: SdcaState, result: AscentResult, dual: float, share: float) -> SdcaState:
         """Enter what a round has observed, and where the pass stands."""
-        size = float(np.square(result.change, dtype=np.float64).sum())
-        ratio = size / result.square if result.square > 0.0 else 1.0
+        several = len(self.lanes) > 1 and result.square > 0.0
+        ratio = square_sum(result.change) / result.square if several else 1.0
         part = following.part
         following.ratios, following.gaps = following.ratios.copy(), following.gaps.copy()
         following.ratios[part] = ratio if share == 1.0 else len(self.lanes)
@@ -328,7 +329,8 @@ class Sdca(Solver[SdcaState]):
         )
         gap = float(following.gaps.sum()) / self.problem.dataset.meta.n_rows
         report.gap_estimate = self._form.factor * gap
-        report.objective_estimate = self._form.factor * (self._dual(following) + gap)
+        dual = self._dual(following) if following.dual is None else following.dual
+        report.objective_estimate = self._form.factor * (dual + gap)
         if following.renewed:
             report.notes = [
                 f"the duals of {following.renewed} partitions were lost and made anew from the weights"
@@ -337,7 +339,8 @@ class Sdca(Solver[SdcaState]):
 
     def status(self, state: SdcaState) -> Status:
         """Return DIVERGED once weights are not finite."""
-        finite = np.isfinite(state.u).all() and np.isfinite(state.up).all()
+        # a dual is finite only where the squared norm of U is
+        finite = np.isfinite(state.up).all() and (state.dual is not None or np.isfinite(state.u).all())
         return Status.RUNNING if finite else Status.DIVERGED
 
     def weights(self, state: SdcaState) -> Fitted:

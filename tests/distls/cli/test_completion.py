@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -50,3 +52,31 @@ def test_the_help_names_the_methods(command):
     shown = CliRunner().invoke(cli, [command, "--help"]).output
     assert "`distls methods METHOD`" in " ".join(shown.split())
     assert all(name in shown for name in METHODS)
+
+
+def manual() -> str:
+    done = CliRunner().invoke(cli, ["man"])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_manual_has_all_commands_and_options():
+    page = manual()
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        assert f".SS distls {name}" in page
+        for parameter in cli.get_command(context, name).params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert parameter.opts[0].replace("-", r"\-") in page
+    # every line with a dot or an apostrophe at its start is a macro of ours
+    requests = {line.split()[0] for line in page.splitlines() if line[:1] in (".", "'")}
+    assert requests == {".TH", ".SH", ".SS", ".PP", ".TP", ".B", ".I"}
+
+
+def test_the_manual_is_formatted_without_warnings():
+    if not shutil.which("groff"):
+        pytest.skip("groff is not installed: apt install groff")
+    command = ["groff", "-man", "-Tutf8", "-ww", "-rLL=100n"]
+    done = subprocess.run(command, input=manual(), capture_output=True, text=True, check=True)
+    assert "--partition-size" in re.sub("\x1b\\[[0-9]*m|.\b", "", done.stdout)
+    assert done.stderr == ""

@@ -133,7 +133,13 @@ def test_no_probabilities_for_other_losses(rows: tuple[Any, np.ndarray], loss: s
     with pytest.raises(AttributeError, match="has no attribute 'predict_proba'") as caught:
         fitted.predict_proba(rows[0])
     assert isinstance(caught.value.__cause__, ParameterError)
-    assert str(caught.value.__cause__) == f"loss={loss!r} has no probabilities; use loss='log'"
+    reason = f"loss={loss!r} has no probabilities; use loss='log'"
+    assert str(caught.value.__cause__) == reason
+    # the message that a user sees names both ways out
+    assert str(caught.value) == (
+        f"This 'MCIDClassifier' has no attribute 'predict_proba': {reason}, or calibrate its scores: "
+        "sklearn.calibration.CalibratedClassifierCV(MCIDClassifier(...))"
+    )
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])

@@ -118,7 +118,7 @@ def test_the_stored_plan_has_the_options_of_all_formats(tmp_path):
     stored = json.loads(path.read_text())["options"]
     shared = {
         *("format", "n_features", "multilabel", "unlabelled", "target", "transform", "like", "split"),
-        *("partition_size", "compress", "dtype", "shuffle", "seed", "on_error"),
+        *("partition_size", "compress", "dtype", "shuffle", "seed", "on_error", "row_numbers"),
     }
     assert set(stored) == shared | set(option_defaults())
     assert stored["format"] == "svmlight"

@@ -43,9 +43,10 @@ def test_few_features_take_least_squares_and_many_the_dual(narrow: Dataset, wide
     assert "1,200 features" in found.reason
     # what is given stays, and other data that judge take the place of folds
     assert recommended(wide, {"alpha": 1e-3}).params.keys() == {
-        "loss", "alpha", "fit_intercept", "intercept_scaling",
+        "loss", "alpha", "fit_intercept", "intercept_scaling", "lanes",
     }  # fmt: skip
-    assert "folds" not in recommended(wide, judged=True).params
+    assert not {"folds", "prune"} & recommended(wide, judged=True).params.keys()
+    assert (found.params["prune"], found.params["lanes"]) == (True, 1)  # small data: lanes would cost passes
 
 
 def test_much_work_takes_the_method_that_needs_no_tuning(wide: Dataset) -> None:

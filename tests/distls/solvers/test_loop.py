@@ -111,6 +111,24 @@ def test_a_limit_already_met_does_no_round() -> None:
     assert evaluate.rounds == []
 
 
+class Estimating(Fake):
+    """Estimates a gap of 8, 4, 2, ... of an objective of 10."""
+
+    def step(self, state: Counting, executor: object) -> tuple[Counting, RoundReport]:
+        state, report = super().step(state, executor)
+        report.gap_estimate, report.objective_estimate = 16.0 / 2**state.round, 10.0
+        return state, report
+
+
+def test_a_trial_ends_by_its_estimate_and_is_never_evaluated() -> None:
+    evaluate = Scripted()
+    limits = {"max_passes": 9, "rtol": 0.1, "eval_every": 0.0}
+    solution = run(Estimating(), evaluate, by_estimate=True, **limits)
+    assert (solution.status, solution.state.round, evaluate.rounds) == (Status.CONVERGED, 4, [])
+    assert run(Estimating(), evaluate, **limits).state.round == 9
+    assert run(Fake(), evaluate, by_estimate=True, **limits).state.round == 9  # it estimates nothing
+
+
 class Clock:
     """A clock that only moves when told."""
 

@@ -160,10 +160,43 @@ def test_paths_of_several_losses_are_judged_together(data, tmp_path):
         fit("sdca", data, params={**PATH, "folds": [2, 3]})
 
 
-def test_an_interrupted_cross_validation_is_resumed(data, tmp_path):
-    whole = fit("sdca", data, tmp_path / "whole", params=PATH)
+PRUNED = {**PATH, "alphas": "30:1:0.1:0.01", "loss": ["softmax", "ovr_squared_hinge"], "prune": True}
+
+
+def test_pruned_fits_are_fewer_and_start_from_the_first_fold(data, tmp_path):
+    result = fit("sdca", data, tmp_path / "run", params=PRUNED)
+    status, folder = status_of(tmp_path / "run"), tmp_path / "run" / "children"
+    children, path = status["children"], status["details"]["path"]
+    assert len(children) < FOLDS * 8 + 1
+    assert all("objective" not in child for child in children[:-1])  # trials are not evaluated
+    assert children[-1]["objective"] == result.record["objective"]
+    assert result.record["certificate"]["relative"] <= 1e-3
+    chosen = {"loss": result.selected["loss"], "alpha": result.selected["alpha"]}
+    (own,) = [line for line in path if (line["loss"], line["alpha"]) == (chosen["loss"], chosen["alpha"])]
+    assert f"{own['cv_error']:.6g}" in status["notes"][-1]
+    of_point = [
+        child["params"]["init"]
+        for child in children
+        if all(child["params"][name] == value for name, value in chosen.items())
+    ]
+    first = next(
+        number
+        for number, child in enumerate(children)
+        if all(child["params"][name] == value for name, value in chosen.items())
+    )
+    assert len(of_point) > 1
+    assert set(of_point[1:]) == {str(folder / f"{first:03d}")}
+    with pytest.raises(ParameterError, match="prune: the rows of folds tell what is worse; give folds"):
+        fit("sdca", data, params={**PRUNED, "folds": None, "loss": "log"})
+    with pytest.raises(ParameterError, match="prune=True: of alpha=path only; leave it out"):
+        fit("sdca", data, params={"prune": True})
+
+
+@pytest.mark.parametrize("params", [PATH, PRUNED], ids=["all", "pruned"])
+def test_an_interrupted_cross_validation_is_resumed(data, tmp_path, params):
+    whole = fit("sdca", data, tmp_path / "whole", params=params)
     with interrupted():
-        fit("sdca", data, tmp_path / "run", params=PATH, callbacks=[StopAfter(7)])
+        fit("sdca", data, tmp_path / "run", params=params, callbacks=[StopAfter(7)])
     folder = tmp_path / "run" / "children"
     with pytest.raises(MismatchError, match="without one fold; resume the whole run"):
         resume(max(folder.iterdir()))

@@ -340,7 +340,13 @@ def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: P
         made = add_columns(out, shard_size=4 * KIB, executor=executor, memory=memory).columns
         assert made is not None
         assert made.digest == whole.digest
-        assert sorted(path.name for path in out.iterdir()) == ["columns", "partitions", "rows", "zarr.json"]
+        assert sorted(path.name for path in out.iterdir()) == [
+            "columns",
+            "origins",
+            "partitions",
+            "rows",
+            "zarr.json",
+        ]
 
 
 @EXECUTORS

@@ -74,7 +74,7 @@ def _block(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> Row
         faults = dict.fromkeys(
             np.flatnonzero(missing).tolist(), f'column "{item.label}": the row has no label'
         )
-    return RowBlock(first, values, csr, labels, _weights(store, item, first, stop), faults)
+    return RowBlock(first, values, csr, labels, _weights(store, item, first, stop), faults=faults)
 
 
 def _weights(store: AnnDataStore, item: AnnDataItem, first: int, stop: int) -> NDArray[np.float32] | None:

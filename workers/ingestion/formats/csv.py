@@ -20,6 +20,7 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.word_table import WordTable
 from distls.workers.ingestion.records.batch import Progress, RecordBatch
 from distls.workers.ingestion.records.labels import value_labels
+from distls.workers.ingestion.records.line_ids import LineIds, fields_of
 from distls.workers.ingestion.records.messages import CONVERT, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 
@@ -323,4 +324,8 @@ def _kernel_columns(options: DelimitedOptions) -> NDArray[np.int64]:
     return np.array([entry(name) for name in options.columns], dtype=np.int64)
 
 
-CSV_READER = TextReader(DelimitedParser)
+def _line_ids(options: DelimitedOptions) -> LineIds:
+    return fields_of(options.separator, options.columns.index(options.id_column))
+
+
+CSV_READER = TextReader(DelimitedParser, _line_ids)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.dataset.row_origins import pack_ids
 from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
 from distls.workers.ingestion.records.labels import is_encodable, label_fault, label_value, value_labels
 from distls.workers.ingestion.records.pack_records import pack_sparse
@@ -70,6 +73,7 @@ class DocumentReadOptions(ReadOptions):
     text_column: str = ""  # empty: lines are plain text
     label_column: str = ""
     weight_column: str = ""
+    keep_words: bool = False  # the most frequent word of each column
     prefixed: bool = False  # lines of text have labels as fastText's, __label__NAME
     # of separated text
     columns: tuple[str, ...] = ()
@@ -83,6 +87,7 @@ class Document(NamedTuple):
     text: str
     labels: list[str]
     weight: float
+    id: str = ""
 
 
 class Refused(ValueError):
@@ -110,7 +115,24 @@ class DocumentPacker:
             np.array([line for line, _ in found], dtype=np.int32),
             weights if self.options.weight_column else None,
             words,
+            pack_ids([document.id for document in documents]) if self.options.id_column else None,
+            self._words(documents) if self.options.keep_words else None,
         )
+
+    def _words(self, documents: list[Document]) -> dict[int, tuple[str, int]]:
+        """Return the most frequent word of each column, and how often it occurs; ties to the first in the alphabet."""
+        from sklearn.utils import murmurhash3_32
+
+        analyzer, n_columns = self._vectorizer.build_analyzer(), self.options.hashing.n_features
+        counts = Counter(itertools.chain.from_iterable(analyzer(document.text) for document in documents))
+        found: dict[int, tuple[str, int]] = {}
+        for word, count in sorted(counts.items()):
+            hashed = int(murmurhash3_32(word, 0))
+            # as FeatureHasher: the absolute value of the smallest integer does not fit into 32 bits
+            column = abs(hashed) % n_columns if hashed != -(2**31) else (2**31 - n_columns) % n_columns
+            if count > found.get(column, ("", 0))[1]:
+                found[column] = (word, count)
+        return found
 
     def _hashed(self, documents: list[Document]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
         dtype = np.dtype(np.float64 if self.options.float64 else np.float32)
@@ -133,7 +155,9 @@ def document_of(record: dict[str, Any], options: DocumentReadOptions) -> Documen
     """Return the document of a record with named fields, or raise Refused."""
     document = _text_field(record, options.text_column)
     labels = _label_field(record, options) if options.labelled else []
-    return Document(document, labels, _weight_field(record, options.weight_column))
+    return Document(
+        document, labels, _weight_field(record, options.weight_column), _id_field(record, options)
+    )
 
 
 def _field(record: dict[str, Any], name: str, remedy: str = "") -> Any:
@@ -177,6 +201,16 @@ def checked_labels(labels: list[str]) -> list[str]:
     if len(labels) > 1 and len({label_value(label) for label in labels}) < len(labels):
         raise Refused("a label is given twice")
     return labels
+
+
+def _id_field(record: dict[str, Any], options: DocumentReadOptions) -> str:
+    if not options.id_column:
+        return ""
+    found = _field(record, options.id_column)
+    text = found if isinstance(found, str) else json.dumps(found)
+    if not is_encodable(text):
+        raise Refused(f'field "{options.id_column}" has a lone surrogate, which is no character')
+    return text
 
 
 def _weight_field(record: dict[str, Any], name: str) -> float:

@@ -122,7 +122,8 @@ def _fields(row: list[str], options: DocumentReadOptions) -> dict[str, Any] | Re
         start = quoted(options.separator.join(row).encode("utf-8", "surrogateescape"))
         return Refused(f"{start}: {len(row)} field{'s' * (len(row) > 1)} where there should be {wanted}")
     fields: dict[str, Any] = {}
-    for name in filter(None, (options.text_column, options.label_column, options.weight_column)):
+    named = (options.text_column, options.label_column, options.weight_column, options.id_column)
+    for name in filter(None, named):
         text = row[options.columns.index(name)]
         if any("\ud800" <= character <= "\udfff" for character in text):
             shown = quoted(text.encode("utf-8", "surrogateescape"))
@@ -149,6 +150,7 @@ def _number(text: str) -> float | str:
 def _parquet_records(item: ParquetItem, options: DocumentReadOptions) -> Iterator[_Record]:
     """Yield the records of a row group."""
     names = [options.text_column, options.label_column if options.labelled else "", options.weight_column]
+    names.append(options.id_column)
     row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 1)
     n_rows = max(1, min(_CHUNK_CHARACTERS // row_bytes, _CHUNK_ROWS))
     row = 0

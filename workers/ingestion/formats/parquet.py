@@ -195,15 +195,15 @@ def parquet_blocks(
     """Yield the item's rows from the `progress.offset`-th on, in blocks of about `block_bytes`."""
     lists = [feature.indices for feature in options.features if feature.indices]
     wanted = [feature.name for feature in options.features] + lists
-    wanted += [name for name in (options.label if options.labelled else "", options.weight) if name]
+    others = (options.label if options.labelled else "", options.weight, options.id_column)
+    wanted += [name for name in others if name and name not in wanted]
     width = sum(feature.size for feature in options.features if not feature.indices)
     # the stored size of a row, or that of its dense features if that is larger
     row_bytes = max(item.n_bytes // max(item.stop - item.start, 1), 4 * width, 1)
     n_rows = max(1, min(block_bytes // row_bytes, _LARGEST_BATCH))
     first, skip = 0, progress.offset
     for batch in parquet_batches(item, wanted, n_rows):
-        # resumed within a batch: its first `inside` rows are done
-        inside = max(skip - first, 0)
+        inside = max(skip - first, 0)  # rows done, if resumed within a batch
         first += batch.num_rows
         if first > skip:
             start = first - len(batch) + inside
@@ -242,7 +242,8 @@ class _Block:
         assert n_rows == (
             len(values) if csr is None and values is not None else len(csr[0]) - 1 if csr else 0
         )
-        return RowBlock(first_row, values, csr, labels, weights, self.faults)
+        ids = self._ids() if options.id_column else None
+        return RowBlock(first_row, values, csr, labels, weights, ids, self.faults)
 
     # -- features ----------------------------------------------------------------------------------------
 
@@ -352,6 +353,12 @@ class _Block:
         if len(rows) and self.progress.unseen_first is None:
             text = quoted(column[int(rows[0])].as_py().encode())
             self.progress.unseen_first = (first_row + int(rows[0]), f"column {quoted(name.encode())}: {text}")
+
+    def _ids(self) -> list[str]:
+        ids = self._text(self.options.id_column).to_pylist()
+        for row in [row for row, text in enumerate(ids) if text is None]:
+            self._fault(row, self.options.id_column, "the row has no id")
+        return [text or "" for text in ids]
 
     # -- labels and refusals -----------------------------------------------------------------------------
 

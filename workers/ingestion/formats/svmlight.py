@@ -14,6 +14,7 @@ from distls.workers.ingestion.parsing.number_kernels import MAX_INDEX
 from distls.workers.ingestion.parsing.svmlight_kernels import Code, State, line_end, parse_lines
 from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
+from distls.workers.ingestion.records.line_ids import LineIds, comment_of
 from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 
@@ -198,4 +199,8 @@ def explain(code: Code, token: bytes, last: int, options: ReadOptions) -> str:
     return f"{quoted(token)}: {rule}"
 
 
-SVMLIGHT_READER = TextReader(SvmlightParser)
+def _comments(_options: ReadOptions) -> LineIds:
+    return comment_of
+
+
+SVMLIGHT_READER = TextReader(SvmlightParser, _comments)

@@ -18,6 +18,7 @@ __all__ = [
     "are_documents",
     "feature_names",
     "first_columns",
+    "is_date",
     "is_number",
     "is_word",
 ]
@@ -26,6 +27,8 @@ __all__ = [
 MISSING = ("", "?", "NA", "NaN", "nan")
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# 2024-01-31, 31.1.2024, 1/31/24, with or without a time
+_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))([T ].*)?")
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 
@@ -108,6 +111,11 @@ def are_documents(values: Iterable[str]) -> bool:
     """Return whether most texts have several words, as documents have and categories have not."""
     counts = [len(value.split()) for value in values]
     return 2 * sum(count > 3 for count in counts) > len(counts)
+
+
+def is_date(text: str) -> bool:
+    """Return whether a text is a date in digits."""
+    return _DATE.fullmatch(text.strip()) is not None
 
 
 def is_number(text: str) -> bool:

@@ -19,6 +19,7 @@ from distls.workers.ingestion.parsing.text_blocks import TextBlock
 from distls.workers.ingestion.parsing.vw_kernels import parse_vw_lines
 from distls.workers.ingestion.parsing.vw_token_kernels import VW_STATE_SIZE, Code, VwState, hash_name
 from distls.workers.ingestion.records.batch import ReadOptions, RecordBatch
+from distls.workers.ingestion.records.line_ids import LineIds, tag_of
 from distls.workers.ingestion.records.messages import label_rule, number_rule, quoted
 from distls.workers.ingestion.records.reader import TextReader
 
@@ -168,4 +169,8 @@ def explain(code: Code, token: bytes, index: int, options: VwReadOptions) -> str
     return f"{quoted(token)}: {rules[code]}"
 
 
-VW_READER = TextReader(VwParser)
+def _tags(_options: VwReadOptions) -> LineIds:
+    return tag_of
+
+
+VW_READER = TextReader(VwParser, _tags)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.dataset.row_origins import RowIds
 from distls.workers.ingestion.parsing.svmlight_kernels import Mode
 
 __all__ = ["REPORTED_LINES", "Progress", "ReadOptions", "RecordBatch"]
@@ -23,6 +24,7 @@ class ReadOptions:
     one_based: bool = False
     float64: bool = False
     skip_errors: bool = False  # count, report and skip refused lines instead of stopping at the first
+    id_column: str = ""  # column or field with the id of a row; empty if there is none
 
     @property
     def mode(self) -> int:
@@ -52,12 +54,14 @@ class Progress:
     max_line: int = 0
     skipped: int = 0
     skipped_first: list[tuple[int, str]] = field(default_factory=list)
+    skipped_since: list[int] = field(default_factory=list)  # lines refused since the last chunk was staged
     unseen: int = 0  # values of categories that the training data do not have
     unseen_first: tuple[int, str] | None = None
 
     def skip(self, line: int, reason: str) -> None:
         """Count a refused line, and keep the reason of the first few."""
         self.skipped += 1
+        self.skipped_since.append(line)
         if len(self.skipped_first) < REPORTED_LINES:
             self.skipped_first.append((line, reason))
 
@@ -72,3 +76,6 @@ class RecordBatch:
     weights: NDArray[np.float32] | None = None  # shape (n_rows,), or None
     # by value; see `distls.workers.ingestion.records.labels`
     label_words: dict[float, str] = field(default_factory=dict)
+    ids: RowIds | None = None  # where `ReadOptions.id_column` names them
+    # of hashed text, if they are kept: column -> its most frequent word, and how often that occurs
+    column_words: dict[int, tuple[str, int]] | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.dataset.row_origins import pack_ids
 from distls.storage.errors import BadInputError
 from distls.storage.rows import CsrRows, DenseRows, Rows, index_dtype
 from distls.workers.ingestion.parsing.record_kernels import pack_pairs
@@ -61,7 +62,8 @@ def pack_blocks(
         if len(rows):
             block, label_words = _with_label_values(block)
             words, row_at = (_pack_dense if dense else _pack_sparse)(block, options)
-            yield RecordBatch(words, row_at, rows, block.weights, label_words)
+            ids = None if block.ids is None else pack_ids(block.ids)
+            yield RecordBatch(words, row_at, rows, block.weights, label_words, ids)
 
 
 def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:
@@ -177,14 +179,15 @@ def _report(
 def _take(block: RowBlock, keep: NDArray[np.integer[Any]]) -> RowBlock:
     labels = None if block.labels is None else block.labels[keep]
     weights = None if block.weights is None else block.weights[keep]
+    ids = None if block.ids is None else [block.ids[row] for row in keep.tolist()]
     if block.values is not None:
-        return RowBlock(block.first_row, block.values[keep], None, labels, weights)
+        return RowBlock(block.first_row, block.values[keep], None, labels, weights, ids)
     assert block.csr is not None
     indptr, indices, data = block.csr
     counts = np.diff(indptr)[keep]
     ends = np.concatenate([[0], np.cumsum(counts)])
     source = np.repeat(indptr[:-1][keep] - ends[:-1], counts) + np.arange(ends[-1])
-    return RowBlock(block.first_row, None, (ends, indices[source], data[source]), labels, weights)
+    return RowBlock(block.first_row, None, (ends, indices[source], data[source]), labels, weights, ids)
 
 
 def _n_labels(block: RowBlock) -> int:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from distls.storage.dataset.chunks import BufferPool
 from distls.workers.ingestion.parsing.text_blocks import TextBlock, TextItem, line_locator, text_blocks
 from distls.workers.ingestion.records.batch import Progress, ReadOptions, RecordBatch
+from distls.workers.ingestion.records.line_ids import BlockLines, LineIds
 from distls.workers.ingestion.records.pack_records import PackOptions, pack_blocks
 from distls.workers.ingestion.records.row_block import RowBlock
 
@@ -71,13 +72,21 @@ class TextReader(Reader[TextItem, OptionsT]):
 
     # (options, extra words of a record, progress, 0-based line -> ``FILE:LINE``, pool) -> parser
     parser: Callable[[OptionsT, int, Progress, Callable[[int], str], BufferPool], TextParser]
+    # ids of the lines, where there is an id column; None: batches have their ids
+    line_ids: Callable[[OptionsT], LineIds] | None = None
 
     def batches(self, item: TextItem, run: ReadRun[OptionsT]) -> Iterator[RecordBatch]:
         """Yield the item's records from ``run.progress`` on."""
         progress = run.progress
         parser = self.parser(run.options, run.n_extra, progress, line_locator(item), run.pool)
         for block in text_blocks(item, progress.offset, run.block_bytes, progress.lines, run.pool):
-            yield from parser.parse(block)
+            if run.options.id_column and self.line_ids is not None:
+                lines = BlockLines(block, progress.lines)
+                ids_of, locate = self.line_ids(run.options), line_locator(item)
+                for batch in parser.parse(block):
+                    yield replace(batch, ids=lines.ids(batch.row_line, ids_of, locate))
+            else:
+                yield from parser.parse(block)
 
 
 @dataclass(frozen=True)

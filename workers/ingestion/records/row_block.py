@@ -52,4 +52,5 @@ class RowBlock:
     # shape (n_rows, n_targets), or None; float64; or str, where labels may be words
     labels: NDArray[Any] | None
     weights: NDArray[np.float32] | None = None  # shape (n_rows,), or None
+    ids: list[str] | None = None
     faults: dict[int, str] = field(default_factory=dict)  # rows of the block that the reader refuses, and why

@@ -1,0 +1,50 @@
+"""Dates in tables: one line says what became of them, or why they are refused, and what to do."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+import distls
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.table_columns import is_date
+
+REMEDY = 'write it as numbers (days, month, weekday), or leave it out with --ignore-columns "when"'
+
+
+@pytest.mark.parametrize("text", ["2024-01-31", "2024/1/31", "31.1.2024", "1/31/24", "2024-01-31T10:00:00Z"])
+def test_dates(text: str) -> None:
+    assert is_date(text)
+
+
+@pytest.mark.parametrize("text", ["2024-01", "1.5", "192.168.0.1", "10-20", "2024-01/31", "555-1234", ""])
+def test_other_texts(text: str) -> None:
+    assert not is_date(text)
+
+
+def table(path: Path, n_days: int) -> Path:
+    first = datetime.date(2015, 1, 1)
+    days = [first + datetime.timedelta(days=k % n_days) for k in range(2 * n_days)]
+    rows = "".join(f"{k % 7},{day.isoformat()},{k % 2}\n" for k, day in enumerate(days))
+    path.write_text("a,when,y\n" + rows)
+    return path
+
+
+def test_a_notice_names_the_column(tmp_path: Path) -> None:
+    report = distls.ingest(table(tmp_path / "t.csv", 60), tmp_path / "d", label_column="y")
+    line = f'column "when" has dates, such as 2015-01-01, each of which is a feature: {REMEDY}'
+    assert line in report.notices
+    # asked for, they need no word
+    report = distls.ingest(tmp_path / "t.csv", tmp_path / "e", label_column="y", categorical="when")
+    assert not any("dates" in notice for notice in report.notices)
+
+
+def test_many_are_refused(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", 1200)
+    with pytest.raises(BadInputError) as caught:
+        distls.ingest(path, tmp_path / "d", label_column="y")
+    assert str(caught.value) == (
+        f'{path}:2: column "when": "2015-01-01" is a date, and the column has many: {REMEDY}'
+    )

@@ -1,0 +1,64 @@
+"""What kernels are made of, as the cache of compiled kernels has them."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distls.workers.compilation.array_copy import copy_matrix, copy_vector
+from distls.workers.compilation.jit import kernel
+from distls.workers.compilation.kernel_cache import kernel_folder, source_digest
+
+# numba's function that makes the message for an assignment of an array to a slice of another shape
+SHAPES = b"raise_with_shape_context"
+
+
+@kernel
+def _assigned(source, target):
+    target[:] = source
+
+
+@kernel
+def _copied(source, target):
+    copy_vector(source[0], target[0])
+    copy_matrix(source, target)
+
+
+def _entries(folder: str, module: str) -> list[Path]:
+    file = importlib.import_module(f"distls.workers.{module}").__file__
+    assert file is not None
+    return [path for path in Path(folder).glob(f"{module}.*.nbc") if source_digest(file) in path.name]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "columns.transpose_task",
+        "coordinate_descent.descent_kernels",
+        "coordinate_descent.near_kernels",
+        "stochastic.olbfgs",
+        "stochastic.rls",
+        "stochastic.sgdqn",
+    ],
+)
+def test_no_kernel_has_the_texts_of_errors_of_shapes(module: str) -> None:
+    """They were most of a kernel's code and of the time to compile it; entries of earlier tests are looked at."""
+    folder = kernel_folder()
+    assert folder is not None
+    for path in _entries(folder, module):
+        assert SHAPES not in path.read_bytes(), path.name
+
+
+def test_copies_have_none() -> None:
+    source, target = np.arange(6.0).reshape(2, 3), np.zeros((2, 3))
+    _copied(source, target)
+    np.testing.assert_array_equal(target, source)
+    _assigned(source, np.zeros((2, 3)))
+    texts = {
+        f: next(iter(f.overloads.values())).library.get_llvm_str().encode() for f in (_copied, _assigned)
+    }
+    assert SHAPES in texts[_assigned]
+    assert SHAPES not in texts[_copied]
