@@ -60,8 +60,15 @@ class Plan:
     shared_bytes: int = 0  # What every lane of a round starts from, and what one lane returns, at most
     result_bytes: int = 0
     reductions: int = 1  # Times that a round sends and returns as much, at most
-    fits: int = 1  # One after the other: more than one for a path
-    seconds_per_pass: float | None = None  # From a probe, where one was made; from the store, nothing cached
+    fits: int = 1  # More than one for a path: one after the other, or
+    side_by_side: int = 1  # so many at a time, that share each read and whose weights are all counted here
+    # From a probe, where one was made; from the store, nothing cached; of all fits that share the read
+    seconds_per_pass: float | None = None
+
+    @property
+    def times_read(self) -> int:
+        """Fits, or groups of fits side by side, that each read the data in every pass."""
+        return -(-self.fits // self.side_by_side)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -126,17 +133,18 @@ def make_plan(
     reductions: int = 1,  # of a round
 ) -> Plan:
     """Plan a job; raise MemoryPlanError if a worker needs more than its limit even without a cache."""
-    weight_bytes, per_row = footprint.weight_bytes, footprint.per_row
+    # fits side by side share all but their weights
+    weight_bytes, per_row = budget.models * footprint.weight_bytes, footprint.per_row
     every: list[Dataset | ColumnShards] = [dataset] if per_row is None else [dataset, per_row.columns]
     tasks = min(lanes, budget.workers * budget.threads)
     parts = _worker_parts(dataset, every, footprint, budget, -(-lanes // tasks))
     room = int(budget.worker_limit * SAFE_FRACTION) - sum(parts.values())
     if room < 0:
         raise MemoryPlanError(_refusal(sum(parts.values()), parts, budget.worker_limit, dataset, budget))
-    shared_bytes, result_bytes = footprint.exchanged or (
-        weight_bytes,
-        int(weight_bytes * footprint.result_copies),
-    )
+    each_way = footprint.exchanged or (
+        footprint.weight_bytes, int(footprint.weight_bytes * footprint.result_copies)
+    )  # fmt: skip
+    shared_bytes, result_bytes = (budget.models * size for size in each_way)
     traffic = traffic_of(
         shared_bytes, result_bytes, lanes=lanes, workers=budget.workers, threads=budget.threads
     )
@@ -163,6 +171,7 @@ def make_plan(
         shared_bytes=shared_bytes,
         result_bytes=result_bytes,
         reductions=reductions,
+        side_by_side=budget.models,
     )
 
 
@@ -186,7 +195,7 @@ def _worker_parts(
         "base": BASE_BYTES + COMPILE_BYTES * budget.compiles,
         # of each thread one partition at work and one being read, decoded and stored bytes of both
         "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
-        "weights": int(footprint.weight_bytes * copies),
+        "weights": int(budget.models * footprint.weight_bytes * copies),
         "sample": footprint.sample_bytes,
         "work": footprint.work_bytes * budget.threads,
     }

@@ -192,10 +192,11 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
     if target == "none" or target in loss_named(loss_of(params)).targets:
         return
     suitable = losses_with(target=target)
+    stochastic = losses_with(target=target, separable=True, stochastic=True) or suitable
     name = next(name for name in ("loss", "link", "inner") if params.get(name))
     values = {
-        # of multi-label targets: the methods with a `loss` are those of coordinate descent
-        "loss": losses_with(target=target, coordinate_descent=True) or suitable,
+        # of multi-label targets: the methods with a `loss` are those of coordinate descent, and stochastic ones
+        "loss": () if "round_bytes" in params else losses_with(target=target, coordinate_descent=True),
         "link": tuple(
             link
             for link in ("identity", "logit", "softmax", *link_names())
@@ -203,7 +204,7 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
         ),
         "inner": tuple(inner for inner in ("linear", "calibrated", "logistic") if _LOSSES[inner] in suitable),
     }[name]
-    named = " or ".join(f"{name}={value}" for value in values)
+    named = " or ".join(f"{name}={value}" for value in values or stochastic)
     raise ParameterError(
         f"{name}={params[name]}: {dataset.path} has {dataset.meta.target} targets; they need {named}"
     )

@@ -23,6 +23,11 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_scikit_learns_checks\[CalibratedLeastSquaresClassifier\(basis",
         r"::test_weights_are_repeated_rows\[(?!log-dense|ridge-sparse)",
     ),
+    "distls/training/test_strengths.py": (
+        r"::test_every_model_has_the_bits_of_a_fit_alone\[(asgd|ovr-pegasos|svmsgd2|csgd|rls|olbfgs|fobos)-",
+        r"::test_an_interrupted_path_resumes_with_the_same_bits\[[147]\]",
+        r"::test_the_same_bits_on_a_cluster\[three threads\]",
+    ),
     "distls/training/test_more_passes.py": (
         r"::test_the_weights_are_those_of_all_passes\[(asgd|sgdqn|olbfgs)\]",
     ),

@@ -38,13 +38,15 @@ class BarProgress:
             TimeElapsedColumn(),
             console=console or Console(stderr=True),
         )
-        self._task = TaskID(0)
-        self._bytes = 0
+        self._tasks: dict[str, TaskID] = {}  # of the fits side by side
+        self._bytes: dict[str, int] = {}
+        self._running = 0
 
     def on_start(self, start: FitStart) -> None:
-        """Show the bar."""
-        self._bytes = 0
-        self._task = self._bar.add_task(
+        """Show the bar of a fit."""
+        self._running += 1
+        self._bytes[start.what] = 0
+        self._tasks[start.what] = self._bar.add_task(
             " ".join(part for part in (start.method, start.dataset, start.what) if part),
             total=start.max_passes,
             completed=int(start.passes),
@@ -56,7 +58,7 @@ class BarProgress:
     def on_round(self, event: RoundEvent) -> None:
         """Move the bar."""
         record = event.record
-        self._bytes += record["bytes_read"]
+        self._bytes[event.what] += record["bytes_read"]
         facts = [
             "loss not finite" if record["running_loss"] is None else f"loss {record['running_loss']:.4f}",
         ]
@@ -69,14 +71,19 @@ class BarProgress:
         if record.get("eval_error") is not None:
             text = judged_text(record, "eval")
             facts.append(text.replace("eval error", "eval"))
-        facts.append(f"read {human(self._bytes)}")
+        facts.append(f"read {human(self._bytes[event.what])}")
         self._bar.update(
-            self._task, completed=record["passes"], passes=f"{record['passes']:g}", facts=", ".join(facts)
+            self._tasks[event.what],
+            completed=record["passes"],
+            passes=f"{record['passes']:g}",
+            facts=", ".join(facts),
         )
 
     def on_end(self, status: Status, state: State) -> None:
-        """Stop updating the bar."""
-        self._bar.stop()
+        """Stop updating the bars, after the last fit."""
+        self._running -= 1
+        if not self._running:
+            self._bar.stop()
 
 
 @contextlib.contextmanager

@@ -66,11 +66,12 @@ def plan_lines(plan: Plan) -> list[str]:
     ]
     if plan.passes is not None:
         every = f" for each of {plan.fits} fits" if plan.fits > 1 else ""
+        every += f", {plan.side_by_side} at each read" if plan.side_by_side > 1 else ""
         lines.append(f"passes             {plan.passes:g} at most{every}")
     if plan.seconds_per_pass is not None:
-        total = (
-            "" if plan.passes is None else f", {plan.fits * plan.passes * plan.seconds_per_pass:.1f} s in all"
-        )
+        total = ""
+        if plan.passes is not None:
+            total = f", {plan.times_read * plan.passes * plan.seconds_per_pass:.1f} s in all"
         lines.append(
             f"seconds a pass     {plan.seconds_per_pass:.2f} from the store (probe of one partition){total}"
         )
@@ -95,7 +96,7 @@ def cluster_plan_lines(made: ClusterPlan) -> list[str]:
     ]
     if seconds is not None:
         every = made.plan.passes
-        whole = "" if every is None else f", {made.plan.fits * every * seconds:.4g} s in all"
+        whole = "" if every is None else f", {made.plan.times_read * every * seconds:.4g} s in all"
         lines.append(f"seconds a pass     {seconds:.4g}{whole}")
     if made.limited_by is not None:
         advice = "" if made.advice is None else f"; {made.advice}"
@@ -195,7 +196,7 @@ def _story(run: Run) -> list[str]:
     path = config.grid[0].get("alpha") == "path"
     if path and children and all("non_zero_rows" in child for child in children):
         lines += _sparse_table(children)
-    elif len(config.grid) > 1:
+    elif len(config.grid) > 1 or (path and config.select is not None):
         lines += [_child_line(child) for child in children]
     else:
         lines.append(", ".join(f"{k}={v}" for k, v in config.grid[0].items() if v is not None))

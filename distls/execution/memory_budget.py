@@ -22,6 +22,7 @@ class MemoryBudget:
     compiles: bool = False  # Whether workers may have to compile kernels themselves (other machines do)
     # Bytes of decoded partitions a worker may keep; None: all that its limit leaves
     cache_limit: int | None = None
+    models: int = 1  # Fits side by side, whose weights a worker holds at once
 
     @property
     def worker_limit(self) -> int:

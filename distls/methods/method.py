@@ -51,10 +51,13 @@ class Method:
     path: bool = False
     # Whether classes are trained to their ends one block after the other, so that limits of passes have no meaning
     by_classes: bool = False
+    # Whether fits of several settings share each read; those of a path then start from zero, or from `init`
+    side_by_side: bool = False
     # "module:function" of the `ChooseSteps` of a stochastic method, whose solver is `STOCHASTIC_SOLVER`
     steps: str | None = None
     # On continuous targets, other defaults where the first of them is not given
     continuous: Mapping[str, Any] = field(default_factory=dict)
+    multilabel: Mapping[str, Any] = field(default_factory=dict)  # the same on sets of labels
 
     def resolve(self, given: Mapping[str, Any]) -> Params:
         """Return all parameters of the method, typed, from the given texts or values.

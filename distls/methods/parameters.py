@@ -9,8 +9,8 @@ from typing import Any
 from distls.methods.method import Parameter
 
 __all__ = [
-    "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "INIT", "LANES_READ", "ONE_BLOCK", "SHUFFLE", "boolean",
-    "colon_list", "dtype", "fit_intercept", "init", "integer", "lanes", "number", "number_or", "one_of",
+    "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "INIT", "LANES_READ", "ONE_BLOCK", "SHUFFLE", "Parser",
+    "boolean", "colon_list", "dtype", "fit_intercept", "init", "integer", "lanes", "number", "number_or", "one_of",
 ]  # fmt: skip
 
 BLOCK_SIZE = 1024  # generated features by default

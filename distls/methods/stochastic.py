@@ -23,13 +23,14 @@ from distls.methods.stochastic_parameters import (
     ONE_LANE,
     averaging,
     steps_by_schedule,
+    strengths,
 )
 
 __all__ = ["FOBOS", "STOCHASTIC_METHODS", "STOCHASTIC_SOLVER"]
 
 # The one solver of all stochastic methods, which differ in their steps.
 STOCHASTIC_SOLVER = "distls.solvers.stochastic.stochastic:Stochastic"
-_stochastic = partial(Method, solver=STOCHASTIC_SOLVER)
+_stochastic = partial(Method, solver=STOCHASTIC_SOLVER, path=True, side_by_side=True)
 
 _MCID_PAPER = "Chen, Chen, Yang 2011, Characterizing Inverse Time Dependency in Multi-class Learning"
 _QN_PAPER = "Bordes, Bottou, Gallinari 2009, SGD-QN: Careful Quasi-Newton Stochastic Gradient Descent"
@@ -38,6 +39,7 @@ _CSGD_PAPER = (
 )
 
 _SQUARED = {"loss": "squared", "fit_intercept": True}
+_LABELS = {"loss": "ovr_log", "fit_intercept": True}  # labels that few rows have need an intercept
 # Short names of losses of several classes, and of one-versus-rest losses.
 _SGD_LOSSES = {"log": "softmax", "hinge": "crammer_singer"}
 _OVR_LOSSES = {"log": "ovr_log", "hinge": "ovr_hinge", "squared_hinge": "ovr_squared_hinge"}
@@ -48,7 +50,7 @@ def _mcid(loss: Parameter) -> tuple[Parameter, ...]:
     """Return the parameters of MCID and its comparators."""
     return (
         loss,
-        DIVIDING_ALPHA,  # the step is 1/(alpha t)
+        *DIVIDING_ALPHA,  # the step is 1/(alpha t)
         Parameter("batch_size", 1, integer(1), "rows per step, the paper's r"),
         averaging("tail"),
         NO_PAPER_INTERCEPT,
@@ -69,7 +71,7 @@ def _one_versus_rest(name: str, summary: str, alias: str, loss: str) -> Method:
         aliases={alias: loss},
         parameters=_mcid(Parameter("loss", loss, parse, f"{loss} ({alias}), the only choice")),
         steps="distls.workers.stochastic.sgd:mcid_steps",
-        targets=("class",),
+        targets=("class", "multilabel"),
     )
 
 
@@ -85,7 +87,7 @@ def _sgd(schedule: str, average: str) -> tuple[Parameter, ...]:
             + ("; default: hinge with more features than rows, else log" if adaptive else ""),
         ),
         *steps_by_schedule(schedule, adaptive=adaptive),
-        Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more"),
+        *strengths(0.0, number(0.0), "L2 strength, 0 or more"),
         Parameter("batch_size", 1, integer(1), "rows per step"),
         averaging(average),
         Parameter(
@@ -112,7 +114,7 @@ def _scheduled(*metric: Parameter) -> tuple[Parameter, ...]:
             "one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_hinge (hinge) or ovr_log (log); two classes make "
             "one binary problem",
         ),
-        DIVIDING_ALPHA,
+        *DIVIDING_ALPHA,
         *metric,
         Parameter(
             "skip",
@@ -144,7 +146,7 @@ def _constrained(schedule: str, center: str | None) -> tuple[Parameter, ...]:
     return (
         Parameter("loss", "squared", one_of("squared"), "squared, the only choice"),
         *steps_by_schedule(schedule),
-        Parameter("alpha", 0.0, number(0.0), "L2 strength, 0 or more; not in the paper"),
+        *strengths(0.0, number(0.0), "L2 strength, 0 or more; not in the paper"),
         *(mean if center else ()),
         fit_intercept(True, "fit an unpenalised intercept: the paper's constant feature"),
         *LANES_AND_ROWS,
@@ -163,7 +165,7 @@ _RLS = (
         "squared, or one-versus-rest: ovr_squared_hinge (squared_hinge), ovr_log (log)",
     ),
     # above 0: P starts at its inverse
-    Parameter("alpha", 1e-6, number(above=0.0), "L2 strength; P starts at 1/(alpha n_rows)"),
+    *strengths(1e-6, number(above=0.0), "L2 strength; P starts at 1/(alpha n_rows)"),
     fit_intercept(True),
     *ONE_LANE,
 )
@@ -175,7 +177,7 @@ _OLBFGS = (
         loss_with(_SMOOTH_LOSSES, **_SMOOTH, first=("ovr_squared_hinge", "ovr_log", "softmax")),
         "a smooth loss: ovr_squared_hinge (squared_hinge), ovr_log (log), softmax or squared",
     ),
-    Parameter("alpha", 1e-5, number(0.0), "L2 strength, 0 or more"),
+    *strengths(1e-5, number(0.0), "L2 strength, 0 or more"),
     Parameter("eta0", 0.1, number(above=0.0), "step sizes are eta0 tau/(tau + t)"),
     Parameter("tau", 1e4, number(above=0.0), "rows after which the step size has halved"),
     Parameter("damping", 0.1, number(0.0), "multiple of the step that is added to the gradient difference"),
@@ -216,7 +218,7 @@ _FOBOS = (
         "l1l2 (whole rows of weights become zero), l1, l2, elasticnet or l1linf",
     ),
     Parameter("l1_ratio", None, number(0.0, 1.0), "share of l1 in elasticnet; default 0.5"),
-    coordinate_descent.ALPHA,
+    *strengths(1e-4, number(0.0), "strength of the penalty, 0 or more"),
     Parameter(
         "eta0",
         None,
@@ -260,7 +262,8 @@ STOCHASTIC_METHODS = (
         aliases=_SGD_LOSSES,
         parameters=_sgd("adaptive", "none"),
         steps="distls.workers.stochastic.sgd:sgd_steps",
-        targets=("class", "continuous"),
+        targets=("class", "multilabel", "continuous"),
+        multilabel=_LABELS,
         # steps that are tried: those of AdaGrad are chosen for classes
         continuous={**_SQUARED, "schedule": "sqrt"},
     ),
@@ -271,7 +274,8 @@ STOCHASTIC_METHODS = (
         aliases=_SGD_LOSSES,
         parameters=_sgd("sqrt", "all"),
         steps="distls.workers.stochastic.sgd:sgd_steps",
-        targets=("class", "continuous"),
+        targets=("class", "multilabel", "continuous"),
+        multilabel=_LABELS,
         continuous=_SQUARED,
     ),
     _stochastic(
@@ -281,7 +285,7 @@ STOCHASTIC_METHODS = (
         aliases=_OVR_LOSSES,
         parameters=_scheduled(),
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
-        targets=("class",),
+        targets=("class", "multilabel"),
     ),
     _stochastic(
         name="sgdqn",
@@ -298,7 +302,7 @@ STOCHASTIC_METHODS = (
             )
         ),
         steps="distls.workers.stochastic.sgdqn:sgdqn_steps",
-        targets=("class",),
+        targets=("class", "multilabel"),
     ),
     _stochastic(
         name="csgd",

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from distls.methods.coordinate_descent import ALPHAS
 from distls.methods.method import Parameter
 from distls.methods.parameters import (
     CLASS_WEIGHT,
     INIT,
     SHUFFLE,
+    Parser,
     dtype,
     fit_intercept,
     integer,
     lanes,
     number,
+    number_or,
     one_of,
 )
 
 __all__ = [
     "DIVIDING_ALPHA", "LANES_AND_ROWS", "NO_PAPER_INTERCEPT", "ONE_LANE", "averaging", "steps_by_schedule",
+    "strengths",
 ]  # fmt: skip
 
 _DTYPE = dtype("float32", "type of the weights")
@@ -95,8 +99,26 @@ def steps_by_schedule(schedule: str, *, adaptive: bool = False) -> tuple[Paramet
     )
 
 
-DIVIDING_ALPHA = Parameter(
-    "alpha",
+def strengths(default: float, parse: Parser, description: str) -> tuple[Parameter, ...]:
+    """Return the strength of the penalty, and the parameters of several strengths."""
+    return (
+        Parameter(
+            "alpha",
+            default,
+            number_or(parse, "path"),
+            f"{description}; path: a fit for each of alphas, all at the same reads of the data",
+        ),
+        ALPHAS,
+        Parameter(
+            "folds",
+            None,
+            integer(2, 1000),
+            "choose one of alpha=path by cross-validation in so many folds; default: no cross-validation",
+        ),
+    )
+
+
+DIVIDING_ALPHA = strengths(
     1e-5,
     number(above=0.0),
     "L2 strength, the paper's lambda; greater than 0, as steps are divided by it",

@@ -18,6 +18,7 @@ from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place
 from distls.training.configuration import Setting
 from distls.training.regularization_path import has_path, number_of_fits
+from distls.training.side_by_side import budget_of, fits_at_once
 from distls.workers.runtime.rng import Purpose, rng
 
 __all__ = ["one_thread_seconds", "plan_fit", "planned"]
@@ -46,19 +47,24 @@ def plan_fit(
     chosen = method_named(method)
     budget = _budget((cluster or ClusterOptions()).for_data(float(data.decoded_bytes.sum())))
     setting = Setting.of(chosen, params or {}, data, seed)
-    solver = setting.solver(slots=budget.workers * budget.threads, memory=budget)
+    slots = budget.workers * budget.threads
+    at_once = fits_at_once([setting] * _fits(setting), slots, budget)
+    solver = setting.solver(slots=slots, memory=budget if at_once == 1 else budget_of(budget, slots, at_once))
     plan = planned(setting, solver.plan, passes)
     plan = replace(plan, fits=1 + alike * (plan.fits - 1))
     if not probe:
         return plan
-    slots = min(budget.workers * budget.threads, len(solver.lanes))
-    return replace(plan, seconds_per_pass=one_thread_seconds(solver, data, seed) / slots)
+    seconds = one_thread_seconds(solver, data, seed) / min(slots, len(solver.lanes))
+    return replace(plan, seconds_per_pass=seconds)
 
 
 def planned(setting: Setting, plan: Plan, passes: float | None) -> Plan:
     """Return the solver's plan with the passes of a fit, and the number of fits: one of each alpha of a path."""
-    fits = number_of_fits(setting.params) if has_path(setting.method, [setting.params]) else 1
-    return replace(plan, passes=_fewest(passes, plan.passes) or setting.method.passes, fits=fits)
+    return replace(plan, passes=_fewest(passes, plan.passes) or setting.method.passes, fits=_fits(setting))
+
+
+def _fits(setting: Setting) -> int:
+    return number_of_fits(setting.params) if has_path(setting.method, [setting.params]) else 1
 
 
 def one_thread_seconds(solver: Solver[State], data: Dataset, seed: int) -> float:

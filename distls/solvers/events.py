@@ -32,6 +32,7 @@ class RoundEvent:
     record: dict[str, Any]  # Its line in ``events.jsonl``
     state: State
     progress: dict[str, Any]  # What the loop must remember over a resume
+    what: str = ""  # As in `FitStart`: the rounds of fits side by side alternate
 
 
 class Callback(Protocol):

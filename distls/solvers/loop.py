@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from distls.execution.executor import Executor
@@ -96,6 +97,7 @@ class Solution:
 
 
 Evaluate = Callable[[Fitted], dict[str, Any]]
+Clock = Callable[[], float]
 
 
 def solve(
@@ -109,6 +111,7 @@ def solve(
     progress: Progress | None = None,
     best: Fitted | None = None,  # the best so far, when resuming under patience
     keep_best: Callable[[Fitted], None] = lambda fitted: None,
+    what: str = "",  # of several settings which this is, for the callbacks
 ) -> Solution:
     """Run rounds until a limit is met.
 
@@ -117,6 +120,7 @@ def solve(
     """
     progress = progress or Progress()
     record: dict[str, Any] = {}
+    clock: Clock = partial(_own_seconds, executor)
     # a resumed fit may have been interrupted after its last round
     status = _limit_met(limits, state, progress, record)
     if solver.status(state) in _OWN_ENDS:
@@ -126,24 +130,24 @@ def solve(
         while status == Status.RUNNING:
             # a copy: an interrupt falls back on the progress of the last whole round
             progress = replace(progress)
-            started = time.perf_counter()
+            started = clock()
             state, report = solver.step(state, executor)
-            progress.seconds += time.perf_counter() - started
+            progress.seconds += clock() - started
             record = _record(state, report, progress)
             status = Status.DIVERGED
             if math.isfinite(report.running_loss) and solver.status(state) != Status.DIVERGED:
-                status, new_best = _judged(solver, state, record, progress, limits, evaluate)
+                status, new_best = _judged(solver, state, record, progress, limits, evaluate, clock)
                 if new_best is not None:
                     best = new_best
                     keep_best(best)
             for callback in callbacks:
-                callback.on_round(RoundEvent(record, state, asdict(progress)))
+                callback.on_round(RoundEvent(record, state, asdict(progress), what))
             done = state, progress, record
         published = solver.weights(state)
         best_round = progress.best["round"] if progress.best else state.round
         if best is not None and best_round != state.round:
             published, record = best, dict(record)
-            _evaluate(evaluate, published, record, progress)
+            _evaluate(evaluate, published, record, progress, clock)
     except KeyboardInterrupt:
         # the last round whose callbacks all ran is the one that a checkpoint and the events agree on
         status = Status.INTERRUPTED
@@ -184,6 +188,7 @@ def _judged(
     progress: Progress,
     limits: Limits,
     evaluate: Evaluate,
+    clock: Clock,
 ) -> tuple[Status, Fitted | None]:
     """Evaluate if it is due; return the status after a round, and a new best predictor under patience."""
     own = solver.status(state)
@@ -196,7 +201,7 @@ def _judged(
     if limits.eval_every and (due or last):
         progress.evaluated_at = state.passes
         fitted = solver.weights(state)
-        _evaluate(evaluate, fitted, record, progress)
+        _evaluate(evaluate, fitted, record, progress, clock)
         if limits.patience is not None and _is_best(record, progress):
             best = replace(fitted, duals=None, nearer=None)  # later rounds replace what these need
     # checked again: the evaluation may have met the tolerance, or used up the patience
@@ -216,8 +221,15 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress) -> None:
-    started = time.perf_counter()
+def _own_seconds(executor: Executor) -> float:
+    """Return a clock's seconds that stands still while an executor is at work on other fits."""
+    return time.perf_counter() - executor.away_seconds
+
+
+def _evaluate(
+    evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progress: Progress, clock: Clock
+) -> None:
+    started = clock()
     record.update(_finite(evaluate(fitted)))
     rounding = record.pop("certificate_rounding", 0.0)
     if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
@@ -225,7 +237,7 @@ def _evaluate(evaluate: Evaluate, fitted: Fitted, record: dict[str, Any], progre
     share = relative_bound(record)
     if share is not None:
         record["certificate"]["relative"] = share
-    progress.eval_seconds += time.perf_counter() - started
+    progress.eval_seconds += clock() - started
     record["eval_seconds"] = progress.eval_seconds
 
 

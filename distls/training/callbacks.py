@@ -80,10 +80,13 @@ class LineProgress(SilentCallback):
         self._stream = stream or sys.stderr
         self._clock, self._every = clock, every
         self._rounds, self._last = 0, clock()
-        self._held: Record | None = None  # the newest round, if it was not printed
+        self._held: dict[str, Record] = {}  # the newest round of each fit, if it was not printed
+        self._running, self._named = 0, False
 
     def on_start(self, start: FitStart) -> None:
         """Print the setting of the fit."""
+        self._running += 1
+        self._named = self._running > 1  # fits side by side, whose rounds alternate
         limit = "" if start.max_passes is None else f", passes {start.max_passes:g} at most"
         idle = (
             f"; {start.n_lanes} of {start.n_slots} threads are used, more with a smaller --partition-size"
@@ -99,18 +102,21 @@ class LineProgress(SilentCallback):
 
     def on_round(self, event: RoundEvent) -> None:
         """Print the round, if it is one of the first or the last line was long ago."""
-        self._rounds, self._held = self._rounds + 1, event.record
+        self._rounds += 1
+        self._held[event.what] = event.record
         if self._rounds <= _FIRST_ROUNDS or self._clock() - self._last >= self._every:
-            self._print_held()
+            self._print(event.what)
 
     def on_end(self, status: Status, state: State) -> None:
         """Print the last round, unless that was done."""
-        self._print_held()
+        self._running -= 1
+        for what in list(self._held):
+            self._print(what)
 
-    def _print_held(self) -> None:
-        if self._held is not None:
-            print(describe_round(self._held), file=self._stream, flush=True)
-            self._held, self._last = None, self._clock()
+    def _print(self, what: str) -> None:
+        name = f"{what}: " if self._named else ""
+        print(f"{name}{describe_round(self._held.pop(what))}", file=self._stream, flush=True)
+        self._last = self._clock()
 
 
 def describe_round(record: Record) -> str:

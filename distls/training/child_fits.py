@@ -6,8 +6,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
+from distls.execution.turns import Turn, side_by_side
 from distls.methods.method import Params
+from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import Record, Status
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import save_model, used_rows
@@ -15,8 +18,11 @@ from distls.training.configuration import FitRequest, Setting
 from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run, is_run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
+from distls.training.side_by_side import budget_of, fits_at_once
 
-__all__ = ["Children", "chain_starts", "differing", "named", "train_children"]
+_DIGITS = 9  # of passes, which are sums of fractions
+
+__all__ = ["Children", "chain_starts", "differing", "first_interrupted", "named", "train_children"]
 
 
 class Children:
@@ -40,16 +46,50 @@ class Children:
 
     def train(self, request: FitRequest, what: str) -> FitResult:
         """Train the next child, or continue it where a parent that is resumed had left it."""
-        number, (setting,) = len(self._summaries), request.settings
+        result = self._train_child(len(self._summaries), request, what, self._options)
+        self._note(request, result)
+        return result
+
+    def train_all(self, requests: Sequence[tuple[FitRequest, str]]) -> list[FitResult]:
+        """Train the next children, as many side by side as there is memory for; if interrupted, not all of them."""
+        settings = [request.settings[0] for request, _ in requests]
+        options, results = self._options, list[FitResult]()
+        at_once = fits_at_once(settings, options.executor.slots, options.memory)
+        while len(results) < len(requests) and not self.interrupted:
+            group = requests[len(results) : len(results) + at_once]
+            found = self._train_group(group)
+            for (request, _), result in zip(group, found, strict=True):
+                self._note(request, result)
+            results += found
+        return results
+
+    def _train_group(self, group: Sequence[tuple[FitRequest, str]]) -> list[FitResult]:
+        """Train children that share each read."""
+        first, options = len(self._summaries), self._options
+        if len(group) == 1:
+            return [self._train_child(first, *group[0], options)]
+        memory = budget_of(options.memory, options.executor.slots, len(group))
+
+        def train(place: int, turn: Turn[FitResult]) -> FitResult:
+            watchers = (*options.callbacks, _Position(turn))
+            own = replace(options, executor=turn, memory=memory, callbacks=watchers)
+            return self._train_child(first + place, *group[place], own)
+
+        works = [partial(train, place) for place in range(len(group))]
+        return side_by_side(works, options.executor, interrupted=_was_interrupted)
+
+    def _train_child(self, number: int, request: FitRequest, what: str, options: FitOptions) -> FitResult:
         path = self.path(number)
         child = Run.open(path) if is_run(path) else Run.create(path, request.config)
-        options = replace(self._options, what=f"{what} ({number + 1} of {self._count})")
         with child.held():
-            result = train_setting(child, request, options)
+            return train_setting(
+                child, request, replace(options, what=f"{what} ({number + 1} of {self._count})")
+            )
+
+    def _note(self, request: FitRequest, result: FitResult) -> None:
         self._seconds, self._passes = self._seconds + result.seconds, self._passes + result.passes
-        self.interrupted = result.status == Status.INTERRUPTED
-        self._summaries.append(_child_summary(setting.params, result))
-        return result
+        self.interrupted = self.interrupted or _was_interrupted(result)
+        self._summaries.append(_child_summary(request.settings[0].params, result))
 
     def stopped(self, result: FitResult) -> FitResult:
         """Note that the last child was interrupted, and with it the run."""
@@ -71,6 +111,21 @@ class Children:
         return replace(won, run=run.path, **cost, selected=params)
 
 
+class _Position(SilentCallback):
+    """Tells those who take turns how far a fit is."""
+
+    def __init__(self, turn: Turn[FitResult]) -> None:
+        self._turn = turn
+
+    def on_start(self, start: FitStart) -> None:
+        """Tell where it starts."""
+        self._turn.position = round(start.passes, _DIGITS)
+
+    def on_round(self, event: RoundEvent) -> None:
+        """Tell where it is."""
+        self._turn.position = round(event.state.passes, _DIGITS)
+
+
 def train_children(
     run: Run,
     request: FitRequest,
@@ -83,24 +138,60 @@ def train_children(
     the model of the run before.
     """
     settings = list(itertools.chain.from_iterable(chains))
-    starts = chain_starts(chains)
-    judge = "select_error" if request.select is not None else "eval_error"
     children = Children(run, options, len(settings))
-    best: tuple[float, FitResult, Params] | None = None
+    if request.method.side_by_side:
+        requests = [
+            (_child_request(request, params), named(settings, number))
+            for number, params in enumerate(settings)
+        ]
+        fitted = list(zip(children.train_all(requests), settings, strict=False))
+    else:
+        fitted = _in_chains(children, request, settings, chain_starts(chains))
+    if children.interrupted:
+        return children.stopped(first_interrupted([result for result, _ in fitted]))
+    return children.publish(*_best_of(request, fitted))
+
+
+def _in_chains(
+    children: Children, request: FitRequest, settings: Sequence[Params], starts: set[int]
+) -> list[tuple[FitResult, Params]]:
+    """Train one after the other, each from the model before it in its chain, until interrupted."""
+    fitted: list[tuple[FitResult, Params]] = []
     before: Place | None = None
     for number, planned in enumerate(settings):
         before = None if number in starts else before
         params = warm_started(planned, before)
         result = children.train(_child_request(request, params), named(settings, number))
+        fitted.append((result, params))
         if children.interrupted:
-            return children.stopped(result)
+            break
+        before = before if result.model is None else children.newest
+    return fitted
+
+
+def first_interrupted(results: Sequence[FitResult]) -> FitResult:
+    """Return the first result that was interrupted."""
+    return next(result for result in results if _was_interrupted(result))
+
+
+def _was_interrupted(result: FitResult) -> bool:
+    return result.status == Status.INTERRUPTED
+
+
+def _best_of(
+    request: FitRequest, fitted: Sequence[tuple[FitResult, Params]]
+) -> tuple[FitResult | None, Params]:
+    """Return the fit of least error, the first of equal ones, or without any data to judge by the last."""
+    judge = "select_error" if request.select is not None else "eval_error"
+    best: tuple[float, FitResult, Params] | None = None
+    for result, params in fitted:
         judged = result.record.get(judge)
         error = math.inf if judged is None else judged
-        if result.model is not None:
-            before = children.newest
-            if best is None or error < best[0] or (request.select is None and request.eval_data is None):
-                best = (error, result, params)
-    return children.publish(None if best is None else best[1], {} if best is None else best[2])
+        if result.model is None:
+            continue
+        if best is None or error < best[0] or (request.select is None and request.eval_data is None):
+            best = (error, result, params)
+    return (None, {}) if best is None else best[1:]
 
 
 def chain_starts(chains: Sequence[Sequence[Params]]) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import load_model
-from distls.training.regularization_path import has_path, needs_intercept, path_start
+from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
 from distls.training.run_folder import Run, RunConfig
 
 __all__ = ["FitRequest", "Setting"]
@@ -43,11 +43,9 @@ class Setting:
     @classmethod
     def of(cls, method: Method, given: Mapping[str, Any], data: Dataset, seed: int) -> Setting:
         """Validate and complete parameters for a data set; raise ParameterError or MismatchError."""
-        if data.meta.target == "continuous" and _is_open(method, given):
-            given = {
-                **method.continuous,
-                **{name: value for name, value in given.items() if value is not None},
-            }
+        others = {"continuous": method.continuous, "multilabel": method.multilabel}.get(data.meta.target, {})
+        if others and given.get(next(iter(others))) is None:
+            given = {**others, **{name: value for name, value in given.items() if value is not None}}
         params = method.resolve(given)
         if params.get("loss", "") is None:
             params["loss"] = _loss_for(method, params, data)
@@ -66,8 +64,13 @@ class Setting:
         key = slots, memory, *rows.values()
         if key not in self._solvers:
             initial = None if self.params.get("init") is None else load_model(self.params["init"])
+            problem, params = self.problem, self.params
+            if self.method.side_by_side and params["alpha"] == "path":
+                # a solver of one strength, which says what all cost; none fits a path as a whole
+                params = {**params, "alpha": typical_alpha(params, problem)}
+                problem = replace(problem, alpha=params["alpha"])
             self._solvers[key] = solver_factory(self.method)(
-                self.problem, self.params, slots=slots, memory=memory, initial=initial, **rows
+                problem, params, slots=slots, memory=memory, initial=initial, **rows
             )
         return self._solvers[key]
 
@@ -297,11 +300,6 @@ def _loss_for(method: Method, params: Mapping[str, Any], data: Dataset) -> str:
     generated = params["features"] != "none"
     width = (params["block_size"] or BLOCK_SIZE) if generated else data.meta.n_features
     return "crammer_singer" if width > data.meta.n_rows else "softmax"
-
-
-def _is_open(method: Method, given: Mapping[str, Any]) -> bool:
-    """Return whether the loss of a continuous target is left to the method, which has one for it."""
-    return given.get(next(iter(method.continuous), "")) is None
 
 
 def _check_numbers(**numbers: float | None) -> None:

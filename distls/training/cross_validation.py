@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from distls.methods.method import Params
 from distls.storage.dataset.dataset import Dataset, Fold
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.training.child_fits import Children, chain_starts, differing, named
+from distls.training.child_fits import Children, chain_starts, differing, first_interrupted, named
 from distls.training.configuration import FitRequest, Setting
 from distls.training.racing import Race
 from distls.training.regularization_path import warm_started
@@ -79,31 +80,77 @@ def train_folds(run: Run, request: FitRequest, paths: list[list[Params]], option
     setting = request.settings[0]
     folds, prune = int(setting.params["folds"]), bool(setting.params.get("prune"))
     race = Race(paths, counts=setting.problem.target == "class", prune=prune)
-    starts = chain_starts(paths)
     children = Children(run, options, folds * len(race.points) + 1, at_most=prune)
     apart = replace(request, select=None, eval_data=None, patience=None, trial=prune)
+    views = fold_views(request.data, options.executor, folds)
     first: dict[int, Place] = {}
-    for number, view in enumerate(fold_views(request.data, options.executor, folds)):
-        before: Place | None = None
+    if request.method.side_by_side:
+        stopped, used = _side_by_side(children, apart, race, views), folds
+    else:
+        stopped, used = _in_chains(children, apart, race, views, chain_starts(paths), first, prune=prune)
+    if stopped is not None:
+        return children.stopped(stopped)
+    params = warm_started(race.points[race.best], first.get(race.best))
+    result = children.train(_request_of(request, params, None), f"{_named(race.points, race.best)}, all rows")
+    if children.interrupted:
+        return children.stopped(result)
+    return children.publish(_told(result, race, used), params)
+
+
+def _in_chains(
+    children: Children,
+    request: FitRequest,
+    race: Race,
+    views: Sequence[FoldView],
+    starts: set[int],
+    first: dict[int, Place],
+    *,
+    prune: bool,
+) -> tuple[FitResult | None, int]:
+    """Judge each point by fits one after the other; return the one that was interrupted, and the folds taken.
+
+    `first` is given each point's first fit that has a model.
+    """
+    used = 0
+    for number, view in enumerate(views):
+        used, before = number + 1, None
         for place in range(len(race.points)):
             if place not in race.left:
                 continue
             before = first.get(place) if prune and number else None if place in starts else before
-            child = _request_of(apart, warm_started(race.points[place], before), view)
-            result = children.train(child, f"without fold {number + 1}, {_named(race.points, place)}")
+            child = _request_of(request, warm_started(race.points[place], before), view)
+            result = children.train(child, _named_fold(race.points, place, number))
             if children.interrupted:
-                return children.stopped(result)
+                return result, used
             race.judge(place, result.record.get("select_error"), view.alone.meta.n_rows)
             before = children.newest if result.model is not None else before
             if result.model is not None:
                 first.setdefault(place, children.newest)
         if not race.fold_ended():
             break
-    params = warm_started(race.points[race.best], first.get(race.best))
-    result = children.train(_request_of(request, params, None), f"{_named(race.points, race.best)}, all rows")
+    return None, used
+
+
+def _side_by_side(
+    children: Children, request: FitRequest, race: Race, views: Sequence[FoldView]
+) -> FitResult | None:
+    """Judge each point by fits of all folds at the same reads; return one that was interrupted."""
+    places = [(number, place) for number in range(len(views)) for place in range(len(race.points))]
+    results = children.train_all(
+        [
+            (_request_of(request, race.points[place], views[number]), _named_fold(race.points, place, number))
+            for number, place in places
+        ]
+    )
     if children.interrupted:
-        return children.stopped(result)
-    return children.publish(_told(result, race, number + 1), params)
+        return first_interrupted(results)
+    for (number, place), result in zip(places, results, strict=True):
+        race.judge(place, result.record.get("select_error"), views[number].alone.meta.n_rows)
+    return None
+
+
+def _named_fold(points: list[Params], place: int, number: int) -> str:
+    return f"without fold {number + 1}, {_named(points, place)}"
 
 
 def _named(points: list[Params], place: int) -> str:

@@ -37,6 +37,7 @@ from distls.training.cross_validation import train_folds
 from distls.training.regularization_path import has_path, path_start, settings_of_path
 from distls.training.run_folder import Run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
+from distls.training.side_by_side import budget_of, fits_at_once
 
 # Fits of a path, each with a run of its own, at most about.
 _PATH_FITS = 100
@@ -154,7 +155,10 @@ def _options(
 
 def train(request: FitRequest, run: str | Place | None, options: FitOptions) -> FitResult:
     """Train what was asked for and checked; result and errors as those of `fit`."""
-    request.check(slots=options.executor.slots, memory=options.memory)
+    slots, memory = options.executor.slots, options.memory
+    at_once = fits_at_once(request.settings, slots, memory)
+    # with the memory that they will have, so that their solvers are made once
+    request.check(slots=slots, memory=memory if at_once == 1 else budget_of(memory, slots, at_once))
     options = replace(options, keep_final=run is not None)
     with _run_folder(run, request, options.executor) as folder:
         result = proceed(folder, request, options)

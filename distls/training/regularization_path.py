@@ -27,6 +27,7 @@ __all__ = [
     "number_of_fits",
     "path_start",
     "settings_of_path",
+    "typical_alpha",
     "warm_started",
 ]
 
@@ -94,23 +95,34 @@ def settings_of_path(
     proportional to the mean squared norm of a row. The others are log-spaced. Raises ParameterError if weights are zero
     at no alpha, or no value differs from zero.
     """
-    given = params["alphas"]
-    if isinstance(given, str):
-        alphas = sorted((float(each) for each in given.split(":")), reverse=True)
-    elif problem.penalty == "l2":
-        square = problem.dataset.meta.mean_square_norm
-        if not square > 0.0:
-            raise ParameterError(
-                "alpha=path: all values are zero; list the alphas, as in alphas=1e-2:1e-3:1e-4"
-            )
-        first, last = (square * each for each in _L2_RANGE)
-        alphas = np.geomspace(first, last, number_of_alphas(params)).tolist()
-    else:
+    alphas = _known_alphas(params, problem)
+    if alphas is None:
         intercept = intercept_alone() if problem.fit_intercept else np.zeros(problem.shape[1])
         first = (1.0 + _ROUNDING) * _largest_alpha(problem, executor, intercept)
         alphas = np.geomspace(first, _SPAN * first, number_of_alphas(params)).tolist()
     rest: Params = {name: None for name in PATH_PARAMETERS if name in params}
     return [{**params, "alpha": alpha, **rest} for alpha in alphas]
+
+
+def _known_alphas(params: Params, problem: Problem) -> list[float] | None:
+    """Return the alphas of a path, decreasing, or None if they take a read of the data."""
+    given = params["alphas"]
+    if isinstance(given, str):
+        return sorted((float(each) for each in given.split(":")), reverse=True)
+    if problem.penalty != "l2":
+        return None
+    square = problem.dataset.meta.mean_square_norm
+    if not square > 0.0:
+        raise ParameterError("alpha=path: all values are zero; list the alphas, as in alphas=1e-2:1e-3:1e-4")
+    first, last = (square * each for each in _L2_RANGE)
+    alphas: list[float] = np.geomspace(first, last, number_of_alphas(params)).tolist()
+    return alphas
+
+
+def typical_alpha(params: Params, problem: Problem) -> float:
+    """Return the largest alpha of a path if it is known, else any."""
+    known = _known_alphas(params, problem)
+    return 1.0 if known is None else known[0]
 
 
 def number_of_fits(params: Params) -> int:

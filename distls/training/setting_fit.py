@@ -17,7 +17,7 @@ from distls.serving.fitted_model import FittedModel, fitted_model
 from distls.solvers.checkpoint_check import check_state
 from distls.solvers.events import Callback, FitStart
 from distls.solvers.loop import Progress, Solution, progress_of, solve
-from distls.solvers.solver import Fitted, Record, S, Solver, Status
+from distls.solvers.solver import Fitted, Record, S, Solver, State, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place
 from distls.storage.markup import card
@@ -124,10 +124,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         eval_data=request.eval_data,
         select_data=request.selected_on,
     )
-    start = FitStart(
-        request.method.name, setting.problem.loss, request.data.path.name, request.data.meta.n_rows,
-        len(solver.lanes), options.executor.slots, request.passes, state.passes, options.what,
-    )  # fmt: skip
+    start = _start_event(request, solver, state.passes, options)
     saver = Checkpointer(run, options.checkpoint_seconds, solver.saved)
     watchers = [*options.callbacks, EventLog(run), saver]
     for callback in watchers:
@@ -143,11 +140,20 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         progress=progress,
         best=best,
         keep_best=lambda fitted: save_model(run.path / "best", _model(fitted, setting)),
+        what=options.what,
     )
     keep = options.keeps_final and solver.status(solution.state) == Status.RUNNING
     return _conclude(
         run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}, keep
     )
+
+
+def _start_event(request: FitRequest, solver: Solver[State], passes: float, options: FitOptions) -> FitStart:
+    meta, (setting,) = request.data.meta, request.settings
+    return FitStart(
+        request.method.name, setting.problem.loss, request.data.path.name, meta.n_rows, len(solver.lanes),
+        options.executor.slots, request.passes, passes, options.what,
+    )  # fmt: skip
 
 
 def _prepare(solver: Solver[S], executor: Executor) -> float:

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import CsrRows, n_rows_of
+from distls.storage.rows import CsrRows, Partition, n_rows_of
 from distls.workers.evaluation.probability_sums import sum_at
 from distls.workers.losses.registry import loss_named
 from distls.workers.losses.targets import indicators, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.shared_reads import done_by, read_alone
 
 __all__ = ["PRECISION_AT", "LabelJob", "LabelSum", "label_lane", "merge_labels"]
 
@@ -49,17 +50,34 @@ class LabelSum:
     ledger: Ledger
 
 
+class LabelComparison:
+    """The predicted sets of one lane's rows beside their labels."""
+
+    def __init__(self, job: LabelJob, predictor: LinearPredictor, lane: Lane) -> None:
+        self._job, self._predictor = job, predictor
+        self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
+        none = np.zeros((job.n_labels, 3)), np.zeros(len(PRECISION_AT))
+        self._total = LabelSum(0.0, 0.0, 0.0, 0.0, *none, 0, Ledger())
+
+    def take(self, index: int, part: Partition) -> None:
+        """Compare a partition's rows."""
+        weight = row_weights(part, None) if self._job.weighted else np.empty(0)
+        weight = weight if len(weight) else np.ones(n_rows_of(part.x))
+        for rows, values in score_pieces(self._predictor, part.x):
+            found = _label_sums(self._job, slice_rows(part.y, rows), values, weight[rows])
+            self._total = merge_labels(self._total, found)
+        self.ledger.count(index, n_rows_of(part.x))
+
+    def result(self) -> LabelSum:
+        """Return the sums over all rows."""
+        return replace(self._total, ledger=self.ledger)
+
+
+@done_by(LabelComparison)
 def label_lane(job: LabelJob, predictor: LinearPredictor, lane: Lane) -> LabelSum:
     """Compare the predicted sets of one lane's rows with their labels."""
-    ledger, places = Ledger(), len(PRECISION_AT)
-    total = LabelSum(0.0, 0.0, 0.0, 0.0, np.zeros((job.n_labels, 3)), np.zeros(places), 0, Ledger())
-    for index, part in stream(job.data, lane.blocks, ledger):
-        weight = row_weights(part, None) if job.weighted else np.empty(0)
-        weight = weight if len(weight) else np.ones(n_rows_of(part.x))
-        for rows, values in score_pieces(predictor, part.x):
-            total = merge_labels(total, _label_sums(job, slice_rows(part.y, rows), values, weight[rows]))
-        ledger.blocks.append(index)
-    return replace(total, ledger=ledger.merge(total.ledger))
+    total: LabelSum = read_alone(LabelComparison(job, predictor, lane))
+    return total
 
 
 def _label_sums(job: LabelJob, y: CsrRows, scores: NDArray[Any], weight: NDArray[np.float64]) -> LabelSum:
@@ -84,7 +102,7 @@ def _label_sums(job: LabelJob, y: CsrRows, scores: NDArray[Any], weight: NDArray
     hits = [float((weight * own[:, at - 1]).sum()) if at <= k else 0.0 for at in PRECISION_AT]
     return LabelSum(
         float(weight.sum()), float((weight * wrong).sum()), float((weight * known).sum()), loss_sum, counts,
-        np.array(hits), int(np.count_nonzero(~known)), Ledger(n_rows=n_rows),
+        np.array(hits), int(np.count_nonzero(~known)), Ledger(),
     )  # fmt: skip
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.rows import Partition, n_rows_of
 from distls.workers.losses.registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.shared_reads import done_by, read_alone
 
 __all__ = ["ResidualSum", "merge_residuals", "residual_lane"]
 
@@ -29,24 +31,48 @@ class ResidualSum:
     deviance: float = 0.0  # twice the loss of a link
 
 
+class Residuals:
+    """The predictions for one lane's rows beside their targets."""
+
+    def __init__(
+        self,
+        data: DatasetRef,
+        predictor: LinearPredictor,
+        lane: Lane,
+        *,
+        loss: str = "squared",
+        weighted: bool = False,
+    ) -> None:
+        self._predictor, self._weighted = predictor, weighted
+        self._link, self._has_deviance = loss_named(loss), loss != "squared"
+        self.data, self.blocks, self.ledger = data, lane.blocks, Ledger()
+        zero = np.zeros(len(predictor.intercept))
+        self._total = ResidualSum(0.0, zero, zero, zero, Ledger())
+
+    def take(self, index: int, part: Partition) -> None:
+        """Compare a partition's rows."""
+        weight = row_weights(part, None) if self._weighted else np.empty(0)
+        for rows, values in score_pieces(self._predictor, part.x):
+            y, s = part.y[rows], weight[rows] if len(weight) else None
+            found = _residual_sums(y, self._link.numbers(values), s)
+            if self._has_deviance:
+                halves = self._link.number_gradient(values, y)[1]
+                found = replace(found, deviance=2.0 * float(halves.sum() if s is None else halves @ s))
+            self._total = merge_residuals(self._total, found)
+        self.ledger.count(index, n_rows_of(part.x))
+
+    def result(self) -> ResidualSum:
+        """Return the sums over all rows."""
+        return replace(self._total, ledger=self.ledger)
+
+
+@done_by(Residuals)
 def residual_lane(
     data: DatasetRef, predictor: LinearPredictor, lane: Lane, *, loss: str = "squared", weighted: bool = False
 ) -> ResidualSum:
     """Compare the predictions for one lane's rows with their targets; `weighted` by their sample weights."""
-    link = loss_named(loss)
-    ledger, zero = Ledger(), np.zeros(len(predictor.intercept))
-    total = ResidualSum(0.0, zero, zero, zero, Ledger())
-    for index, part in stream(data, lane.blocks, ledger):
-        weight = row_weights(part, None) if weighted else np.empty(0)
-        for rows, values in score_pieces(predictor, part.x):
-            y, s = part.y[rows], weight[rows] if len(weight) else None
-            found = _residual_sums(y, link.numbers(values), s)
-            if loss != "squared":
-                halves = link.number_gradient(values, y)[1]
-                found = replace(found, deviance=2.0 * float(halves.sum() if s is None else halves @ s))
-            total = merge_residuals(total, found)
-        ledger.blocks.append(index)
-    return replace(total, ledger=ledger.merge(total.ledger))
+    total: ResidualSum = read_alone(Residuals(data, predictor, lane, loss=loss, weighted=weighted))
+    return total
 
 
 def _residual_sums(
@@ -57,12 +83,12 @@ def _residual_sums(
     if weight is None:
         mean = shifted.mean(axis=0)
         spread = np.square(shifted - mean).sum(axis=0)
-        return ResidualSum(float(len(y)), squares.sum(axis=0), y[0] + mean, spread, Ledger(n_rows=len(y)))
+        return ResidualSum(float(len(y)), squares.sum(axis=0), y[0] + mean, spread, Ledger())
     total = float(weight.sum())
     by_row = weight[:, None]
     mean = (by_row * shifted).sum(axis=0) / (total or 1.0)
     spread = (by_row * np.square(shifted - mean)).sum(axis=0)
-    return ResidualSum(total, (by_row * squares).sum(axis=0), y[0] + mean, spread, Ledger(n_rows=len(y)))
+    return ResidualSum(total, (by_row * squares).sum(axis=0), y[0] + mean, spread, Ledger())
 
 
 def merge_residuals(left: ResidualSum, right: ResidualSum) -> ResidualSum:

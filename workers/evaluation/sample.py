@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.rows import Rows, concatenate_rows, n_rows_of, take_rows
+from distls.storage.rows import CsrRows, Rows, concatenate_rows, n_rows_of, take_rows
 from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.class_losses import NO_CLASSES
@@ -42,7 +42,7 @@ class SampleRef:
 
 
 _lock = threading.Lock()
-_kept: dict[tuple[str, SampleRef], tuple[Rows, NDArray[np.int32]]] = {}
+_kept: dict[tuple[str, SampleRef], tuple[Rows, Any]] = {}
 
 
 def sample_size(dataset: Dataset, n_lanes: int) -> int:
@@ -77,7 +77,7 @@ def evaluate_targets(
     return found.loss_sum, found.weight_sum
 
 
-def _rows_of(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, NDArray[np.int32]]:
+def _rows_of(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, Any]:
     key = (data.fingerprint, sample)
     with _lock:
         if key not in _kept:
@@ -86,7 +86,7 @@ def _rows_of(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows,
         return _kept[key]
 
 
-def _read(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, NDArray[np.int32]]:
+def _read(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, Any]:
     table = open_ref(data).table
     generator = rng(sample.seed, Purpose.SAMPLE)
     order = generator.permutation(len(table))
@@ -99,6 +99,7 @@ def _read(data: DatasetRef, sample: SampleRef, ledger: Ledger) -> tuple[Rows, ND
         share = min(wanted, n_rows_of(part.x))
         chosen = np.sort(generator.choice(n_rows_of(part.x), share, replace=False))
         rows.append(take_rows(part.x, chosen))
-        codes.append(part.y[chosen])
+        codes.append(take_rows(part.y, chosen) if isinstance(part.y, CsrRows) else part.y[chosen])
         wanted -= share
-    return concatenate_rows(rows), np.concatenate(codes)
+    joined = concatenate_rows(codes) if isinstance(codes[0], CsrRows) else np.concatenate(codes)
+    return concatenate_rows(rows), joined

@@ -16,10 +16,11 @@ from distls.workers.losses.loss import Loss
 from distls.workers.losses.registry import loss_named, scorer
 from distls.workers.losses.targets import is_codes, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
-from distls.workers.rounds.block_stream import DatasetRef, stream
+from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.shared_reads import done_by, read_alone
 
 __all__ = [
     "GradientJob",
@@ -57,22 +58,37 @@ class ScoreSum:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSum:
-    """Score one lane's partitions, with the log loss if the model has probabilities."""
-    loss = scorer(job.loss)
-    ledger, total = Ledger(), None
-    for index, part in stream(job.data, lane.blocks, ledger):
+class Scoring:
+    """Scores of one lane's partitions."""
+
+    def __init__(self, job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> None:
+        self._job, self._predictor, self._loss = job, predictor, scorer(job.loss)
+        self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
+        self._total: ScoreSum | None = None
+
+    def take(self, index: int, part: Partition) -> None:
+        """Score a partition."""
         count = n_rows_of(part.x)
         predicted = np.empty(count, np.int32)
-        loss_sum, known, errors = _evaluated(predictor, part, job.codes[part.y], loss, predicted)
-        keys = part.y.astype(np.int64) * len(predictor.intercept) + predicted
+        y = self._job.codes[part.y]
+        loss_sum, known, errors = _evaluated(self._predictor, part, y, self._loss, predicted)
+        keys = part.y.astype(np.int64) * len(self._predictor.intercept) + predicted
         pairs, counts = np.unique(keys, return_counts=True)
         block = ScoreSum(errors, known, loss_sum, pairs, counts)
-        ledger.count(index, count)
-        total = block if total is None else merge_scores(total, block)
-    empty = np.empty(0, np.int64)
-    total = total or ScoreSum(0, 0.0, 0.0, empty, empty)
-    return replace(total, ledger=ledger)
+        self.ledger.count(index, count)
+        self._total = block if self._total is None else merge_scores(self._total, block)
+
+    def result(self) -> ScoreSum:
+        """Return the sums over all rows."""
+        empty = np.empty(0, np.int64)
+        return replace(self._total or ScoreSum(0, 0.0, 0.0, empty, empty), ledger=self.ledger)
+
+
+@done_by(Scoring)
+def score_lane(job: ScoreJob, predictor: LinearPredictor, lane: Lane) -> ScoreSum:
+    """Score one lane's partitions, with the log loss if the model has probabilities."""
+    total: ScoreSum = read_alone(Scoring(job, predictor, lane))
+    return total
 
 
 def _evaluated(
@@ -130,19 +146,34 @@ class GradientSum:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def gradient_lane(job: GradientJob, predictor: LinearPredictor, lane: Lane) -> GradientSum:
-    """Sum loss and gradient over one lane's partitions; the gradient only for a plain linear model."""
-    shape = predictor.coefficients.shape
-    gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
-    intercept_gradient = np.zeros(shape[1])
-    total = GradientSum(0.0, 0.0, gradient, intercept_gradient)
-    for index, part in stream(job.data, lane.blocks, total.ledger):
-        weight = row_weights(part, job.class_weight)
+class Differentiating:
+    """Loss and gradient over one lane's partitions."""
+
+    def __init__(self, job: GradientJob, predictor: LinearPredictor, lane: Lane) -> None:
+        self._job, self._predictor = job, predictor
+        self.data, self.blocks, self.ledger = job.data, lane.blocks, Ledger()
+        shape = predictor.coefficients.shape
+        gradient = np.zeros(shape if job.with_gradient else (0, shape[1]))
+        self._total = GradientSum(0.0, 0.0, gradient, np.zeros(shape[1]), self.ledger)
+
+    def take(self, index: int, part: Partition) -> None:
+        """Add a partition's sums."""
+        total, weight = self._total, row_weights(part, self._job.class_weight)
         add = _add_classes if is_codes(part.y) else _add_others
-        loss_sum, weight_sum = add(job, predictor, part, weight, total)
+        loss_sum, weight_sum = add(self._job, self._predictor, part, weight, total)
         total.loss_sum += loss_sum
         total.weight_sum += weight_sum
-        total.ledger.count(index, n_rows_of(part.x))
+        self.ledger.count(index, n_rows_of(part.x))
+
+    def result(self) -> GradientSum:
+        """Return the sums over all rows."""
+        return self._total
+
+
+@done_by(Differentiating)
+def gradient_lane(job: GradientJob, predictor: LinearPredictor, lane: Lane) -> GradientSum:
+    """Sum loss and gradient over one lane's partitions; the gradient only for a plain linear model."""
+    total: GradientSum = read_alone(Differentiating(job, predictor, lane))
     return total
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.loss import Binary, Codes, Floats, Loss
+from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.numpy_forms import SingleOutput, class_signs, negated_at_class, separable_dual_step
 from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
@@ -26,6 +26,7 @@ class OvrHinge(Loss):
 
     name = "ovr_hinge"
     aliases = ("hinge",)
+    targets = ("class", "multilabel")
     separable = True
     certificate = "duality_gap"
     dual_domain = "box"
@@ -38,6 +39,14 @@ class OvrHinge(Loss):
         """Return a subgradient of each row: -t_c for every class within its margin, 0 beyond it."""
         within = 1.0 + negated_at_class(scores, y) > 0.0
         return negated_at_class(within.astype(scores.dtype), y)
+
+    def label_gradient(
+        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the subgradients of each row, as `gradient`, and the losses."""
+        signs = np.where(wanted, 1.0, -1.0)
+        short = np.maximum(0.0, 1.0 - signs * scores)
+        return -signs * (short > 0.0), short.sum(axis=1)
 
     def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
         """Return ``-sum_c t_c a_c``."""
@@ -84,6 +93,12 @@ def _single_row(z, scale, y, g):
         return 0.0, y, predicted
     g[0] = g.dtype.type(-sign)
     return 2.0 * short, GRADIENT_IN_G, predicted
+
+
+@output_loss_of(OvrHinge)
+def _output_loss(sign, score):
+    short = 1.0 - sign * score
+    return (0.0, 0.0) if short <= 0.0 else (short, -sign)
 
 
 @row_curvature_of(OvrHinge)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import elementwise_helper, helper
-from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss
+from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.numpy_forms import (
     SingleOutput,
     binary_entropy,
@@ -153,6 +153,14 @@ def _single_row(z, scale, y, g):
     g[0] = g.dtype.type(-sign * (1.0 if margin < 0.0 else small) / (1.0 + small))
     value = math.log1p(small) + (0.0 if margin > 0.0 else -margin)
     return 2.0 * value, GRADIENT_IN_G, 1 if z[0] > 0 else 0
+
+
+@output_loss_of(OvrLog)
+def _output_loss(sign, score):
+    m = sign * score
+    small = math.exp(-abs(m))
+    value = math.log1p(small) - (0.0 if m > 0.0 else m)
+    return value, -sign * (small if m > 0.0 else 1.0) / (1.0 + small)
 
 
 @row_gradient_of(NormalizedSigmoids)

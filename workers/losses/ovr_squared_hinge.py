@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.workers.compilation.jit import helper
-from distls.workers.losses.loss import Binary, Codes, Floats, Loss
+from distls.workers.losses.loss import Binary, Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.numpy_forms import SingleOutput, class_signs, negated_at_class, separable_dual_step
 from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
@@ -26,6 +26,7 @@ class OvrSquaredHinge(Loss):
 
     name = "ovr_squared_hinge"
     aliases = ("squared_hinge",)
+    targets = ("class", "multilabel")
     separable = True
     dual_domain = "ray"
 
@@ -36,6 +37,14 @@ class OvrSquaredHinge(Loss):
     def gradient(self, scores: Floats, y: Codes) -> Floats:
         """Return the derivatives of each row: ``-t_c max(0, 1 - t_c z_c)``."""
         return negated_at_class(np.maximum(0.0, 1.0 + negated_at_class(scores, y)), y)
+
+    def label_gradient(
+        self, scores: Floats, labels: LabelSets, wanted: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the derivatives of each row, as `gradient`, and the losses."""
+        signs = np.where(wanted, 1.0, -1.0)
+        short = np.maximum(0.0, 1.0 - signs * scores)
+        return -signs * short, 0.5 * np.square(short).sum(axis=1)
 
     def conjugate(self, duals: Floats, y: Codes) -> NDArray[np.float64]:
         """Return ``sum_c a_c^2 / 2 - t_c a_c``."""
@@ -82,6 +91,12 @@ def _single_row(z, scale, y, g):
         return 0.0, y, predicted
     g[0] = g.dtype.type(-sign * short)
     return short * short, GRADIENT_IN_G, predicted
+
+
+@output_loss_of(OvrSquaredHinge)
+def _output_loss(sign, score):
+    short = 1.0 - sign * score
+    return (0.0, 0.0) if short <= 0.0 else (0.5 * short * short, -sign * short)
 
 
 @row_curvature_of(OvrSquaredHinge)

@@ -1,8 +1,8 @@
 """The row functions of losses: generic functions that kernels call, and decorators that register a loss's own.
 
-Kernels call `row_gradient` for any loss; ``@row_gradient_of(Softmax)``, next to the class, registers its implementation
-for that loss. Likewise the others. A kernel with a loss argument is compiled with that loss's functions, which are
-looked up by the class of its numba type; a loss that lacks one is refused at compilation.
+Kernels call `row_gradient` for any loss; ``@row_gradient_of(Softmax)`` registers its implementation for that loss.
+Likewise the others. A kernel with a loss argument is compiled with that loss's functions, looked up by the class of
+its numba type; a loss that lacks one is refused at compilation.
 
 The score of class c is ``scale * z[c]``. The factor stays outside, because the lazily scaled weights of MCID give
 scores up to a factor: comparing raw ``z`` keeps the perceptron independent of `alpha` to the last bit.
@@ -21,7 +21,7 @@ from numba.extending import overload
 
 from distls.workers.compilation.jit import helper
 from distls.workers.linear_algebra.score_kernels import row_axpy, row_axpy_pair
-from distls.workers.losses.loss import Floats, Loss
+from distls.workers.losses.loss import GRADIENT_IN_G, Floats, Loss, set_gradient
 from distls.workers.simd.class_sums import sum_of_squares
 
 __all__ = [
@@ -54,9 +54,6 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# returned for `runner_up` when the gradient is not a pair +1, -1 but in `g`
-GRADIENT_IN_G = -1
 
 # name of a row function -> (class of the loss, whether targets are sets of labels) -> its implementation
 _FUNCTIONS: dict[str, dict[tuple[type, bool], Any]] = {}
@@ -133,9 +130,10 @@ def _row_gradient_overload(loss, z, scale, y, g):
 
 
 def target_gradient(loss: Loss, z: Floats, scale: Any, y: Any, i: int, g: Floats) -> tuple[float, int, int]:
-    """Return `row_gradient` of row i, whose target is the class y[i] or the k numbers y[i] (kernels only).
+    """Return `row_gradient` of row i, whose target is the class y[i], the k numbers y[i] or a set (kernels only).
 
-    The predicted class of numbers is -1, and their loss is ``1/2 |scale * z - y_i|^2`` whatever `loss` is.
+    The predicted class of numbers is -1, and their loss is ``1/2 |scale * z - y_i|^2`` whatever `loss` is. Of sets it
+    is -1 where just the row's labels have scores above the threshold. See `loss.output_loss_of`.
     """
     raise NotImplementedError
 
@@ -150,17 +148,20 @@ def _target_gradient_overload(loss, z, scale, y, i, g):
             g[c] = g.dtype.type(scale * z[c] - y[i, c])
         return 0.5 * sum_of_squares(g), GRADIENT_IN_G, -1
 
+    if isinstance(y, types.BaseTuple):
+        return set_gradient(loss.instance_class)
     return of_class if y.ndim == 1 else of_numbers
 
 
 def code_of(y: Any, i: int) -> int:
-    """Return the class of row i, or -1 for numbers (kernels only)."""
+    """Return the class of row i, or -1 for numbers and sets of labels (kernels only)."""
     raise NotImplementedError
 
 
 @overload(code_of)
 def _code_of_overload(y, i):
-    return (lambda y, i: np.intp(y[i])) if y.ndim == 1 else (lambda y, i: np.intp(-1))
+    codes = not isinstance(y, types.BaseTuple) and y.ndim == 1
+    return (lambda y, i: np.intp(y[i])) if codes else (lambda y, i: np.intp(-1))
 
 
 @helper
@@ -288,10 +289,7 @@ def add_score_curvature(loss, z, i, y, factor, h, own, scratch):
 
 
 def add_score_hessian(loss, z, i, y, factor, hessian, scratch):
-    """Add ``factor`` times the second derivatives of row i to the lower triangle of hessian (k, k).
-
-    Optional: without it the intercept of `bcd` has steps by `add_score_curvature`, its diagonal.
-    """
+    """Add ``factor`` times the second derivatives of row i to the lower triangle of hessian (k, k); optional."""
 
 
 def score_change(loss, z, i, y, x, d, scratch):

@@ -9,7 +9,7 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss
+from distls.workers.losses.loss import Codes, Floats, LabelSets, Loss, output_loss_of
 from distls.workers.losses.row_functions import GRADIENT_IN_G, dual_step_of, row_curvature_of, row_gradient_of
 from distls.workers.simd.class_sums import first_max, sum_of_squares
 
@@ -76,6 +76,12 @@ def _row(z, scale, y, g):
         g[c] = factor * z[c]
     g[y] -= g.dtype.type(1.0)
     return 0.5 * sum_of_squares(g), GRADIENT_IN_G, best
+
+
+@output_loss_of(Squared)
+def _output_loss(sign, score):
+    residual = score - (1.0 if sign > 0.0 else 0.0)
+    return 0.5 * residual * residual, residual
 
 
 @row_curvature_of(Squared)

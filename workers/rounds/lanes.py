@@ -26,6 +26,11 @@ class Lane:
     index: int  # place of the lane in every reduction
     blocks: tuple[int, ...]  # partitions, in the order they are read
 
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """What an item of `shared_reads.read_key` reads."""
+        return self.blocks
+
 
 def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
     """Assign partitions to lanes, balancing their bytes greedily.

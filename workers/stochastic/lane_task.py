@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_l
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
 from distls.workers.losses.registry import LOSSES
-from distls.workers.losses.targets import is_codes, slice_rows
+from distls.workers.losses.targets import is_codes, label_sets, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.averaging import merge_mean
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
@@ -25,6 +25,7 @@ from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
+from distls.workers.rounds.shared_reads import done_by, read_alone
 from distls.workers.runtime.process import single_threaded_blas
 from distls.workers.runtime.rng import Purpose, rng
 from distls.workers.stochastic.update import Arrays, Learner, Update
@@ -73,6 +74,11 @@ class LaneStart:
     time: float  # steps the lane has taken in earlier rounds
     tail_from: float = math.inf  # steps after which the averaging window starts
 
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """See `Lane.reads`."""
+        return self.lane.blocks
+
 
 @dataclass
 class LaneResult:
@@ -89,40 +95,63 @@ class LaneResult:
     spread: float = 0.0  # sum over lanes of rows * ||lane - mean||^2
 
 
+class LaneTraining:
+    """Training on one lane's partitions, from the averaged arrays `start`, which other lanes read too."""
+
+    def __init__(self, job: StochasticJob, start: Arrays, item: LaneStart) -> None:
+        self._job, self._lane = job, item.lane
+        self.data, self.blocks, self.ledger = job.data, item.lane.blocks, Ledger()
+        self._learner = job.update.start_lane(start, item.time, item.tail_from)
+        self._loss_sum, self._errors = 0.0, 0
+
+    def take(self, index: int, part: Partition) -> None:
+        """Learn from a partition."""
+        job, count = self._job, n_rows_of(part.x)
+        order = _order_of(job.seed, job.round, index, count) if job.shuffle else np.arange(count)
+        with self.ledger.in_kernels():
+            loss, wrong = _learn(job, self._learner, part, order)
+        self._loss_sum, self._errors = self._loss_sum + loss, self._errors + wrong
+        self.ledger.count(index, count)
+
+    def result(self) -> LaneResult:
+        """Return what the lane has learned, judged on the sample."""
+        job, learner, ledger = self._job, self._learner, self.ledger
+        # before `arrays`, which ends the learner
+        reached, (tail, tail_steps) = learner.time, _window(learner)
+        arrays = learner.arrays()
+        sample_loss = 0.0
+        if job.sample is not None:
+            predictor = job.predictor(job.update, arrays)
+            sample_loss = ledger.n_rows * mean_loss(job.data, job.sample, job.update.loss, predictor, ledger)
+        return LaneResult(
+            arrays=arrays,
+            tail=tail,
+            tail_steps=tail_steps,
+            loss_sum=self._loss_sum,
+            errors=self._errors,
+            sample_loss=sample_loss,
+            times={self._lane.index: reached},
+            ledger=ledger,
+        )
+
+
+@done_by(LaneTraining)
 def train_lane(job: StochasticJob, start: Arrays, item: LaneStart) -> LaneResult:
-    """Train on one lane's partitions from the averaged arrays `start`, which other lanes of this process read too."""
-    with Ledger.of_task() as ledger:
-        return _train(job, start, item, ledger)
+    """Return the result of `LaneTraining`."""
+    result: LaneResult = read_alone(LaneTraining(job, start, item))
+    return result
 
 
-def _train(job: StochasticJob, start: Arrays, item: LaneStart, ledger: Ledger) -> LaneResult:
-    learner = job.update.start_lane(start, item.time, item.tail_from)
-    loss_sum, errors = 0.0, 0
-    for index, part in stream(job.data, item.lane.blocks, ledger):
-        count = n_rows_of(part.x)
-        generator = rng(job.seed, Purpose.ROWS, job.round, index)
-        order = generator.permutation(count) if job.shuffle else np.arange(count)
-        with ledger.in_kernels():
-            loss, wrong = _learn(job, learner, part, order)
-        loss_sum, errors = loss_sum + loss, errors + wrong
-        ledger.count(index, count)
-    # before `arrays`, which ends the learner
-    reached, (tail, tail_steps) = learner.time, _window(learner)
-    arrays = learner.arrays()
-    sample_loss = 0.0
-    if job.sample is not None:
-        predictor = job.predictor(job.update, arrays)
-        sample_loss = ledger.n_rows * mean_loss(job.data, job.sample, job.update.loss, predictor, ledger)
-    return LaneResult(
-        arrays=arrays,
-        tail=tail,
-        tail_steps=tail_steps,
-        loss_sum=loss_sum,
-        errors=errors,
-        sample_loss=sample_loss,
-        times={item.lane.index: reached},
-        ledger=ledger,
-    )
+_LAST = threading.local()
+
+
+def _order_of(seed: int, round_: int, index: int, count: int) -> NDArray[np.int64]:
+    """Return the order of a partition's rows; fits side by side draw it once."""
+    key = seed, round_, index, count
+    if getattr(_LAST, "key", None) != key:
+        _LAST.key, _LAST.order = key, rng(seed, Purpose.ROWS, round_, index).permutation(count)
+    order: NDArray[np.int64] = _LAST.order
+    return order
 
 
 def _learn(
@@ -131,15 +160,21 @@ def _learn(
     """Learn from the rows `order` of a partition, or from their features, made batch by batch."""
     weight = row_weights(part, job.class_weight)
     if not job.recipe:
-        return learner.learn(part.x, part.y, weight, order)
+        return learner.learn(part.x, _as_kernels_take(part.y), weight, order)
     (design,) = design_of(job.recipe["features"], job.arrays)
-    x, y, loss_sum, errors = take_rows(part.x, order), part.y[order], 0.0, 0
+    x, loss_sum, errors = take_rows(part.x, order), 0.0, 0
+    y = take_rows(part.y, order) if isinstance(part.y, CsrRows) else part.y[order]
     weight = weight[order] if len(weight) else weight
     with single_threaded_blas():
         for rows, batch in blocks(design, x, np.dtype(job.dtype)):
-            loss, wrong = learner.learn(batch, y[rows], weight[rows], np.arange(n_rows_of(batch)))
+            own = _as_kernels_take(slice_rows(y, rows))
+            loss, wrong = learner.learn(batch, own, weight[rows], np.arange(n_rows_of(batch)))
             loss_sum, errors = loss_sum + loss, errors + wrong
     return loss_sum, errors
+
+
+def _as_kernels_take(y: Any) -> Any:
+    return label_sets(y) if isinstance(y, CsrRows) else y
 
 
 def _window(learner: Learner) -> tuple[Arrays, float]:
@@ -190,30 +225,67 @@ class Trial:
     blocks: tuple[int, ...]  # partitions
     n_rows: int  # rows to learn from, in their order; as many after them score the result
 
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """See `Lane.reads`."""
+        return (*self.blocks, self.n_rows)
 
+
+class Trying:
+    """The trial of an update: an epoch over some rows, then the objective on as many others."""
+
+    def __init__(self, job: StochasticJob, start: Arrays, trial: Trial) -> None:
+        self._job, self._update, self.data, self.ledger = job, trial.update, job.data, Ledger()
+        self._learner: Learner | None = trial.update.start_lane(start, 0.0)
+        first = _between(job, trial.blocks, 0, trial.n_rows)
+        then = _between(job, trial.blocks, trial.n_rows, 2 * trial.n_rows)
+        self._slices = [
+            *((True, rows) for rows in first.values()),
+            *((False, rows) for rows in then.values()),
+        ]
+        self.blocks = (*first, *then)
+        self._predictor: LinearPredictor | None = None
+        self._taken, self._loss_sum, self._weight_sum = 0, 0.0, 0.0
+
+    def take(self, index: int, part: Partition) -> None:
+        """Learn from the first rows, or score others."""
+        learns, rows = self._slices[self._taken]
+        self._taken += 1
+        if learns and self._learner is not None:
+            order = rng(self._job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
+            _learn(self._job, self._learner, part, rows.start + order)
+            return
+        x, y = slice_rows(part.x, rows), slice_rows(part.y, rows)
+        weight = row_weights(part, self._job.class_weight)[rows]
+        # a step that is too long may give any numbers: it is then not the one to be chosen
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss, total = evaluate_targets(x, y, weight, self._update.loss, self._learned())
+        self._loss_sum, self._weight_sum = self._loss_sum + loss, self._weight_sum + total
+
+    def _learned(self) -> LinearPredictor:
+        if self._learner is not None:
+            self._predictor = self._job.predictor(self._update, self._learner.arrays())
+            self._learner = None
+        assert self._predictor is not None
+        return self._predictor
+
+    def result(self) -> float:
+        """Return the objective on the rows that were scored; infinity if it is not finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            penalty = self._update.alpha * self._update.penalty_of(self._learned().coefficients)
+            value = self._loss_sum / self._weight_sum + penalty if self._weight_sum > 0 else penalty
+        return value if math.isfinite(value) else math.inf
+
+
+@done_by(Trying)
 def try_update(job: StochasticJob, start: Arrays, trial: Trial) -> float:
     """Return the objective on some rows after an epoch over others; infinity if it is not finite."""
-    learner = trial.update.start_lane(start, 0.0)
-    for index, part, rows in _between(job, trial.blocks, 0, trial.n_rows):
-        order = rng(job.seed, Purpose.TRIAL, index).permutation(rows.stop - rows.start)
-        _learn(job, learner, part, rows.start + order)
-    predictor = job.predictor(trial.update, learner.arrays())
-    loss_sum, weight_sum = 0.0, 0.0
-    # a step that is too long may give any numbers: it is then not the one to be chosen
-    with np.errstate(over="ignore", invalid="ignore"):
-        for _, part, rows in _between(job, trial.blocks, trial.n_rows, 2 * trial.n_rows):
-            x, y, weight = slice_rows(part.x, rows), part.y[rows], row_weights(part, job.class_weight)[rows]
-            loss, total = evaluate_targets(x, y, weight, trial.update.loss, predictor)
-            loss_sum, weight_sum = loss_sum + loss, weight_sum + total
-        penalty = trial.update.alpha * trial.update.penalty_of(predictor.coefficients)
-        value = loss_sum / weight_sum + penalty if weight_sum > 0 else penalty
-    return value if math.isfinite(value) else math.inf
+    value: float = read_alone(Trying(job, start, trial))
+    return value
 
 
-def _between(
-    job: StochasticJob, blocks: tuple[int, ...], first: int, last: int
-) -> Iterator[tuple[int, Partition, slice]]:
-    """Yield the partitions that hold rows `first` to `last` of these blocks, each with the slice of such rows."""
+def _between(job: StochasticJob, blocks: tuple[int, ...], first: int, last: int) -> dict[int, slice]:
+    """Return the partitions that hold rows `first` to `last` of these blocks, each with the slice of such rows."""
     counts = open_ref(job.data).table.rows[list(blocks)]
     found, at = {}, 0
     for block, count in zip(blocks, counts.tolist(), strict=True):
@@ -221,8 +293,7 @@ def _between(
         if rows.start < rows.stop:
             found[block] = rows
         at += count
-    for index, part in stream(job.data, tuple(found)):
-        yield index, part, found[index]
+    return found
 
 
 def merge_lanes(left: LaneResult, right: LaneResult) -> LaneResult:
@@ -258,15 +329,21 @@ def warm_up(types: KernelTypes, update: Update) -> None:
     # cost them seconds and memory they do not give back
     x = one_row(types.layout, types.data, types.indices)
     k = 1 if update.one_column else 2
-    y: NDArray[Any] = np.zeros((1, k)) if types.target == "continuous" else np.zeros(1, np.int32)
+    y = _one_target(types.target, k)
     none, order = np.empty(0), np.zeros(1, np.int64)
     arrays = update.zeros((1, 2), types.weights)
     learner = update.start_lane(arrays, 0.0, 0.0)
-    learner.learn(x, y, none, order)
+    learner.learn(x, _as_kernels_take(y), none, order)
     _window(learner)
     for array in learner.arrays():
         merge_mean(array.reshape(-1), array.reshape(-1).copy(), 0.5)
     weights, intercept = update.model(arrays)
     evaluate_targets(x, y, none, types.loss, LinearPredictor(weights, intercept))
-    if LOSSES[types.loss].certificate != "none" and types.target != "continuous":
+    if LOSSES[types.loss].certificate != "none" and types.target == "class":
         add_gradient(x, y, none, LOSSES[types.loss], weights, intercept, np.zeros((1, 2)), np.zeros(2))
+
+
+def _one_target(target: str, k: int) -> Any:
+    if target == "multilabel":
+        return CsrRows(np.array([0, 1], np.int64), np.zeros(1, np.uint32), np.ones(1, np.float32))
+    return np.zeros((1, k)) if target == "continuous" else np.zeros(1, np.int32)

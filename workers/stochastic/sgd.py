@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from distls.storage.errors import ParameterError
 from distls.storage.rows import Rows
 from distls.workers.stochastic.adagrad import adagrad_steps
 from distls.workers.stochastic.constrained_sgd import centred_steps
@@ -165,6 +166,8 @@ def sgd_steps(stats: ProblemStats, params: dict[str, Any], n_lanes: int, *, warm
         return adagrad_steps(stats, params, n_lanes, warm=warm)
     if center != "none":
         refuse_params(params, plain, f"center={center}")
+        if stats.target == "multilabel":
+            raise ParameterError(f"center={center}: not with sets of labels; leave it out")
         return centred_steps(stats, params, n_lanes)
     update = SgdUpdate(
         **stats.objective(), batch_size=params["batch_size"], averaging=params["average"] != "none"

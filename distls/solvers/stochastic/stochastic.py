@@ -37,6 +37,7 @@ from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane, deal, round_of_pass, rounds_in_pass
+from distls.workers.rounds.shared_reads import ReadTogether
 from distls.workers.stochastic.lane_task import (
     LaneResult,
     LaneStart,
@@ -88,7 +89,8 @@ class Stochastic(Solver[StochasticState]):
         self.sample = SampleRef(rows, problem.seed) if n_lanes > 1 else None
         self._memory = memory or MemoryBudget(workers=slots)
         self.plan = self._plan(self._memory)
-        self.data = DatasetRef(str(dataset.path.resolve()), dataset.fingerprint, self.plan.cache_bytes)
+        path = str(dataset.path.resolve())
+        self.data = DatasetRef(path, dataset.fingerprint, self.plan.cache_bytes, fold=dataset.fold)
         self._averages = params.get("average", "none")
         self._initial = initial
         self._retired: NDArray[np.float64] | None = None
@@ -269,7 +271,9 @@ class Stochastic(Solver[StochasticState]):
         job = self._job(state, self.steps.default)
         job = replace(job, data=replace(job.data, cache_bytes=0, prefetch=False), sample=None)
         zero = self.steps.default.zeros(self.shape, self.problem.dtype)
-        train_lane(job, zero, LaneStart(Lane(0, (block,)), 0.0, 0.0))
+        start, models = LaneStart(Lane(0, (block,)), 0.0, 0.0), range(self._memory.models)
+        together = ReadTogether((partial(train_lane, job),))
+        together((zero,), tuple((0, start) for _ in models))
 
     def _lane_starts(self, state: StochasticState) -> list[LaneStart]:
         parts = range(state.part, self._end(state))

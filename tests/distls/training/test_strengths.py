@@ -1,0 +1,268 @@
+"""Several strengths at one read: the bits of each alone, what is read, planned, told and published."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import StopAfter, interrupted, opened
+from helpers import labelled_rows, write_dataset
+
+from distls.cli.report import plan_lines, run_lines
+from distls.execution.memory_budget import MIB, MemoryBudget
+from distls.execution.serial import SerialExecutor
+from distls.methods.registry import method_named
+from distls.planning.fit_plan import plan_fit
+from distls.storage.dataset.dataset import Dataset
+from distls.storage.errors import ParameterError
+from distls.storage.model.model import load_model
+from distls.training.callbacks import LineProgress
+from distls.training.configuration import Setting
+from distls.training.fitting import fit, resume
+from distls.training.run_folder import Run
+from distls.training.side_by_side import budget_of, fits_at_once
+
+_ALPHAS = "1e-2:1e-3:1e-4"
+_METHODS: list[tuple[str, dict[str, Any]]] = [
+    ("sgd", {}),
+    ("sgd", {"loss": "softmax", "schedule": "sqrt", "fit_intercept": True}),
+    ("asgd", {"loss": "ovr_log"}),
+    ("mcid", {}),
+    ("mcid", {"loss": "crammer_singer", "lanes": 1, "average": "none"}),
+    ("ovr-pegasos", {}),
+    ("svmsgd2", {}),
+    ("sgdqn", {}),
+    ("csgd", {}),
+    ("rls", {}),
+    ("olbfgs", {"lanes": 1}),
+    ("fobos", {"penalty": "l1"}),
+]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    x, y = labelled_rows(300, 30, 3)
+    return write_dataset(tmp_path_factory.mktemp("data") / "train", x, y, partition_rows=40)
+
+
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    x, y = labelled_rows(80, 30, 3, seed=5)
+    return write_dataset(tmp_path_factory.mktemp("data") / "test", x, y)
+
+
+def _path(method: str, data: Dataset, run: Path | None, params: dict[str, Any], **options: Any) -> Any:
+    params = {"alpha": "path", "alphas": _ALPHAS, **params}
+    return fit(method, data, run, params=params, **{"passes": 3, **options})
+
+
+def _child(run: Path, number: int) -> Path:
+    return run / "children" / f"{number:03d}"
+
+
+def _same(one: Any, other: Any) -> None:
+    assert np.array_equal(one.weights, other.weights)
+    assert np.array_equal(one.intercept, other.intercept)
+
+
+@pytest.mark.parametrize(("method", "params"), _METHODS, ids=lambda each: str(each).replace("'", ""))
+def test_every_model_has_the_bits_of_a_fit_alone(
+    dataset: Dataset, held_out: Dataset, tmp_path: Path, method: str, params: dict[str, Any]
+) -> None:
+    run = tmp_path / "run"
+    result = _path(method, dataset, run, params, select=held_out)
+    for number, alpha in enumerate(_ALPHAS.split(":")):
+        alone = fit(method, dataset, params={**params, "alpha": alpha}, passes=3)
+        _same(load_model(_child(run, number)), alone.model)
+        record = Run.open(_child(run, number)).status
+        assert record["objective"] == alone.record["objective"]
+        assert record["weights_sha256"] == alone.record["weights_sha256"]
+    errors = [child["error"] for child in Run.open(run).status["children"]]
+    assert result.selected["alpha"] == float(_ALPHAS.split(":")[int(np.argmin(errors))])
+    assert result.record["select_error"] == min(errors)
+
+
+class _Reads(SerialExecutor):
+    """Counts the calls that read the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+        self.names.append(type(function).__name__)
+        return super().reduce(function, items, **options)
+
+
+def test_all_strengths_share_each_read(dataset: Dataset, held_out: Dataset) -> None:
+    executor = _Reads()
+    _path("sgd", dataset, None, {}, select=held_out, executor=executor)
+    # three passes, the objective, the rows that select
+    assert executor.names == ["ReadTogether"] * 5
+
+
+def test_settings_of_select_share_each_read_too(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+    executor, run = _Reads(), tmp_path / "run"
+    grid = {"alpha": ["1e-3", "1e-4"], "loss": ["softmax", "crammer_singer"]}
+    fit("sgd", dataset, run, params=grid, passes=2, select=held_out, executor=executor)
+    assert executor.names == ["ReadTogether"] * 4
+    for number, setting in enumerate(Run.open(run).config.grid):
+        alone = fit("sgd", dataset, params=setting, passes=2)
+        _same(load_model(_child(run, number)), alone.model)
+
+
+def test_cross_validation_trains_every_fold_side_by_side(dataset: Dataset, tmp_path: Path) -> None:
+    executor, run = _Reads(), tmp_path / "run"
+    result = _path("sgd", dataset, run, {"folds": 3}, executor=executor, eval_every=0)
+    # what the folds weigh; three passes and the folds' own rows, each at one read; the fit to all rows
+    assert [executor.names.count("ReadTogether"), len(executor.names)] == [4, 8]
+    path = result.record["details"]["path"]
+    assert [line["alpha"] for line in path] == [1e-2, 1e-3, 1e-4]
+    best = min(path, key=lambda line: line["cv_error"])["alpha"]
+    alone = fit("sgd", dataset, params={"alpha": best}, passes=3)
+    _same(result.model, alone.model)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 4, 7])
+def test_an_interrupted_path_resumes_with_the_same_bits(
+    dataset: Dataset, held_out: Dataset, tmp_path: Path, rounds: int
+) -> None:
+    whole = _path("mcid", dataset, tmp_path / "whole", {}, select=held_out)
+    run = tmp_path / "run"
+    with interrupted():
+        _path("mcid", dataset, run, {}, select=held_out, callbacks=[StopAfter(rounds)])
+    status = Run.open(run).status
+    assert status["status"] == "INTERRUPTED"
+    assert not (run / "model").exists()
+    resumed = resume(run)
+    assert resumed.selected == whole.selected
+    for number in range(3):
+        _same(load_model(_child(run, number)), load_model(_child(tmp_path / "whole", number)))
+
+
+def test_fits_that_resume_apart_meet_again(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with interrupted():
+        _path("sgd", dataset, run, {}, select=held_out, callbacks=[StopAfter(3)])
+    passes = [Run.open(_child(run, number)).status["passes"] for number in range(3)]
+    assert passes == [1.0, 1.0, 0.0]  # the third one's first round was not counted
+    executor = _Reads()
+    resume(run, executor=executor)
+    # the one behind alone, then two passes of all; objective and selection
+    assert executor.names == ["partial", *["ReadTogether"] * 4]
+
+
+class _Broken(SerialExecutor):
+    def reduce(self, function: Any, items: Any, **options: Any) -> Any:
+        raise OSError("the disk is gone")
+
+
+def test_an_error_ends_all(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="the disk is gone"):
+        _path("sgd", dataset, tmp_path / "run", {}, select=held_out, executor=_Broken())
+
+
+def test_progress_names_the_strength(dataset: Dataset, held_out: Dataset) -> None:
+    told = io.StringIO()
+    _path("sgd", dataset, None, {}, select=held_out, callbacks=[LineProgress(told)])
+    lines = told.getvalue().splitlines()
+    assert [line.partition(":")[0] for line in lines[:3]] == [
+        f"sgd (softmax), alpha={alpha} ({number} of 3)"
+        for number, alpha in enumerate(("0.01", "0.001", "0.0001"), start=1)
+    ]
+    assert sum(line.startswith("alpha=0.001 (2 of 3): round ") for line in lines) == 3
+
+
+def test_seconds_are_shared_out(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+    result = _path("sgd", dataset, tmp_path / "run", {}, select=held_out)
+    children = [Run.open(_child(tmp_path / "run", number)).status for number in range(3)]
+    assert result.seconds == pytest.approx(sum(child["seconds"] for child in children))
+    events = [
+        json.loads(line) for line in (_child(tmp_path / "run", 1) / "events.jsonl").read_text().splitlines()
+    ]
+    # the first fit has the bytes that all share
+    assert all(event["bytes_read"] + event["cached_bytes"] == 0 for event in events)
+
+
+@pytest.mark.parametrize(("limit", "at_once"), [(None, 10), (400, 5), (300, 2)])
+def test_the_plan_counts_the_memory_of_all(tmp_path: Path, limit: int | None, at_once: int) -> None:
+    x, y = labelled_rows(60, 50_000, 5)
+    data = write_dataset(tmp_path / "train", x, y)
+    budget = MemoryBudget(None if limit is None else limit * MIB)
+    alone = Setting.of(method_named("sgd"), {"alpha": 1e-3}, data, 0)
+    one = alone.solver(slots=1, memory=budget).plan.worker_parts["weights"]
+    found = fits_at_once([alone] * 10, 1, budget)
+    assert found == at_once
+    several = alone.solver(slots=1, memory=budget_of(budget, 1, found)).plan
+    assert several.worker_parts["weights"] == found * one
+    assert several.side_by_side == found
+
+
+def test_plan_says_how_many_share_a_read(dataset: Dataset) -> None:
+    plan = plan_fit("sgd", dataset.path, {"alpha": "path", "alphas": 4})
+    assert (plan.fits, plan.side_by_side, plan.times_read) == (4, 4, 1)
+    text = "\n".join(plan_lines(plan))
+    assert "for each of 4 fits, 4 at each read" in text
+    assert f", {plan.passes * plan.seconds_per_pass:.1f} s in all" in text
+
+
+def test_the_report_lists_the_strengths(dataset: Dataset, held_out: Dataset, tmp_path: Path) -> None:
+    _path("sgd", dataset, tmp_path / "run", {}, select=held_out)
+    told = "\n".join(run_lines(tmp_path / "run"))
+    for alpha in ("0.01", "0.001", "0.0001"):
+        assert f"  loss=softmax, alpha={alpha}: error " in told
+
+
+@pytest.mark.parametrize("params", [{"alphas": 3}, {"folds": 3}])
+def test_parameters_of_a_path_need_one(dataset: Dataset, params: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match="of alpha=path only; leave it out"):
+        fit("sgd", dataset, params=params)
+
+
+@pytest.mark.parametrize("cluster", ["two processes", "three threads"])
+def test_the_same_bits_on_a_cluster(
+    dataset: Dataset, held_out: Dataset, tmp_path: Path, cluster: str
+) -> None:
+    for name, executor in (("here", None), ("there", opened(cluster))):
+        _path("sgdqn", dataset, tmp_path / name, {}, select=held_out, executor=executor)
+    for number in range(3):
+        _same(load_model(_child(tmp_path / "here", number)), load_model(_child(tmp_path / "there", number)))
+
+
+_KILLED = """
+import os, signal, sys
+from distls.solvers.events import SilentCallback
+from distls.training.fitting import fit
+
+class Killer(SilentCallback):
+    left = 5
+    def on_round(self, event):
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+params = {"alpha": "path", "alphas": sys.argv[4]}
+fit("mcid", sys.argv[1], sys.argv[2], params=params, passes=3, select=sys.argv[3], checkpoint_seconds=0,
+    callbacks=[Killer()])
+"""
+
+
+def test_a_killed_path_resumes_with_the_same_bits(
+    dataset: Dataset, held_out: Dataset, tmp_path: Path
+) -> None:
+    run, words = tmp_path / "run", (dataset.path, tmp_path / "run", held_out.path, _ALPHAS)
+    ended = subprocess.run([sys.executable, "-c", _KILLED, *map(str, words)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert any((_child(run, 0) / "checkpoints").iterdir())
+    resume(run)
+    whole = _path("mcid", dataset, tmp_path / "whole", {}, select=held_out)
+    assert Run.open(run).status["selected"] == whole.selected
+    for number in range(3):
+        _same(load_model(_child(run, number)), load_model(_child(tmp_path / "whole", number)))
