@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from distls.storage.dataset.chunks import BufferPool
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.csv import CSV_READER, DelimitedOptions, DelimitedParser
-from distls.workers.ingestion.formats.parquet import ParquetItem, record_batch_rows
+from distls.workers.ingestion.formats.parquet import record_batch_rows
+from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.table_columns import MISSING, Feature
 from distls.workers.ingestion.parsing.text_blocks import SourceFile, TextItem, text_blocks
 from distls.workers.ingestion.records.batch import Progress

@@ -11,7 +11,7 @@ from distls.ingestion.formats.registry import ReadRequest, folder_format, format
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_start import first_lines, source_file
 from distls.storage.filesystem.paths import Place
-from distls.workers.ingestion.formats.parquet import read_parquet_head
+from distls.workers.ingestion.formats.parquet_files import read_parquet_head
 
 __all__ = ["found_label_column"]
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from distls.storage.errors import BadInputError
 from distls.storage.temporary.ingest_staging import StagingArea
 from distls.workers.ingestion.formats.csv import DelimitedOptions, RowReader
-from distls.workers.ingestion.formats.parquet import ParquetItem, survey_parquet
+from distls.workers.ingestion.formats.parquet import survey_parquet
+from distls.workers.ingestion.formats.parquet_files import ParquetItem
 from distls.workers.ingestion.formats.table_columns import TableOptions, is_word
 from distls.workers.ingestion.parsing.csv_field_kernels import Kind, Mode, State
 from distls.workers.ingestion.parsing.text_blocks import TextItem, line_locator, text_blocks

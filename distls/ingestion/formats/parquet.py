@@ -19,12 +19,8 @@ from distls.ingestion.request.like import Like
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_plan import ColumnSurvey, SourcePlan, file_identity
 from distls.storage.errors import BadInputError, MismatchError, ParameterError
-from distls.workers.ingestion.formats.parquet import (
-    PARQUET_READER,
-    ParquetHead,
-    ParquetItem,
-    read_parquet_head,
-)
+from distls.workers.ingestion.formats.parquet import PARQUET_READER
+from distls.workers.ingestion.formats.parquet_files import ParquetHead, ParquetItem, read_parquet_head
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions
 from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.survey_task import survey_row_group

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from distls.storage.errors import BadInputError
-from distls.workers.ingestion.formats.parquet import kind_of_column, record_batch_rows
+from distls.workers.ingestion.formats.parquet import record_batch_rows
+from distls.workers.ingestion.formats.parquet_files import kind_of_column
 from distls.workers.ingestion.formats.table_columns import MISSING, TableOptions
 from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.row_block import RowBlock

@@ -17,7 +17,7 @@ from distls.workers.ingestion.formats.document_records import (
     Refused,
     document_of,
 )
-from distls.workers.ingestion.formats.parquet import ParquetItem, parquet_batches
+from distls.workers.ingestion.formats.parquet_files import ParquetItem, parquet_batches
 from distls.workers.ingestion.parsing.text_blocks import MAX_LINE, TextItem, damage_described
 from distls.workers.ingestion.records.batch import RecordBatch
 from distls.workers.ingestion.records.messages import CONVERT, quoted

@@ -1,4 +1,4 @@
-"""Parquet files to blocks of rows by row groups: numbers, texts as categories, lists as sparse or dense rows."""
+"""Row groups of Parquet files to blocks of rows: numbers, texts as categories, lists as sparse or dense rows."""
 
 from __future__ import annotations
 
@@ -10,129 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import BadInputError
+from distls.workers.ingestion.formats.parquet_files import (
+    ParquetItem,
+    kind_of_column,
+    load_arrow,
+    parquet_batches,
+)
 from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
-from distls.workers.ingestion.parsing.text_blocks import SourceFile
 from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.reader import BlockReader
-from distls.workers.ingestion.records.row_block import Csr, FileRows, RowBlock
+from distls.workers.ingestion.records.row_block import Csr, RowBlock
 
 __all__ = [
     "PARQUET_READER",
-    "ParquetHead",
-    "ParquetItem",
-    "kind_of_column",
-    "parquet_batches",
-    "read_parquet_head",
     "record_batch_rows",
     "survey_parquet",
 ]
 
 _LARGEST_BATCH = 2**17
-
-
-@dataclass(frozen=True)
-class ParquetHead:
-    """Footer of a file, and the lengths of the lists in its first row."""
-
-    # of each column, in order: ``number``, ``text``, ``list``, or the Arrow type of one that cannot be a feature
-    kinds: dict[str, str]
-    lengths: dict[str, int]
-    groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
-
-
-@dataclass(frozen=True)
-class ParquetItem(FileRows):
-    """A row group: rows start, ..., stop - 1 of a file."""
-
-    number: int
-    file: SourceFile
-    group: int
-    start: int
-    stop: int
-    n_bytes: int
-
-
-# -- files -----------------------------------------------------------------------------------------------
-
-
-def _pyarrow(path: str) -> Any:
-    # pyarrow is optional, and loaded only where there is a Parquet file
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.parquet
-    except ImportError:
-        raise BadInputError(
-            f"{path}: parquet files are read with pyarrow; pip install 'distls[parquet]'"
-        ) from None
-    return pyarrow
-
-
-def _open(file: SourceFile) -> Any:
-    file.check()
-    arrow = _pyarrow(file.path)
-    try:
-        # no read-ahead: its memory is in no budget
-        return arrow.parquet.ParquetFile(file.path, pre_buffer=False, page_checksum_verification=True)
-    except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
-        raise _damaged(file, error) from None
-
-
-def _damaged(file: SourceFile, error: Exception) -> BadInputError:
-    return BadInputError(f"{file.path}: not a readable parquet file ({' '.join(str(error).split())})")
-
-
-def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any]:
-    """Yield the item's columns in record batches of `n_rows` at most."""
-    arrow = _pyarrow(item.file.path)
-    try:
-        with _open(item.file) as source:
-            yield from source.iter_batches(n_rows, [item.group], columns, use_threads=False)
-    except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
-        if isinstance(error, BadInputError):
-            raise
-        raise _damaged(item.file, error) from None
-
-
-def read_parquet_head(file: SourceFile) -> ParquetHead:
-    """Read the footer of a file and its first row, or raise BadInputError."""
-    arrow = _pyarrow(file.path)
-    types = arrow.types
-    with _open(file) as source:
-        schema, meta = source.schema_arrow, source.metadata
-        kinds = {column.name: kind_of_column(types, column.type) for column in schema}
-        if len(kinds) < len(schema):
-            raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
-        lists = [name for name, kind in kinds.items() if kind == "list"]
-        try:
-            first = next(source.iter_batches(1, columns=lists), None) if lists else None
-        except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
-            raise _damaged(file, error) from None
-    groups = (meta.row_group(g) for g in range(meta.num_row_groups))
-    return ParquetHead(
-        kinds,
-        {} if first is None else {name: len(first[name][0].as_py() or ()) for name in lists},
-        tuple((group.num_rows, group.total_byte_size) for group in groups),
-    )
-
-
-def kind_of_column(types: Any, found: Any) -> str:
-    """Return the kind of an Arrow type, as `ParquetHead.kinds` has it; `types` is ``pyarrow.types``."""
-    if types.is_dictionary(found):
-        return kind_of_column(types, found.value_type)
-    if _is_number(types, found):
-        return "number"
-    if types.is_string(found) or types.is_large_string(found):
-        return "text"
-    listed = types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found)
-    return "list" if listed and _is_number(types, found.value_type) else str(found)
-
-
-def _is_number(types: Any, found: Any) -> bool:
-    return any(
-        test(found) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    )
 
 
 # -- survey ----------------------------------------------------------------------------------------------
@@ -146,7 +42,7 @@ def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]
     dict
         As `survey_item`, and ``largest``: (column, largest index) of each column of indices.
     """
-    names, arrow = text.columns, _pyarrow(item.file.path)
+    names, arrow = text.columns, load_arrow(item.file.path)
     values: dict[int, set[str]] = {column: set() for column in limits}
     largest = {names.index(f.indices): -1 for f in text.features if f.indices}
     wanted = [names[column] for column in (*values, *largest)]
@@ -232,7 +128,7 @@ class _Block:
     faults: dict[int, str] = field(default_factory=dict)  # refused rows, and why
 
     def __post_init__(self) -> None:
-        self.arrow = _pyarrow(self.path)
+        self.arrow = load_arrow(self.path)
         self.na = float(self.options.na) if self.options.na else None
 
     def rows(self, first_row: int) -> RowBlock:

@@ -1,0 +1,121 @@
+"""Parquet files: their footers, and their row groups as record batches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from distls.storage.errors import BadInputError
+from distls.workers.ingestion.parsing.text_blocks import SourceFile
+from distls.workers.ingestion.records.row_block import FileRows
+
+__all__ = [
+    "ParquetHead",
+    "ParquetItem",
+    "kind_of_column",
+    "load_arrow",
+    "parquet_batches",
+    "read_parquet_head",
+]
+
+
+@dataclass(frozen=True)
+class ParquetHead:
+    """Footer of a file, and the lengths of the lists in its first row."""
+
+    # of each column, in order: ``number``, ``text``, ``list``, or the Arrow type of one that cannot be a feature
+    kinds: dict[str, str]
+    lengths: dict[str, int]
+    groups: tuple[tuple[int, int], ...]  # rows and decoded bytes of each row group
+
+
+@dataclass(frozen=True)
+class ParquetItem(FileRows):
+    """A row group: rows start, ..., stop - 1 of a file."""
+
+    number: int
+    file: SourceFile
+    group: int
+    start: int
+    stop: int
+    n_bytes: int
+
+
+def load_arrow(path: str) -> Any:
+    """Return pyarrow with what reads Parquet; `path` is named where it is missing."""
+    # pyarrow is optional, and loaded only where there is a Parquet file
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError:
+        raise BadInputError(
+            f"{path}: parquet files are read with pyarrow; pip install 'distls[parquet]'"
+        ) from None
+    return pyarrow
+
+
+def _open(file: SourceFile) -> Any:
+    file.check()
+    # no read-ahead: its memory is in no budget
+    return load_arrow(file.path).parquet.ParquetFile(
+        file.path, pre_buffer=False, page_checksum_verification=True
+    )
+
+
+@contextlib.contextmanager
+def _damage_described(file: SourceFile) -> Iterator[None]:
+    """Raise BadInputError for what pyarrow raises where a file is damaged."""
+    arrow = load_arrow(file.path)
+    try:
+        yield
+    except BadInputError:
+        raise
+    except (OSError, UnicodeDecodeError, arrow.ArrowException) as error:
+        raise BadInputError(
+            f"{file.path}: not a readable parquet file ({' '.join(str(error).split())})"
+        ) from None
+
+
+def parquet_batches(item: ParquetItem, columns: list[str], n_rows: int) -> Iterator[Any]:
+    """Yield the item's columns in record batches of `n_rows` at most."""
+    with _damage_described(item.file), _open(item.file) as source:
+        yield from source.iter_batches(n_rows, [item.group], columns, use_threads=False)
+
+
+def read_parquet_head(file: SourceFile) -> ParquetHead:
+    """Read the footer of a file and its first row, or raise BadInputError."""
+    types = load_arrow(file.path).types
+    with _damage_described(file), _open(file) as source:
+        schema, meta = source.schema_arrow, source.metadata
+        kinds = {column.name: kind_of_column(types, column.type) for column in schema}
+        if len(kinds) < len(schema):
+            raise BadInputError(f"{file.path}: two columns have one name; rename one of them")
+        lists = [name for name, kind in kinds.items() if kind == "list"]
+        first = next(source.iter_batches(1, columns=lists), None) if lists else None
+    groups = (meta.row_group(g) for g in range(meta.num_row_groups))
+    return ParquetHead(
+        kinds,
+        {} if first is None else {name: len(first[name][0].as_py() or ()) for name in lists},
+        tuple((group.num_rows, group.total_byte_size) for group in groups),
+    )
+
+
+def kind_of_column(types: Any, found: Any) -> str:
+    """Return the kind of an Arrow type, as `ParquetHead.kinds` has it; `types` is ``pyarrow.types``."""
+    if types.is_dictionary(found):
+        return kind_of_column(types, found.value_type)
+    if _is_number(types, found):
+        return "number"
+    if types.is_string(found) or types.is_large_string(found):
+        return "text"
+    listed = types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found)
+    return "list" if listed and _is_number(types, found.value_type) else str(found)
+
+
+def _is_number(types: Any, found: Any) -> bool:
+    return any(
+        test(found) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    )
