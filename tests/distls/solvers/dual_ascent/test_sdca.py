@@ -167,7 +167,7 @@ def test_numbers_are_ridge_regression(tmp_path, intercept):
     np.testing.assert_allclose(result.model.intercept, ridge.intercept_, atol=1e-3)
 
 
-@pytest.mark.parametrize("loss", ["squared", "ovr_log"])
+@pytest.mark.parametrize("loss", ["squared", "ovr_log", "ovr_squared_hinge", "ovr_hinge"])
 def test_label_sets(tmp_path, loss):
     x, _, _ = rows_of(4)
     labels = (x[:, :3] + 0.2 > 0).astype(int)
