@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from distls.solvers.solver import Record, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import DistlsError
-from distls.storage.rows import DenseRows
+from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.registry import loss_named
 
 __all__ = ["fit_warnings"]
@@ -26,6 +26,15 @@ _GAP_LEFT = 0.05
 _WORSE = 1.05  # times the objective of zero weights
 _SCALES = 30.0  # ratio of the columns' scales from which they are worth a word
 _SAMPLED_BYTES = 64 * 2**20
+_SEEN = 10  # values of a sparse column from which their size says something
+_EQUAL = 1.01  # ratio of the rows' lengths up to which they are scaled to one length
+
+
+class _Sample(NamedTuple):
+    """Columns of some rows: their mean squares, and the ratio of their scales."""
+
+    squares: NDArray[np.float64]
+    ratio: float
 
 
 def fit_warnings(
@@ -118,18 +127,18 @@ def _not_converged(
     problem: Problem,
     objective: float,
     slope: NDArray[np.float64],
-    squares: NDArray[np.float64] | None,
+    sample: _Sample | None,
 ) -> list[str]:
     """Judge by the decrease that each column promises for itself, which does not depend on the columns' scales."""
-    if squares is None or not objective > 0:  # that of some links may be below
+    if sample is None or not objective > 0:  # that of some links may be below
         return []
-    used = squares > 0
+    squares, used = sample.squares, sample.squares > 0
     steepness = loss_named(problem.loss).lipschitz(max(problem.shape[1], 2))
     part = float((slope[used] / squares[used]).sum()) / (2 * steepness * objective)
     if not part >= _STEP_LEFT:
         return []
     left = f"not converged: a step could still lower the objective by about {100 * min(part, 1):.0f} %"
-    return [f"{left}; {_advice(problem, squares)}"]
+    return [f"{left}; {_advice(problem, sample)}"]
 
 
 def _loose(problem: Problem, record: Record, objective: float, floor: float) -> list[str]:
@@ -140,7 +149,7 @@ def _loose(problem: Problem, record: Record, objective: float, floor: float) -> 
         return []
     most = 100 * min(gap / objective, 1)
     left = f"not converged: the objective may be {most:.0f} % above the optimum"
-    return [f"{left}; {_advice(problem, _sampled(problem))}"]
+    return [f"{left}; {_advice(problem, _sampled(problem), 'another alpha')}"]
 
 
 def _objective_at_zero(problem: Problem) -> float | None:
@@ -151,32 +160,54 @@ def _objective_at_zero(problem: Problem) -> float | None:
     return float(loss_named(problem.loss).values(scores, code)[0])
 
 
-def _advice(problem: Problem, squares: NDArray[np.float64] | None) -> str:
-    used = np.ones(1) if squares is None else squares[squares > 0]
-    ratio = float(np.sqrt(used.max() / used.min()))
+def _advice(problem: Problem, sample: _Sample | None, other: str = "another alpha or sdca") -> str:
+    ratio = 1.0 if sample is None else sample.ratio
     steps: Sequence[dict[str, Any]] = problem.dataset.meta.transforms
     if ratio < _SCALES or any(step["name"] in ("standardize", "l2norm") for step in steps):
         return "give it more passes, or another method (`distls methods`)"
+    if problem.dataset.meta.layout == "csr":
+        return (
+            f"the values of its columns differ {ratio:.0f}-fold: ingest with --transform idf,l2norm, "
+            f"or take {other}"
+        )
     return (
         f"the scales of its columns differ {ratio:.0f}-fold: ingest with --transform standardize, or take gls, "
         "which does not depend on scales"
     )
 
 
-def _sampled(problem: Problem) -> NDArray[np.float64] | None:
+def _sampled(problem: Problem) -> _Sample | None:
     # a warning is not worth an error
     with contextlib.suppress(DistlsError, OSError):
-        return _mean_squares(problem.dataset)
+        return _sample(problem.dataset)
     return None
 
 
-def _mean_squares(dataset: Dataset) -> NDArray[np.float64] | None:
-    """Return the mean square of each column over the first partition; None if it is too large for the driver."""
+def _sample(dataset: Dataset) -> _Sample | None:
+    """Return the columns of the first partition; None if it is too large for the driver."""
     if int(dataset.decoded_bytes[0]) > _SAMPLED_BYTES:
         return None
-    part, width = dataset.read(0), dataset.meta.n_features
-    if isinstance(part.x, DenseRows):
-        squares: NDArray[np.float64] = np.einsum("ij,ij->j", part.x.values, part.x.values, dtype=np.float64)
-        return squares / len(part.x.values)
-    data = part.x.data.astype(np.float64)
-    return np.bincount(part.x.indices, data * data, width) / (len(part.x.indptr) - 1)
+    part = dataset.read(0)
+    if not isinstance(part.x, DenseRows):
+        return _sparse_sample(part.x, dataset.meta.n_features)
+    squares = np.einsum("ij,ij->j", part.x.values, part.x.values, dtype=np.float64)
+    return _Sample(squares / len(part.x.values), _ratio(squares))
+
+
+def _sparse_sample(rows: CsrRows, width: int) -> _Sample:
+    """Judge scales by the values that are there: that a word is rare is no matter of scales."""
+    data, n_rows = rows.data.astype(np.float64), len(rows.indptr) - 1
+    sums = np.bincount(rows.indices, data * data, width)
+    counts = np.bincount(rows.indices, minlength=width).astype(np.float64)
+    often = counts >= _SEEN
+    of_row = np.repeat(np.arange(n_rows), np.diff(rows.indptr))
+    lengths = np.bincount(of_row, data * data, n_rows).astype(np.float64)
+    # rows of one length have been scaled, by whoever wrote them
+    ratio = 1.0 if _ratio(lengths) < _EQUAL else _ratio(sums[often] / counts[often])
+    return _Sample(sums / n_rows, ratio)
+
+
+def _ratio(squares: NDArray[np.float64]) -> float:
+    """Return the largest root over the smallest that is not zero."""
+    used = squares[squares > 0]
+    return float(np.sqrt(used.max() / used.min())) if len(used) else 1.0

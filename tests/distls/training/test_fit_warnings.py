@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits, load_wine
 
 import distls
@@ -38,6 +39,47 @@ def test_columns_of_very_different_scales(tmp_path):
     )
     assert run_lines(tmp_path / "r")[-1] == f"warning: {text}"
     assert json.loads((tmp_path / "r" / "status.json").read_text())["warnings"] == [text]
+
+
+def sparse_rows(scales=1.0, unit=False):
+    """Return rows of columns that are rare and common, some of which tell the classes apart."""
+    random = np.random.default_rng(0)
+    y = random.integers(0, 2, 3000)
+    often = np.concatenate([np.full(20, 0.6), np.full(60, 5e-4)])
+    x = (
+        random.random((len(y), len(often))) < often * (1 + 0.4 * y[:, None] * (np.arange(len(often)) % 2))
+    ) * scales
+    x[:, 0] += x.sum(axis=1) == 0
+    return csr_matrix(x / np.linalg.norm(x, axis=1, keepdims=True) if unit else x, dtype=np.float32), y
+
+
+def sparse_advice(tmp_path, x, y, method="sdca"):
+    distls.ingest(x, tmp_path / "d", y=y, target="class", transform=())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = distls.fit(method, tmp_path / "d", tmp_path / "r", passes=1, params={"alpha": 1e-7})
+    return next(text for text in found.warnings if text.startswith("not converged")).split("; ")[1]
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_that_sparse_columns_are_rare_is_no_matter_of_scales(tmp_path, unit):
+    x, y = sparse_rows(unit=unit)
+    squares = np.asarray(x.multiply(x).mean(axis=0)).ravel()
+    assert np.sqrt(squares.max() / squares[squares > 0].min()) > 30
+    assert sparse_advice(tmp_path, x, y) == "give it more passes, or another method (`distls methods`)"
+
+
+def test_sparse_rows_are_not_to_be_standardized(tmp_path):
+    x, y = sparse_rows(np.tile(np.geomspace(0.01, 10, 20), 4))
+    text = sparse_advice(tmp_path, x, y)
+    assert text.startswith("the values of its columns differ ")
+    assert text.endswith("-fold: ingest with --transform idf,l2norm, or take another alpha")
+
+
+def test_other_methods_name_the_one_that_does_not_depend_on_a_step(tmp_path):
+    x, y = sparse_rows(np.tile(np.geomspace(0.01, 10, 20), 4))
+    found = sparse_advice(tmp_path, x, y, "sgd")
+    assert found.endswith("-fold: ingest with --transform idf,l2norm, or take another alpha or sdca")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +130,7 @@ def test_a_sample_that_cannot_be_read_is_no_error(tmp_path, monkeypatch):
     def torn(_dataset):
         raise StorageError("torn")
 
-    monkeypatch.setattr(fit_warnings, "_mean_squares", torn)
+    monkeypatch.setattr(fit_warnings, "_sample", torn)
     assert fitted(tmp_path, *load_wine(return_X_y=True)).warnings == ()
 
 
