@@ -197,13 +197,14 @@ def columns(dataset: Place, shard_size: int | None, quiet: bool, debug: bool, **
 @cli.command()
 @click.argument("path", type=PLACE)
 @click.option("--json", "as_json", is_flag=True)
+@click.option("--all", "every", is_flag=True, help="Show the strongest features of every class.")
 @debug_option
-def info(path: Place, as_json: bool, debug: bool) -> None:
+def info(path: Place, as_json: bool, every: bool, debug: bool) -> None:
     """Describe a data set, a run or a model."""
-    from distls.cli.describe import describe
-    from distls.cli.info_text import info_lines
+    from distls.cli.describe import MOST_CLASSES, describe
+    from distls.cli.info_text import SHOWN_CLASSES, info_lines
 
-    described = describe(path)
+    described = describe(path, None if every else MOST_CLASSES if as_json else SHOWN_CLASSES)
     if as_json:
         print_json(described)
     else:

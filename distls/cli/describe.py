@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from distls.methods.registry import METHODS
+from distls.reporting.strongest_features import largest_places
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names
 from distls.storage.errors import FormatError
@@ -17,9 +17,10 @@ from distls.storage.model.model import LinearModel, load_model, used_rows
 from distls.training.run_folder import Run, is_run
 from distls.workers.duals.stored_duals import published_duals
 
-__all__ = ["describe"]
+__all__ = ["MOST_CLASSES", "describe"]
 
-_SHOWN_CLASSES, _SHOWN_NAMES, _SHOWN_FEATURES = 20, 20, 10
+MOST_CLASSES = 1000  # whose strongest features the JSON has
+_SHOWN_NAMES, _SHOWN_FEATURES = 20, 10
 # Fields of a run's status that are shown if present.
 _OPTIONAL = (
     "eval_error",
@@ -33,12 +34,15 @@ _OPTIONAL = (
 )
 
 
-def describe(path: str | Place) -> dict[str, Any]:
-    """Return the JSON of ``info`` for a data set, a run or a model; raise FormatError for anything else."""
+def describe(path: str | Place, most_classes: int | None = MOST_CLASSES) -> dict[str, Any]:
+    """Return the JSON of ``info`` for a data set, a run or a model; raise FormatError for anything else.
+
+    The strongest features are those of the first `most_classes`, of all if None.
+    """
     path = place_of(path)
     if is_run(path):
         with making_sense(str(path)):
-            return _describe_run(Run.open(path))
+            return _describe_run(Run.open(path), most_classes)
     if not path.exists():
         raise FormatError(f"{path}: no such data set, run or model")
     if is_dataset(path) or not (path / "bundle.json").exists():
@@ -49,7 +53,7 @@ def describe(path: str | Place) -> dict[str, Any]:
             if not is_dataset(path) and "version" not in str(error):
                 raise FormatError(f"{path}: not a data set, run or model of distls") from None
             raise
-    return _describe_model(load_model(path))
+    return _describe_model(load_model(path), most_classes)
 
 
 def _describe_dataset(dataset: Dataset) -> dict[str, Any]:
@@ -98,7 +102,7 @@ def _names(dataset: Dataset) -> dict[str, Any]:
     return {} if names is None else {"feature_names": {"count": len(names), "first": names[:_SHOWN_NAMES]}}
 
 
-def _describe_run(run: Run) -> dict[str, Any]:
+def _describe_run(run: Run, most_classes: int | None) -> dict[str, Any]:
     config, status = run.config, run.status
     params = status.get("selected") or config.grid[0]
     return {
@@ -114,12 +118,12 @@ def _describe_run(run: Run) -> dict[str, Any]:
         "dataset_fingerprint": config.dataset_fingerprint,
         "weights_sha256": status.get("weights_sha256"),
         "seed": config.seed,
-        **_published(run),
+        **_published(run, most_classes),
         **{name: status[name] for name in _OPTIONAL if name in status},
     }
 
 
-def _describe_model(model: LinearModel) -> dict[str, Any]:
+def _describe_model(model: LinearModel, most_classes: int | None) -> dict[str, Any]:
     return {
         "kind": "model",
         "method": model.method,
@@ -134,7 +138,7 @@ def _describe_model(model: LinearModel) -> dict[str, Any]:
         "dataset_fingerprint": model.dataset_fingerprint,
         "weights_sha256": model.sha256,
         **_calibration(model),
-        **_top_features(model),
+        **_top_features(model, most_classes),
     }
 
 
@@ -142,20 +146,20 @@ def _calibration(model: LinearModel) -> dict[str, Any]:
     return {"calibration": model.calibration} if model.calibration else {}
 
 
-def _published(run: Run) -> dict[str, Any]:
+def _published(run: Run, most_classes: int | None) -> dict[str, Any]:
     """Return the features that the run's published model uses, and the duals that prove it, of methods with duals."""
     if not (run.path / "model").is_dir():
         return {}
     model = load_model(run.path)
     method = METHODS.get(model.method)
     if method is None or not method.proves:
-        return {**_calibration(model), **_top_features(model)}
+        return {**_calibration(model), **_top_features(model, most_classes)}
     point = published_duals(str(run.path), model.dataset_fingerprint)
     kept = None if point is None else {"folder": point.folder, "files": len(point.files)}
-    return {**_calibration(model), **_top_features(model), "duals": kept}
+    return {**_calibration(model), **_top_features(model, most_classes), "duals": kept}
 
 
-def _top_features(model: LinearModel) -> dict[str, Any]:
+def _top_features(model: LinearModel, most_classes: int | None) -> dict[str, Any]:
     """Return the number of features that a linear model uses, and for the first classes the largest weights."""
     if model.recipe:  # weights of generated features mean nothing to a reader
         return {}
@@ -165,10 +169,14 @@ def _top_features(model: LinearModel) -> dict[str, Any]:
             f"the model: {len(names)} names of {model.n_features} features; not written by distls"
         )
     top = {}
-    for k, label in enumerate(model.classes[:_SHOWN_CLASSES]):
+    for k, label in enumerate(model.classes[:most_classes]):
         weights = model.weights[:, k]
-        best = np.argsort(-weights, kind="stable")[:_SHOWN_FEATURES]
         top[str(label)] = [
-            [int(j) if names is None else names[j], float(weights[j])] for j in best if weights[j] > 0
+            [j if names is None else names[j], float(weights[j])]
+            for j in largest_places(weights, _SHOWN_FEATURES)
         ]
-    return {"non_zero_rows": len(used_rows(model.weights)), "top_features": top}
+    return {
+        "non_zero_rows": len(used_rows(model.weights)),
+        "n_classes": len(model.classes),
+        "top_features": top,
+    }

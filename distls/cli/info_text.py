@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["info_lines"]
+__all__ = ["SHOWN_CLASSES", "info_lines"]
 
+SHOWN_CLASSES = 20  # whose strongest features are text, unless all are asked for
 _SHOWN = 20  # values of a list, and fields of a long table
 _WIDTH = 20  # of names
 _SHORT = 100  # characters of a table that is shown on the line of its name
@@ -14,7 +15,21 @@ _SHORT = 100  # characters of a table that is shown on the line of its name
 
 def info_lines(described: Mapping[str, Any]) -> list[str]:
     """Return the fields as lines: a table has a line for each of its fields, below its name."""
-    return [line for name, value in described.items() for line in _field(name, value, "")]
+    lines = []
+    for name, value in described.items():
+        if name == "top_features" and value:
+            # the caller has said of how many classes
+            lines += _classes(name, value, described.get("n_classes", len(value)))
+        else:
+            lines += _field(name, value, "")
+    return lines
+
+
+def _classes(name: str, features: Mapping[str, Any], count: int) -> list[str]:
+    lines = [line for label, value in features.items() for line in _field(str(label), value, "  ")]
+    left_out = count - len(features)
+    more = [f"  and {left_out:,} more of {count:,} classes; --all shows them"] if left_out > 0 else []
+    return [name, *lines, *more]
 
 
 def _field(name: str, value: Any, indent: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distls.cli.evaluation_text import calibration_lines
 from distls.execution.memory_budget import human
 from distls.memory_plan import Plan
+from distls.methods.parameters import settings_text
 from distls.methods.registry import method_named
 from distls.problem import loss_of
 from distls.solvers.loop import relative_bound
@@ -109,7 +110,7 @@ def result_lines(result: FitResult) -> list[str]:
     record = result.record
     lines = [f"{result.status}: {result.passes:g} passes, {result.seconds:.1f} s of training"]
     if result.selected is not None:
-        chosen = ", ".join(f"{name}={value}" for name, value in result.selected.items() if value is not None)
+        chosen = settings_text(result.selected)
         name = next((name for name in ("select", "eval") if record.get(f"{name}_error") is not None), None)
         if "path" in (record.get("details") or {}):
             lines.append(f"selected {chosen}, by cross-validation")
@@ -157,7 +158,7 @@ def _vacuous_lines(config: RunConfig, record: dict[str, Any], run: Run) -> list[
         return []
     remedy = "more passes or a larger alpha give a better one"
     params = record.get("selected") or config.grid[0]
-    same = [f"{name}={params[name]}" for name in _SAME if params.get(name) is not None]
+    same = [settings_text({name: params[name]}) for name in _SAME if params.get(name) is not None]
     if not method_named(config.method).proves and _is_solved(params):
         given = " ".join(f"-p {pair}" for pair in [f"init={run.path}", *same])
         remedy = f"`distls fit sdca {config.dataset} RUN2 {given}` gives a real one"
@@ -199,7 +200,7 @@ def _story(run: Run) -> list[str]:
     elif len(config.grid) > 1 or (path and config.select is not None):
         lines += [_child_line(child) for child in children]
     else:
-        lines.append(", ".join(f"{k}={v}" for k, v in config.grid[0].items() if v is not None))
+        lines.append(settings_text(config.grid[0]))
     events = run.events()
     if events:
         lines += ["", *_event_table(events), ""]
@@ -247,9 +248,7 @@ def _error_of(child: dict[str, Any]) -> float | None:
 
 
 def _child_line(child: dict[str, Any]) -> str:
-    params = ", ".join(
-        f"{name}={child['params'][name]}" for name in ("loss", "alpha") if name in child["params"]
-    )
+    params = settings_text({name: child["params"].get(name) for name in ("loss", "alpha")})
     given = {f"select_{name}": child[name] for name in ("error", "mse") if name in child}
     error = "diverged" if child["error"] is None else judged_text(given, "select").removeprefix("select ")
     return f"  {params}: {error} ({child['status']})"
@@ -263,11 +262,26 @@ def _event_table(events: list[dict[str, Any]]) -> list[str]:
     )
     cells = _NUMBER_CELLS if numbers else _CELLS
     rows = [" ".join([*(title.rjust(_width(form)) for title, _, form in cells), f"{'read':>9}"])]
-    for event in events:
+    places = _shown_rounds(len(events))
+    for event in (events[place] for place in places):
         shown = [_cell(event.get(name), form) for _, name, form in cells]
         rows.append(" ".join([*shown, f"{human(event['bytes_read']):>9}"]))
-    return rows
+    left_out = len(events) - len(places)
+    return (
+        [*rows, f"{left_out:,} rounds of {len(events):,} are left out; --json has all"] if left_out else rows
+    )
 
+
+def _shown_rounds(count: int) -> list[int]:
+    """Return the places of the first rounds, of others evenly, and of the last."""
+    if count <= _ROUNDS:
+        return list(range(count))
+    rest = _ROUNDS - _FIRST_ROUNDS
+    step = (count - _FIRST_ROUNDS) / rest
+    return [*range(_FIRST_ROUNDS), *(_FIRST_ROUNDS - 1 + round(step * k) for k in range(1, rest + 1))]
+
+
+_ROUNDS, _FIRST_ROUNDS = 20, 5  # lines of a table, those of the first rounds among them
 
 # Title, field of the event, and format, whose width is that of the column.
 _FIRST_CELLS = (

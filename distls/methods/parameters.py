@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distls.methods.method import Parameter
@@ -11,6 +11,7 @@ from distls.methods.method import Parameter
 __all__ = [
     "BLOCK_SIZE", "CLASS_WEIGHT", "FEATURE_PARAMETERS", "INIT", "LANES_READ", "ONE_BLOCK", "SHUFFLE", "Parser",
     "boolean", "colon_list", "dtype", "fit_intercept", "init", "integer", "lanes", "number", "number_or", "one_of",
+    "settings_text", "shown_value",
 ]  # fmt: skip
 
 BLOCK_SIZE = 1024  # generated features by default
@@ -190,3 +191,15 @@ ONE_BLOCK = (
     Parameter("block_size", None, integer(1), f"generated features; default {BLOCK_SIZE}"),
     *FEATURE_PARAMETERS,
 )
+
+
+def shown_value(value: Any) -> str:
+    """Return a value for a reader: a number has at most six significant digits."""
+    short = f"{value:.6g}" if isinstance(value, float) else ""
+    # 1.0 stays as it is
+    return str(value) if not short or float(short) == value else short
+
+
+def settings_text(params: Mapping[str, Any]) -> str:
+    """Return the parameters that have a value as ``name=value``, for a reader."""
+    return ", ".join(f"{name}={shown_value(value)}" for name, value in params.items() if value is not None)

@@ -152,5 +152,5 @@ def _with_choice(drawn: Drawn | None, alpha: Any) -> Drawn | None:
     drawn.figure.add_layout(
         Span(location=alpha, dimension="height", line_color=COLOURS[7], line_width=2, line_dash="dashed")
     )
-    drawn.legend.append((COLOURS[7], f"chosen: {alpha:.4g}"))
+    drawn.legend.append((COLOURS[7], f"chosen: {alpha:.6g}"))
     return drawn

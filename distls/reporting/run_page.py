@@ -6,6 +6,7 @@ from typing import Any
 
 from distls.evaluation.metrics import Evaluation, LabelEvaluation, RegressionEvaluation
 from distls.execution.memory_budget import human
+from distls.methods.parameters import shown_value
 from distls.reporting.costs import costs_of
 from distls.reporting.judgement import Judgement
 from distls.reporting.page import Page
@@ -200,7 +201,7 @@ def _differing(params: dict[str, Any], settings: list[dict[str, Any]]) -> str:
 
 
 def _value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 _SETTING_CELLS = (
@@ -383,7 +384,7 @@ def _provenance(report: Report) -> list[object]:
         tag("h3", "The command that repeats it"),
         tag("pre", fit_command(record.config, "NEW-RUN")),
         tag("h3", "Parameters"),
-        tag("pre", "\n".join(f"{name}={value}" for name, value in shown.items())),
+        tag("pre", "\n".join(f"{name}={shown_value(value)}" for name, value in shown.items())),
     ]
 
 

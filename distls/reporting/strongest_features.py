@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.model.model import LinearModel
 
-__all__ = ["strongest_features"]
+__all__ = ["largest_places", "strongest_features"]
 
 
 def strongest_features(
@@ -27,7 +27,7 @@ def strongest_features(
     found = {}
     for k in outputs:
         weights = model.weights[:, k]
-        places = [*_largest(weights, most), *_largest(-weights, most // 2)[::-1]]
+        places = [*largest_places(weights, most), *largest_places(-weights, most // 2)[::-1]]
         found[_output_name(model, k)] = [
             (names[j] if names is not None and j < len(names) else f"feature {j}", float(weights[j]))
             for j in places
@@ -41,7 +41,7 @@ def _output_name(model: LinearModel, k: int) -> str:
     return "the number" if model.n_outputs == 1 else f"output {k}"
 
 
-def _largest(weights: NDArray[Any], most: int) -> list[int]:
+def largest_places(weights: NDArray[Any], most: int) -> list[int]:
     """Return the places of the largest positive weights, decreasing; ties to the lower place."""
     positive = np.flatnonzero(weights > 0)
     if len(positive) > most:

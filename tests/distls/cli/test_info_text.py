@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
+from click.testing import CliRunner
+from scipy.sparse import csr_matrix
+
+import distls
+from distls.cli import cli
+from distls.cli.describe import describe
 from distls.cli.info_text import info_lines
 
 
@@ -40,3 +50,28 @@ def test_what_is_left_out_is_counted() -> None:
 
 def test_a_line_break_in_a_name_makes_no_other_field() -> None:
     assert info_lines({"classes": ["a\nstatus CONVERGED"]}) == ["classes              a\\nstatus CONVERGED"]
+
+
+def test_of_many_classes_twenty_are_text_unless_all_are_asked_for(tmp_path: Path) -> None:
+    y = np.arange(120) % 30
+    distls.ingest(np.eye(30)[y] + 0.01, tmp_path / "d", y=y, target="class")
+    distls.fit("sgd", tmp_path / "d", tmp_path / "r", passes=3)
+    for path in (tmp_path / "r", tmp_path / "r" / "model"):
+        lines = CliRunner().invoke(cli, ["info", str(path)]).stdout.splitlines()
+        start = lines.index("top_features")
+        assert [line.split()[0] for line in lines[start + 1 : start + 21]] == [str(k) for k in range(20)]
+        assert lines[start + 21] == "  and 10 more of 30 classes; --all shows them"
+        every = CliRunner().invoke(cli, ["info", str(path), "--all"]).stdout.splitlines()
+        assert [line.split()[0] for line in every[start + 1 : start + 31]] == [str(k) for k in range(30)]
+        found = json.loads(CliRunner().invoke(cli, ["info", str(path), "--json"]).stdout)
+        assert found["n_classes"] == len(found["top_features"]) == 30
+
+
+def test_the_json_has_the_features_of_a_thousand_classes(tmp_path: Path) -> None:
+    y = np.arange(1010)
+    x = csr_matrix((np.ones(1010, np.float32), (y, y % 7)))
+    distls.ingest(x, tmp_path / "d", y=y, target="class")
+    distls.fit("sgd", tmp_path / "d", tmp_path / "r", passes=1)
+    found = describe(tmp_path / "r")
+    assert (found["n_classes"], len(found["top_features"])) == (1010, 1000)
+    assert len(describe(tmp_path / "r", None)["top_features"]) == 1010

@@ -15,6 +15,8 @@ from distls.cli.evaluation_text import evaluation_lines
 from distls.cli.report import dataset_line, plan_lines, result_lines, run_lines
 from distls.evaluation.metrics import Evaluation
 from distls.memory_plan import Plan
+from distls.reporting.run_page import render_report
+from distls.reporting.run_report import make_report
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import FormatError
@@ -238,3 +240,33 @@ def test_a_bound_that_says_nothing_is_called_so(data: Dataset, tmp_path: Path) -
     )
     run.write_status({**run.status, "certificate": {**bound, "value": 0.4}})
     assert run_lines(tmp_path / "run")[-1].startswith("objective 1.000000, at most 4.00e-01 (40 %)")
+
+
+def test_of_many_rounds_the_first_some_and_the_last_are_text(data: Dataset, tmp_path: Path) -> None:
+    fit("sgd", data, tmp_path / "r", passes=30)
+    lines = run_lines(tmp_path / "r")
+    start = next(k for k, line in enumerate(lines) if line.lstrip().startswith("round"))
+    events = Run.open(tmp_path / "r").events()
+    shown = [int(line.split()[0]) for line in lines[start + 1 : start + 21]]
+    numbers = [event["round"] for event in events]
+    assert len(numbers) > 25
+    assert shown[:5] == numbers[:5]
+    assert shown[-1] == numbers[-1]
+    assert sorted(set(shown)) == shown
+    gaps = np.diff(shown[4:])
+    assert gaps.max() - gaps.min() <= 1
+    left_out = len(numbers) - 20
+    assert lines[start + 21] == f"{left_out} rounds of {len(numbers)} are left out; --json has all"
+
+
+def test_parameters_have_six_digits_and_the_files_all(data: Dataset, tmp_path: Path) -> None:
+    alpha = 1.0000000000625093e-06
+    fit("sgd", data, tmp_path / "r", passes=1, params={"alpha": alpha})
+    text = "\n".join(run_lines(tmp_path / "r"))
+    assert "alpha=1e-06," in text
+    assert str(alpha) not in text
+    page = str(render_report(make_report(tmp_path / "r", judged=False)))
+    assert "\nalpha=1e-06" in page
+    # the command repeats the run, to the bit
+    assert f"-p alpha={alpha}" in page
+    assert describe(tmp_path / "r")["params"]["alpha"] == alpha

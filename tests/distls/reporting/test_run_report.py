@@ -126,7 +126,7 @@ def test_several_settings_and_the_chosen_one(place: Path) -> None:
     page = _page(run)
     assert page.count('class="chosen"') == 1
     assert "Error by strength" in page
-    assert f"chosen: {result.selected['alpha']:.4g}" in page
+    assert f"chosen: {result.selected['alpha']:.6g}" in page
 
 
 def test_paths_of_several_losses(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_paths_of_several_losses(tmp_path: Path) -> None:
     (chosen,) = re.findall(r'<tr class="chosen">(.*?)</tr>', page)
     assert result.selected is not None
     assert f">{result.selected['loss']}</td>" in chosen
-    assert f">{result.selected['alpha']:.4g}</td>" in chosen
+    assert f">{result.selected['alpha']:.6g}</td>" in chosen
     for loss in params["loss"]:
         assert f"</span>loss={loss}</li>" in page
 
