@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from distls.storage.errors import BadInputError, DistlsError
+from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place
 
 __all__ = ["STREAM", "from_stdin", "to_stdout"]
@@ -23,8 +22,8 @@ def from_stdin(data: Sequence[Place]) -> Iterator[tuple[Place, ...]]:
     if not any(_is_stream(path) for path in data):
         yield tuple(data)
         return
-    with tempfile.TemporaryDirectory(prefix="distls-stdin-") as folder:
-        copy = Path(folder) / "stdin"
+    with temporary_folder("distls-stdin-", None) as folder:
+        copy = folder / "stdin"
         # recognised like any file: it is read more than once
         with copy.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
@@ -44,8 +43,8 @@ def to_stdout(out: Place) -> Iterator[Place]:
     if not _is_stream(out):
         yield out
         return
-    with tempfile.TemporaryDirectory(prefix="distls-stdout-") as folder:
-        copy = Path(folder) / "predictions.csv"
+    with temporary_folder("distls-stdout-", None) as folder:
+        copy = folder / "predictions.csv"
         yield copy
         sys.stdout.flush()
         with copy.open("rb") as file:

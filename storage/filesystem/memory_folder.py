@@ -1,4 +1,7 @@
-"""Temporary folders, in memory where their files are small: a disk takes long to sync and to remove them."""
+"""Temporary folders, in memory where their files are small: a disk takes long to sync and to remove them.
+
+Each is locked while it is in use: a later process sweeps those that nobody holds.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import contextlib
 import fcntl
 import functools
 import os
+import platform
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,11 +32,12 @@ def temporary_folder(prefix: str, n_bytes: float | None) -> Iterator[Path]:
     Only this process, and others on this machine, may need what is in it.
     """
     if n_bytes is None or n_bytes > LARGEST_IN_MEMORY or not _has_room(n_bytes):
-        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-            yield Path(folder)
-        return
-    _sweep()
-    path, lock = _locked_folder(prefix)
+        home, own = Path(tempfile.gettempdir()), f"{_own()}{zlib.crc32(platform.node().encode()):08x}-"
+    else:
+        home, own = _MEMORY, _own()
+    # machines that share a folder may not see each other's locks: each sweeps its own
+    _sweep(home, own)
+    path, lock = _locked_folder(home, own + prefix)
     try:
         yield path
     finally:
@@ -49,13 +55,15 @@ def _has_room(n_bytes: float) -> bool:
     return found.f_bavail * found.f_frsize >= _ROOM * n_bytes
 
 
-def _locked_folder(prefix: str) -> tuple[Path, int]:
+def _locked_folder(home: Path, prefix: str) -> tuple[Path, int]:
     """Make a folder and lock it, so that it is not taken for what a killed process has left."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=f"{_own()}{prefix}", dir=_MEMORY))
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=home))
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            # without locks nothing is swept either
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
             if path.is_dir():
                 return path, lock
             os.close(lock)  # it was swept before it was locked
@@ -66,13 +74,14 @@ def _own() -> str:
 
 
 @functools.cache
-def _sweep() -> None:
-    """Remove, once in a process, what killed processes of this user have left in memory."""
-    for path in _MEMORY.glob(f"{_own()}*"):
+def _sweep(home: Path, own: str) -> None:
+    """Remove, once in a process, what killed processes of this user have left in a folder."""
+    for path in home.glob(f"{own}*"):
         with contextlib.suppress(OSError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                if os.fstat(lock).st_uid == os.geteuid():
+                    shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(lock)

@@ -76,3 +76,31 @@ def test_what_a_killed_process_left_is_swept_and_what_is_in_use_is_not(
         assert folders[1].is_dir()
     held[1].communicate("\n")
     assert not folders[1].exists()
+
+
+def test_what_a_killed_process_left_on_the_disk_is_swept_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    holder = _HOLDER.replace('"held-", 1', '"held-", None')
+    held = [
+        subprocess.Popen(
+            [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "TMPDIR": str(place)},
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    folders = [Path((each.stdout or sys.stdin).readline().strip()) for each in held]
+    assert all(folder.parent == place for folder in folders)
+    held[0].send_signal(signal.SIGKILL)
+    held[0].wait()
+    # of a machine that shares the folder
+    other = place / f"{memory_folder._own()}01234567-held-x"
+    other.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    with temporary_folder("a-", None):
+        assert not folders[0].exists()
+        assert folders[1].is_dir()
+    held[1].communicate("\n")
+    assert list(place.iterdir()) == [other]
