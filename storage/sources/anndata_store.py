@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,10 @@ _CODECS = {
     *("fletcher32", "gzip", "lz4", "lzma", "packbits", "quantize", "shuffle", "zlib", "zstd"),
     *("bytes", "endian", "sharding_indexed", "transpose", "vlen-bytes", "vlen-utf8"),
 }
-_LARGEST_CHUNK = 4 * 2**30  # the limit of HDF5; zarr has none
+# Bytes of a decoded chunk: any store may have the few, none more than HDF5 has, and between them no more than the array
+# holds, and this many times what is stored.
+_SMALL_CHUNK, _LARGEST_CHUNK = 64 * 2**20, 4 * 2**30
+_COMPRESSION = 1000
 
 
 def is_store(path: Path) -> bool:
@@ -177,6 +180,8 @@ def _hdf5_member(group: Any, name: str) -> Any:
         return _hdf5_member(found, rest)
     if isinstance(found, h5py.Dataset) and (found.external or found.is_virtual):
         raise ValueError(f"{first} has its values in other files; copy them into this one")
+    if isinstance(found, h5py.Dataset) and found.chunks:
+        _check_chunks(found, found.name, lambda: Path(found.file.filename).stat().st_size)
     return found
 
 
@@ -190,8 +195,22 @@ def _check_codecs(array: Any) -> None:
     unknown = set(_names_of(codecs)) - _CODECS
     if unknown:
         raise ValueError(f"{array.path} is stored with {', '.join(sorted(unknown))}, which is not read")
-    if np.prod([float(n) for n in array.chunks]) * array.dtype.itemsize > _LARGEST_CHUNK:
-        raise ValueError(f"{array.path} has chunks of more than {_LARGEST_CHUNK} bytes")
+    _check_chunks(array, array.path, array.nbytes_stored)
+
+
+def _check_chunks(array: Any, name: str, stored_bytes: Callable[[], int]) -> None:
+    """Refuse chunks for which more memory would be allocated than their values can need."""
+    claimed = math.prod(array.chunks) * array.dtype.itemsize
+    if claimed <= _SMALL_CHUNK:
+        return
+    stored = stored_bytes()
+    whole = math.prod(array.shape) * array.dtype.itemsize
+    most = max(min(_COMPRESSION * stored, whole, _LARGEST_CHUNK), _SMALL_CHUNK)
+    if claimed > most:
+        raise ValueError(
+            f"{name} has chunks of {claimed} bytes, which is more than its shape and the {stored} bytes stored allow; "
+            "damaged"
+        )
 
 
 def _names_of(codecs: Any) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import warnings
@@ -246,6 +247,36 @@ def test_a_chunk_of_a_negative_size_is_refused(tmp_path):
     chunk.write_bytes(b"\x02\x01\x21\x04" + b"\xff" * 12)
     with pytest.raises(BadInputError, match=r"a2\.zarr: not a readable AnnData store \("):
         ingest(store, tmp_path / "d", label_column="kind")
+
+
+@pytest.mark.parametrize("shape", [[2**27], [120]], ids=["more than is stored", "more than the shape"])
+def test_a_chunk_that_claims_more_than_there_can_be_is_refused(tmp_path, shape):
+    store = write(tmp_path / "a2.zarr", make())
+    described = store / "X" / "data" / ".zarray"
+    metadata = json.loads(described.read_text())
+    described.write_text(json.dumps({**metadata, "shape": shape, "chunks": [2**27]}))
+    with pytest.raises(BadInputError) as caught:
+        ingest(store, tmp_path / "d", label_column="kind")
+    assert "\n" not in str(caught.value)
+    assert f"X/data has chunks of {4 * 2**27} bytes, which is more than its shape and the" in str(
+        caught.value
+    )
+
+
+def test_a_chunk_of_hdf5_that_claims_more_than_is_stored_is_refused(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = write(tmp_path / "a.h5ad", make())
+    with h5py.File(path, "r+") as file:
+        whole, attributes = file["X/data"][:], dict(file["X/data"].attrs)
+        del file["X/data"]
+        made = file.create_dataset(
+            "X/data", whole.shape, "f4", chunks=(2**27,), maxshape=(None,), compression="gzip"
+        )
+        made.attrs.update(attributes)
+    with pytest.raises(
+        BadInputError, match=f"X/data has chunks of {4 * 2**27} bytes, which is more than its shape"
+    ):
+        ingest(path, tmp_path / "d", label_column="kind")
 
 
 def test_damaged_stores_are_refused(tmp_path, monkeypatch):
