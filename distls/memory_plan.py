@@ -9,6 +9,8 @@ A worker's memory is::
     + rows                     arrays over all rows, such as the scores of coordinate descent
     + work                     what a task computes from a chunk of its rows
     + cache                    decoded partitions kept between rounds: all that the limit leaves
+    + cache reserve            more of them: of lanes of other workers, when these are slow or lost
+    + reserve                  buffers that the allocator keeps after their release, as some jobs make it do
 
 A job that cannot fit without any cache is refused before anything is read.
 """
@@ -32,7 +34,9 @@ from distls.workers.rounds.worker_checks import trouble_with
 
 __all__ = ["Footprint", "PerRowCost", "Plan", "check_workers", "make_plan"]
 
-# Measured (benchmarks/scale.py): a worker with all libraries and the kernels loaded from the disk cache.
+# Measured (benchmarks/peaks.py): a worker with all libraries and the kernels loaded from the disk cache has 128 to
+# 140 MiB; with what the allocator keeps of buffers that come and go, up to 200.
+LOADED_BYTES = 140 * MIB
 BASE_BYTES = 210 * MIB
 # What compiling the kernels adds, and keeps, in a process that finds no disk cache.
 COMPILE_BYTES = 100 * MIB
@@ -47,7 +51,8 @@ class Plan:
     """The cost of a job."""
 
     worker_bytes: int  # Peak resident bytes of one worker, cache included
-    worker_parts: dict[str, int]  # bytes by name: What that sum is made of
+    # bytes by name: What that sum is made of; "reserve" and "cache reserve": what a worker seldom needs
+    worker_parts: dict[str, int]
     worker_limit: int
     cache_bytes: int  # Of each worker, for decoded partitions
     cached_fraction: float  # Share of the data that the workers' caches hold together
@@ -151,7 +156,10 @@ def make_plan(
     # the cache takes all that is left, up to the data themselves and the limit of the budget
     decoded = sum(int(each.decoded_bytes.sum()) for each in every)
     held = min(decoded, int(room / SLACK), decoded if budget.cache_limit is None else budget.cache_limit)
-    parts["cache"] = int(held * SLACK)
+    kept = int(held * SLACK)
+    own = int(SLACK * decoded * -(-lanes // budget.workers) / lanes)
+    parts["cache"] = min(kept, own)
+    parts["cache reserve"] = kept - parts["cache"]
     # the driver merges as results arrive: one from each task, and the one that they are merged into
     driver_copies = footprint.driver_copies + (tasks + 1) * footprint.result_copies
     stored = [int(each.stored_bytes.sum()) for each in every]
@@ -192,12 +200,13 @@ def _worker_parts(
     # the received weights, those of the round before that are still being released, and those in transit
     copies = 3 + budget.threads * results * footprint.result_copies
     parts = {
-        "base": BASE_BYTES + COMPILE_BYTES * budget.compiles,
+        "base": LOADED_BYTES + COMPILE_BYTES * budget.compiles,
         # of each thread one partition at work and one being read, decoded and stored bytes of both
         "partitions": int(budget.threads * 2 * SLACK * sum(largest)),
         "weights": int(budget.models * footprint.weight_bytes * copies),
         "sample": footprint.sample_bytes,
         "work": footprint.work_bytes * budget.threads,
+        "reserve": BASE_BYTES - LOADED_BYTES,
     }
     if footprint.per_row is not None:
         row_bytes = footprint.per_row.thread_bytes * budget.threads + footprint.per_row.worker_bytes
@@ -211,9 +220,9 @@ def _refusal(needed: int, parts: dict[str, int], limit: int, dataset: Dataset, b
     remedies = [f"allow at least --memory-limit {math.ceil((needed + 1) / SAFE_FRACTION / MIB)}MiB"]
     if budget.threads > 1:
         remedies.append("use --threads-per-worker 1 with more workers")
-    if parts["partitions"] > parts["base"]:
+    if parts["partitions"] > BASE_BYTES:
         remedies.append("ingest again with a smaller --partition-size")
-    if parts.get("rows", 0) > parts["base"] // 4:
+    if parts.get("rows", 0) > BASE_BYTES // 4:
         free = int(limit * SAFE_FRACTION) - (needed - parts["rows"])
         rows = free * dataset.meta.n_rows // parts["rows"]
         if rows > 0:

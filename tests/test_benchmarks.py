@@ -23,6 +23,7 @@ from benchmarks import (
     endurance,
     gram,
     kernels,
+    peaks,
     peers,
     real,
     recovery,
@@ -35,6 +36,7 @@ from benchmarks import (
 )
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.ingestion.ingest import ingest
+from distls.methods.registry import METHODS
 from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
 
@@ -66,6 +68,20 @@ def test_gram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sparse = gram.main(["--tiny", "--repeats", "1", "--sparse"])["sparse"]
     assert [row["per_row"] for row in sparse] == [2, 8]
     assert all(row["break_even"] > 0 for row in sparse)
+
+
+def test_peaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sorted(peaks.METHODS) == sorted(METHODS), "every method has a row"
+    arguments = ["--methods", "gls,csgd", "--threads", "1", "--megabytes", "4"]
+    report = peaks.main([*arguments, "--out", str(tmp_path / "out.json")])
+    assert _read(tmp_path / "out.json") == report
+    assert [(row["method"], row["threads"]) for row in report] == [("gls", 1), ("csgd", 1)]
+    for row in report:
+        assert row["plan"] == sum(row["parts"].values())
+        assert 0 < row["cached_bytes"] < 3 * 2**20
+        assert 0 < row["ratio"] == row["peak"] / row["plan"] <= 1
+        assert row["without_reserve"] > row["ratio"]
+    assert capsys.readouterr().out.count("\n") == 2 + len(report)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

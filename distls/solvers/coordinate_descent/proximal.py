@@ -99,7 +99,10 @@ class Proximal(Solver[ProximalState]):
         copied = (
             2 * (dataset.meta.dtype != self.problem.dtype.name) * int(dataset.decoded_bytes.max(initial=0))
         )
-        pieces = max(SCORES, self.points * k * PIECE_ROWS)
+        # scores of a row; those of the subspace are beside the scores of one point
+        columns = max(self.points * k, k + _COLUMNS * self._constant)
+        most_rows = int(dataset.table.rows.max(initial=0))
+        pieces = min(columns * most_rows, max(SCORES, columns * PIECE_ROWS))
         ranking = threshold_bytes(k) if self.problem.ranks else 0
         return BlockReader(
             self.problem,

@@ -112,7 +112,9 @@ class ClassBlockSolver:
         width = min(_LARGEST, most, -(-k // (_WIDTH * self._slots)) * _WIDTH)
         # a plan of the smallest block says what everything else takes, or that there is no room
         smallest = self._plan_of(_WIDTH, min(_WIDTH, k), budget)
-        rest = sum(size for name, size in smallest.worker_parts.items() if name in ("base", "partitions"))
+        rest = sum(
+            size for name, size in smallest.worker_parts.items() if name in ("base", "reserve", "partitions")
+        )
         room = int(budget.worker_limit * SAFE_FRACTION) - rest
         data = int(self.problem.dataset.decoded_bytes.sum() * SLACK)
         each = self._class_bytes() * budget.threads

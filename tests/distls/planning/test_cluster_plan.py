@@ -356,7 +356,7 @@ def test_the_lines_of_a_plan(small: Path) -> None:
     assert (code, err) == (0, "")
     lines = {line[:19].strip(): line[19:] for line in out.splitlines()}
     assert lines["cluster"] == "100 workers of 8 threads, 10 Gbit/s, 1 ms"
-    assert lines["memory a worker"].startswith("29.4 GiB of 32.0 GiB: base 310 MiB")
+    assert lines["memory a worker"].startswith("29.4 GiB of 32.0 GiB: base 240 MiB")
     assert lines["a round takes"].count(",") == 4
     assert lines["limited by"].startswith("lanes; 400 of 800 threads are idle: -p lanes=800 ")
     assert "seconds a pass" in lines

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distls.execution.memory_budget import MIB, MemoryBudget, human, parse_bytes
-from distls.memory_plan import SAFE_FRACTION, Footprint, Plan, check_workers, make_plan
+from distls.memory_plan import BASE_BYTES, SAFE_FRACTION, SLACK, Footprint, Plan, check_workers, make_plan
 from distls.storage.errors import MemoryPlanError, WorkerError
 
 GIB = 2**30
@@ -116,7 +116,7 @@ def test_the_parts_add_up_within_the_limit(
     assert plan.worker_bytes == sum(plan.worker_parts.values()) <= SAFE_FRACTION * plan.worker_limit
     assert plan.worker_limit == 2**power
     assert plan.cache_bytes <= decoded
-    assert plan.cache_bytes <= plan.worker_parts["cache"] + 1
+    assert plan.cache_bytes <= plan.worker_parts["cache"] + plan.worker_parts["cache reserve"] + 1
     assert cache_limit is None or plan.cache_bytes <= cache_limit
     assert 0 <= plan.cached_fraction <= 1
     assert plan.bytes_per_pass == job["dataset"].stored_bytes.sum()
@@ -124,7 +124,7 @@ def test_the_parts_add_up_within_the_limit(
 
 def _needed(job: dict[str, Any], shape: tuple[int, int, bool]) -> dict[str, int]:
     parts = _plan(_budget(shape, 2**50, 0), **job).worker_parts
-    assert parts.pop("cache") == 0
+    assert parts.pop("cache") == parts.pop("cache reserve") == 0
     return parts
 
 
@@ -182,6 +182,21 @@ def test_a_refusal_names_numbers_and_remedies(threads: int, partition: int, reme
     assert text.startswith("train: a worker needs ")
     assert "but may use 92.0 MiB of its 100 MiB; allow at least --memory-limit " in text
     assert re.sub(r".*MiB(, or |$)", "", text).split(", or ") == (remedies or [""])
+
+
+@pytest.mark.parametrize(("lanes", "share"), [(8, 4 / 8), (7, 4 / 7), (1, 1.0)])
+def test_what_a_worker_seldom_needs_is_named_reserve(lanes: int, share: float) -> None:
+    parts = _plan(MemoryBudget(100 * GIB, workers=2), lanes=lanes).worker_parts
+    decoded = SLACK * 640 * MIB
+    assert parts["cache"] == pytest.approx(share * decoded, abs=2), "of its own lanes"
+    assert parts["cache reserve"] == pytest.approx((1 - share) * decoded, abs=2), "of another worker's"
+    assert parts["base"] + parts["reserve"] == BASE_BYTES
+    needed = sum(size for name, size in parts.items() if "cache" not in name)
+    tight = _plan(MemoryBudget(int((needed + 100 * MIB) / SAFE_FRACTION) + 2, workers=2), lanes=lanes)
+    assert tight.worker_parts["cache"] == pytest.approx(100 * MIB, abs=4), (
+        "a cache below its share is no reserve"
+    )
+    assert tight.worker_parts["cache reserve"] == 0
 
 
 def test_a_worker_that_cannot_is_named(small_csr: Callable[..., Any]) -> None:

@@ -295,6 +295,14 @@ def test_refusals(small, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["fista", "sparsa"])
+def test_the_plan_counts_scores_of_the_rows_that_there_are(small, method):
+    """A chunk has at most the rows of a partition, however many would fit into it."""
+    (rows, k), one = (int(small[0].table.rows.max()), 4), 8 * 4 * (small[0].meta.n_features + 1)
+    work = plan_fit(method, small[0].path, probe=False).worker_parts["work"]
+    assert 4 * 8 * rows * k < work < 4 * 8 * rows * 4 * k + 4 * one + 2**20
+
+
+@pytest.mark.parametrize("method", ["fista", "sparsa"])
 def test_plans_and_probes(small, method):
     plan = plan_fit(method, small[0].path)
     assert plan.bytes_per_pass == int(small[0].stored_bytes.sum())
