@@ -13,7 +13,8 @@ the tree survives it, no traceback is printed, and
 
 What was not finished is resumed without faults: if no file was damaged, with the right weights at the end, and no
 half-written file left in the run. With `--place store` data set and run are in an object store that fails; with
-`--place network` scheduler, workers and command are on hosts whose links are cut (needs root). Python's resource tracker is spared: its successor prints tracebacks of its own.
+`--place network` scheduler, workers and command are on hosts whose links are cut (needs root).
+Python's resource tracker is spared: its successor prints tracebacks of its own.
 """
 
 from __future__ import annotations
