@@ -223,6 +223,7 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (None, "", False, ["hangs"]),
         (0, "", None, ["other weights"]),
         (1, "two\nlines\n", False, ["2 lines"]),
+        (1, "here: read again, and well, after: there\nan end\n", False, []),
         (3, "", False, ["0 lines"]),
         (-9, "", False, ["exit code -9"]),
         (0, "Traceback (most recent call last):\n", False, ["a traceback"]),
