@@ -25,6 +25,10 @@ n_features_in_ : int"""
 # Substituted for %(name)s in docstrings: parameters that several estimators share.
 _SHARED = {
     "stochastic": f"""
+folds : int or None
+    Cross-validation folds of ``alpha="path"`` (`fit` only).
+alphas : str or None
+    Alphas of ``alpha="path"``, such as "1:0.1:0.01".
 fit_intercept : bool
 class_weight : dict of label -> weight, "balanced" or None
 lanes : int or None

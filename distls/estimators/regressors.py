@@ -177,8 +177,12 @@ class CSGDRegressor(StreamingEstimator, DatasetRegressor):
         Of two-phase: a lane's rows before the second phase; None: half of a pass (of the first block of a stream).
     center : {"running", "global"}
         The mean point: of the rows so far, or of all rows (`fit` only).
-    alpha : float
-        L2 strength, 0 or more.
+    alpha : float or "path"
+        L2 strength, 0 or more; "path": the best of many by cross-validation (`fit` only).
+    folds : int or None
+        Cross-validation folds of ``alpha="path"``.
+    alphas : str or None
+        Alphas of ``alpha="path"``, such as "1:0.1:0.01".
     fit_intercept : bool
     lanes : int or None
         Chains of partitions worked in parallel; the result depends on it, never on the number of workers.
@@ -202,7 +206,9 @@ class CSGDRegressor(StreamingEstimator, DatasetRegressor):
     eta0: float | None = None
     switch: float | None = None
     center: str = "running"
-    alpha: float = 0.0
+    alpha: Any = 0.0
+    folds: int | None = None
+    alphas: str | None = None
     shuffle: bool = True
     passes: float = 10
 

@@ -27,6 +27,8 @@ __all__ = [
 class StreamingClassifier(StreamingEstimator, LinearCoefficients, DatasetClassifier):
     """A classifier of a stochastic method, which can also learn from blocks of rows as they come."""
 
+    folds: int | None = None
+    alphas: str | None = None
     fit_intercept: bool = False
     class_weight: Any = None
     lanes: int | None = None
@@ -107,8 +109,8 @@ class MCIDClassifier(StreamingClassifier):
     Parameters
     ----------
     loss : {"log", "hinge", "perceptron"} or full loss name
-    alpha : float
-        L2 strength, the paper's lambda.
+    alpha : float or "path"
+        L2 strength, the paper's lambda; "path": the best of many by cross-validation (`fit` only).
     batch_size : int
         Rows per step, the paper's r.
     average : {"tail", "all", "none"}
@@ -121,7 +123,7 @@ class MCIDClassifier(StreamingClassifier):
     _method = "mcid"
 
     loss: str = field(default="log", kw_only=False)
-    alpha: float = 1e-5
+    alpha: Any = 1e-5
     batch_size: int = 1
     average: str = "tail"
     t0: float | None = None
@@ -141,8 +143,8 @@ class StochasticClassifier(StreamingClassifier):
     eta0 : float or None
         Initial step size; None: if adaptive sqrt(n_classes)/2 (hinge: 1/4 or more) times the cube root of lanes, else
         chosen by trial in `fit`.
-    alpha : float
-        L2 strength, 0 or more.
+    alpha : float or "path"
+        L2 strength, 0 or more; "path": the best of many by cross-validation (`fit` only).
     batch_size : int
         Rows per step, for schedules that do not adapt.
     average : {"none", "all", "tail"}
@@ -155,7 +157,7 @@ class StochasticClassifier(StreamingClassifier):
     loss: str = field(default="log", kw_only=False)
     schedule: str = "adaptive"
     eta0: float | None = None
-    alpha: float = 0.0
+    alpha: Any = 0.0
     batch_size: int = 1
     average: str = "none"
 
@@ -169,8 +171,8 @@ class SGDQNClassifier(StreamingClassifier):
     Parameters
     ----------
     loss : {"squared_hinge", "hinge", "log"}
-    alpha : float
-        L2 strength, the paper's lambda.
+    alpha : float or "path"
+        L2 strength, the paper's lambda; "path": the best of many by cross-validation (`fit` only).
     diagonal : {"gauss-newton", "secant", "paper"} or None
         Estimate of the metric; None: gauss-newton, of the hinge, which has no second derivatives, secant.
     skip : int or None
@@ -183,7 +185,7 @@ class SGDQNClassifier(StreamingClassifier):
     _method = "sgdqn"
 
     loss: str = field(default="squared_hinge", kw_only=False)
-    alpha: float = 1e-5
+    alpha: Any = 1e-5
     diagonal: str | None = None
     skip: int | None = None
     t0: float | None = None
@@ -207,8 +209,8 @@ class AdalineClassifier(StreamingClassifier):
         Rows of a lane before the second phase of two-phase.
     center : {"running", "global"}
         The mean point: of the rows seen so far, or of all rows (`fit` only).
-    alpha : float
-        L2 strength, 0 or more.
+    alpha : float or "path"
+        L2 strength, 0 or more; "path": the best of many by cross-validation (`fit` only).
     %(stochastic)s
     """
 
@@ -217,7 +219,7 @@ class AdalineClassifier(StreamingClassifier):
     eta0: float | None = None
     switch: float | None = None
     center: str = "running"
-    alpha: float = 0.0
+    alpha: Any = 0.0
     fit_intercept: bool = True
 
     @property

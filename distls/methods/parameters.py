@@ -72,7 +72,7 @@ def number_or(parse: Parser, *words: str) -> Parser:
         try:
             return parse(value)
         except ValueError as error:
-            raise ValueError(f"{error}, or one of {', '.join(words)}") from None
+            raise ValueError(f"{error}, or {' or '.join(words)}") from None
 
     return either
 

@@ -56,7 +56,6 @@ def test_killed_it_goes_on(command: Callable[..., Any], train: Path, undisturbed
     assert _digest(train) == undisturbed
     assert sorted(p.name for p in train.iterdir()) == [
         "columns",
-        "origins",
         "partitions",
         "rows",
         "zarr.json",

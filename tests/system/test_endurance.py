@@ -25,7 +25,7 @@ def test_500_rounds_leave_nothing(tmp_path: Path) -> None:
     # the one that keeps the group of tasks
     assert found["tasks"] == 1
     assert found["left"] == []
-    assert found["run"] == ["config.json", "events.jsonl", "model", "status.json"]
+    assert found["run"] == ["config.json", "events.jsonl", "final", "model", "status.json"]
     assert found["files"][1] == found["files"][0]
     for process, most in GROWTH_KIB.items():
         first, second = found[process]["open"]

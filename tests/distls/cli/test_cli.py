@@ -72,9 +72,9 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (2, (*FIT, "-p", "alhpa=1"), "mcid has no parameter 'alhpa'; did you mean 'alpha'?"),
     (2, (*FIT, "-p", "alpha"), "-p alpha: expected NAME=VALUE"),
     (2, (*FIT, "-p", "=1"), "-p =1: expected NAME=VALUE"),
-    (2, (*FIT, "-p", "alpha=x"), "mcid: alpha=x: expected a number"),
-    (2, (*FIT, "-p", "alpha=0"), "mcid: alpha=0: must be greater than 0"),
-    (2, (*FIT, "-p", "alpha=-1"), "mcid: alpha=-1: must be greater than 0"),
+    (2, (*FIT, "-p", "alpha=x"), "mcid: alpha=x: expected a number, or path"),
+    (2, (*FIT, "-p", "alpha=0"), "mcid: alpha=0: must be greater than 0, or path"),
+    (2, (*FIT, "-p", "alpha=-1"), "mcid: alpha=-1: must be greater than 0, or path"),
     (2, (*FIT, "-p", "lanes=2.5"), "mcid: lanes=2.5: expected a whole number"),
     (2, (*FIT, "-p", "lanes=7"), "lanes=7: the data set has only 6 partitions; ingest it with a smaller "
      "--partition-size"),

@@ -194,7 +194,7 @@ def test_pickled_and_back(rows: tuple[Any, np.ndarray]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 0}, "mcid: alpha=0: must be greater than 0"),
+        ({"alpha": 0}, "mcid: alpha=0: must be greater than 0, or path"),
         (
             {"loss": "huber"},
             "mcid: loss=huber: expected one of softmax, crammer_singer, perceptron, log, hinge",

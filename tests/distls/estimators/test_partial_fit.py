@@ -209,8 +209,9 @@ def test_as_good_as_scikit_learns(rows: Pair) -> None:
             "class_weight='balanced' needs all rows at once; give weights to partial_fit",
         ),
         ({"class_weight": {7: 2.0}}, {}, "class_weight: 7 is not a class of y"),
+        ({"alpha": "path"}, {}, "alpha='path' needs all rows at once; give partial_fit a number"),
         ({"lanes": 8}, {}, "lanes=8: partial_fit works in one lane"),
-        ({"alpha": 0}, {}, "mcid: alpha=0: must be greater than 0"),
+        ({"alpha": 0}, {}, "mcid: alpha=0: must be greater than 0, or path"),
     ],
 )
 def test_refused_at_the_first_call(

@@ -151,3 +151,11 @@ def test_what_a_stream_cannot_do_is_refused() -> None:
     made.eta0 = 0.2
     with pytest.raises(ParameterError, match="eta0 was changed after the first call"):
         made.partial_fit(x, y)
+
+
+def test_a_path_is_cross_validated() -> None:
+    x, y = labelled_rows(200, 20, 3)
+    made = StochasticClassifier(alpha="path", alphas="1:0.1:0.001", folds=3, loss="log").fit(x, y)
+    alone = StochasticClassifier(alpha=made.model_.params["alpha"], loss="log").fit(x, y)
+    assert made.model_.params["alpha"] in (1.0, 0.1, 0.001)
+    assert np.array_equal(made.coef_, alone.coef_)

@@ -342,7 +342,6 @@ def test_full_in_a_transposition_by_workers(disk: Disk, train: Path, tmp_path: P
         assert made.digest == whole.digest
         assert sorted(path.name for path in out.iterdir()) == [
             "columns",
-            "origins",
             "partitions",
             "rows",
             "zarr.json",

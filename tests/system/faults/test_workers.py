@@ -35,7 +35,7 @@ def check_whole(run: Path, digest: str) -> None:
     rounds = [json.loads(line)["round"] for line in (run / "events.jsonl").read_text().splitlines()]
     assert rounds == list(range(1, len(rounds) + 1))
     left = {path.name for path in run.iterdir()}
-    assert left <= {"config.json", "status.json", "events.jsonl", "model", "lock"}
+    assert left <= {"config.json", "status.json", "events.jsonl", "final", "model", "lock"}
 
 
 def fit_with(command: Callable[..., Any], job: Any, tmp_path: Path, fault: Fault, **environment: str) -> None:

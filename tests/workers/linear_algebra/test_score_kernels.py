@@ -12,7 +12,7 @@ from distls.workers.linear_algebra import score_kernels as linear
 from distls.workers.losses.registry import LOSSES
 from reference import mcid
 
-NAMES = sorted(LOSSES)
+NAMES = sorted(name for name, loss in LOSSES.items() if "class" in loss.targets)
 NO_WEIGHT = np.empty(0)
 NO_CLASSES = np.empty(0, np.int32)
 

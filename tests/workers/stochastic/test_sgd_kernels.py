@@ -10,7 +10,7 @@ from distls.workers.stochastic import sgd_kernels as stochastic
 from distls.workers.stochastic.sgd_kernels import new_clock, scaled, sgd_block, sgd_settings, window_sum
 from reference import mcid, ovr
 
-NAMES = sorted(LOSSES)
+NAMES = sorted(name for name, loss in LOSSES.items() if "class" in loss.targets)
 NO_WEIGHT = np.empty(0)
 
 

@@ -238,8 +238,8 @@ def test_weights_of_classes(data):
 
 
 def test_the_plan_chooses_blocks_by_the_memory_limit(tmp_path):
-    x = sp.random(40, 200_000, density=1e-4, format="csr", random_state=0, dtype=np.float32)
-    data = write_dataset(tmp_path / "wide", x, np.arange(40) % 3, n_classes=4000)
+    x = sp.random(4000, 200_000, density=1e-6, format="csr", random_state=0, dtype=np.float32)
+    data = write_dataset(tmp_path / "wide", x, np.arange(4000), n_classes=4000)
 
     def blocks(limit):
         options = ClusterOptions(workers=2, memory_limit=parse_bytes(limit))

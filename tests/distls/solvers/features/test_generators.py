@@ -409,7 +409,7 @@ def test_a_probe_costs_what_a_stage_costs(reader: BlockReader, params: dict[str,
 
 REFUSED = [
     ({"features": "sines"}, "features=sines: expected one of columns, columns-replaced, frequency, gradient, "
-     "fourier, logits, polynomials, random-masks, kmeans-masks"),
+     "block-gradient, fourier, logits, polynomials, random-masks, kmeans-masks"),
     ({"features": "columns", "pca": 3}, "pca=3: used with features=fourier|logits|polynomials only; leave it out"),
     ({"features": "frequency", "bandwidth": 1.0},
      "bandwidth=1.0: used with features=fourier|logits|polynomials only; leave it out"),

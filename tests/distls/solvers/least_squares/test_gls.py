@@ -528,8 +528,8 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
     fit("gls", dataset, tmp_path / "run", passes=1)
     closed = "link=identity is solved in closed form and has no use for it; drop it"
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"alpha": -1}, ParameterError, "gls: alpha=-1: expected a number from 0 to inf, or one of path"),
-        ({"lipschitz": 0}, ParameterError, "gls: lipschitz=0: must be greater than 0, or one of adaptive"),
+        ({"alpha": -1}, ParameterError, "gls: alpha=-1: expected a number from 0 to inf, or path"),
+        ({"lipschitz": 0}, ParameterError, "gls: lipschitz=0: must be greater than 0, or adaptive"),
         ({"link": "identity", "lipschitz": "sharp"}, ParameterError, f"gls: lipschitz=sharp: {closed}"),
         ({"link": "identity", "accelerate": "none"}, ParameterError, f"gls: accelerate=none: {closed}"),
         ({"link": "identity", "init": str(tmp_path / "run")}, ParameterError, closed),

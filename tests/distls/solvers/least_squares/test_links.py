@@ -133,8 +133,8 @@ def test_predictions_of_counts_are_means_and_their_deviance_is_reported(tmp_path
     means = np.exp(x @ model.weights + model.intercept)
     np.testing.assert_allclose(model.predict(x), means, rtol=1e-10)
     predict(tmp_path / "run", dataset, tmp_path / "p.csv")
-    written = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
-    assert np.allclose(np.sort(written[:, -1]), np.sort(means[:, 1]), rtol=1e-5)
+    written = np.genfromtxt(tmp_path / "p.csv", delimiter=",", names=True)
+    assert np.allclose(np.sort(written["prediction_2"]), np.sort(means[:, 1]), rtol=1e-5)
     halves = oracle.poisson(np.log(means), y)[0]
     found = evaluate(tmp_path / "run", dataset)
     assert found.deviance == pytest.approx(2 * halves.mean(), rel=1e-9)

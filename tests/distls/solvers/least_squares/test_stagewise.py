@@ -458,7 +458,7 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
         ({**FOURIER, "pca": 41}, "pca=41: rows have only 40 features"),
         ({"alpha": -1}, "stagewise: alpha=-1: expected a number from 0 to inf"),
         ({"block_size": 0}, "stagewise: block_size=0: expected a whole number of at least 1"),
-        ({"bandwidth": 0}, "stagewise: bandwidth=0: must be greater than 0, or one of median"),
+        ({"bandwidth": 0}, "stagewise: bandwidth=0: must be greater than 0, or median"),
         ({"inner": "least"}, "stagewise: inner=least: expected one of linear, calibrated, logistic"),
         (
             {"lanes": 9},

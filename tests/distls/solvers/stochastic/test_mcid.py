@@ -234,7 +234,7 @@ def test_what_is_refused_before_reading(tmp_path: Path) -> None:
     x, y = labelled_rows(200, 30, 3)
     dataset = write_dataset(tmp_path / "d", x, y)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"alpha": 0}, ParameterError, "mcid: alpha=0: must be greater than 0"),
+        ({"alpha": 0}, ParameterError, "mcid: alpha=0: must be greater than 0, or path"),
         ({"alpha": -1}, ParameterError, "must be greater than 0"),
         ({"alpha": float("nan")}, ParameterError, "expected a number"),
         ({"los": "hinge"}, ParameterError, "mcid has no parameter 'los'; did you mean 'loss'?"),

@@ -351,7 +351,7 @@ def test_steps_of_the_hinge_grow_with_rows_and_not_with_classes() -> None:
 def test_numbers_need_the_squared_loss(continuous: Any) -> None:
     with pytest.raises(ParameterError, match="they need loss=squared"):
         fit("sgd", continuous[0], params={"loss": "log"}, passes=1)
-    with pytest.raises(MismatchError, match="this method needs class targets"):
+    with pytest.raises(MismatchError, match="this method needs class or multilabel targets"):
         fit("sgdqn", continuous[0], passes=1)
 
 
