@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.chaos import PARAMS, make_data
+from benchmarks.chaos_rounds import PARAMS, make_data
 
 _DEADLINE = 300.0  # for the first rounds, and for the one after a kill
 _POLL = 0.005

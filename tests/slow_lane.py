@@ -233,6 +233,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_least_squares_paper_(figures|tables|without)",
         r"::test_constrained_sgd_paper",
         r"::test_(scale|table_of_systems|simulation|peers|peaks|endurance|kernels|chaos|recovery|small|many_classes|choose)$",
+        r"::test_chaos_elsewhere",
     ),
 }
 

@@ -34,6 +34,7 @@ from benchmarks import (
     table,
     tables,
 )
+from benchmarks.hosts import Hosts
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.ingestion.ingest import ingest
 from distls.methods.registry import METHODS
@@ -202,6 +203,23 @@ def test_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split(":")[0] for line in lines if line[0] != " "] == ["fit", "ingest", "columns"]
 
 
+@pytest.mark.parametrize("place", ["store", "network"])
+def test_chaos_elsewhere(place: str) -> None:
+    for package in ("obstore", "moto", "flask", "flask_cors"):
+        pytest.importorskip(package)
+    if place == "network":
+        tried = Hosts(1)
+        obstacle = tried.build()
+        tried.remove()
+        if obstacle:
+            pytest.skip(obstacle)
+    report = chaos.main(
+        ["--place", place, "--seed", "1", "--rounds", "1", "--minutes", "60"],
+    )
+    assert [each["trouble"] for each in report["rounds"]] == [[]], report
+    assert report["rounds"][0]["faults"]
+
+
 def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = chaos.main(
         ["--seed", "1", "--rounds", "3", "--minutes", "60", "--out", str(tmp_path / "out.json")]
@@ -221,17 +239,15 @@ def test_chaos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (None, "", False, ["hangs"]),
         (0, "", None, ["other weights"]),
         (1, "two\nlines\n", False, ["2 lines"]),
+        (1, "here: read again, and well, after: there\nan end\n", False, []),
         (3, "", False, ["0 lines"]),
         (-9, "", False, ["exit code -9"]),
         (0, "Traceback (most recent call last):\n", False, ["a traceback"]),
     ],
 )
-def test_chaos_finds(
-    tmp_path: Path, code: int | None, written: str, killed: bool | None, trouble: list[str]
-) -> None:
-    (tmp_path / "status.json").write_text('{"weights_sha256": "the right ones"}')
-    digest = "others" if killed is None else "the right ones"
-    assert chaos.trouble_of(code, written, digest, tmp_path, killed=bool(killed)) == trouble
+def test_chaos_finds(code: int | None, written: str, killed: bool | None, trouble: list[str]) -> None:
+    digest = "others" if killed is None else "right"
+    assert chaos.trouble_of(code, written, digest, "right", killed=bool(killed)) == trouble
 
 
 def test_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,5 +33,6 @@ def ignore_defects(_loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -
 
 def set_log_level(level: int) -> None:
     """Let Dask's own messages of `level` and above through, and those of the event loop that it runs on."""
-    for name in ("distributed", "tornado.application"):
+    # Dask's configuration gives some loggers a level of their own
+    for name in ("distributed", "distributed.client", "distributed.gc", "tornado.application"):
         logging.getLogger(name).setLevel(level)
