@@ -10,9 +10,10 @@ from distls.workers.evaluation import loss_sums
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
 from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.row_functions import has_row_function
 from reference import mcid
 
-NAMES = sorted(name for name, loss in LOSSES.items() if "class" in loss.targets)
+NAMES = sorted(name for name, loss in LOSSES.items() if has_row_function(loss, "row_gradient"))
 NO_WEIGHT = np.empty(0)
 NO_CLASSES = np.empty(0, np.int32)
 
