@@ -92,6 +92,7 @@ PLACES = {
     "events": ("events.jsonl",),
     "status": ("status.json",),
     "model": (" model.",),
+    "state of its end": (" final",),
     "removal": ("unlink ", "rmdir "),
 }
 
