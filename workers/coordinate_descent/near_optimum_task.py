@@ -21,6 +21,7 @@ from distls.workers.coordinate_descent.descent_kernels import N_TOTALS, loss_of_
 from distls.workers.coordinate_descent.near_kernels import add_products, column_gradients
 from distls.workers.coordinate_descent.row_scores_task import SparseWeights, no_targets, read_margins
 from distls.workers.coordinate_descent.sweep_task import Shard, Sweeper, SweepJob
+from distls.workers.evaluation.loss_sums import add_gradient
 from distls.workers.losses.registry import loss_named
 from distls.workers.penalties.registry import conjugate, penalty_value, prox_rows
 from distls.workers.rounds.block_stream import DatasetRef, open_ref
@@ -240,10 +241,15 @@ def _shares(points: list[Array], last: Array) -> Array | None:
     return np.asarray(np.cumsum(shares / shares.sum())[:-1])
 
 
-def warm_up_near(data: DatasetRef, loss: str, dtype: str) -> None:
-    """Compile the kernels of the task, or load them, on a single row, as `warm_up` does those of sweeps."""
+def warm_up_near(data: DatasetRef, loss: str, dtype: str, penalty: str) -> None:
+    """Compile the kernels of the task and of certificates, or load them, on a single row, as `warm_up` does."""
     meta = open_ref(data).meta
     x = one_row(meta.layout, meta.dtype, index_dtype(meta.n_rows).name)
     z, y = np.zeros((1, 2), dtype), no_targets(meta, 1)
     column_gradients(x, z, y, np.empty(0), loss_named(loss), np.empty((1, 2)))
     add_products(x, np.zeros((1, 2)), z)
+    prox_rows(penalty, np.zeros((1, 2)), 1.0, 0.0)
+    if meta.target == "class":
+        rows, none = one_row(meta.layout, meta.dtype, index_dtype(meta.n_features).name), np.empty(0)
+        weights = np.zeros((1, 2), dtype)
+        add_gradient(rows, y, none, loss_named(loss), weights, np.zeros(2), np.zeros((1, 2)), np.zeros(2))

@@ -302,6 +302,7 @@ class Sweeper:
         z, y, weight = self.margins
         loss = loss_named(self.job.margins.loss)
         with self._ledger.in_kernels():
+            order = np.ascontiguousarray(order)  # strided, it would be compiled for anew, by each worker
             column_sweep(x, order, w, z, y, weight, loss, self._penalty, self.job.step, totals)
 
     def count_active(self, found: list[_Active]) -> None:
@@ -374,11 +375,10 @@ def warm_up(data: DatasetRef, loss: str, dtype: str, *, fit_intercept: bool = Fa
     meta = open_ref(data).meta
     x = one_row(meta.layout, meta.dtype, index_dtype(meta.n_rows).name)
     z, weight, y = np.zeros((1, 2), dtype), np.empty(0), no_targets(meta, 1)
-    step, totals = Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
+    order, step, totals = np.zeros(1, np.int64), Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
     # columns that move with the intercept are dense, and float64 once their means are taken away
     shards = {type(x): x} | ({"centred": DenseRows(np.zeros((1, 1)))} if fit_intercept else {})
     for shard in shards.values():
-        order = np.zeros(1, np.int64)
         column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, loss_named(loss), 0, step, totals)
     if fit_intercept:
         Intercept(Margins(z, y, weight), loss, step).step(np.zeros(2), totals)

@@ -161,7 +161,9 @@ class BlockCoordinateDescent(Solver[BcdState]):
         warm = partial(
             warm_up, loss=problem.loss, dtype=problem.dtype.name, fit_intercept=problem.fit_intercept
         )
-        near = partial(warm_up_near, loss=problem.loss, dtype=problem.dtype.name)
+        near = partial(
+            warm_up_near, loss=problem.loss, dtype=problem.dtype.name, penalty=self.params["penalty"]
+        )
         for task in (warm, near):
             task(self.data)
             executor.each_worker(task, self.data)
