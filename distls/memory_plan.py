@@ -10,7 +10,7 @@ A worker's memory is::
     + work                     what a task computes from a chunk of its rows
     + cache                    decoded partitions kept between rounds: all that the limit leaves
     + cache reserve            more of them: of lanes of other workers, when these are slow or lost
-    + reserve                  buffers that the allocator keeps after their release, as some jobs make it do
+    + reserve                  what some jobs were seen to need beyond the other parts
 
 A job that cannot fit without any cache is refused before anything is read.
 """
@@ -34,8 +34,8 @@ from distls.workers.rounds.worker_checks import trouble_with
 
 __all__ = ["Footprint", "PerRowCost", "Plan", "check_workers", "make_plan"]
 
-# Measured (benchmarks/peaks.py): a worker with all libraries and the kernels loaded from the disk cache has 128 to
-# 140 MiB; with what the allocator keeps of buffers that come and go, up to 200.
+# A worker with all libraries and the kernels loaded from the disk cache has about 140 MiB (benchmarks/peaks.py with
+# --megabytes 4); some jobs were seen to need up to 70 more than their other parts (docs/measured.md).
 LOADED_BYTES = 140 * MIB
 BASE_BYTES = 210 * MIB
 # What compiling the kernels adds, and keeps, in a process that finds no disk cache.
