@@ -1,7 +1,7 @@
 """Copies between arrays in kernels.
 
-Numba compiles, with each assignment of an array to a slice, the text of the error for shapes that differ: seconds of
-CPU and two thirds of a kernel's code.
+With an assignment of an array to a slice numba compiles the text of the error for shapes that differ: seconds of CPU
+for each kernel.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls

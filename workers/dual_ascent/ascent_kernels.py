@@ -29,7 +29,7 @@ from distls.workers.linear_algebra.score_kernels import (
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import code_of, dual_step
 
-__all__ = ["AscentSettings", "Totals", "ascend_rows", "sum_squares"]
+__all__ = ["AscentSettings", "Totals", "ascend_rows", "square_norm", "sum_squares"]
 
 _ROWS_AHEAD = 8  # rows between prefetch and use
 _SPARSE = 4  # outputs are updated one by one if fewer than one in this many have moved
@@ -60,7 +60,8 @@ _T = Totals()
 
 
 @helper
-def _square_norm(rows, i):
+def square_norm(rows, i):
+    """Square of the l2 norm of row `i`."""
     total, (start, stop) = 0.0, places(rows, i)
     for p in range(start, stop):
         x = np.float64(value_of(rows, i, p))
@@ -143,7 +144,7 @@ def ascend_rows(  # noqa: C901, PLR0915  (one loop: calls that choose among loop
             z[c] += kind(b[c])
         step = settings.step * s
         # not zero, so that rows without features have a best dual too
-        q = max(step * (_square_norm(rows, i) * strength + settings.bias), 1e-30)
+        q = max(step * (square_norm(rows, i) * strength + settings.bias), 1e-30)
         product = 0.0
         for c in range(k):
             product += np.float64(z[c]) * np.float64(duals[i, c])

@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from distls.workers.compilation.jit import elementwise_helper, helper, kernel
+from distls.workers.compilation.jit import elementwise_helper, kernel
+from distls.workers.dual_ascent.ascent_kernels import square_norm
 from distls.workers.linear_algebra.prefetch import prefetch_element, prefetch_row
 from distls.workers.linear_algebra.score_kernels import (
-    places,
     row_arrays,
     row_span,
     row_weight,
-    value_of,
 )
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.numpy_forms import dual_margin_step
@@ -41,15 +40,6 @@ class ClassSettings(NamedTuple):
     step: float  # 1 / (alpha n): what a row of weight one adds to the weights
     bias: float  # square of the constant feature behind the intercept, 0: none
     loss: Loss  # with a `dual_margin_step`
-
-
-@helper
-def _square_norm(rows, i):
-    total, (start, stop) = 0.0, places(rows, i)
-    for p in range(start, stop):
-        x = np.float64(value_of(rows, i, p))
-        total += x * x
-    return total
 
 
 # `row_scores` adds up in an order that depends on the number of classes; these do not, and `elementwise` keeps it so.
@@ -117,7 +107,7 @@ def ascend_classes(rows, label_ptr, labels, weight, order, w, b, duals, active, 
         _scores(indices, data, start, stop, w, flat, z)
         step = settings.step * s
         # not zero, so that rows without features have a best dual too
-        q, moved = max(step * (_square_norm(rows, i) + settings.bias), 1e-30), 0
+        q, moved = max(step * (square_norm(rows, i) + settings.bias), 1e-30), 0
         for p in range(label_ptr[i], label_ptr[i + 1]):
             if labels[p] >= 0:
                 sign[labels[p]] = 1.0

@@ -45,7 +45,7 @@ def _entries(folder: str, module: str) -> list[Path]:
     ],
 )
 def test_no_kernel_has_the_texts_of_errors_of_shapes(module: str) -> None:
-    """They were most of a kernel's code and of the time to compile it; entries of earlier tests are looked at."""
+    """They took seconds of CPU to compile; entries of earlier tests are looked at."""
     folder = kernel_folder()
     assert folder is not None
     for path in _entries(folder, module):
