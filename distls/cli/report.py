@@ -193,7 +193,7 @@ def run_lines(path: str | Place) -> list[str]:
 def _story(run: Run) -> list[str]:
     config, status = run.config, run.status
     lines = [f"{config.method} on {config.dataset}, seed {config.seed}"]
-    children = status.get("children", [])
+    children = [child for child in status.get("children", []) if not child.get("refit")]
     path = config.grid[0].get("alpha") == "path"
     if path and children and all("non_zero_rows" in child for child in children):
         lines += _sparse_table(children)

@@ -214,6 +214,7 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     "--patience", type=click.IntRange(1), help="Stop after this many evaluations without a lower error."
 )
 @click.option("--select", type=PLACE, help="Data set that chooses among several settings by its error.")
+@click.option("--refit", is_flag=True, help="Fit the chosen setting once more, on the rows of --select too.")
 @click.option("--calibrate", type=PLACE, help="Held-out data set that calibrates the model's probabilities.")
 @calibration_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)

@@ -82,6 +82,7 @@ def _settings(run: Run, config: RunConfig, status: Record) -> list[Record]:
     return [
         {**child, **_certificate_of(run.path / "children" / f"{number:03d}"), "number": number}
         for number, child in enumerate(status.get("children", []))
+        if not child.get("refit")
     ]
 
 
@@ -108,6 +109,8 @@ def fit_command(config: RunConfig, run: str) -> str:
         value = getattr(config, name)
         if value is not None:
             words += [f"--{name.replace('_', '-')}", _text(value)]
+    if config.refit:
+        words.append("--refit")
     return shlex.join([*words, "--seed", str(config.seed)])
 
 

@@ -9,12 +9,15 @@ from dataclasses import replace
 from functools import partial
 
 from distls.execution.turns import Turn, side_by_side
+from distls.memory_plan import check_workers
 from distls.methods.method import Params
 from distls.solvers.events import FitStart, RoundEvent, SilentCallback
 from distls.solvers.solver import Record, Status
+from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import save_model, used_rows
 from distls.training.configuration import FitRequest, Setting
+from distls.training.refit import joined_rows
 from distls.training.regularization_path import warm_started
 from distls.training.run_folder import Run, is_run
 from distls.training.setting_fit import FitOptions, FitResult, train_setting
@@ -91,6 +94,13 @@ class Children:
         self.interrupted = self.interrupted or _was_interrupted(result)
         self._summaries.append(_child_summary(request.settings[0].params, result))
 
+    def refit(self, request: FitRequest, params: Params) -> FitResult:
+        """Train the chosen setting on more rows, as the last child; `params` are those of its first fit."""
+        result = self._train_child(len(self._summaries), request, "all rows", self._options)
+        self._note(request, result)
+        self._summaries[-1] |= {"params": params, "refit": True}
+        return result
+
     def stopped(self, result: FitResult) -> FitResult:
         """Note that the last child was interrupted, and with it the run."""
         cost: Record = {"passes": self._passes, "seconds": self._seconds}
@@ -138,7 +148,7 @@ def train_children(
     the model of the run before.
     """
     settings = list(itertools.chain.from_iterable(chains))
-    children = Children(run, options, len(settings))
+    children = Children(run, options, len(settings) + request.refit)
     if request.method.side_by_side:
         requests = [
             (_child_request(request, params), named(settings, number))
@@ -149,7 +159,40 @@ def train_children(
         fitted = _in_chains(children, request, settings, chain_starts(chains))
     if children.interrupted:
         return children.stopped(first_interrupted([result for result, _ in fitted]))
-    return children.publish(*_best_of(request, fitted))
+    won, params = _best_of(request, fitted)
+    if request.select is None or not request.refit or won is None:
+        return children.publish(won, params)
+    planned = next(own for own, (_, used) in zip(settings, fitted, strict=True) if used is params)
+    return _refitted(run, request, children, won, (planned, params), options)
+
+
+def _refitted(
+    run: Run,
+    request: FitRequest,
+    children: Children,
+    won: FitResult,
+    chosen: tuple[Params, Params],
+    options: FitOptions,
+) -> FitResult:
+    """Fit the chosen setting to all rows, as it would be fitted to them alone, and publish that.
+
+    `chosen` is the setting, and the same as its child was given, which may have started from another child.
+    """
+    assert request.select is not None
+    folder = run.path / "all-rows"
+    rows = joined_rows(folder, request.data, request.select, options.executor)
+    check_workers(options.executor, rows, run.path)
+    setting = Setting.of(request.method, chosen[0], rows, request.seed)
+    alone = replace(request, data=rows, settings=[setting], select=None, refit=False)
+    result = children.refit(replace(alone, calibrate=None, calibration=None), chosen[1])
+    if children.interrupted:
+        return children.stopped(result)
+    judged = {name: value for name, value in won.record.items() if name.startswith("select_")}
+    note = f"fitted again, to all {rows.meta.n_rows:,} rows: training and selection data"
+    told = {**result.record, **judged, "notes": [*(result.record.get("notes") or []), note]}
+    published = children.publish(replace(result, record=told), chosen[1])
+    remove_tree(folder)
+    return published
 
 
 def _in_chains(
@@ -220,7 +263,7 @@ def _child_request(request: FitRequest, params: Params) -> FitRequest:
     # a point of a path is a new setting
     setting = known[0] if known else Setting.of(request.method, params, request.data, request.seed)
     alone = replace(request, calibrate=None, calibration=None)
-    return replace(alone, settings=[setting], select=None, selected_on=request.select)
+    return replace(alone, settings=[setting], select=None, refit=False, selected_on=request.select)
 
 
 def _child_summary(params: Params, result: FitResult) -> Record:

@@ -25,6 +25,7 @@ from distls.storage.errors import FormatError, MismatchError, ParameterError
 from distls.storage.filesystem.paths import Place, StorePath
 from distls.storage.filesystem.safe_read import making_sense
 from distls.storage.model.model import load_model
+from distls.training.refit import check_joinable
 from distls.training.regularization_path import has_path, needs_intercept, path_start, typical_alpha
 from distls.training.run_folder import Run, RunConfig
 
@@ -99,6 +100,7 @@ class FitRequest:
     # Held-out rows to calibrate the published model on, and how, None for the default
     calibrate: Dataset | None = None
     calibration: str | None = None
+    refit: bool = False  # the chosen setting once more, on the rows of `select` too
     reason: str | None = None  # why the method was chosen, where it was not asked for
     trial: bool = False  # one of many fits that are compared: ended by its estimates, not evaluated
 
@@ -117,6 +119,7 @@ class FitRequest:
         eval_every: float | None = None,
         patience: int | None = None,
         select: str | Place | Dataset | None = None,
+        refit: bool = False,
         seed: int = 0,
         calibrate: str | Place | Dataset | None = None,
         calibration: str | None = None,
@@ -139,7 +142,7 @@ class FitRequest:
             chosen, data, [Setting.of(chosen, given, data, seed) for given in expand_grid(params or {})], seed,
             passes, tol, max_seconds, eval_every, patience, rtol,
             None if eval_data is None else _opened(eval_data), None if select is None else _opened(select),
-            reason=None if found is None else found.reason,
+            refit=refit, reason=None if found is None else found.reason,
             calibrate=None if calibrate is None else _opened(calibrate), calibration=calibration,
         )  # fmt: skip
         request._check_options()
@@ -147,6 +150,8 @@ class FitRequest:
             for other in (request.eval_data, request.select):
                 if other is not None:
                     check_evaluable(setting.problem, other)
+        if request.refit and request.select is not None:
+            check_joinable(data, request.select)
         request._check_calibration()
         has_path(chosen, request.grid)  # raises for parameters that contradict a path
         return request
@@ -181,7 +186,7 @@ class FitRequest:
         return cls(
             chosen, data, [Setting.of(chosen, params, data, config.seed) for params in config.grid], config.seed,
             config.passes, config.tol, config.max_seconds, config.eval_every, config.patience, config.rtol,
-            eval_data, select, selected_on, calibrate, config.calibration, config.reason,
+            eval_data, select, selected_on, calibrate, config.calibration, config.refit, config.reason,
         )  # fmt: skip
 
     @property
@@ -211,6 +216,7 @@ class FitRequest:
             calibration=self.calibration,
             fold=None if self.data.fold is None else self.data.fold.number,
             reason=self.reason,
+            refit=self.refit,
         )
 
     @property
@@ -256,6 +262,8 @@ class FitRequest:
                 "patience: not with debias, which fits the weights again at the end; drop one of them"
             )
         self._check_by_classes()
+        if self.refit and self.select is None:
+            raise ParameterError("refit needs held-out rows that choose a setting: give --select DATASET")
         kinds = {certificate_kind(params, self.method) for params in self.grid}
         if self.rtol is not None and not kinds <= {"duality_gap", "strong_convexity"}:
             raise ParameterError(

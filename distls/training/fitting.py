@@ -59,6 +59,7 @@ def fit(
     eval_every: float | None = None,
     patience: int | None = None,
     select: str | Place | Dataset | None = None,
+    refit: bool = False,
     seed: int = 0,
     calibrate: str | Place | Dataset | None = None,
     calibration: str | None = None,
@@ -98,6 +99,8 @@ def fit(
         Stop after this many evaluations without a lower error on `eval_data`, and publish the best.
     select : path or Dataset, optional
         Chooses among several settings by the error on this data.
+    refit : bool
+        Fit the chosen setting once more, on the rows of `dataset` and `select`, and publish that model.
     calibrate : path or Dataset, optional
         Held-out rows on which the probabilities of the published model are calibrated; see `distls.calibrate`.
     calibration : {"temperature", "vector", "platt", "isotonic"}, optional
@@ -129,7 +132,7 @@ def fit(
     """
     request = FitRequest.of(
         method, dataset, params=params, passes=passes, tol=tol, rtol=rtol, max_seconds=max_seconds, eval_data=eval_data,
-        eval_every=eval_every, patience=patience, select=select, seed=seed, calibrate=calibrate,
+        eval_every=eval_every, patience=patience, select=select, refit=refit, seed=seed, calibrate=calibrate,
         calibration=calibration,
     )  # fmt: skip
     options = _options(executor_of(executor, client), memory, callbacks, checkpoint_seconds)

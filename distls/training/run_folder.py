@@ -87,6 +87,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     calibrate: _Path | None = None
     calibration: str | None = None
     reason: str | None = None
+    refit: bool = False
 
     def stored(self) -> dict[str, object]:
         """Return the members of the file, which names what only some runs have in these only."""
@@ -94,6 +95,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("selected_on", "fold", "calibrate", "calibration", "reason"):
             if members[name] is None:
                 del members[name]
+        if not self.refit:
+            del members["refit"]
         return members
 
 
