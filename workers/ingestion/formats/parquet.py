@@ -16,7 +16,12 @@ from distls.workers.ingestion.formats.parquet_files import (
     load_arrow,
     parquet_batches,
 )
-from distls.workers.ingestion.formats.table_columns import Feature, TableOptions, first_columns
+from distls.workers.ingestion.formats.table_columns import (
+    Feature,
+    TableOptions,
+    first_columns,
+    spelled_truths,
+)
 from distls.workers.ingestion.records.batch import Progress
 from distls.workers.ingestion.records.messages import quoted
 from distls.workers.ingestion.records.reader import BlockReader
@@ -231,9 +236,17 @@ class _Block:
         indices[outside] = 0  # of refused rows: only to be convertible to int
         return np.concatenate([[0], np.cumsum(lengths)]), indices.astype(np.int64), values
 
+    def _category_text(self, feature: Feature) -> Any:
+        """Return a column as texts, booleans spelled as the categories are: they may come from a CSV file."""
+        column = _decoded(self.batch[feature.name], self.arrow)
+        if not self.arrow.types.is_boolean(column.type):
+            return self._text(feature.name)
+        false, true = spelled_truths(feature.categories or ())
+        return self.arrow.compute.if_else(column, true, false)
+
     def _categories(self, feature: Feature, first_row: int) -> Csr:
         assert feature.categories is not None
-        column = self._text(feature.name)
+        column = self._category_text(feature)
         missing = column.is_null().to_numpy(zero_copy_only=False)
         if self.options.na:
             column = self.arrow.compute.fill_null(column, self.options.na)

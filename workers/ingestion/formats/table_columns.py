@@ -21,10 +21,13 @@ __all__ = [
     "is_date",
     "is_number",
     "is_word",
+    "spelled_truths",
 ]
 
 # Texts that stand for no value; the parser of separated text knows them too.
 MISSING = ("", "?", "NA", "NaN", "nan")
+
+_TRUTHS = ("true", "false")  # of a column without other words: the numbers 1 and 0
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # 2024-01-31, 31.1.2024, 1/31/24, with or without a time
@@ -113,6 +116,11 @@ def are_documents(values: Iterable[str]) -> bool:
     return 2 * sum(count > 3 for count in counts) > len(counts)
 
 
+def spelled_truths(categories: Sequence[str]) -> tuple[str, str]:
+    """Return how categories spell false and true: as CSV files of pandas do, or as Arrow."""
+    return ("False", "True") if {"False", "True"} & {*categories} else ("false", "true")
+
+
 def is_date(text: str) -> bool:
     """Return whether a text is a date in digits."""
     return _DATE.fullmatch(text.strip()) is not None
@@ -124,5 +132,10 @@ def is_number(text: str) -> bool:
 
 
 def is_word(text: str) -> bool:
-    """Return whether a text makes its column a category: neither number, nor infinity, nor missing."""
-    return text not in MISSING and not _NUMBER.fullmatch(text) and not _INFINITY.fullmatch(text)
+    """Return whether a text makes its column a category: neither number, boolean, infinity, nor missing."""
+    return (
+        text not in MISSING
+        and text.lower() not in _TRUTHS
+        and not _NUMBER.fullmatch(text)
+        and not _INFINITY.fullmatch(text)
+    )

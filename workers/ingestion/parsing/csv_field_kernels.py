@@ -165,6 +165,20 @@ def _is_missing(text: NDArray[np.uint8], start: int, end: int) -> bool:
 
 
 @inlined
+def _truth(text: NDArray[np.uint8], start: int, end: int) -> float:
+    """Return 1 for ``true`` and 0 for ``false``, in any case, as booleans of Parquet are read; else -1."""
+    n = end - start
+    if n < 4 or n > 5:
+        return -1.0
+    # a letter's bit 32 is its case
+    a, b, c, d = text[start] | 32, text[start + 1] | 32, text[start + 2] | 32, text[start + 3] | 32
+    if n == 4:
+        return 1.0 if a == 116 and b == 114 and c == 117 and d == 101 else -1.0
+    is_false = a == 102 and b == 97 and c == 108 and d == 115 and text[start + 4] | 32 == 101
+    return 0.0 if is_false else -1.0
+
+
+@inlined
 def _answer(answers: Answers, n_answers: int, start: int) -> Any:
     """Return (whether there is one, the answer) about the field at `start`."""
     for k in range(n_answers):
@@ -201,6 +215,10 @@ def _number_in(
     is_code = kind == Kind.CHECK_LABEL and _is_code(text, start)
     if number_end == end and exact and not is_code:
         return Code.DONE, value
+    if number_end != end and kind in (Kind.NUMBER, Kind.CHECK):
+        truth = _truth(text, start, end)
+        if truth >= 0.0:
+            return Code.DONE, truth
     if number_end != end and kind < Kind.CHECK:
         return Code.VALUE, 0.0
     known, answer = _answer(answers, state[State.ANSWERS], start)
