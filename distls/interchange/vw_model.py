@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.interchange.linear_form import Folded, expected_rows, folded
+from distls.interchange.linear_form import Folded, expected_rows, folded, label_threshold
 from distls.interchange.vw_text import CONSTANT as _CONSTANT
 from distls.serving.fitted_model import FittedModel
 from distls.storage.errors import ParameterError
@@ -29,9 +29,10 @@ def to_vw(model: FittedModel) -> tuple[bytes, str]:
     ParameterError
         vw has no such model, its table of weights would be too large, or the package vowpalwabbit is not installed.
     """
-    if model.target == "multilabel" or (model.target == "continuous" and model.n_outputs > 1):
-        what = "sets of labels" if model.target == "multilabel" else f"{model.n_outputs} numbers a row"
-        raise ParameterError(f"{model.name}: a model of Vowpal Wabbit as written here cannot predict {what}")
+    if model.target == "continuous" and model.n_outputs > 1:
+        raise ParameterError(
+            f"{model.name}: a model of Vowpal Wabbit as written here cannot predict {model.n_outputs} numbers a row"
+        )
     own = folded(model, "a model of Vowpal Wabbit")
     reduction, labels = "", ""
     if model.target == "class" and len(model.classes) == 2:
@@ -40,6 +41,11 @@ def to_vw(model: FittedModel) -> tuple[bytes, str]:
             "--binary",
             f"; predictions are -1 for {model.classes[0]} and 1 for {model.classes[1]}",
         )
+    elif model.target == "multilabel":
+        # vw predicts the labels of positive scores
+        own = Folded(own.weights, own.intercept - label_threshold(model))
+        reduction = f"--multilabel_oaa {len(model.classes)}"
+        labels = f"; predictions are the numbers of the labels, from 0 for {model.classes[0]}"
     elif model.target == "class":
         reduction = f"--oaa {len(model.classes)}"
         labels = f"; predictions are the numbers of the classes, from 1 for {model.classes[0]}"

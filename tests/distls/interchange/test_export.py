@@ -259,6 +259,27 @@ def test_vw(tmp_path, kind, transform):
     assert same(run_vw(tmp_path, vw_lines(x)), codes)
 
 
+@pytest.mark.parametrize("loss", ["ovr_hinge", "ovr_log"])
+def test_vw_of_sets_of_labels(tmp_path, loss):
+    workspace = pytest.importorskip(
+        "vowpalwabbit", reason="pip install vowpalwabbit to test its models"
+    ).Workspace
+    x, y = rows_with_labels(3000, 8, 5)
+    with (tmp_path / "train.svm").open("wb") as file:
+        dump_svmlight_file(x[:1000], y[:1000], file, multilabel=True)
+    distls.ingest(tmp_path / "train.svm", tmp_path / "train", multilabel=True, n_features=8)
+    distls.fit("sgd", tmp_path / "train", tmp_path / "run", params={"loss": loss, "fit_intercept": True})
+    done = distls.export(tmp_path / "run", tmp_path / "m.vw", to="vw")
+    assert "from 0 for" in done.expects
+    model = distls.load_model(tmp_path / "run")
+    reader = workspace(f"-t -i {tmp_path / 'm.vw'} --quiet")
+    found = [sorted(reader.predict(line)) for line in vw_lines(x)]
+    reader.finish()
+    expected = [np.flatnonzero(row).tolist() for row in model.predict(x)]
+    assert found == expected
+    assert any(expected), "some rows have labels"
+
+
 def test_vw_of_numbers(tmp_path):
     pytest.importorskip("vowpalwabbit", reason="pip install vowpalwabbit to test its models")
     x, y = rows_with_numbers(N_ROWS, 8, 1)
