@@ -99,7 +99,10 @@ class _Matrix:
 
 def _matrix(store: Any, where: str) -> _Matrix:
     if not all(_has(store, name) for name in ("X", "obs", "var")):
-        raise BadInputError(f"{where}: no AnnData store, which has X, obs and var")
+        raise BadInputError(
+            f"{where}: no AnnData store, which has X, obs and var; read the arrays of another file with h5py or zarr, "
+            "and save them by numpy.save or give them to distls.ingest"
+        )
     stored = _member(store, "X")
     sparse = hasattr(stored, "keys")
     if sparse:

@@ -288,7 +288,10 @@ def test_damaged_stores_are_refused(tmp_path, monkeypatch):
     shutil.rmtree(store / "var")
     with pytest.raises(BadInputError) as caught:
         ingest(store, tmp_path / "d", label_column="kind")
-    assert str(caught.value) == f"{store}: no AnnData store, which has X, obs and var"
+    assert str(caught.value) == (
+        f"{store}: no AnnData store, which has X, obs and var; read the arrays of another file with h5py or zarr, and "
+        "save them by numpy.save or give them to distls.ingest"
+    )
     shutil.rmtree(store)
     store = write(store, make())
     shutil.rmtree(store / "X" / "data" / "c")  # zarr reads zeros
