@@ -3,8 +3,8 @@
     PYTHON benchmarks/class_trees.py TRAIN.npz TEST.npz
 
 Both need a NumPy before 2, so that PYTHON is an interpreter of their own; `benchmarks.classes --rivals PYTHON` calls
-this file with it. Each is trained as its documentation does, with two threads; a line of JSON for each tells its seconds
-of training and of prediction and its error.
+this file with it. Each is trained as its documentation does, with two threads; a line of JSON for each tells its
+seconds of training and of prediction and its error.
 """
 
 from __future__ import annotations
