@@ -214,7 +214,11 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     "--patience", type=click.IntRange(1), help="Stop after this many evaluations without a lower error."
 )
 @click.option("--select", type=PLACE, help="Data set that chooses among several settings by its error.")
-@click.option("--calibrate", type=PLACE, help="Held-out data set that calibrates the model's probabilities.")
+@click.option(
+    "--calibrate",
+    type=PLACE,
+    help="Held-out data set that calibrates the model: its probabilities, or the thresholds of its labels.",
+)
 @calibration_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)
