@@ -55,8 +55,9 @@ def scores_of(model: LinearModel, x: np.ndarray) -> np.ndarray:
 
 
 def best_f1(scores: np.ndarray, y: np.ndarray) -> float:
-    """The highest F1 of any threshold, by trying one below every score."""
-    return max(f1_score(y, scores >= cut) for cut in scores)
+    """The highest F1 of any threshold, by trying every score as the lowest that is predicted."""
+    chosen, has = scores >= np.unique(scores)[:, None], y.astype(bool)
+    return float((2 * (chosen & has).sum(axis=1) / (chosen.sum(axis=1) + has.sum())).max())
 
 
 def test_one_threshold_has_the_best_micro_f1(model: LinearModel, held: Dataset, rows: Any) -> None:
