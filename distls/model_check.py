@@ -15,6 +15,7 @@ from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of
 from distls.workers.losses.registry import has_probabilities, losses_with
+from distls.workers.prediction.label_cuts import check_label_cuts
 from distls.workers.prediction.probability_map import check_calibration
 
 __all__ = ["check_model"]
@@ -52,9 +53,10 @@ def check_model(model: LinearModel, where: str) -> LinearModel:
             _check_weights(model, convert_json(model.recipe, _Recipe, "its recipe"))
     if model.calibration:
         with making_sense(where):
-            if model.target != "class":
-                raise ValueError(f"a calibration of {model.target} targets")
-            check_calibration(model.calibration.get("kind"), model.calibration_arrays, model.n_outputs)
+            if model.target == "continuous":
+                raise ValueError("a calibration of continuous targets")
+            check = check_calibration if model.target == "class" else check_label_cuts
+            check(model.calibration.get("kind"), model.calibration_arrays, model.n_outputs)
     return model
 
 

@@ -39,13 +39,18 @@ def evaluation_lines(evaluation: AnyEvaluation, *, every: bool = False) -> list[
 
 def _label_lines(evaluation: LabelEvaluation) -> list[str]:
     lines = ["an error is a row whose predicted set of labels is not exactly its own"]
-    lines.append(
-        f"F1 {evaluation.micro_f1:.4f} micro, {evaluation.macro_f1:.4f} macro, {evaluation.weighted_f1:.4f} weighted"
-    )
+    lines.append(_f1_text(evaluation))
+    if evaluation.calibration is not None:
+        lines[-1] += f" (thresholds fitted: {evaluation.calibration})"
     if evaluation.precision_at:
         shown = ", ".join(f"{value:.4f} at {k}" for k, value in evaluation.precision_at.items())
         lines.append(f"precision {shown}")
     return lines
+
+
+def _f1_text(evaluation: LabelEvaluation) -> str:
+    means = evaluation.micro_f1, evaluation.macro_f1, evaluation.weighted_f1
+    return "F1 {:.4f} micro, {:.4f} macro, {:.4f} weighted".format(*means)
 
 
 def _detail_lines(evaluation: Evaluation) -> list[str]:
@@ -96,8 +101,15 @@ def _quality_text(quality: ProbabilityQuality) -> str:
     return f"Brier score {quality.brier_score:.4f}, calibration error {quality.calibration_error:.4f}"
 
 
-def calibration_lines(evaluation: Evaluation) -> list[str]:
+def calibration_lines(evaluation: AnyEvaluation, before: LabelEvaluation | None = None) -> list[str]:
     """Return what a calibration did on the rows that it was fitted to."""
+    if isinstance(evaluation, LabelEvaluation):
+        how = f"thresholds of labels ({evaluation.calibration}) fitted to {evaluation.n_rows:,} held-out rows"
+        return [f"{how}, on which now {_f1_text(evaluation)}"] + (
+            [] if before is None else [f"before: {_f1_text(before)}"]
+        )
+    if isinstance(evaluation, RegressionEvaluation):
+        return []
     details = evaluation.details
     if details is None or details.probability is None:
         return []

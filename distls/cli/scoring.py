@@ -103,10 +103,12 @@ def evaluate(
 def calibrate(
     run: Place, data: tuple[Place, ...], calibration: str | None, debug: bool, **options: Any
 ) -> None:
-    """Calibrate the probabilities of a model on labelled rows that it was not trained on, and store that with it.
+    """Calibrate the probabilities of a model, or the thresholds of its labels, on rows it was not trained on.
 
-    Weights and predicted classes stay as they are; `distls predict --proba` and `distls evaluate` then use calibrated
-    probabilities, also of models whose loss has none. Repeat the command to replace a calibration.
+    It is stored with the model; weights and predicted classes stay as they are. `distls predict --proba` and `distls
+    evaluate` then use calibrated probabilities, also of models whose loss has none. Of sets of labels those are
+    predicted whose scores are above thresholds that have the highest F1 on these rows. Repeat the command to replace
+    a calibration.
     """
     from distls.cli.evaluation_text import calibration_lines
     from distls.evaluation.calibrate import calibrate as run_calibrate
@@ -115,7 +117,7 @@ def calibrate(
     load_model(run)  # refused before workers are started
     with Running(cluster_of(options, debug), scored_bytes(data), quiet=True) as (executor, _):
         found = run_calibrate(run, data, calibration, executor=executor, notify=note, **options)
-    click.echo("\n".join(calibration_lines(found.evaluation)))
+    click.echo("\n".join(calibration_lines(found.evaluation, found.before)))
 
 
 @cli.command()

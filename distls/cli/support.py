@@ -96,11 +96,11 @@ debug_option = click.option(
     "--debug", is_flag=True, callback=_note_debug, help="Show tracebacks and the cluster's log."
 )
 
-# the kinds as `distls.workers.prediction.probability_map` has them, whose import would slow the start
+# the kinds as `distls.workers.prediction` has them, whose import would slow the start
 calibration_option = click.option(
     "--calibration",
-    type=click.Choice(["temperature", "vector", "platt", "isotonic"]),
-    help="How to calibrate; default: platt for two classes, else temperature.",
+    type=click.Choice(["temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"]),
+    help="How to calibrate; default: platt for two classes, else temperature; micro-f1 for sets of labels.",
 )
 
 

@@ -215,7 +215,11 @@ def _imagined(asked: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 )
 @click.option("--select", type=PLACE, help="Data set that chooses among several settings by its error.")
 @click.option("--refit", is_flag=True, help="Fit the chosen setting once more, on the rows of --select too.")
-@click.option("--calibrate", type=PLACE, help="Held-out data set that calibrates the model's probabilities.")
+@click.option(
+    "--calibrate",
+    type=PLACE,
+    help="Held-out data set that calibrates the model: its probabilities, or the thresholds of its labels.",
+)
 @calibration_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True)

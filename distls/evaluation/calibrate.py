@@ -14,8 +14,16 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression, minimize
 
 from distls.evaluation.compatibility import check_model_scores, check_targets, class_codes
-from distls.evaluation.metrics import Evaluation
-from distls.evaluation.scores import measure_classes, predictor_of, reading_lanes, reduce_rows, reference
+from distls.evaluation.label_thresholds import fitted_cuts
+from distls.evaluation.metrics import LabelEvaluation
+from distls.evaluation.scores import (
+    measure_classes,
+    measure_labels,
+    predictor_of,
+    reading_lanes,
+    reduce_rows,
+    reference,
+)
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.adhoc_dataset import Notify, Scorable, check_source_options, opened_like, pass_on
@@ -42,6 +50,7 @@ from distls.workers.evaluation.calibration_task import (
     objective_of,
 )
 from distls.workers.evaluation.ranked_scores import scores_of
+from distls.workers.prediction.label_cuts import LABEL_CALIBRATIONS
 from distls.workers.prediction.predictor import scored_as
 from distls.workers.prediction.probability_map import CALIBRATIONS, CalibrationKind
 from distls.workers.runtime.process import single_threaded_blas
@@ -61,14 +70,24 @@ Floats = NDArray[np.float64]
 _MOST_HELD = 2**25
 _CACHE_BYTES = 2**28  # decoded partitions that workers keep between such reads
 _REMEDY = "the model is as it was; make room and calibrate again"
+_WHAT = {"class": "classes", "multilabel": "sets of labels"}
 _LEAST_SCALE = 1e-6  # a temperature does not turn the order of the classes
 
 
 class Calibrated(NamedTuple):
-    """A calibrated model, and how good its probabilities are on the rows it was calibrated on."""
+    """A calibrated model, and how good it is on the rows it was calibrated on.
+
+    Attributes
+    ----------
+    model : LinearModel
+    evaluation : Evaluation or LabelEvaluation
+    before : LabelEvaluation or None
+        Of a multi-label model with the threshold of its loss.
+    """
 
     model: LinearModel
-    evaluation: Evaluation
+    evaluation: Any
+    before: LabelEvaluation | None = None
 
 
 def calibrate(
@@ -81,18 +100,18 @@ def calibrate(
     executor: Any = None,
     notify: Notify | None = None,
 ) -> Calibrated:
-    """Calibrate the probabilities of a model of classes on rows that it was not trained on.
+    """Calibrate the probabilities of a model of classes, or the thresholds of one of label sets, on held-out rows.
 
-    Weights and predicted classes stay as they are. A run or model on disk is stored with its calibration, in place of
-    an earlier one.
+    Weights stay as they are, and so do predicted classes; predicted sets of labels change. A run or model on disk is
+    stored with its calibration, in place of an earlier one.
 
     Parameters
     ----------
     model : run path, model path or LinearModel
     dataset : path or Dataset, or paths of source files
         Held-out rows with labels; each counts one.
-    kind : {"temperature", "vector", "platt", "isotonic"}, optional
-        Default: "platt" for two classes, else "temperature"; see docs/metrics.md.
+    kind : {"temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"}, optional
+        Default: "platt" for two classes, "temperature" for more, "micro-f1" for sets of labels; see docs/metrics.md.
     format, labels, executor, notify
         As of `distls.evaluate`.
 
@@ -105,7 +124,7 @@ def calibrate(
     Raises
     ------
     MismatchError, ParameterError
-        Before any partition is read: the model predicts no classes, the rows are those of the training data or lack a
+        Before any partition is read: the model predicts numbers, the rows are those of the training data or lack a
         class, or the kind is not for so many classes.
     """
     path = None if isinstance(model, LinearModel) else place_of(model)
@@ -144,26 +163,31 @@ def store_calibrated(path: Place, model: LinearModel) -> None:
         save_model(folder, model)
 
 
-def check_calibrable(
-    target: str, n_classes: int, kind: CalibrationKind | str | None, name: str
-) -> CalibrationKind:
+def check_calibrable(target: str, n_classes: int, kind: CalibrationKind | str | None, name: str) -> str:
     """Return the kind of calibration for so many classes, the default for None; docs/metrics.md says why that.
 
     Raises MismatchError or ParameterError for what cannot be calibrated, or not like this.
     """
-    if target != "class":
-        what = {"continuous": "numbers, which have no probabilities"}.get(target, "sets of labels")
-        raise MismatchError(f"{name} predicts {what}; only models of classes can be calibrated")
+    if target == "continuous":
+        raise MismatchError(
+            f"{name} predicts numbers, which have no probabilities; only models of classes or of sets of labels can be "
+            "calibrated"
+        )
+    known_kinds: tuple[str, ...] = CALIBRATIONS if target == "class" else LABEL_CALIBRATIONS
     if kind is None:
-        return "platt" if n_classes == 2 else "temperature"
-    if kind == "isotonic" and n_classes != 2:
+        return "platt" if target == "class" and n_classes == 2 else known_kinds[0]
+    if kind == "isotonic" and target == "class" and n_classes != 2:
         raise ParameterError(
             f"calibration isotonic is for two classes, {name} has {n_classes}; take temperature, vector or platt"
         )
-    for known in CALIBRATIONS:
-        if kind == known:
-            return known
-    raise ParameterError(f"calibration {kind}: expected one of {', '.join(CALIBRATIONS)}")
+    if kind in known_kinds:
+        return kind
+    of = (
+        ""
+        if kind not in (*CALIBRATIONS, *LABEL_CALIBRATIONS)
+        else f" for {name}, which predicts {_WHAT[target]}"
+    )
+    raise ParameterError(f"calibration {kind}: expected one of {', '.join(known_kinds)}{of}")
 
 
 def check_held_out(
@@ -181,7 +205,7 @@ def check_held_out(
     counts = np.zeros(len(classes))
     np.add.at(counts, codes[codes >= 0], np.asarray(data.meta.label_counts)[codes >= 0])
     missing = [label for label, count in zip(classes, counts, strict=True) if not count]
-    if missing and kind != "temperature":
+    if missing and kind not in ("temperature", *LABEL_CALIBRATIONS):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         remedy = "hold out more" + ("" if len(classes) == 2 else ", or take temperature")
         raise MismatchError(
@@ -200,14 +224,23 @@ def calibrate_model(
     check_targets(data, model.target, model.n_outputs, name)
     codes = class_codes(data, model.classes, name, "error")
     counts = check_held_out(data, codes, model.classes, model.dataset_fingerprint, chosen, name)
+    if chosen in LABEL_CALIBRATIONS:
+        made = _calibrated(model, data, chosen, fitted_cuts(executor, data, model, codes, chosen))
+        plain = replace(model, calibration={}, calibration_arrays={})
+        now, before = (measure_labels(executor, data, each, codes) for each in (made, plain))
+        return Calibrated(made, now, before)
     job = CalibrationJob(reference(data, _CACHE_BYTES), scored_as(model.loss, model.recipe), chosen, codes)
     if chosen == "isotonic":
         arrays = _isotonic(executor, data, model, job)
     else:
         arrays = _Fit(executor, data, model, job, chosen, counts).arrays()
-    said = {"kind": chosen, "n_rows": data.meta.n_rows, "dataset_fingerprint": data.fingerprint}
-    made = replace(model, calibration=said, calibration_arrays=arrays)
+    made = _calibrated(model, data, chosen, arrays)
     return Calibrated(made, measure_classes(executor, data, made, codes))
+
+
+def _calibrated(model: LinearModel, data: Dataset, kind: str, arrays: dict[str, Floats]) -> LinearModel:
+    said = {"kind": kind, "n_rows": data.meta.n_rows, "dataset_fingerprint": data.fingerprint}
+    return replace(model, calibration=said, calibration_arrays=arrays)
 
 
 class _Fit:

@@ -69,7 +69,8 @@ def check_model_scores(dataset: Dataset, model: LinearModel, model_name: str) ->
 
 def check_probabilities(model: LinearModel, model_name: str, asked: str) -> None:
     """Raise ParameterError unless the scores of a model give probabilities; `asked` names what was asked for."""
-    if model.calibration or has_probabilities(scored_as(model.loss, model.recipe)):
+    calibrated = model.target == "class" and model.calibration
+    if calibrated or has_probabilities(scored_as(model.loss, model.recipe)):
         return
     probable = " or ".join(losses_with(target=model.target, probabilities=True, stochastic=True))
     remedy = f"train with {probable}"

@@ -14,7 +14,7 @@ from distls.evaluation.compatibility import check_model_scores, check_targets, c
 from distls.evaluation.cost_matrix import read_costs
 from distls.evaluation.metrics import AnyEvaluation
 from distls.evaluation.proof import prove
-from distls.evaluation.scores import measure_classes, score_targets
+from distls.evaluation.scores import measure_classes, measure_labels, score_targets
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.adhoc_dataset import Notify, check_source_options, in_memory, opened_like, pass_on
@@ -137,5 +137,7 @@ def _measured(
         return measure_classes(executor, data, model, codes, weighted=weighted, costs=table)
     if costs is not None:
         raise ParameterError(f"--costs are of classes; the model has {model.target} targets")
+    if model.target == "multilabel":
+        return measure_labels(executor, data, model, codes, weighted=weighted)
     predictor = LinearPredictor.of(model)
     return score_targets(executor, data, predictor, model.loss, model.classes, codes, weighted=weighted)

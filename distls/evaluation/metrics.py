@@ -167,6 +167,8 @@ class LabelEvaluation(_Proven):
         Of the 1, 3 and 5 labels of the highest scores, the share that a row has.
     weight : float or None
         Of all rows, where they count by their sample weights.
+    calibration : str or None
+        What the thresholds of the labels were fitted to, if they were; see `distls.calibrate`.
     objective, certificate
         As of `Evaluation`.
     """
@@ -179,6 +181,7 @@ class LabelEvaluation(_Proven):
     counts: NDArray[Any]
     precision_at: dict[int, float] = field(default_factory=dict)
     weight: float | None = None
+    calibration: str | None = None
 
     @property
     def criterion(self) -> float:
@@ -227,6 +230,7 @@ class LabelEvaluation(_Proven):
             "precision_at": [{"k": k, "precision": value} for k, value in self.precision_at.items()],
             "log_loss": self.log_loss,
             "unknown_labels": self.unknown,
+            "calibration": self.calibration,
             "per_class": self.per_class(),
             **self._proof(),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from distls.workers.evaluation.multilabel_task import (
 from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
 from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
 from distls.workers.losses.registry import has_probabilities
+from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef
@@ -35,6 +37,7 @@ from distls.workers.rounds.lanes import DEFAULT_LANES, Lane, deal
 
 __all__ = [
     "measure_classes",
+    "measure_labels",
     "predictor_of",
     "reading_lanes",
     "reduce_rows",
@@ -110,9 +113,31 @@ def score_targets(
             None if loss == "squared" else total.deviance / total.weight,
         )  # fmt: skip
     if dataset.meta.target == "multilabel":
-        return _label_evaluation(executor, dataset, predictor, loss, classes, codes, weighted)
+        return _label_evaluation(executor, dataset, predictor, loss, classes, codes, weighted, None)
     loss = scored_as(loss, predictor.recipe)
     return _summary(score(executor, dataset, predictor, loss, codes), dataset, classes, loss)
+
+
+def measure_labels(
+    executor: Executor,
+    dataset: Dataset,
+    model: LinearModel,
+    codes: NDArray[np.int32],
+    *,
+    weighted: bool = False,
+) -> LabelEvaluation:
+    """Evaluate a multi-label model with its own thresholds."""
+    found = _label_evaluation(
+        executor,
+        dataset,
+        LinearPredictor.of(model),
+        model.loss,
+        model.classes,
+        codes,
+        weighted,
+        label_cuts(model),
+    )
+    return replace(found, calibration=model.calibration.get("kind"))
 
 
 def measure_classes(
@@ -168,12 +193,13 @@ def _label_evaluation(
     classes: list[Label],
     codes: NDArray[np.int32],
     weighted: bool,
+    cuts: NDArray[np.float64] | None,
 ) -> LabelEvaluation:
     known = codes >= 0
     # labels unknown to the model come after its own
     places = np.where(known, codes, len(classes) + np.cumsum(~known) - 1).astype(np.int32)
     unknown = [label for label, code in zip(dataset.meta.classes, codes, strict=True) if code < 0]
-    job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown), weighted)
+    job = LabelJob(reference(dataset), loss, places, len(classes) + len(unknown), weighted, cuts)
     total: LabelSum = reduce_rows(executor, dataset, predictor, partial(label_lane, job), merge_labels)
     _check_weight(dataset, total.weight)
     hits = zip(PRECISION_AT, total.hits.tolist(), strict=True)

@@ -12,7 +12,7 @@ from distls.serving.fitted_model import FittedModel
 from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.errors import ParameterError
 from distls.workers.ingestion.transforms import source_width
-from distls.workers.losses.registry import loss_named
+from distls.workers.prediction.label_cuts import label_cuts
 
 __all__ = [
     "Folded",
@@ -45,7 +45,7 @@ def check_plain(model: FittedModel, to: str) -> None:
         raise ParameterError(
             f"{model.name}: generated features (of {model.method}) cannot be exported to {to}"
         )
-    if model.calibration and to in ("onnx", "sklearn", "liblinear"):
+    if model.calibration and model.target == "class" and to in ("onnx", "sklearn", "liblinear"):
         raise ParameterError(
             f"{model.name}: its probabilities are calibrated, which {to} would not have; --to npz has its scores"
         )
@@ -93,9 +93,9 @@ def output_names(model: FittedModel) -> list[str]:
     return ["prediction", *(f"prediction_{k}" for k in range(2, model.n_outputs + 1))]
 
 
-def label_threshold(model: FittedModel) -> float:
-    """Return the score above which a label of a multi-label model is predicted."""
-    return float(loss_named(model.loss).threshold)
+def label_threshold(model: FittedModel) -> NDArray[Any]:
+    """Return the scores above which labels of a multi-label model are predicted: one of all, or one of each."""
+    return label_cuts(model).astype(model.intercept.dtype)
 
 
 def expected_rows(model: FittedModel, *, before: bool = True) -> str:

@@ -123,7 +123,7 @@ class _Graph:
         if model.target == "continuous":
             return
         if model.target == "multilabel":
-            self.add("Greater", np.full(1, label_threshold(model)))
+            self.add("Greater", label_threshold(model))
             self.add("Cast", to=self.onnx.TensorProto.INT64, output="label")
             self._publish("label", np.dtype(np.int64), model.n_outputs)
         else:

@@ -28,6 +28,7 @@ from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel, load_model
 from distls.storage.model.predictions import PredictionArrays
+from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
 from distls.workers.prediction.predictor import scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap
@@ -137,7 +138,8 @@ def _write(
     shown = origin_columns(data)
     made_of = ProbabilityMap.of(fitted) if proba and fitted.target == "class" else None
     scored = scored_as(fitted.loss, fitted.recipe)
-    job = PredictJob(reference(data), scored, top, proba, fitted.target, made_of)
+    cuts = label_cuts(fitted) if fitted.target == "multilabel" and fitted.calibration else None
+    job = PredictJob(reference(data), scored, top, proba, fitted.target, made_of, cuts)
     predictor = predictor_of(fitted)
     blocks = executor.map(partial(predict_block, job), range(len(data)), shared=predictor)
     # results come in the order of the partitions, so rows are numbered as they are written

@@ -17,6 +17,7 @@ from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel
 from distls.storage.model.model import load_model as load_stored
 from distls.workers.losses.registry import loss_named
+from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predict_task import chosen_labels, to_probabilities
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
@@ -71,7 +72,7 @@ class FittedModel(LinearModel):
             scores = loss_named(self.loss).numbers(scores)
             return scores[:, 0] if scores.shape[1] == 1 else scores
         if self.target == "multilabel":
-            return chosen_labels(self.loss, scores).astype(np.int64)
+            return chosen_labels(self.loss, scores, label_cuts(self)).astype(np.int64)
         return self.classes_[scores.argmax(axis=1)]
 
     def decision_function(self, X: Any) -> NDArray[Any]:

@@ -179,8 +179,18 @@ def _advice(problem: Problem, sample: _Sample | None, other: str = "another alph
 def _sampled(problem: Problem) -> _Sample | None:
     # a warning is not worth an error
     with contextlib.suppress(DistlsError, OSError):
-        return _sample(problem.dataset)
+        return _remembered(problem.dataset)
     return None
+
+
+_LAST: list[tuple[str, _Sample | None]] = []
+
+
+def _remembered(dataset: Dataset) -> _Sample | None:
+    """Return the sample; the fits of a path, or of a selection, take it once."""
+    if not _LAST or _LAST[0][0] != dataset.fingerprint:
+        _LAST[:] = [(dataset.fingerprint, _sample(dataset))]
+    return _LAST[0][1]
 
 
 def _sample(dataset: Dataset) -> _Sample | None:

@@ -102,8 +102,9 @@ def fit(
     refit : bool
         Fit the chosen setting once more, on the rows of `dataset` and `select`, and publish that model.
     calibrate : path or Dataset, optional
-        Held-out rows on which the probabilities of the published model are calibrated; see `distls.calibrate`.
-    calibration : {"temperature", "vector", "platt", "isotonic"}, optional
+        Held-out rows that calibrate the published model: its probabilities, or the thresholds of its labels; see
+        `distls.calibrate`.
+    calibration : {"temperature", "vector", "platt", "isotonic", "micro-f1", "macro-f1"}, optional
         How.
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
         Where to run; the result does not depend on it. auto, the default: on the Dask client that is open, if there is

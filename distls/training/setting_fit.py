@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 
 from distls.evaluation.evaluator import Evaluator
-from distls.evaluation.metrics import Evaluation
+from distls.evaluation.metrics import Evaluation, LabelEvaluation
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Params
@@ -47,7 +47,7 @@ class FitResult:
         The last round's record.
     selected : dict or None
         With select: the parameters that won.
-    calibrated : Evaluation or None
+    calibrated : Evaluation, LabelEvaluation or None
         With calibrate: of the calibrated model on these rows.
     """
 
@@ -58,7 +58,7 @@ class FitResult:
     seconds: float
     record: Record
     selected: Params | None = None
-    calibrated: Evaluation | None = None
+    calibrated: Evaluation | LabelEvaluation | None = None
 
     def __repr__(self) -> str:
         return f"<FitResult {', '.join(f'{name} {value}' for name, value in self._said())}>"

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from distls.storage.rows import CsrRows, Partition, n_rows_of
 from distls.workers.evaluation.probability_sums import sum_at
-from distls.workers.losses.registry import loss_named
 from distls.workers.losses.targets import indicators, score_gradients, slice_rows
+from distls.workers.prediction.predict_task import chosen_labels
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane
@@ -34,6 +34,9 @@ class LabelJob:
     codes: NDArray[np.int32]
     n_labels: int  # number of all labels
     weighted: bool = False  # rows count by their sample weights, else each one
+    cuts: NDArray[np.float64] | None = (
+        None  # thresholds, (1,) or one of each of the model's labels; None: the loss's
+    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def _label_sums(job: LabelJob, y: CsrRows, scores: NDArray[Any], weight: NDArray
     known[row[unknown]] = False
     known_labels = _filter_labels(y, codes, ~unknown)
     wanted = indicators(known_labels, k)
-    chosen = scores > loss_named(job.loss).threshold
+    chosen = chosen_labels(job.loss, scores, job.cuts)
     wrong = (wanted != chosen).any(axis=1) | ~known
     counts = np.zeros((job.n_labels, 3))
     counts[:, 0] = sum_at(codes, weight[row], job.n_labels)

@@ -35,6 +35,7 @@ class PredictJob:
     proba: bool  # probabilities instead of scores
     target: str = "class"
     probability: ProbabilityMap | None = None  # of classes, with `proba`
+    cuts: NDArray[np.float64] | None = None  # of labels, as `label_cuts` returns them; None: that of the loss
 
 
 class Predicted(NamedTuple):
@@ -60,7 +61,7 @@ def predict_block(job: PredictJob, predictor: LinearPredictor, index: int) -> Pr
     counts, labels = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
     for rows, scores in score_pieces(predictor, part.x):
         if job.target == "multilabel":
-            row, chosen = np.nonzero(chosen_labels(job.loss, scores))
+            row, chosen = np.nonzero(chosen_labels(job.loss, scores, job.cuts))
             counts.append(np.bincount(row, minlength=len(scores)))
             labels.append(chosen.astype(np.int32))
         values = to_probabilities(job.probability, job.target, scores) if job.proba else scores
@@ -81,9 +82,11 @@ def to_probabilities(classes: ProbabilityMap | None, target: str, scores: NDArra
     return classes(scores)
 
 
-def chosen_labels(loss: str, scores: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which labels are predicted, those with scores above the loss's threshold, shape (n_rows, n_labels)."""
-    return np.asarray(scores > loss_named(loss).threshold)
+def chosen_labels(
+    loss: str, scores: NDArray[Any], cuts: NDArray[np.float64] | None = None
+) -> NDArray[np.bool_]:
+    """Return which labels are predicted, those with scores above their threshold, shape (n_rows, n_labels)."""
+    return np.asarray(scores > (loss_named(loss).threshold if cuts is None else cuts))
 
 
 def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:

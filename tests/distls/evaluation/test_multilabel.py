@@ -439,7 +439,7 @@ def test_from_text_to_predictions(tmp_path: Path) -> None:
     assert found["error"] == pytest.approx(expected)
     assert set(found) == {
         "n_rows", "weighted", "error", "hamming_loss", "micro_f1", "macro_f1", "weighted_f1", "precision_at",
-        "log_loss", "unknown_labels", "per_class",
+        "log_loss", "unknown_labels", "calibration", "per_class",
     }  # fmt: skip
     run("predict", tmp_path / "run", text, tmp_path / "p.csv", "--labelled", "--top", 2, "--quiet", *serial)
     header, *table = read_csv(tmp_path / "p.csv")

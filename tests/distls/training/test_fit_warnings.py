@@ -130,8 +130,22 @@ def test_a_sample_that_cannot_be_read_is_no_error(tmp_path, monkeypatch):
     def torn(_dataset):
         raise StorageError("torn")
 
+    monkeypatch.setattr(fit_warnings, "_LAST", [])
     monkeypatch.setattr(fit_warnings, "_sample", torn)
     assert fitted(tmp_path, *load_wine(return_X_y=True)).warnings == ()
+
+
+def test_fits_of_one_data_set_sample_it_once(tmp_path, monkeypatch):
+    taken, sample = [], fit_warnings._sample
+    monkeypatch.setattr(fit_warnings, "_LAST", [])
+    monkeypatch.setattr(fit_warnings, "_sample", lambda data: taken.append(data.fingerprint) or sample(data))
+    x, y = load_wine(return_X_y=True)
+    path = {"alpha": "path", "alphas": "1e-3:1e-4:1e-5"}
+    found = fitted(tmp_path, x, y, params=path)
+    assert len(taken) == 1
+    assert "not converged" in found.warnings[0]
+    fitted(tmp_path / "other", 2 * x, y)  # of other rows a sample of its own
+    assert len(set(taken)) == len(taken) == 2
 
 
 def test_the_command_says_so_in_one_line_unless_quiet(tmp_path):
