@@ -1,11 +1,12 @@
 """What the loss of workers costs: seconds to the next round, and throughput at a kill every few seconds.
 
-    python -m benchmarks.recovery [--methods mcid,gls,bcd] [--seconds 30] [--every 5] [--workers 2] [--out FILE]
+    python -m benchmarks.recovery [--methods mcid,fista,bcd] [--seconds 30] [--every 5] [--workers 2] [--out FILE]
 
-Each method, of the three ways of distributing work (lanes: `mcid`, statistics: `gls`, shards: `bcd`), trains on small
+Each method, of the three ways of distributing work (lanes: `mcid`, statistics: `fista`, shards: `bcd`), trains on small
 data with worker processes, first undisturbed, then with a worker killed every few seconds. Both are timed from their
-third round on, for the same time. The share is that of rounds per second; rounds take from 10 ms on here, so that what
-is lost is mostly the start of workers, which does not depend on the data.
+third round on, for the same time. (`gls`, whose statistics are reduced as those of `fista` are, reaches its optimum
+within that time and ends.) The share is that of rounds per second; rounds take from 10 ms on here, so that what is
+lost is mostly the start of workers, which does not depend on the data.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from benchmarks.chaos_rounds import PARAMS, make_data
 
 _DEADLINE = 300.0  # for the first rounds, and for the one after a kill
 _POLL = 0.005
+# Other parameters than in the harness of random faults: a fit that reaches its optimum ends.
+_PARAMS = {**PARAMS, "bcd": {**PARAMS["bcd"], "alpha": 1e-5}}
 
 
 def workers_of(driver: int) -> list[psutil.Process]:
@@ -46,7 +49,7 @@ class Watched:
 
     def __init__(self, method: str, data: Path, run: Path, workers: int) -> None:
         self._events = run / "events.jsonl"
-        given = [text for name, value in PARAMS[method].items() for text in ("-p", f"{name}={value}")]
+        given = [text for name, value in _PARAMS[method].items() for text in ("-p", f"{name}={value}")]
         command = [
             "fit",
             method,
@@ -73,14 +76,18 @@ class Watched:
             return self._events.read_bytes().count(b"\n")
         return 0
 
+    def check_alive(self) -> None:
+        """Raise RuntimeError if the fit has ended: what follows would count as undisturbed."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"the fit ended ({self.process.returncode}) after {self.rounds()} rounds")
+
     def wait_for(self, number: int) -> float:
         """Wait for a round; return the seconds that it took."""
         started = time.monotonic()
         while self.rounds() < number:
-            if self.process.poll() is not None or time.monotonic() - started > _DEADLINE:
-                raise RuntimeError(
-                    f"the fit ended ({self.process.poll()}) or hangs after {self.rounds()} rounds"
-                )
+            self.check_alive()
+            if time.monotonic() - started > _DEADLINE:
+                raise RuntimeError(f"the fit hangs after {self.rounds()} rounds")
             time.sleep(_POLL)
         return time.monotonic() - started
 
@@ -97,6 +104,7 @@ def watch(fit: Watched, seconds: float, every: float | None, choose: random.Rand
     first, started = fit.rounds(), time.monotonic()
     gaps: list[float] = []
     while (elapsed := time.monotonic() - started) < seconds:
+        fit.check_alive()
         if every is None or elapsed < every * (len(gaps) + 1):
             time.sleep(_POLL)
             continue
@@ -117,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--methods", default="mcid,gls,bcd")
+    parser.add_argument("--methods", default="mcid,fista,bcd")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between kills")
     parser.add_argument("--workers", type=int, default=2)

@@ -28,6 +28,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_an_interrupted_path_resumes_with_the_same_bits\[[147]\]",
         r"::test_the_same_bits_on_a_cluster\[three threads\]",
     ),
+    "distls/solvers/test_warm_up.py": (
+        r"::test_a_fit_needs_no_other_kernels\[(?!bcd-sparse|sdca-sparse|stagewise-sparse)",
+    ),
     "distls/training/test_more_passes.py": (
         r"::test_the_weights_are_those_of_all_passes\[(asgd|sgdqn|olbfgs)\]",
     ),

@@ -111,13 +111,17 @@ class BlockReader:
 
     def compile_products(self, executor: Executor, *dtypes: str) -> None:
         """Have the kernels of products compiled here, then loaded by every worker."""
+        for dtype in dtypes or (self.problem.dtype.name,):
+            self.compile(executor, warm_up_products, dtype)
+
+    def compile(self, executor: Executor, warm_up: Callable[[KernelTypes], None], dtype: str) -> None:
+        """Have the kernels of `warm_up` compiled here, then loaded by every worker."""
         meta = self.problem.dataset.meta
         indices = index_dtype(meta.n_features).name
-        for dtype in dtypes or (self.problem.dtype.name,):
-            types = KernelTypes(meta.layout, meta.dtype, indices, dtype, self.problem.loss)
-            # first in this process, which writes the cache on disk that local workers load from
-            warm_up_products(types)
-            executor.each_worker(warm_up_products, types)
+        types = KernelTypes(meta.layout, meta.dtype, indices, dtype, self.problem.loss)
+        # first in this process, which writes the cache on disk that local workers load from
+        warm_up(types)
+        executor.each_worker(warm_up, types)
 
     def report(self, result: BlockSums) -> RoundReport:
         """Return the report of a round: loss and error at the weights it started from."""

@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.rows import Partition, n_rows_of
+from distls.storage.rows import Partition, Rows, n_rows_of
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows, sum_squares
 from distls.workers.duals.stored_duals import DualPoint, numeric_targets, write_duals
+from distls.workers.evaluation.loss_sums import add_gradient
+from distls.workers.evaluation.sample import evaluate_targets
+from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.losses.loss import Loss
+from distls.workers.losses.registry import LOSSES
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef, hold
 from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
@@ -205,3 +210,16 @@ def warm_up(types: KernelTypes, form: Loss, l1: float) -> None:
         AscentSettings(1.0, float(l1), 0.0, form),
     )  # fmt: skip
     square_sum(w)
+    square_sum(np.zeros((1, k)))
+    _warm_up_certificate(types, x)
+
+
+def _warm_up_certificate(types: KernelTypes, x: Rows) -> None:
+    """Compile the kernels of the primal objective and its gradient."""
+    loss, weights, none = LOSSES[types.loss], np.zeros((1, 2), types.weights), np.empty(0)
+    if types.target != "class" or loss.certificate == "none":
+        return
+    y, intercept = np.zeros(1, np.int32), np.zeros(2)
+    evaluate_targets(x, y, none, types.loss, LinearPredictor(weights, intercept))
+    add_gradient(x, y, none, loss, weights, intercept, np.zeros((1, 2)), np.zeros(2))
+    add_cross(x, np.zeros((1, 2)), np.zeros((1, 2)))

@@ -257,6 +257,7 @@ def warm_up(types: KernelTypes, settings: ClassSettings) -> None:
     active = np.ones(_WIDTH, bool)
     ascend_classes(x, *y, np.empty(0), np.zeros(1, np.int64), w, b, duals, active, sums, settings)
     judge_classes(x, *y, np.empty(0), w, b, duals, np.arange(_WIDTH), sums, settings)
+    square_sum(w)
 
 
 def probe_block(job: ClassJob, classes: int, index: int) -> None:

@@ -14,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.dataset.chunks import BufferPool
-from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
+from distls.storage.rows import CsrRows, DenseRows, Partition, Rows, n_rows_of
 from distls.storage.temporary.row_state import RowState
 from distls.workers.features.design import Design, blocks, can_pad, project, shared_projection
+from distls.workers.linear_algebra.column_selection import columns_of_csr
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
-from distls.workers.linear_algebra.gram_kernels import add_upper
+from distls.workers.linear_algebra.gram_kernels import add_gram_csr, add_upper, count_pairs, fill_dense
 from distls.workers.linear_algebra.packed_triangle import packed, packed_size
 from distls.workers.losses.targets import score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, Form, open_ref, stream
 from distls.workers.rounds.folds import fold_of
+from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
@@ -30,7 +32,7 @@ from distls.workers.runtime.buffers import borrowed_buffers
 
 __all__ = [
     "Block", "BlockJob", "BlockSums", "Moments", "add_rows", "block_lane", "finish_rows", "gram_sum",
-    "merge_blocks",
+    "merge_blocks", "warm_up_blocks",
 ]  # fmt: skip
 
 
@@ -310,3 +312,17 @@ def merge_blocks(left: BlockSums, right: BlockSums) -> BlockSums:
     for mine, other in zip(left.folds, right.folds, strict=True):
         mine.add(other)
     return BlockSums(left.folds, left.ledger.merge(right.ledger))
+
+
+def warm_up_blocks(types: KernelTypes) -> None:
+    """Compile the kernels of blocks of columns, or load them from the disk cache, on a single row."""
+    x, dtype = one_row(types.layout, types.data, types.indices), np.dtype(types.weights)
+    if isinstance(x, CsrRows):
+        chosen = columns_of_csr(x, np.zeros(1, np.int64))
+        own = chosen.indptr, chosen.indices, chosen.data.astype(dtype)
+        # sparse rows are multiplied or made dense, by their number of values
+        count_pairs(chosen.indptr)
+        add_gram_csr(*own, np.ones(1), 1, np.zeros(1))
+        fill_dense(*own, 0, np.zeros((1, 1), dtype))
+    for kind in {dtype, np.dtype(np.float64)}:
+        add_upper(np.zeros((1, 1), kind), 0, 1, np.zeros(1))

@@ -33,6 +33,7 @@ from distls.workers.least_squares.block_task import (
     n_features_of,
 )
 from distls.workers.linear_algebra.gram import GramSum, add_scores
+from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.targets import slice_rows
 from distls.workers.prediction.calibration import basis, calibrate
 from distls.workers.rounds.block_stream import stream
@@ -40,7 +41,14 @@ from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.rounds.row_weights import row_weights
 
-__all__ = ["CalibratedJob", "FittedRound", "calibration_lane", "rebuild_lane", "residual_lane"]
+__all__ = [
+    "CalibratedJob",
+    "FittedRound",
+    "calibration_lane",
+    "rebuild_lane",
+    "residual_lane",
+    "warm_up_powers",
+]
 
 _Floats = NDArray[np.float64]
 
@@ -172,3 +180,8 @@ def _sum_lane(
         for moments, pending in zip(total, grams, strict=True):
             finish_rows(summed, moments, pending)
         return BlockSums.of(total, lane, ledger)
+
+
+def warm_up_powers(dtype: str) -> None:
+    """Compile the kernel of the products of powers, or load it from the disk cache, on a single row."""
+    scores(DenseRows(np.zeros((1, 1), dtype)), np.zeros((1, 2), dtype), np.zeros(2), np.zeros((1, 2), dtype))

@@ -19,7 +19,7 @@ from distls.workers.features.design_recipe import design_of
 from distls.workers.losses.registry import LOSSES
 from distls.workers.losses.targets import is_codes, label_sets, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor
-from distls.workers.rounds.averaging import merge_mean
+from distls.workers.rounds.averaging import add_scaled, merge_mean
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.kernel_types import KernelTypes, one_row
 from distls.workers.rounds.lanes import Lane
@@ -337,6 +337,7 @@ def warm_up(types: KernelTypes, update: Update) -> None:
     _window(learner)
     for array in learner.arrays():
         merge_mean(array.reshape(-1), array.reshape(-1).copy(), 0.5)
+    add_scaled(np.zeros(1), np.zeros(1), np.zeros(1, types.weights), 1.0)  # the driver's averages
     weights, intercept = update.model(arrays)
     evaluate_targets(x, y, none, types.loss, LinearPredictor(weights, intercept))
     if LOSSES[types.loss].certificate != "none" and types.target == "class":

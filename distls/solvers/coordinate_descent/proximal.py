@@ -43,6 +43,7 @@ from distls.workers.least_squares.multi_point_task import (
     sigma_lane,
 )
 from distls.workers.losses.registry import loss_named
+from distls.workers.penalties.registry import prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.lanes import Lane
@@ -118,7 +119,8 @@ class Proximal(Solver[ProximalState]):
         )
 
     def prepare(self, executor: Executor) -> None:
-        """See `BlockReader.compile_products`; the norm of Sigma is iterated in float64."""
+        """See `BlockReader.compile_products`; the norm of Sigma is iterated in float64, and steps are the driver's."""
+        prox_rows(self.params["penalty"], np.zeros((1, 2)), 1.0, 0.0)
         own = {self.problem.dtype.name}
         self._reader.compile_products(executor, *sorted(own | {"float64"} if self._constant else own))
 

@@ -38,6 +38,7 @@ from distls.workers.least_squares.calibrated_task import (
     calibration_lane,
     rebuild_lane,
     residual_lane,
+    warm_up_powers,
 )
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
@@ -144,8 +145,10 @@ class Cls(Solver[ClsState]):
         return rows + piece + PIECE_BYTES + gram_work_bytes(d + k + 1, dtype) + self._block.work_bytes
 
     def prepare(self, executor: Executor) -> None:
-        """See `BlockReader.compile_products`."""
+        """See `BlockReader.compile_products`; powers of predictions are dense, in float64."""
         self._reader.compile_products(executor)
+        warm_up_powers("float64")
+        executor.each_worker(warm_up_powers, "float64")
 
     def init(self) -> ClsState:
         """Return the state without rounds: all predictions are zero."""

@@ -33,7 +33,14 @@ from distls.solvers.warm_start import check_initial
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
-from distls.workers.least_squares.block_task import Block, BlockJob, BlockSums, Moments, block_lane
+from distls.workers.least_squares.block_task import (
+    Block,
+    BlockJob,
+    BlockSums,
+    Moments,
+    block_lane,
+    warm_up_blocks,
+)
 from distls.workers.least_squares.replay_task import ReplayJob, replay_lane
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
@@ -164,7 +171,9 @@ class Stagewise(Solver[StagewiseState]):
         return float(self._stages * self.params["inner_rounds"] + orders + once)
 
     def prepare(self, executor: Executor) -> None:
-        """Nothing is needed before the first round: kernels are compiled by the first task that calls them."""
+        """See `BlockReader.compile_products`; blocks of columns have kernels of their own."""
+        self.reader.compile_products(executor)
+        self.reader.compile(executor, warm_up_blocks, self.problem.dtype.name)
 
     def init(self) -> StagewiseState:
         """Return the state without any block but the initial model."""

@@ -1,0 +1,71 @@
+"""The kernels of a fit are compiled by the driver: workers, whose plan has no room for it, load them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls.columns.sharding import add_columns
+
+# Prints the variants of kernels that a fit adds to those of its warm-up.
+PROGRAM = """
+import json, sys
+from distls import fit
+from distls.training import setting_fit
+from distls.workers.compilation.kernel_cache import KernelCache
+
+found, prepare, load = [], setting_fit._prepare, KernelCache.load_overload
+
+def warm(solver, executor):
+    seconds = prepare(solver, executor)
+    found.clear()
+    return seconds
+
+def seen(self, signature, context):
+    found.append(f"{self._name} {signature}")
+    return load(self, signature, context)
+
+setting_fit._prepare, KernelCache.load_overload = warm, seen
+given = json.loads(sys.argv[3])
+fit(sys.argv[1], sys.argv[2], params=given["params"], executor="serial", **given["limits"])
+print(found)
+"""
+PARAMS = {
+    "mcid": {},
+    "sgd": {},
+    "csgd": {},
+    "sgdqn": {},
+    "svmsgd2": {},
+    "adaline": {},
+    "olbfgs": {},
+    "rls": {"loss": "squared"},
+    "fobos": {"alpha": 1e-3},
+    "sdca": {"alpha": 1e-2},
+    "ovr-sdca": {"alpha": 1e-2},
+    "bcd": {"dtype": "float32", "alpha": 1e-3, "tau": 0},
+    "fista": {"alpha": 1e-3, "tau": 0},
+    "sparsa": {"alpha": 1e-3, "tau": 0},
+    "gls": {},
+    "cls": {"rounds": 2},
+    "stagewise": {"block_size": 10, "stages": 2},
+}
+OWN_END = {"ovr-sdca", "cls", "stagewise"}
+
+
+@pytest.mark.skipif(os.environ.get("DISTLS_NUMBA_CACHE") == "0", reason="kernels are not cached")
+@pytest.mark.parametrize("layout", ["sparse", "dense"])
+@pytest.mark.parametrize("method", PARAMS)
+def test_a_fit_needs_no_other_kernels(method: str, layout: str, tmp_path: Path) -> None:
+    x, y = labelled_rows(60, 40, 3)
+    data = write_dataset(tmp_path / "d", x if layout == "sparse" else x.toarray(), y, partition_rows=20)
+    given = {"params": PARAMS[method], "limits": {} if method in OWN_END else {"passes": 2}}
+    path = add_columns(data.path, shard_size=1000).path if method == "bcd" else data.path
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, method, str(path), json.dumps(given)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]", ended.stdout
