@@ -106,6 +106,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         self._cache_path = folder
         self._lock_path = os.path.join(folder, f"{self._impl.filename_base}.lock")
         self._lock: int | None = None
+        _CACHES[function] = self
         self.enable()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -183,6 +184,9 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         return (*super()._index_key(sig, codegen), *sorted(sources))
 
 
+_CACHES: dict[Callable[..., Any], KernelCache] = {}
+
+
 class _Failures(Listener):  # type: ignore[misc]
     """Hears of compilations that fail: numba stores nothing then, and the lock on the kernel would stay."""
 
@@ -193,9 +197,9 @@ class _Failures(Listener):  # type: ignore[misc]
         """Give up what has failed, if it is a kernel of this package."""
         # `event.is_failed` of numba 0.68 is true of those that succeed
         dispatcher = event.data["dispatcher"]
-        failed = tuple(event.data["args"]) not in dispatcher.overloads
-        if failed and isinstance(dispatcher._cache, KernelCache):
-            dispatcher._cache.give_up()
+        cache = _CACHES.get(dispatcher.py_func)
+        if cache is not None and tuple(event.data["args"]) not in dispatcher.overloads:
+            cache.give_up()
 
 
 register("numba:compile", _Failures())
