@@ -43,6 +43,8 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_scikit_learns_checks\[.*-check_(classifiers_train\(|classifier_data_not|supervised_y_2d)",
     ),
     "distls/estimators/test_stochastic_estimators.py": (
+        r"::test_scikit_learns_checks\[SGDQNClassifier\(.*-check_(classifiers_train\(|classifier_data_not|pipeline_consistency)",
+        r"::test_scikit_learns_checks\[(Adaline|CSGD).*-check_sample_weight(_equivalence_on_sparse|s_pandas)",
         r"::test_scikit_learns_checks\[SGDQNClassifier\(.*-check_(.*dtype|sample_weight|.*sparse_array|.*_memmap)",
         r"::test_scikit_learns_checks\[.*-check_estimators_dtypes",
         r"::test_partial_fit_has_the_bits_of_a_streamed_fit\[(2-.*-params4|4-.*-params[34])-sgdqn\]",
@@ -51,6 +53,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_same_bits_as_one_pass_over_a_dataset_of_the_blocks\[options1-perceptron",
     ),
     "distls/evaluation/test_ranking.py": (
+        r"::test_the_published_threshold_keeps_the_ranking_and_predicts_sets\[dense",
+        r"::test_one_lane_goes_as_the_oracle_does\[csr-multitask",
+        r"::test_ends_at_the_optimum_of_the_oracle_s_objective\[csr-multitask.*-sparsa",
         r"::test_ends_at_the_optimum_of_the_oracle_s_objective\[(dense-.*|csr-multitask.*)-bcd\]",
         r"::test_ends_at_the_optimum_of_the_oracle_s_objective\[(dense-multitask|csr-multiclass).*-sparsa\]",
         r"::test_a_model_is_started_from_without_its_threshold\[(dense|csr-multitask)",
@@ -74,11 +79,15 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "distls/ingestion/test_ingest_tables.py": (r"::test_every_chunk_boundary_gives_the_same_rows\[None\]",),
     "distls/evaluation/test_certificates.py": (
+        r"::test_certificates_of_random_problems_are_bounds\[l1l2-multitask",
         r"::test_the_gap_on_text_is_at_most_ten_times_the_excess\[(l1linf|sparse-group)",
         r"::test_certificates_of_random_problems_are_bounds\[(?!l1l2|l2)",
         r"::test_block_coordinate_descent_has_a_bound_with_an_intercept\[elasticnet",
     ),
     "distls/solvers/coordinate_descent/test_bcd.py": (
+        r"::test_the_objective_is_exact_and_the_gap_small_at_the_end\[.*multitask",
+        r"::test_an_intercept_alone_is_optimal_before_the_fit_ends\[multitask",
+        r"::test_without_active_sweeps_the_gap_is_that_of_the_weights_own_gradients\[.*multitask",
         r"::test_one_lane_is_the_paper_s_algorithm\[multitask",
         r"::test_features_with_means_and_an_intercept\[(multitask|multiclass_squared_hinge-1|softmax-2)",
         r"::test_a_round_of_lanes_is_the_oracle_s\[multitask",
@@ -113,12 +122,18 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_two_classes_are_one_mirrored_problem\[olbfgs\]",
     ),
     "workers/coordinate_descent/test_descent_kernels.py": (
+        r"::test_steps_of_the_intercept_(are_newton_s|without_a_hessian)\[multitask",
+        r"::test_any_number_of_classes\[multitask",
         r"::test_dense_shards_and_single_precision_scores\[(softmax|multitask)",
         r"::test_sweeps_are_the_paper_s\[(softmax|multitask_squared_hinge)-",
         r"::test_sweeps_on_sets_of_labels\[multitask",
     ),
-    "workers/losses/test_registered_from_outside.py": (r"::test_what_is_compiled_for_it_is_not_in_the_way",),
+    "workers/losses/test_registered_from_outside.py": (
+        r"::test_what_is_compiled_for_it_is_not_in_the_way",
+        r"::test_sparse_methods_train_with_the_penalty\[bcd",
+    ),
     "workers/stochastic/test_second_order.py": (
+        r"::test_rls_equals_the_oracle\[ovr_squared_hinge-False",
         r"::test_olbfgs_equals_the_oracle\[(softmax|ovr_|squared-.-dense)",
         r"::test_a_single_output_is_the_second_of_two\[ovr_log\]",
         r"::test_cutting_the_order_into_blocks_changes_no_bit\[(olbfgs-softmax-float32|rls-ovr_log-float64)",
@@ -126,11 +141,12 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_one_pass_solves_the_ridge_problem\[(1-dense|3-)",
     ),
     "workers/stochastic/test_update.py": (
+        r"::test_schedules_with_decay\[numbers-dense",
         r"::test_lazy_shrinkage_equals_that_of_every_step\[(0\.0-|0\.2-|0\.02-crammer)",
         r"::test_lazy_shrinkage_equals_that_of_every_step\[0\.02-(softmax-.*-l1linf|softmax-dense)",
         r"::test_lazy_shrinkage_equals_that_of_every_step\[0\.02-multiclass_squared_hinge-(csr|dense-l1l2)",
         r"::test_results_do_not_depend_on_addresses\[(?!.*csr-float64\])",
-        r"::test_results_do_not_depend_on_addresses\[rls-.*-csr-float64",
+        r"::test_results_do_not_depend_on_addresses\[rls.*-csr-float64",
         r"::test_cuts_and_looks_change_no_bit\[(float32-svmsgd2|float32-fobos|float64-csgd)",
         r"::test_scheduled_updates_are_those_of_the_figures\[(True|False)-ovr_log-",
         r"::test_scheduled_updates_are_those_of_the_figures\[(True|False-.*-dense)-",
@@ -143,6 +159,20 @@ SLOW: dict[str, tuple[str, ...]] = {
         r"::test_cutting_the_order_into_blocks_changes_no_bit\[float..-(perceptron|multi|ovr_)",
         r"::test_float32_data_with_float64_weights_and_wide_indices\[(perceptron|multi|ovr_|softmax)",
         r"::test_every_vector_width_and_a_warm_start\[(ovr_|perceptron|multiclass)",
+    ),
+    "distls/estimators/test_dual_estimators.py": (
+        # the two classifiers are one class with two losses; that of regression keeps single precision
+        r"::test_scikit_learns_checks\[Dual(LinearSVC|LogisticRegression)\(\)-check_(estimators_dtypes|dtype_object)",
+        r"::test_scikit_learns_checks\[DualLinearSVC\(\)-check_(sample_weight_equivalence|methods_|fit2d_predict1d|estimator_sparse_)",
+        r"::test_scikit_learns_checks\[DualLinearSVC\(\)-check_(fit_idempotent|dict_unchanged|dont_overwrite|estimators_overwrite)",
+        r"::test_scikit_learns_checks\[DualLinearSVC\(\)-check_(n_features_in\(|positive_only|readonly|classifier_data_not)",
+    ),
+    "workers/losses/test_dual_steps.py": (r"::test_steps_are_the_oracle_s\[(?!softmax|ovr_log).*-float32",),
+    "distls/solvers/stochastic/test_label_sets.py": (
+        r"::test_weights_and_objective_are_those_of_the_oracle\[svmsgd2-ovr_(hinge|log)",
+    ),
+    "workers/linear_algebra/test_score_kernels.py": (
+        r"::test_float32_weights_give_a_float64_gradient\[(multi|ovr_(hinge|squared)|perceptron|squared)",
     ),
     # further faults of the same kind, and what is long because it is large
     "deploy/test_dockerfile.py": (r"::test_its_steps_build_and_install_the_package",),

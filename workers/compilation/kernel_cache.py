@@ -26,6 +26,7 @@ import llvmlite
 import numba
 from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.event import Event, Listener, register
 
 from distls.storage.filesystem.atomic import describe_os_error
 from distls.storage.filesystem.private_folder import NotPrivateError, private_folder, temporary_home
@@ -105,6 +106,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         self._cache_path = folder
         self._lock_path = os.path.join(folder, f"{self._impl.filename_base}.lock")
         self._lock: int | None = None
+        _CACHES[function] = self
         self.enable()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -152,6 +154,11 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             self._unlock()
             _NOTICE.end()
 
+    def give_up(self) -> None:
+        """Let the processes go on that wait for a variant which this one could not compile."""
+        self._unlock()
+        _NOTICE.end()
+
     def flush(self) -> None:
         """Remove all variants without classes from outside this package."""
         files = EntryFiles(self._cache_path, self._impl.filename_base)
@@ -175,6 +182,27 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         # no kernel's file imports them: they are not in its closure
         sources = {source_digest(path) for path in map(_file_of, _class_modules(sig)) if path is not None}
         return (*super()._index_key(sig, codegen), *sorted(sources))
+
+
+_CACHES: dict[Callable[..., Any], KernelCache] = {}
+
+
+class _Failures(Listener):  # type: ignore[misc]
+    """Hears of compilations that fail: numba stores nothing then, and the lock on the kernel would stay."""
+
+    def on_start(self, event: Event) -> None:
+        """Nothing is known yet."""
+
+    def on_end(self, event: Event) -> None:
+        """Give up what has failed, if it is a kernel of this package."""
+        # `event.is_failed` of numba 0.68 is true of those that succeed
+        dispatcher = event.data["dispatcher"]
+        cache = _CACHES.get(dispatcher.py_func)
+        if cache is not None and tuple(event.data["args"]) not in dispatcher.overloads:
+            cache.give_up()
+
+
+register("numba:compile", _Failures())
 
 
 def _note(message: str, what: object) -> None:

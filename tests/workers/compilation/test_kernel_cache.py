@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import importlib.util
 import os
 import pickle
 import stat
@@ -9,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
 from distls.workers.compilation import kernel_cache
@@ -86,6 +89,21 @@ def test_a_lock_that_is_never_let_go_delays_and_no_more(
     again = kernel_cache._lock(str(tmp_path / "kernel.lock"))
     assert again is not None
     os.close(again)
+
+
+def test_a_kernel_that_cannot_be_compiled_is_not_waited_for(tmp_path: Path) -> None:
+    text = "from distls.workers.compilation.jit import kernel\n\n@kernel\ndef broken(x):\n    return x.none\n"
+    (tmp_path / "broken_kernel.py").write_text(text)
+    spec = importlib.util.spec_from_file_location("broken_kernel", tmp_path / "broken_kernel.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(numba.TypingError):
+        module.broken(1)
+    path = module.broken._cache._lock_path
+    with open(path) as file:  # BlockingIOError: somebody else holds it
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_an_edit_changes_the_digest_of_what_imports_it_alone(tmp_path: Path) -> None:
