@@ -83,7 +83,8 @@ DUAL_ASCENT_METHODS = (
                 "group_mib",
                 128,
                 integer(1),
-                "decoded MiB of partitions between whose rows a lane alternates; more take fewer passes",
+                "decoded MiB of partitions between whose rows a lane alternates; more take fewer passes, "
+                "above all of hinges",
             ),
             Parameter(
                 "active_sweeps",
