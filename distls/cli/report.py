@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from distls.cli.evaluation_text import calibration_lines
@@ -30,7 +32,13 @@ __all__ = [
 ]  # fmt: skip
 
 _VACUOUS = 0.5  # part of the objective above which a bound says next to nothing
-_SAME = ("loss", "alpha", "penalty", "l1_ratio")  # what another method solves the same problem with
+_SAME = (
+    "loss",
+    "alpha",
+    "penalty",
+    "l1_ratio",
+    "class_weight",
+)  # what another method solves the same problem with
 
 
 def dataset_line(dataset: Dataset) -> str:
@@ -158,11 +166,16 @@ def _vacuous_lines(config: RunConfig, record: dict[str, Any], run: Run) -> list[
         return []
     remedy = "more passes or a larger alpha give a better one"
     params = record.get("selected") or config.grid[0]
-    same = [settings_text({name: params[name]}) for name in _SAME if params.get(name) is not None]
+    same = [_setting(name, params[name]) for name in _SAME if params.get(name) is not None]
     if not method_named(config.method).proves and _is_solved(params):
-        given = " ".join(f"-p {pair}" for pair in [f"init={run.path}", *same])
+        given = " ".join(f"-p {quote(pair)}" for pair in [f"init={run.path}", *same])
         remedy = f"`distls fit sdca {config.dataset} RUN2 {given}` gives a real one"
     return [f"note: a bound of {100 * share:.0f} % says next to nothing about the optimum; {remedy}"]
+
+
+def _setting(name: str, value: Any) -> str:
+    """Return a parameter as the command line takes it."""
+    return f"{name}={json.dumps(value)}" if isinstance(value, dict) else settings_text({name: value})
 
 
 def _is_solved(params: dict[str, Any]) -> bool:

@@ -6,7 +6,7 @@ import copy
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from distls.evaluation.certificates import (
     tightened,
 )
 from distls.evaluation.compatibility import check_evaluable
+from distls.evaluation.dual_search import DualSearch
 from distls.evaluation.metrics import RegressionEvaluation
 from distls.evaluation.scores import reading_lanes, score_targets
 from distls.execution.executor import Executor
@@ -58,8 +59,10 @@ class Evaluator:
         *,
         eval_data: Dataset | None = None,
         select_data: Dataset | None = None,
+        search: DualSearch | None = None,  # a better bound than that of the weights' own gradient
     ) -> None:
         self._problem, self._executor, self._data = problem, executor, data
+        self._search = search
         self._eval = self._checked(eval_data)
         self._select = self._checked(select_data)
         # squared norms of the rows of the gradient of the last objective, where it has one
@@ -154,12 +157,32 @@ class Evaluator:
                 read += own
                 if other["kind"] in BOUNDS:  # none where an intercept's gradient is not zero
                     certificate = tightened(certificate, value, other, (bound, rounding))
-        return {
+        values: dict[str, Any] = {
             "objective": value,
             "certificate": certificate,
             "eval_bytes_read": read,
             "certificate_rounding": rounding,
         }
+        return values if self._search is None else self._searched(values, fitted, self._search)
+
+    def _searched(self, values: dict[str, Any], fitted: Fitted, search: DualSearch) -> dict[str, Any]:
+        """Return an evaluation with the better bound that a search finds, where there is one of F - F* at all."""
+        value, certificate = values["objective"], values["certificate"]
+        if certificate["kind"] not in BOUNDS or not math.isfinite(value):
+            return values
+        bound, read = search.bounded(
+            fitted,
+            value,
+            value - certificate["value"],
+            self._executor,
+            self._data,
+            lambda near: self._proven(near.predictor, cast("DualPoint", near.duals)),
+        )
+        own = max(value - bound, values["certificate_rounding"])
+        if own < certificate["value"]:
+            certificate = {"kind": "duality_gap", "value": own}
+        read += values["eval_bytes_read"]
+        return {**values, "certificate": certificate, "eval_bytes_read": read, "reached": search.reached}
 
     def _certified(self, problem: Problem, near: LinearPredictor) -> tuple[dict[str, Any], float, int]:
         """Return the certificate of other weights, the lower bound of F* from it, and the bytes read for it."""

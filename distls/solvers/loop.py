@@ -58,8 +58,11 @@ class Limits:
 
     def is_near(self, estimate: float, objective: float) -> bool:
         """Return whether an estimate of the certificate's value is near a tolerance."""
-        largest = max(self.tol or 0.0, (self.rtol or 0.0) * objective)
-        return estimate <= _NEAR * largest
+        return estimate <= _NEAR * self.largest(objective)
+
+    def largest(self, objective: float) -> float:
+        """Return the largest certificate of weights with this objective that meets a tolerance."""
+        return max(self.tol or 0.0, (self.rtol or 0.0) * objective)
 
 
 @dataclass
@@ -72,6 +75,9 @@ class Progress:
     # With patience: {"error", "round", "misses"} of the best evaluation so far
     best: dict[str, Any] | None = None
     bound: float | None = None  # The highest lower bound of the optimum that any certificate has given
+    reached: float | None = (
+        None  # The lowest objective of other weights, where a search for a bound has had some
+    )
 
 
 def progress_of(extra: dict[str, Any], where: str) -> Progress:
@@ -79,7 +85,8 @@ def progress_of(extra: dict[str, Any], where: str) -> Progress:
     with making_sense(where):
         found = Progress(**extra["progress"])
         best = found.best if found.best is not None else {"error": 0.0, "round": 0, "misses": 0}
-        numbers = (found.seconds, found.eval_seconds, found.evaluated_at, found.bound or 0.0, *best.values())
+        known = found.bound or 0.0, found.reached or 0.0
+        numbers = (found.seconds, found.eval_seconds, found.evaluated_at, *known, *best.values())
         if not all(type(n) in (int, float) for n in numbers) or best.keys() != {"error", "round", "misses"}:
             raise ValueError("the progress of the fit")
     return found
@@ -232,6 +239,7 @@ def _evaluate(
     started = clock()
     record.update(_finite(evaluate(fitted)))
     rounding = record.pop("certificate_rounding", 0.0)
+    progress.reached = record.pop("reached", progress.reached)
     if not record.get("preliminary"):  # bounds of a preliminary problem do not hold for the final one
         _tighten(record, progress, rounding)
     share = relative_bound(record)

@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 
+from distls.evaluation.dual_search import DualSearch
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.metrics import Evaluation, LabelEvaluation
 from distls.execution.executor import Executor
@@ -123,6 +124,7 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
         solver.data,
         eval_data=request.eval_data,
         select_data=request.selected_on,
+        search=_search_of(run, request, options, progress),
     )
     start = _start_event(request, solver, state.passes, options)
     saver = Checkpointer(run, options.checkpoint_seconds, solver.saved)
@@ -146,6 +148,16 @@ def train_setting(run: Run, request: FitRequest, options: FitOptions) -> FitResu
     return _conclude(
         run, solution, setting, evaluator, request.eval_data, {"startup_seconds": startup, **made}, keep
     )
+
+
+def _search_of(run: Run, request: FitRequest, options: FitOptions, progress: Progress) -> DualSearch | None:
+    """Return what looks for a bound of the optimum: of a stochastic method with a tolerance."""
+    (setting,), limits = request.settings, request.limits
+    # the other methods have bounds of their own, which converge
+    if setting.method.steps is None or (limits.tol is None and limits.rtol is None):
+        return None
+    folder, slots = run.path.resolve() / "state", options.executor.slots
+    return DualSearch(setting.problem, limits, progress, folder, slots=slots, memory=options.memory)
 
 
 def _start_event(request: FitRequest, solver: Solver[State], passes: float, options: FitOptions) -> FitStart:

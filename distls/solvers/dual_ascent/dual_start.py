@@ -47,16 +47,22 @@ class DualStarter:
 
         They are scaled: far from the optimum gradients are too large, and the optimal duals of a larger alpha too.
         """
-        every = np.arange(len(self._problem.dataset))
-        center = state.center.copy()
-        predictor = self._form.reduced(
-            initial.weights.astype(self._problem.dtype), initial.intercept.astype(np.float64)
-        )
-        if self._form.moves:
-            center[:] = predictor.intercept
         source = published_duals(run, initial.dataset_fingerprint)
         if source is not None and not self._suits(source, initial):
             source = None
+        return self.started_at(state, LinearPredictor(initial.weights, initial.intercept), source)
+
+    def started_at(
+        self, state: SdcaState, weights: LinearPredictor, source: DualPoint | None = None
+    ) -> SdcaState:
+        """Return the state at the given duals, or at the negative gradients of the weights; scaled."""
+        every = np.arange(len(self._problem.dataset))
+        center = state.center.copy()
+        predictor = self._form.reduced(
+            weights.coefficients.astype(self._problem.dtype), weights.intercept.astype(np.float64)
+        )
+        if self._form.moves:
+            center[:] = predictor.intercept
         started, sums = self._made(replace(state, center=center), every, predictor, source, _SHARES)
         share, conjugate = self._best_share(started, sums)
         if share == 1.0:

@@ -44,6 +44,7 @@ from distls.workers.dual_ascent.ascent_task import (
     warm_up,
 )
 from distls.workers.duals.stored_duals import DualPoint
+from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.kernel_types import KernelTypes
 from distls.workers.rounds.lanes import Lane, deal
@@ -170,6 +171,10 @@ class Sdca(Solver[SdcaState]):
 
     def _starter(self, executor: Executor) -> DualStarter:
         return DualStarter(self.problem, self._form, self.data, self.point, executor)
+
+    def near(self, predictor: LinearPredictor, executor: Executor) -> SdcaState:
+        """Return the state at duals made from the gradients at given weights, in one read."""
+        return self._starter(executor).started_at(self.init(), predictor)
 
     def point(self, state: SdcaState) -> DualPoint:
         """Return the dual point of a state."""

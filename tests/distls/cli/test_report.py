@@ -242,6 +242,28 @@ def test_a_bound_that_says_nothing_is_called_so(data: Dataset, tmp_path: Path) -
     assert run_lines(tmp_path / "run")[-1].startswith("objective 1.000000, at most 4.00e-01 (40 %)")
 
 
+@pytest.mark.parametrize(
+    ("method", "loss"),
+    [
+        ("mcid", "crammer_singer"),
+        ("ovr-pegasos", "ovr_hinge"),
+        ("sgd", "crammer_singer"),
+        ("sgdqn", "ovr_hinge"),
+    ],
+)
+def test_what_gives_a_real_bound_solves_the_same_problem(
+    data: Dataset, tmp_path: Path, method: str, loss: str
+) -> None:
+    params = {"alpha": 1e-2, "loss": loss, "class_weight": "balanced"}
+    fit(method, data, tmp_path / "run", params=params, passes=1)
+    run = Run.open(tmp_path / "run")
+    run.write_status({**run.status, "objective": 1.0, "certificate": {"kind": "duality_gap", "value": 3.0}})
+    note = run_lines(tmp_path / "run")[-1]
+    assert note.startswith("note: a bound of 300 % says next to nothing about the optimum; `distls fit sdca ")
+    assert f"-p init={tmp_path / 'run'} -p loss={loss} -p alpha=0.01 " in note
+    assert note.endswith("-p class_weight=balanced` gives a real one")
+
+
 def test_of_many_rounds_the_first_some_and_the_last_are_text(data: Dataset, tmp_path: Path) -> None:
     fit("sgd", data, tmp_path / "r", passes=30)
     lines = run_lines(tmp_path / "r")

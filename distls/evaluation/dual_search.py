@@ -1,0 +1,132 @@
+"""A search for a lower bound of the optimum by dual ascent, from the weights of a fit by any method.
+
+The gradient at the weights gives a bound that is of no use where alpha is small, and for hinges does not vanish at the
+optimum (docs/decisions/0028). A fit with a tolerance asks for a better one: `sdca` starts from its weights, and its
+dual point bounds the optimum of every fit of the problem. The weights of the fit stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from distls.execution.executor import Executor
+from distls.execution.memory_budget import MemoryBudget
+from distls.methods.registry import METHODS
+from distls.problem import Problem
+from distls.solvers.dual_ascent.sdca import Sdca
+from distls.solvers.dual_ascent.sdca_state import SdcaState
+from distls.solvers.loop import Limits, Progress
+from distls.solvers.solver import Fitted, Status
+from distls.storage.errors import MemoryPlanError, ParameterError
+from distls.storage.filesystem.atomic import remove_tree
+from distls.storage.filesystem.paths import Place
+from distls.workers.prediction.predictor import LinearPredictor
+from distls.workers.rounds.block_stream import DatasetRef
+
+__all__ = ["DualSearch"]
+
+_MOST_PASSES = 50  # of one search
+# The gap of the ascent's own weights, as a part of the tolerance: what is left of it is the fit's own excess.
+_GOAL = 0.5
+
+Proof = Callable[[Fitted], dict[str, Any]]  # objective and certificate of a dual point, in one read
+
+
+class DualSearch:
+    """Bounds the optimum so well that the certificate of a fit meets its tolerance as soon as its weights do.
+
+    What it knows is in the fit's progress, so that a resumed fit searches, and ends, as one that was not disturbed.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        limits: Limits,
+        progress: Progress,
+        folder: Place,  # for the duals while it searches
+        *,
+        slots: int,
+        memory: MemoryBudget | None,
+    ) -> None:
+        self._problem, self._limits, self._folder = problem, limits, folder
+        self._slots, self._memory = slots, memory
+        self._bound = -math.inf if progress.bound is None else progress.bound
+        self.reached = progress.reached  # the lowest objective of the ascent's weights, None without any
+
+    def bounded(
+        self,
+        fitted: Fitted,
+        objective: float,
+        bound: float,
+        executor: Executor,
+        data: DatasetRef,
+        prove: Proof,
+    ) -> tuple[float, int]:
+        """Return a lower bound of the optimum, at least `bound`, and the bytes read for it."""
+        self._bound = max(self._bound, bound)
+        goal = self._limits.largest(objective)
+        # no bound helps a fit that is further from the optimum than its tolerance
+        far = self.reached is not None and objective - self.reached > goal
+        if objective - self._bound <= goal or far:
+            return self._bound, 0
+        solver = self._solver(data)
+        if solver is None:
+            return self._bound, 0
+        try:
+            read = self._search(solver, fitted.predictor, objective, executor, prove)
+        finally:
+            remove_tree(self._folder)
+        return self._bound, read
+
+    def _solver(self, data: DatasetRef) -> Sdca | None:
+        """Return the solver, None where it has not the loss or penalty, or not the memory."""
+        problem, method = self._problem, METHODS["sdca"]
+        try:
+            given = {"loss": problem.loss, "penalty": problem.penalty, "alpha": problem.alpha}
+            params = method.resolve({**given, "dtype": problem.dtype.name})
+            state = str(self._folder)
+            solver = Sdca(problem, params, slots=self._slots, memory=self._memory, state=state)
+        except (ParameterError, MemoryPlanError):
+            return None
+        # the fit and the search share what workers keep
+        cached = min(solver.data.cache_bytes, data.cache_bytes)
+        solver.data = replace(solver.data, cache_bytes=cached)
+        return solver
+
+    def _search(
+        self, solver: Sdca, start: LinearPredictor, objective: float, executor: Executor, prove: Proof
+    ) -> int:
+        """Ascend until the gap is small beside the tolerance; return the bytes read."""
+        remove_tree(self._folder)  # of a search that was killed
+        solver.prepare(executor)
+        goal = self._limits.largest(objective)
+        state, read, target = solver.near(start, executor), 0, _GOAL * goal
+        while True:
+            state, own = _ascended(solver, state, executor, target)
+            if solver.status(state) == Status.DIVERGED:
+                return read + own
+            fitted = solver.weights(state)
+            found = prove(fitted)
+            read += own + int(found["eval_bytes_read"])
+            value, gap = found["objective"], found["certificate"]["value"]
+            self._bound = max(self._bound, value - gap)
+            self.reached = value if self.reached is None else min(value, self.reached)
+            met = gap <= _GOAL * goal or objective - self._bound <= goal
+            if met or state.passes >= _MOST_PASSES:
+                return read
+            target *= 0.5  # a round's estimate is of rows at different times
+
+
+def _ascended(solver: Sdca, state: SdcaState, executor: Executor, target: float) -> tuple[SdcaState, int]:
+    """Return the state after whole passes, once the gap seems to be at most `target`, and the bytes read."""
+    read = 0
+    while True:
+        state, report = solver.step(state, executor)
+        read += report.bytes_read
+        estimate = report.gap_estimate
+        ended = solver.status(state) != Status.RUNNING or state.passes >= _MOST_PASSES
+        if state.part == 0 and (ended or (estimate is not None and estimate <= target)):
+            return state, read

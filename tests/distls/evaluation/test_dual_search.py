@@ -1,0 +1,112 @@
+"""The bound of the optimum that a stochastic fit with a tolerance searches: it is true, and it ends the fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import labelled_rows, write_dataset
+
+from distls.solvers.events import Callback, RoundEvent
+from distls.storage.dataset.dataset import Dataset
+from distls.training.fitting import fit, resume
+
+PLAIN = {"dtype": "float64", "alpha": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    x, y = labelled_rows(400, 30, 3)
+    flipped = np.random.default_rng(1).random(400) < 0.1  # so that no weights separate the classes
+    return write_dataset(tmp_path_factory.mktemp("d") / "d", x, np.where(flipped, (y + 1) % 3, y))
+
+
+def _optimum(dataset: Dataset, loss: str, alpha: float, **more: Any) -> float:
+    """Return a lower bound of the optimum that is nearer to it than 1e-9."""
+    params = {"loss": loss, "alpha": alpha, "dtype": "float64", **more}
+    record = fit("sdca", dataset, params=params, rtol=1e-9, passes=3000).record
+    assert record["certificate"]["relative"] <= 1e-9
+    return float(record["objective"] - record["certificate"]["value"])
+
+
+@pytest.mark.parametrize(
+    ("method", "loss", "full"),
+    [
+        ("mcid", "hinge", "crammer_singer"), ("ovr-pegasos", "hinge", "ovr_hinge"),
+        ("sgd", "hinge", "crammer_singer"), ("sgdqn", "hinge", "ovr_hinge"), ("asgd", "log", "softmax"),
+    ],
+)  # fmt: skip
+def test_a_tolerance_ends_a_fit(dataset: Dataset, method: str, loss: str, full: str) -> None:
+    result = fit(method, dataset, params={**PLAIN, "loss": loss}, rtol=2e-2, passes=300)
+    certificate, excess = (
+        result.record["certificate"],
+        result.record["objective"] - _optimum(dataset, full, PLAIN["alpha"]),
+    )
+    assert result.status == "CONVERGED"
+    assert certificate["kind"] == "duality_gap"
+    assert 0.0 <= excess <= certificate["value"] <= 2e-2 * result.record["objective"]
+    # half of the tolerance is for the dual point
+    assert certificate["value"] <= excess + 1e-2 * result.record["objective"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bounds_of_random_problems_are_true(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    method, loss = [
+        ("mcid", "softmax"), ("mcid", "crammer_singer"), ("ovr-pegasos", "ovr_hinge"),
+        ("ovr-logistic", "ovr_log"), ("sgd", "ovr_squared_hinge"), ("svmsgd2", "ovr_hinge"),
+    ][seed % 6]  # fmt: skip
+    x, y = labelled_rows(150, 12, int(rng.integers(2, 5)), seed)
+    y = np.where(rng.random(150) < 0.2, 0, y)
+    data = write_dataset(tmp_path / "d", x, y, partition_rows=40)
+    weight = {"class_weight": "balanced"} if rng.random() < 0.5 else {}
+    alpha, lanes = float(10 ** rng.uniform(-3, -1)), int(rng.integers(1, 4))
+    params = {"loss": loss, "alpha": alpha, "lanes": lanes, "dtype": "float64", **weight}
+    if method == "mcid":
+        params["average"] = str(rng.choice(["none", "all", "tail"]))
+    lowest = _optimum(data, loss, alpha, **weight)
+    events: list[dict[str, Any]] = []
+
+    class Keep(Callback):
+        def on_round(self, event: RoundEvent) -> None:
+            events.append(dict(event.record))
+
+    fit(method, data, params=params, rtol=1e-2, eval_every=1, passes=8, callbacks=[Keep()])
+    judged = [event for event in events if "certificate" in event]
+    assert judged
+    for event in judged:
+        excess = event["objective"] - lowest
+        assert 0.0 <= excess <= event["certificate"]["value"] * (1 + 1e-9) + 1e-9 * event["objective"]
+        # the search ends where it would help the tolerance no more
+        assert event["certificate"]["value"] <= max(2.0 * excess, excess + 1e-2 * event["objective"])
+
+
+def test_the_search_leaves_the_weights_as_they_are(dataset: Dataset, tmp_path: Path) -> None:
+    params = {**PLAIN, "loss": "hinge"}
+    plain = fit("sgd", dataset, params=params, passes=4)
+    judged = fit("sgd", dataset, tmp_path / "run", params=params, passes=4, rtol=1e-6)
+    assert plain.model is not None
+    assert judged.model is not None
+    assert plain.model.weights.tobytes() == judged.model.weights.tobytes()
+    assert not (tmp_path / "run" / "state").exists()
+
+
+def test_a_resumed_fit_ends_where_the_other_ends(dataset: Dataset, tmp_path: Path) -> None:
+    params = {**PLAIN, "loss": "hinge"}
+    whole = fit("mcid", dataset, params=params, rtol=2e-2, passes=300)
+
+    class Stop(Callback):
+        def on_round(self, event: RoundEvent) -> None:
+            if event.record["passes"] == 2.0:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit("mcid", dataset, tmp_path / "run", params=params, rtol=2e-2, passes=300, callbacks=[Stop()])
+    again = resume(tmp_path / "run")
+    assert (again.status, again.passes) == (whole.status, whole.passes)
+    assert again.model is not None
+    assert whole.model is not None
+    assert again.model.weights.tobytes() == whole.model.weights.tobytes()
+    assert again.record["certificate"] == whole.record["certificate"]

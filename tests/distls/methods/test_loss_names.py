@@ -1,0 +1,35 @@
+"""Short names of losses: what they stand for is told, and the full names are accepted beside them."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from distls.cli import cli
+from distls.methods.registry import METHODS
+
+HINGES = [name for name, method in METHODS.items() if "hinge" in method.aliases]
+BOTH = ("sgd", "asgd", "sdca")  # methods that have both hinges
+
+
+@pytest.mark.parametrize("name", HINGES)
+def test_a_method_tells_which_hinge_it_means(name: str) -> None:
+    full = METHODS[name].aliases["hinge"]
+    assert full in ("crammer_singer", "ovr_hinge")
+    assert f"hinge = {full}" in CliRunner().invoke(cli, ["methods", name]).output
+    assert METHODS[name].resolve({"loss": "hinge"})["loss"] == full
+    assert METHODS[name].resolve({"loss": full})["loss"] == full
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.aliases])
+def test_every_short_name_that_is_told_is_accepted(name: str) -> None:
+    for short, full in METHODS[name].aliases.items():
+        assert METHODS[name].resolve({"loss": short})["loss"] == full
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_both_hinges_have_names_where_both_exist(name: str) -> None:
+    shown = " ".join(CliRunner().invoke(cli, ["methods", name]).output.split())
+    for full in ("crammer_singer", "ovr_hinge"):
+        assert METHODS[name].resolve({"loss": full})["loss"] == full
+    assert "crammer_singer (hinge)" in shown
