@@ -38,6 +38,8 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     step : {"line-search", "constant"}
     active_sweeps : int
         Extra passes per round over the columns with nonzero weights.
+    shrink : bool
+        Skip features without weights that are far from getting some, until the others have reached tau.
     tau : float
         Stop when the violation of the optimality conditions is at most this fraction of the first round's.
     violation : {"sum", "max"}
@@ -82,6 +84,7 @@ class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     l1_ratio: float | None = None
     step: str = "line-search"
     active_sweeps: int = 5
+    shrink: bool = False
     tau: float = 1e-3
     violation: str = "sum"
     debias: float | None = None

@@ -9,6 +9,7 @@ from distls.methods.parameters import (
     CLASS_WEIGHT,
     INIT,
     LANES_READ,
+    boolean,
     colon_list,
     dtype,
     fit_intercept,
@@ -91,6 +92,13 @@ _DESCENT = (
     ),
     Parameter(
         "active_mib", 128, integer(1), "most MiB of such columns; larger active sets get no extra passes"
+    ),
+    Parameter(
+        "shrink",
+        False,
+        boolean,
+        "skip columns without weights that are far from getting some, until the others have reached tau (Yuan et al. "
+        "2010, section 5.2.4)",
     ),
     _TAU,
     Parameter(

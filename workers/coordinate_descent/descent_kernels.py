@@ -201,8 +201,19 @@ def _search(loss, penalty, step, indices, data, start, stop, z, y, weight, w, g,
     _moved(loss, indices, data, start, stop, z, y, weight, part, scratch)
 
 
+@elementwise_helper
+def _stays_zero(penalty, v, step, d, idle, j, below):
+    """Whether a zero block with minus the gradient v is optimal; mark it `idle` if it is so at `below` too."""
+    row_prox(penalty, v, step.alpha, step.rho, d)
+    stays = _is_zero(d)
+    if stays and len(idle):
+        row_prox(penalty, v, below, step.rho, d)
+        idle[j] = _is_zero(d)
+    return stays
+
+
 @elementwise
-def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
+def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals, idle, below):
     """Do one coordinate pass over the columns `order` of a shard, updating w, z and `totals` in place.
 
     Parameters
@@ -213,6 +224,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
     w : float64 array of shape (n_columns of the shard, k)
     step : Step
     totals : float64 array of N_TOTALS, added to
+    idle : bool array (n_columns of the shard,), or (0,): set where a zero column stays zero at strength `below` too
     """
     indices, data = row_arrays(x)
     k = w.shape[1]
@@ -227,8 +239,7 @@ def column_sweep(x, order, w, z, y, weight, loss, penalty, step, totals):
         if _is_zero(w[j]):  # whether it stays zero depends on G_j alone: no curvature, no line search
             for r in range(k):
                 v[r] = -step.scale * g[r]
-            row_prox(penalty, v, step.alpha, step.rho, d[:k])
-            if _is_zero(d[:k]):
+            if _stays_zero(penalty, v, step, d[:k], idle, j, below):
                 continue
         if step.constant:
             lipschitz = _constant(loss, indices, data, start, stop, k, weight)

@@ -33,22 +33,18 @@ from distls.workers.coordinate_descent.descent_kernels import (
     Step,
     Totals,
     column_sweep,
-    loss_of_scores,
 )
 from distls.workers.coordinate_descent.intercept import Intercept, centred, leaning_columns
 from distls.workers.coordinate_descent.row_scores_task import (
     MarginJob,
     Margins,
     SparseWeights,
-    no_targets,
     read_margins,
 )
-from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.registry import loss_named
 from distls.workers.penalties.penalty import recentre_rows
 from distls.workers.penalties.registry import penalty_named
-from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream, stream_columns
-from distls.workers.rounds.kernel_types import one_row
+from distls.workers.rounds.block_stream import open_ref, stream_columns
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger
 from distls.workers.runtime.rng import Purpose, rng
@@ -61,13 +57,12 @@ __all__ = [
     "active_sweeps",
     "intercept_alone",
     "merge_sweeps",
-    "probe_sweep",
     "sweep_lane",
-    "warm_up",
 ]
 
 _T = Totals()
 _NONE = np.empty(0)
+_UNMARKED = np.empty(0, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -86,6 +81,10 @@ class SweepJob:
     active_bytes: int  # a lane with more bytes of active columns neither sweeps nor keeps them
     recentre: bool = False  # subtract from each row of weights the constant that is best for its penalty
     given_only: bool = False  # sweep only the columns whose weights are sent
+    skipped: bytes = b""  # columns that are not swept, packed bits; empty: none
+    below: float = (
+        0.0  # strength at which a zero column has to stay zero to be skipped from now on; 0: none is
+    )
 
 
 @dataclass
@@ -99,6 +98,7 @@ class LaneSweeps:
     change: float = 0.0  # of the objective, in all sweeps
     active_bytes: int = 0  # of the active columns; -1 where a lane has too many
     swept_bytes: int = 0  # bytes of active columns times sweeps
+    idle: list[NDArray[np.int64]] = field(default_factory=list)  # columns that may be skipped from now on
     ledger: Ledger = field(default_factory=Ledger)  # its blocks are column shards
 
 
@@ -115,6 +115,7 @@ def merge_sweeps(left: LaneSweeps, right: LaneSweeps) -> LaneSweeps:
         left.change + right.change,
         -1 if too_many else left.active_bytes + right.active_bytes,
         left.swept_bytes + right.swept_bytes,
+        left.idle + right.idle,
         left.ledger.merge(right.ledger),
     )
 
@@ -150,7 +151,9 @@ def _sweep_shards(sweeper: Sweeper, weights: SparseWeights, lane: Lane) -> list[
     for shard in sweeper.shards(lane):
         given, w = _given(weights, shard)
         before = w.any(axis=1)
-        sweeper.sweep(shard.x, w, given if job.given_only else np.arange(len(w)), shard.first)
+        sweeper.sweep(
+            shard.x, w, given if job.given_only else _unskipped(job, shard.first, len(w)), shard.first
+        )
         used = np.flatnonzero(before | w.any(axis=1))
         values.append(SparseWeights(shard.first + used, w[used], _NONE))
         if sweeper.active_bytes >= 0 and (job.sweeps or job.keep):
@@ -216,6 +219,16 @@ def _given(weights: SparseWeights, shard: Shard) -> tuple[NDArray[np.int64], NDA
     return given, out
 
 
+def _unskipped(job: SweepJob, first: int, n_columns: int) -> NDArray[np.int64]:
+    """Return the columns of a shard that are swept."""
+    if not job.skipped:
+        return np.arange(n_columns)
+    packed = np.frombuffer(job.skipped, np.uint8)
+    start = first // 8
+    skipped = np.unpackbits(packed[start : (first + n_columns + 7) // 8])[first - 8 * start :][:n_columns]
+    return np.flatnonzero(skipped == 0)
+
+
 class Sweeper:
     """A lane at work: its scores, its random orders, its totals."""
 
@@ -230,6 +243,7 @@ class Sweeper:
         # active passes and the intercept count towards the change of F alone, not towards the violations
         self._totals, self._others = np.zeros(N_TOTALS), np.zeros(N_TOTALS)
         self._penalty = penalty_named(job.penalty).argument
+        self._idle: list[NDArray[np.int64]] = []
 
     def shards(self, lane: Lane) -> Iterator[Shard]:
         """Yield the lane's shards in the order of the round."""
@@ -246,7 +260,11 @@ class Sweeper:
         """Sweep those columns of the shard that begins with column `first`."""
         generator, n = self._rng(0, first), len(columns)
         order = generator.integers(n, size=n) if self.job.with_replacement else generator.permutation(n)
-        self.run(x, columns[order], w, self._totals, self.leaning(x))
+        idle = np.zeros(len(w) if self.job.below > 0.0 else 0, np.bool_)
+        self.run(x, columns[order], w, self._totals, self.leaning(x), idle)
+        self._idle.append(
+            first + np.flatnonzero(idle & ~w.any(axis=1)) if len(idle) else np.empty(0, np.int64)
+        )
 
     def sweep_active(self, x: Rows, w: NDArray[np.float64], number: int, means: dict[int, float]) -> None:
         """Sweep the columns with non-zero weights, some of them less their `means`."""
@@ -282,28 +300,35 @@ class Sweeper:
         w: NDArray[np.float64],
         totals: NDArray[np.float64],
         means: dict[int, float],
+        idle: NDArray[np.bool_] = _UNMARKED,
     ) -> None:
-        """Sweep columns in this order, some less their `means`."""
+        """Sweep columns in this order, some less their `means`, and mark those without weights that are `idle`."""
         start = 0
         for place in np.flatnonzero(np.isin(order, list(means))).tolist() if means else ():
-            self._sweep_columns(x, order[start:place], w, totals)
+            self._sweep_columns(x, order[start:place], w, totals, idle)
             j, start = int(order[place]), place + 1
             before, column = w[j].copy(), centred(x, j, means[j], len(self.margins.z))
             self._sweep_columns(column, np.zeros(1, np.int64), w[j : j + 1], totals)
             self.shift -= means[j] * (w[j] - before)
-        self._sweep_columns(x, order[start:], w, totals)
+        self._sweep_columns(x, order[start:], w, totals, idle)
         if self.job.recentre:  # the loss ignores constants, and so do the other columns
             penalty, step = penalty_named(self.job.penalty), self.job.step
             totals[_T.change] += step.alpha * recentre_rows(penalty, w, np.unique(order), step.rho)
 
     def _sweep_columns(
-        self, x: Rows, order: NDArray[np.int64], w: NDArray[np.float64], totals: NDArray[np.float64]
+        self,
+        x: Rows,
+        order: NDArray[np.int64],
+        w: NDArray[np.float64],
+        totals: NDArray[np.float64],
+        idle: NDArray[np.bool_] = _UNMARKED,
     ) -> None:
         z, y, weight = self.margins
         loss = loss_named(self.job.margins.loss)
         with self._ledger.in_kernels():
             order = np.ascontiguousarray(order)  # strided, it would be compiled for anew, by each worker
-            column_sweep(x, order, w, z, y, weight, loss, self._penalty, self.job.step, totals)
+            step, below = self.job.step, self.job.below
+            column_sweep(x, order, w, z, y, weight, loss, self._penalty, step, totals, idle, below)
 
     def count_active(self, found: list[_Active]) -> None:
         """Count the bytes of the newest of `found`; drop all if they exceed the job's limit."""
@@ -322,6 +347,7 @@ class Sweeper:
             float(self._totals[_T.change] + self._others[_T.change]),
             self.active_bytes,
             self._swept_bytes,
+            self._idle,
             self._ledger,
         )
 
@@ -365,36 +391,3 @@ def _is_sound(columns: NDArray[Any], x: Rows, job: SweepJob) -> bool:
     typed = x.indptr.dtype == np.int64 and x.indices.dtype == index_dtype(meta.n_rows)
     fits = typed and x.data.dtype.kind == "f" and x.data.shape == x.indices.shape
     return fits and are_offsets(x.indptr, len(x.data), meta.n_rows) and are_below(x.indices, meta.n_rows)
-
-
-# ---------------------------------------------------------------- before the first round
-
-
-def warm_up(data: DatasetRef, loss: str, dtype: str, *, fit_intercept: bool = False) -> None:
-    """Compile the kernels of a job, or load them from the disk cache, on a single row."""
-    meta = open_ref(data).meta
-    x = one_row(meta.layout, meta.dtype, index_dtype(meta.n_rows).name)
-    z, weight, y = np.zeros((1, 2), dtype), np.empty(0), no_targets(meta, 1)
-    order, step, totals = np.zeros(1, np.int64), Step(1.0, 0.0, 1.0, False), np.zeros(N_TOTALS)
-    # columns that move with the intercept are dense, and float64 once their means are taken away
-    shards = {type(x): x} | ({"centred": DenseRows(np.zeros((1, 1)))} if fit_intercept else {})
-    for shard in shards.values():
-        column_sweep(shard, order, np.zeros((1, 2)), z, y, weight, loss_named(loss), 0, step, totals)
-    if fit_intercept:
-        Intercept(Margins(z, y, weight), loss, step).step(np.zeros(2), totals)
-    loss_of_scores(z, z, 0.0, y, weight, loss_named(loss))
-    rows = one_row(meta.layout, meta.dtype, index_dtype(meta.n_features).name)
-    scores(rows, np.zeros((2, 2), dtype), np.zeros(2), z)
-
-
-def probe_sweep(job: SweepJob, k: int, block: int, shard: int) -> None:
-    """Score one partition and sweep one shard from zero weights, and store nothing."""
-    meta = open_ref(job.margins.data).meta
-    for _, part in stream(job.margins.data, [block]):
-        scores(part.x, np.zeros((meta.n_features, k), job.margins.dtype), np.zeros(k),
-               np.empty((n_rows_of(part.x), k), job.margins.dtype))  # fmt: skip
-    y, z = no_targets(meta, meta.n_rows), np.zeros((meta.n_rows, k), job.margins.dtype)
-    sweeper = Sweeper(job, Margins(z, y, np.empty(0)), 0, Ledger(), np.zeros(k))
-    for each in sweeper.shards(Lane(0, (shard,))):
-        n = n_rows_of(each.x)
-        sweeper.sweep(each.x, np.zeros((n, k)), np.arange(n), each.first)

@@ -35,7 +35,7 @@ from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
 from distls.workers.coordinate_descent.intercept import NEWTON_CLASSES
 from distls.workers.coordinate_descent.near_optimum_task import KEPT, warm_up_near
-from distls.workers.coordinate_descent.sweep_task import probe_sweep, warm_up
+from distls.workers.coordinate_descent.sweep_warm_up import probe_sweep, warm_up
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.block_stream import DatasetRef
@@ -74,6 +74,10 @@ class BlockCoordinateDescent(Solver[BcdState]):
         if params["debias"] is not None and params["tau"] == 0.0:
             raise ParameterError(
                 "debias needs tau > 0: debiasing starts when the stopping criterion reaches tau"
+            )
+        if params["shrink"] and params["tau"] == 0.0:
+            raise ParameterError(
+                "shrink needs tau > 0: skipped columns are swept again once the others have reached tau"
             )
         if initial is not None:
             check_initial(initial, problem, params["init"])
@@ -119,6 +123,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
         # sets of labels are compared by indicators, which are as many as scores
         score_copies = 2 if self.problem.target == "class" else 4
         threshold = threshold_bytes(k) if self.problem.ranks else 0
+        # the numbers of columns to skip, in units of weights
+        skipping = self.params["shrink"] / k
         hessian = 8 * k * k * (self.problem.fit_intercept and k <= NEWTON_CLASSES)
         # several lanes: one more read judges the sizes of the common step
         judging = int(len(self.lanes) > 1)
@@ -129,8 +135,8 @@ class BlockCoordinateDescent(Solver[BcdState]):
             dataset,
             Footprint(
                 weight_bytes=weight_bytes,
-                result_copies=_LANE_ARRAYS * 8 / size / len(self.lanes),
-                driver_copies=_DRIVER_WEIGHTS + threshold / weight_bytes,
+                result_copies=(_LANE_ARRAYS + skipping) * 8 / size / len(self.lanes),
+                driver_copies=_DRIVER_WEIGHTS + threshold / weight_bytes + skipping,
                 work_bytes=score_copies * partition_scores + self._most_active() + threshold + hessian,
                 per_row=PerRowCost(
                     columns=self._shards,
@@ -182,7 +188,9 @@ class BlockCoordinateDescent(Solver[BcdState]):
         """Do one round, and do it again if the scores kept in RUN/state were lost meanwhile."""
         if self._selected(state) and not state.refit:
             used = np.asarray(state.weights.any(axis=1))
-            state = replace(state, refit=True, used=used, first=0.0, ratio=math.inf)
+            state = replace(
+                state, refit=True, used=used, first=0.0, ratio=math.inf, idle=np.empty(0, bool), partial=False
+            )
         try:
             return Round(self._setting, state, executor).run()
         except StateLostError:
@@ -202,14 +210,18 @@ class BlockCoordinateDescent(Solver[BcdState]):
 
     def _selected(self, state: BcdState) -> bool:
         """Return whether features are selected for a refit: the sparse problem is solved to `tau`."""
-        return self.params["debias"] is not None and state.ratio <= self.params["tau"]
+        return self.params["debias"] is not None and self._solved(state)
+
+    def _solved(self, state: BcdState) -> bool:
+        """Return whether the violation of all columns is at most `tau` times that of a first round (Eq. 10)."""
+        return state.ratio <= self.params["tau"] and not state.partial
 
     def status(self, state: BcdState) -> Status:
         """Return CONVERGED once the violation is at most `tau` times that of a first round (Eq. 10)."""
         if not (np.isfinite(state.weights).all() and np.isfinite(state.intercept).all()):
             return Status.DIVERGED
         waits = self._selected(state) and not state.refit
-        return Status.CONVERGED if state.ratio <= self.params["tau"] and not waits else Status.RUNNING
+        return Status.CONVERGED if self._solved(state) and not waits else Status.RUNNING
 
     def weights(self, state: BcdState) -> Fitted:
         """Return the model."""
@@ -235,6 +247,7 @@ class BlockCoordinateDescent(Solver[BcdState]):
             state.weights.shape == (n_features, k)
             and state.intercept.shape == (k,)
             and state.used.shape == ((n_features,) if state.refit else (0,))
+            and state.idle.shape in ((0,), (n_features,))
         )
 
     def probe(self, block: int) -> None:

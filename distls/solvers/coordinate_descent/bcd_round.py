@@ -67,6 +67,12 @@ class BcdState(State):
     used: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
     # Rows of weights are recentred where the loss allows it; fits that began before this was done go on without
     recentres: bool = False
+    # Columns that the next round skips, shape (n_features,), or (0,): none
+    idle: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
+    partial: bool = (
+        False  # The newest round has skipped columns, so that its violation is of the others alone
+    )
+    largest: float = -1.0  # The largest violation of the newest round; negative: none is skipped after it
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +120,15 @@ class RoundSetting:
             and self.params["active_sweeps"] > 0
             and loss_named(problem.loss).ignores_constants,
             given_only=state.refit,
+            skipped=np.packbits(state.idle).tobytes(),
+            below=self._idle_below(state),
         )
+
+    def _idle_below(self, state: BcdState) -> float:
+        """Return the strength at which columns without weights must stay zero to be skipped from then on."""
+        if not self.params["shrink"] or state.refit or state.largest < 0.0:
+            return 0.0
+        return max(self.problem.alpha - state.largest, 0.0)
 
 
 class Round:
@@ -296,12 +310,24 @@ class Round:
         violation = self._violation(swept)
         first = state.first if math.isfinite(self._state.ratio) else reference or violation
         return replace(
-            state,
+            self._shrunk(state, swept, violation <= self._setting.params["tau"] * first),
             round=state.round + 1,
             passes=state.passes + 1.0 + extra + float(reference is not None),
             first=first,
             ratio=violation / first if first > 0.0 else 0.0,
         )
+
+    def _shrunk(self, state: BcdState, swept: LaneSweeps, solved: bool) -> BcdState:
+        """Return the state with the columns that the next round skips, none if the others are solved."""
+        if not self._setting.params["shrink"] or state.refit:
+            return state
+        partial = bool(state.idle.any())
+        if solved:
+            return replace(state, idle=np.empty(0, bool), partial=partial, largest=-1.0)
+        idle = state.idle.copy() if partial else np.zeros(len(state.weights), bool)
+        idle[np.concatenate([*swept.idle, np.empty(0, np.int64)])] = True
+        idle &= ~state.weights.any(axis=1)
+        return replace(state, idle=idle, partial=partial, largest=float(swept.totals[_T.largest]))
 
     def _report(self, scored: MarginSums, swept: LaneSweeps, state: BcdState) -> RoundReport:
         return RoundReport.of(
@@ -316,6 +342,7 @@ class Round:
                 "blocks_moved": int(swept.totals[_T.moved]),
                 "tries": int(swept.totals[_T.tries]),
                 "non_zero_rows": int(state.weights.any(axis=1).sum()),
+                **({"skipped": int(self._state.idle.sum())} if self._setting.params["shrink"] else {}),
                 **({} if self._setting.params["debias"] is None else {"refit": state.refit}),
             },
             preliminary=(self._setting.params["debias"] is not None and not state.refit) or None,

@@ -56,8 +56,9 @@ def swept(p, w, z, order, *, step="line-search", dense=False):
     given = Step(p.alpha, p.rho, 1.0 / (len(p.x) if p.s is None else p.s.sum()), step == "constant")
     kind = penalty_named(p.penalty).argument
     column_sweep(
-        columns_of(p.x, dense), np.asarray(order), w, z, p.y, weight, LOSSES[p.loss], kind, given, totals
-    )
+        columns_of(p.x, dense), np.asarray(order), w, z, p.y, weight, LOSSES[p.loss], kind, given, totals,
+        np.empty(0, np.bool_), 0.0,
+    )  # fmt: skip
     return totals
 
 

@@ -1,0 +1,161 @@
+"""Shrinking: columns that are far from getting weights are skipped, and swept again before the fit ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import StopAfter, interrupted
+from helpers import labelled_rows, write_dataset
+
+from distls.columns.sharding import add_columns
+from distls.solvers.coordinate_descent.bcd import BcdState
+from distls.solvers.coordinate_descent.bcd_round import RoundSetting
+from distls.solvers.events import RoundEvent, SilentCallback
+from distls.storage.dataset.dataset import Dataset, open_dataset
+from distls.storage.errors import ParameterError
+from distls.training.fitting import fit, resume
+from distls.workers.runtime.rng import Purpose, rng
+from reference import bcd
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+D, K = 60, 4
+
+
+class States(SilentCallback):
+    """Keeps the states and the records of all rounds."""
+
+    def __init__(self) -> None:
+        self.states: list[BcdState] = []
+        self.skipped: list[int] = []
+
+    def on_round(self, event: RoundEvent) -> None:
+        assert isinstance(event.state, BcdState)
+        self.states.append(event.state)
+        self.skipped.append(event.record["details"]["skipped"])
+
+
+def rows() -> tuple[Any, Any]:
+    return labelled_rows(330, D, K)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    path = tmp_path_factory.mktemp("data") / "train"
+    write_dataset(path, *rows())
+    add_columns(path, shard_size=2000)
+    return open_dataset(path)
+
+
+def _fit(dataset: Dataset, **params: Any) -> tuple[Any, States]:
+    kept = States()
+    given = {"alpha": 2e-2, "lanes": 1, "shrink": True, "tau": 1e-5, **params}
+    return fit("bcd", dataset, params=given, passes=300, eval_every=0, callbacks=[kept]), kept
+
+
+def shrunk_sweeps(
+    p: bcd.Problem, order_of: Callable[[int, np.ndarray[Any, Any]], list[int]], tau: float, most: int
+) -> tuple[list[Array], list[int]]:
+    """Yuan et al. 2010, section 4.1.3, with blocks in place of weights, as section 5.2.4 says: W and blocks left out.
+
+    Zero blocks with |G_j| < alpha - M are left out, M the largest violation of the sweep before; once the sum of the
+    violations of the others is small all come back, and a sweep over all decides.
+    """
+    w, idle, largest, first = np.zeros((D, K)), np.zeros(D, bool), np.inf, None
+    out: list[Array] = []
+    left: list[int] = []
+    for number in range(most):
+        left.append(int(idle.sum()))
+        w, z, violations, marked = w.copy(), p.x @ w, [0.0], idle.copy()
+        for j in order_of(number, np.flatnonzero(~idle)):
+            if not w[j].any() and p.x[:, j].any():
+                g = (p.weights * p.x[:, j]) @ bcd.rows_of(p, z)[1]
+                marked[j] = np.sqrt(g @ g) <= p.alpha - largest
+            w[j], z, violation, _ = bcd.solve_block(p, w, z, j, "line-search")
+            violations.append(violation)
+        out.append(w)
+        first = first or sum(violations)
+        if sum(violations) <= tau * first:
+            if not idle.any():
+                break
+            idle, largest = np.zeros(D, bool), np.inf
+        else:
+            idle, largest = marked & ~w.any(axis=1), max(violations)
+    return out, left
+
+
+@pytest.mark.parametrize("loss", ["multiclass_squared_hinge", "softmax"])
+def test_one_lane_is_yuan_s_shrinking(dataset: Dataset, loss: str) -> None:
+    x, y = rows()
+    p, shards = bcd.Problem(x.toarray().astype(float), y, K, loss=loss, alpha=2e-2), dataset.columns
+    assert shards is not None
+
+    def order(number: int, swept: np.ndarray[Any, Any]) -> list[int]:
+        out: list[int] = []
+        for place in rng(0, Purpose.BLOCKS, number, 0, 0).permutation(len(shards)):
+            first, stop = shards.first[place : place + 2]
+            mine = swept[(swept >= first) & (swept < stop)]
+            out += mine[rng(0, Purpose.BLOCKS, number, 0, 0, first).permutation(len(mine))].tolist()
+        return out
+
+    expected, left = shrunk_sweeps(p, order, 1e-3, 300)
+    result, kept = _fit(dataset, loss=loss, active_sweeps=0, tau=1e-3)
+    assert result.status == "CONVERGED"
+    assert kept.skipped == left
+    assert max(left) > 0
+    assert left[-1] == 0
+    np.testing.assert_allclose(kept.states[-1].weights, expected[-1], atol=1e-9)
+
+
+@pytest.mark.parametrize("penalty", ["l1l2", "l1", "elasticnet", "sparse-group", "l1linf"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_the_optimum_is_the_same_and_the_last_round_judges_every_column(
+    dataset: Dataset, penalty: str, lanes: int
+) -> None:
+    x, y = rows()
+    p = bcd.Problem(x.toarray().astype(float), y, K, penalty=penalty, alpha=2e-2)
+    kept = _fit(dataset, penalty=penalty, lanes=lanes, tau=1e-7)
+    plain = fit("bcd", dataset, params={"alpha": 2e-2, "lanes": lanes, "tau": 1e-7, "penalty": penalty},
+                passes=300, eval_every=0)  # fmt: skip
+    assert kept[0].status == plain.status == "CONVERGED"
+    values = [bcd.objective(p, r.model.weights.astype(float)) for r in (kept[0], plain)]
+    assert values[0] == pytest.approx(values[1], rel=1e-7)
+    assert max(kept[1].skipped) > 0
+    assert kept[1].skipped[-1] == 0
+
+
+def test_a_column_skipped_too_early_comes_back(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    # every column that is zero after its second sweep is skipped
+    monkeypatch.setattr(RoundSetting, "_idle_below", lambda self, state: 0.0 if state.largest < 0.0 else 2e-2)
+    result, kept = _fit(dataset, tau=1e-7)
+    plain = fit("bcd", dataset, params={"alpha": 2e-2, "lanes": 1, "tau": 1e-7}, passes=300, eval_every=0)
+    assert max(kept.skipped) > 0
+    x, y = rows()
+    p = bcd.Problem(x.toarray().astype(float), y, K, alpha=2e-2)
+    values = [bcd.objective(p, r.model.weights.astype(float)) for r in (result, plain)]
+    assert values[0] == pytest.approx(values[1], rel=1e-7)
+
+
+def test_a_stopped_fit_goes_on_with_the_same_columns(dataset: Dataset, tmp_path: Path) -> None:
+    params = {"alpha": 2e-2, "lanes": 3, "shrink": True, "tau": 1e-6}
+    whole = fit("bcd", dataset, params=params, passes=300, eval_every=0)
+    with interrupted():
+        fit(
+            "bcd",
+            dataset,
+            run=tmp_path / "run",
+            params=params,
+            passes=300,
+            eval_every=0,
+            callbacks=[StopAfter(6)],
+        )
+    again = resume(tmp_path / "run")
+    np.testing.assert_array_equal(whole.model.weights, again.model.weights)
+
+
+def test_without_an_end_there_is_no_shrinking(dataset: Dataset) -> None:
+    with pytest.raises(ParameterError, match="shrink needs tau > 0"):
+        _fit(dataset, tau=0)
