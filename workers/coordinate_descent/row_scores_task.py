@@ -142,7 +142,7 @@ def change_lane(job: MarginJob, shared: Change, lane: Lane) -> MarginSums:
             z = job.scores.read(index, job.version, (n_rows_of(part.x), w.shape[1]), job.dtype)
             if shift.any():
                 z += shift
-            weight = job.weights.read(index, 0, row_weights(part, job.class_weight).shape, np.float64)
+            weight = row_weights(part, job.class_weight)
             _count(job, total, part, index, (z, _scores(part, w, change.intercept), weight), sizes)
         return total
 

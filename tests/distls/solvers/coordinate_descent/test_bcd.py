@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -383,6 +384,23 @@ def test_damaged_state_is_made_anew(small, tmp_path, damage):
     run = tmp_path / "run"
     result = fit("bcd", dataset, run, params=params, passes=6, callbacks=[_Damages(run / "state", damage)])
     assert result.model.sha256 == whole
+
+
+def test_a_step_does_not_read_weights_that_it_has(small, monkeypatch):
+    """In an object store each read is a request."""
+    dataset, _, _ = small
+    reads = Counter()
+    honest = RowState.read
+
+    def read(state, *given, **named):
+        reads[state.folder.name] += 1
+        return honest(state, *given, **named)
+
+    monkeypatch.setattr(RowState, "read", read)
+    row_scores_task._stored_rows.cache_clear()
+    fit("bcd", dataset, params={"alpha": 1e-2, "lanes": 3, "tau": 0.0}, passes=6)
+    # as often as the targets: each round sees that they are there, and one reads them
+    assert reads["weights"] == reads["classes"] > len(dataset)
 
 
 def test_state_lost_again_says_what_to_do(small, tmp_path, monkeypatch):
