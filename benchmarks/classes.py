@@ -2,11 +2,14 @@
 
     python -m benchmarks.classes --part full [--rows N] [--directory FOLDER] [--memory-limit 2GiB] [--out FILE]
     python -m benchmarks.classes --part blocks [--rows N]
+    python -m benchmarks.classes --part trees --rivals PYTHON [--directory FOLDER]
     DISTLS_DATA=FOLDER python -m benchmarks.classes --part small
 
 `full`: the shape of LSHTC1, 12,294 classes and 347,255 features, by the command line and two workers: the highest
 resident bytes of workers and commands, seconds a pass (a sweep of every class over all rows), the size of the
 model, and the error of the same rows' test part. What is in FOLDER already is used, and a run that was stopped resumed.
+
+`trees`: napkinXC and PECOS on the same rows, in an interpreter of their own.
 
 `blocks`: CPU seconds of the second sweep of all classes, by the number of classes in a block.
 
@@ -28,7 +31,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import distls
+from benchmarks.optimum import arrays_of
 from benchmarks.real import SETS, ingest_set
 from distls.methods.registry import method_named
 from distls.solvers.dual_ascent.class_blocks import ClassBlockSolver
@@ -55,17 +61,17 @@ def command(*arguments: object) -> tuple[str, float, int]:
     return text, time.perf_counter() - started, usage.ru_maxrss * 1024
 
 
+def generate(place: Path, rows: int | None) -> Path:
+    """Return the data set of the full shape, or of its first rows."""
+    data = place / "lshtc1"
+    if not data.exists():
+        command("generate", "lshtc1", data, "--quiet", *([] if rows is None else ["--rows", rows]))
+    return data
+
+
 def full(place: Path, rows: int | None, limit: str) -> dict[str, Any]:
     """Measure the full shape, or its first rows."""
-    data, run = place / "lshtc1", place / "run"
-    if not data.exists():
-        command(
-            "generate",
-            "lshtc1",
-            data,
-            "--quiet",
-            *([] if rows is None else ["--rows", rows]),
-        )
+    data, run = generate(place, rows), place / "run"
     workers = ("--workers", 2, "--threads-per-worker", 1, "--memory-limit", limit, "--quiet")
     asked = ("resume", run) if run.exists() else ("fit", "ovr-sdca", data, run, "-p", f"prune={PRUNE}")
     _, _, driver = command(*asked, *workers)
@@ -94,18 +100,22 @@ def full(place: Path, rows: int | None, limit: str) -> dict[str, Any]:
     }
 
 
+def trees(place: Path, rows: int | None, interpreter: str) -> list[dict[str, Any]]:
+    """Train and test the rivals."""
+    data = generate(place, rows)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("train.npz", "test.npz")]
+        for source, file in zip((data, Path(f"{data}-test")), files, strict=True):
+            x, y = arrays_of(source)
+            np.savez(file, data=x.data, indices=x.indices, indptr=x.indptr, shape=x.shape, labels=y)
+        script = Path(__file__).with_name("class_trees.py")
+        found = subprocess.run([interpreter, script, *files], check=True, stdout=subprocess.PIPE, text=True)
+    return [json.loads(line) for line in found.stdout.splitlines() if line.startswith("{")]
+
+
 def blocks(place: Path, rows: int | None) -> dict[int, float]:
     """Time sweeps over blocks of different widths."""
-    data = place / "lshtc1"
-    if not data.exists():
-        command(
-            "generate",
-            "lshtc1",
-            data,
-            "--quiet",
-            *([] if rows is None else ["--rows", rows]),
-        )
-    dataset = distls.open_dataset(data)
+    dataset = distls.open_dataset(generate(place, rows))
     solver = Setting.of(method_named("ovr-sdca"), {}, dataset, 0).solver(slots=1, memory=None)
     assert isinstance(solver, ClassBlockSolver)
     k, found = solver.problem.shape[1], {}
@@ -152,6 +162,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--part", default="full,blocks,small")
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTLS_DATA"))
     parser.add_argument("--directory", type=Path)
+    parser.add_argument("--rivals", metavar="PYTHON", help="interpreter with napkinxc and libpecos")
     parser.add_argument("--rows", type=int)
     parser.add_argument("--memory-limit", default="2GiB")
     parser.add_argument("--out", type=Path)
@@ -162,8 +173,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         for part in options.part.split(","):
             if part == "small" and options.data is None:
                 parser.error("--part small needs --data FOLDER, or DISTLS_DATA")
+            if part == "trees" and options.rivals is None:
+                parser.error("--part trees needs --rivals PYTHON")
             results[part] = {
                 "full": lambda: full(place, options.rows, options.memory_limit),
+                "trees": lambda: trees(place, options.rows, options.rivals),
                 "blocks": lambda: blocks(place, options.rows),
                 "small": lambda: small(place, Path(options.data)),
             }[part]()
