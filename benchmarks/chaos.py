@@ -1,7 +1,7 @@
 """Random faults of processes and files under random fits: each ends with the right bits, or in one line.
 
-    python -m benchmarks.chaos [--seed 0] [--minutes 10] [--rounds N] [--deadline 240] [--out FILE]
-        [--place local|store|network]
+    python -m benchmarks.chaos [--seed 0] [--minutes 10] [--rounds N] [--first 0] [--deadline 240]
+        [--out FILE] [--place local|store|network]
 
 Each round trains a random method on small data, with worker processes. Meanwhile processes of the command's tree
 (driver, fork server, workers) are killed, or stopped and continued, or files of the data set, the run and the cache
@@ -115,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=10**9, help="at most so many")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first, to repeat a round")
     parser.add_argument("--deadline", type=float, default=240.0, help="seconds of a command")
     parser.add_argument("--place", choices=sorted(PLACES), default="local")
     parser.add_argument("--out", type=Path)
@@ -126,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     with PLACES[given.place]() as make, tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder:
         data = make_data(Path(folder) / "data")
         while len(results) < given.rounds and time.monotonic() < until:
-            number = len(results)
+            number = given.first + len(results)
             choose = random.Random(f"{given.seed}, {number}")
             place = Path(folder) / str(number)
             made = make(place, data, kernel_folder(), choose)

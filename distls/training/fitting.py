@@ -25,7 +25,7 @@ from distls.serving.fitted_model import fitted_model
 from distls.solvers.events import Callback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
-from distls.storage.errors import MismatchError, ParameterError
+from distls.storage.errors import MismatchError, ParameterError, StateLostError
 from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, place_of
@@ -275,11 +275,22 @@ def _run_bytes(request: FitRequest) -> float:
 def proceed(run: Run, request: FitRequest, options: FitOptions) -> FitResult:
     """Continue a run that is open; result and errors as those of `resume`."""
     remedy = f"once that is fixed, `distls resume {run.path}` continues"
-    with os_errors_described(f"{run.path}: the fit stopped", remedy), run.held():
+    stopped = f"{run.path}: the fit stopped"
+    with os_errors_described(stopped, remedy), _lost_state_described(stopped, remedy), run.held():
         for dataset in (request.data, request.eval_data, request.select, request.calibrate):
             if dataset is not None:
                 check_workers(options.executor, dataset, run.path)
         return _calibrated(run, request, options, _train_all(run, request, options))
+
+
+@contextlib.contextmanager
+def _lost_state_described(doing: str, remedy: str) -> Iterator[None]:
+    """Say what to do about state of rows that was lost, made anew by the solver, and lost again."""
+    try:
+        yield
+    except StateLostError as error:
+        why = "what it keeps for each row was lost again after it had been computed anew"
+        raise StateLostError(f"{doing}: {why} ({error}); check the disk or store; {remedy}") from error
 
 
 def _calibrated(run: Run, request: FitRequest, options: FitOptions, result: FitResult) -> FitResult:

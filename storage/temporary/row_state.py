@@ -74,12 +74,11 @@ class RowState:
         """
         path = self._path(index, version)
         try:
-            content = read_array_file(path, self.folder)
+            # a torn read looks like damage; a second one costs less than computing the state anew
+            array = self._whole(path)
+            array = self._whole(path) if array is None else array
         except FileNotFoundError:
             raise StateLostError(f"{path}: missing") from None
-        payload, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
-        sound = _extended(0, payload).to_bytes(_CHECKSUM_BYTES, "little") == checksum.tobytes()
-        array = parse_npy(payload) if sound else None
         if array is None:
             raise StateLostError(f"{path}: its bytes do not match its checksum")
         # kernels rely on them, and the run may be another user's
@@ -87,10 +86,19 @@ class RowState:
             raise StateLostError(f"{path}: {array.dtype} of shape {array.shape} where others are expected")
         return array
 
-    def holds(self, index: int, version: int) -> bool:
-        """Return whether the array of partition `index` is stored undamaged."""
+    def _whole(self, path: Place) -> NDArray[Any] | None:
+        """Return the array of a file, None if the bytes do not match their checksum."""
+        content = read_array_file(path, self.folder)
+        payload, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+        sound = _extended(0, payload).to_bytes(_CHECKSUM_BYTES, "little") == checksum.tobytes()
+        return parse_npy(payload) if sound else None
+
+    def holds(
+        self, index: int, version: int, shape: tuple[int, ...] | None = None, dtype: Any = None
+    ) -> bool:
+        """Return whether `read` finds the array of partition `index`."""
         try:
-            self.read(index, version)
+            self.read(index, version, shape, dtype)
         except StateLostError:
             return False
         return True

@@ -142,7 +142,7 @@ def change_lane(job: MarginJob, shared: Change, lane: Lane) -> MarginSums:
             z = job.scores.read(index, job.version, (n_rows_of(part.x), w.shape[1]), job.dtype)
             if shift.any():
                 z += shift
-            weight = job.weights.read(index, 0, row_weights(part, job.class_weight).shape, np.float64)
+            weight = row_weights(part, job.class_weight)
             _count(job, total, part, index, (z, _scores(part, w, change.intercept), weight), sizes)
         return total
 
@@ -160,7 +160,7 @@ def _store_rows(job: MarginJob, index: int, part: Partition) -> NDArray[np.float
         counts = np.diff(targets.indptr).astype(np.int64)
         kept = [(job.classes, label_sets(targets).indices), (job.counts, counts), (job.weights, weight)]
     for state, values in kept:
-        if not state.holds(index, 0):
+        if not state.holds(index, 0, values.shape, values.dtype):
             state.write(index, 0, values)
     return weight
 
@@ -208,8 +208,10 @@ def read_margins(job: MarginJob, k: int) -> Margins:
     # kernels index by them without a check of bounds
     fits = len(counts) == len(z) and are_below(counts, k + 1) and int(counts.sum()) == len(codes)
     if not (fits if sets else codes.shape == (len(z),)) or weight.shape not in ((len(z),), (0,)):
+        _stored_rows.cache_clear()  # they are stored anew
         raise StateLostError(f"{job.state}: targets or weights of other rows")
     if not are_below(codes, k):
+        _stored_rows.cache_clear()
         raise StateLostError(f"{job.state}: targets of other classes")
     y = LabelSets(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), codes) if sets else codes
     return Margins(z, y, weight)

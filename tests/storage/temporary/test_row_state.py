@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from distls.storage.errors import StateLostError
+from distls.storage.filesystem.safe_read import read_array_file
 from distls.storage.temporary.row_state import RowState
 
 
@@ -79,6 +81,20 @@ def test_damaged(state: RowState, damage: str) -> None:
         state.read(0, 1)
     assert str(caught.value) == f"{path}: its bytes do not match its checksum"
     assert not state.holds(0, 1)
+
+
+def test_a_torn_read_is_repeated(state: RowState, monkeypatch: pytest.MonkeyPatch) -> None:
+    state.write(0, 1, np.arange(12.0))
+    reads: list[int] = []
+
+    def torn(path: Path, within: Path) -> NDArray[np.uint8]:
+        whole = read_array_file(path, within)
+        reads.append(len(whole))
+        return whole[: len(whole) // 2] if len(reads) == 1 else whole
+
+    monkeypatch.setattr("distls.storage.temporary.row_state.read_array_file", torn)
+    assert state.read(0, 1).tolist() == list(range(12))
+    assert len(reads) == 2
 
 
 def test_nothing_half_written_stays(state: RowState, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,8 +23,16 @@ from distls.solvers.coordinate_descent.bcd_round import Round
 from distls.solvers.events import SilentCallback
 from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset, open_dataset
-from distls.storage.errors import DistlsError, MemoryPlanError, MismatchError, ParameterError
+from distls.storage.errors import (
+    DistlsError,
+    MemoryPlanError,
+    MismatchError,
+    ParameterError,
+    StateLostError,
+)
+from distls.storage.temporary.row_state import RowState
 from distls.training.fitting import fit, resume
+from distls.workers.coordinate_descent import row_scores_task
 from distls.workers.runtime.rng import Purpose, rng
 from reference import bcd
 
@@ -345,24 +354,75 @@ def test_what_is_kept_may_be_lost(small, tmp_path, lost):
     assert resume(run).model.sha256 == whole
 
 
-class _Removes(SilentCallback):
-    """Empties RUN/state while the fit goes on."""
+def _truncates(path):
+    path.write_bytes(path.read_bytes()[:-1])
 
-    def __init__(self, state):
-        self._state = state
+
+def _replaces(path):
+    index, version = path.stem.split("-")
+    state = RowState(path.parent)
+    state.put(int(index), int(version), state.read(int(index), int(version))[:-1])
+    row_scores_task._stored_rows.cache_clear()  # as in a worker that is new
+
+
+class _Damages(SilentCallback):
+    """Damages the files of RUN/state while the fit goes on."""
+
+    def __init__(self, state, damage):
+        self._state, self._damage = state, damage
 
     def on_round(self, event):
         for path in self._state.rglob("*.npy"):
-            path.write_bytes(path.read_bytes()[:-1])
+            self._damage(path)
 
 
-def test_damaged_state_is_made_anew(small, tmp_path):
+@pytest.mark.parametrize("damage", [_truncates, _replaces])
+def test_damaged_state_is_made_anew(small, tmp_path, damage):
     dataset, _, _ = small
     params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
     whole = fit("bcd", dataset, params=params, passes=6).model.sha256
     run = tmp_path / "run"
-    result = fit("bcd", dataset, run, params=params, passes=6, callbacks=[_Removes(run / "state")])
+    result = fit("bcd", dataset, run, params=params, passes=6, callbacks=[_Damages(run / "state", damage)])
     assert result.model.sha256 == whole
+
+
+def test_a_step_does_not_read_weights_that_it_has(small, monkeypatch):
+    """In an object store each read is a request."""
+    dataset, _, _ = small
+    reads = Counter()
+    honest = RowState.read
+
+    def read(state, *given, **named):
+        reads[state.folder.name] += 1
+        return honest(state, *given, **named)
+
+    monkeypatch.setattr(RowState, "read", read)
+    row_scores_task._stored_rows.cache_clear()
+    fit("bcd", dataset, params={"alpha": 1e-2, "lanes": 3, "tau": 0.0}, passes=6)
+    # as often as the targets: each round sees that they are there, and one reads them
+    assert reads["weights"] == reads["classes"] > len(dataset)
+
+
+def test_state_lost_again_says_what_to_do(small, tmp_path, monkeypatch):
+    dataset, _, _ = small
+    params = {"alpha": 1e-2, "lanes": 3, "tau": 0.0}
+    whole = fit("bcd", dataset, params=params, passes=6).model.sha256
+    run = tmp_path / "run"
+    honest = RowState.put
+
+    def put(state, index, version, array):
+        honest(state, index, version, array)
+        _truncates(state.folder / f"{index:08d}-{version:06d}.npy")
+
+    monkeypatch.setattr(RowState, "put", put)
+    with pytest.raises(StateLostError) as caught:
+        fit("bcd", dataset, run, params=params, passes=6)
+    message = str(caught.value)
+    assert message.startswith(f"{run}: the fit stopped: what it keeps for each row was lost again ")
+    assert str(run / "state") in message
+    assert message.endswith(f"; check the disk or store; once that is fixed, `distls resume {run}` continues")
+    monkeypatch.undo()
+    assert resume(run).model.sha256 == whole
 
 
 def test_a_rise_is_an_error(small, monkeypatch):
