@@ -42,6 +42,7 @@ def main(report: Path, comparison: Path, out: Path) -> None:
         first = int(tab.value(where))
         save(tab, report, out / "report-classes.png", width=1280, dark=False, first=first, height=1500)
         save(tab, comparison, out / "comparison.png", width=1280, dark=False, first=0, height=1300)
+        save(tab, comparison, out / "comparison-400.png", width=400, dark=False, first=0, height=1600)
 
 
 if __name__ == "__main__":

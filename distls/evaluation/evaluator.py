@@ -170,17 +170,20 @@ class Evaluator:
         value, certificate = values["objective"], values["certificate"]
         if certificate["kind"] not in BOUNDS or not math.isfinite(value):
             return values
+        own = value - certificate["value"]
         bound, read = search.bounded(
             fitted,
             value,
-            value - certificate["value"],
+            own,
             self._executor,
             self._data,
             lambda near: self._proven(near.predictor, cast("DualPoint", near.duals)),
         )
-        own = max(value - bound, values["certificate_rounding"])
-        if own < certificate["value"]:
-            certificate = {"kind": "duality_gap", "value": own}
+        if bound > own:
+            certificate = {
+                "kind": "duality_gap",
+                "value": max(value - bound, values["certificate_rounding"]),
+            }
         read += values["eval_bytes_read"]
         return {**values, "certificate": certificate, "eval_bytes_read": read, "reached": search.reached}
 

@@ -44,7 +44,7 @@ print(model.predict_proba(table[300:303]).round(3))
 # Weights belong to features after transforms. The table was standardized, so their sizes can be compared.
 names, weights = model.get_feature_names_out(), model.coef_[0]
 largest = abs(weights).argsort()[-12:]
-figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
 axes.barh(
     names[largest],
     weights[largest],

@@ -42,7 +42,7 @@ print(
 
 # %%
 # The weights of the first model, one image for each class: red pixels speak for the digit, blue ones against it.
-figure, axes = plt.subplots(2, 5, figsize=(8, 3.6), layout="constrained")
+figure, axes = plt.subplots(2, 5, figsize=(5, 2.8), layout="constrained")
 weights = pixels.model.coef_
 for digit, (axis, template) in enumerate(zip(axes.flat, weights, strict=True)):
     axis.imshow(

@@ -59,7 +59,7 @@ passes = [event["passes"] for event in rounds]
 objective = [event["objective"] for event in rounds]
 proven = [event["objective"] - event["certificate"]["value"] for event in rounds]
 
-figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
 axes.plot(passes, objective, marker="o", label="objective")
 axes.fill_between(
     passes, proven, objective, alpha=0.25, label="the optimum is in here"

@@ -45,7 +45,7 @@ settings = sorted(
     key=lambda s: s["params"]["alpha"],
 )
 alphas = [s["params"]["alpha"] for s in settings]
-figure, left = plt.subplots(figsize=(7, 4), layout="constrained")
+figure, left = plt.subplots(figsize=(5, 3.5), layout="constrained")
 left.semilogx(alphas, [s["error"] for s in settings], "o-", color="C0")
 left.axvline(result.selected["alpha"], color="grey", linestyle=":")
 left.set(xlabel="alpha", ylabel="error on held-out rows (blue)")

@@ -40,7 +40,7 @@ for run in (plain, weighted):
 
 # %%
 # The F1 of each class by its rows in the test data.
-figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
 for run, name in ((plain, "plain"), (weighted, "class_weight=balanced")):
     classes = [
         c

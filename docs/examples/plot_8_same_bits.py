@@ -36,7 +36,7 @@ assert here.model.sha256 == there.model.sha256
 # The plan is made from metadata. A fit that exceeds the memory of its workers is refused before anything is read.
 plan = plan_fit("mcid", folder / "train", settings, passes=2)
 print(plan)
-figure, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
+figure, axes = plt.subplots(figsize=(5, 2.6), layout="constrained")
 left = 0
 for name, size in plan.worker_parts.items():
     axes.barh(["a worker"], size / 2**20, left=left, label=name)

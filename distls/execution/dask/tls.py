@@ -21,7 +21,7 @@ _ANSWER_SECONDS = 3
 
 @dataclass(frozen=True)
 class Certificates:
-    """The trusted authority, and the own certificate with its key."""
+    """The trusted authority, and the certificate of this side with its key."""
 
     ca: Path  # Certificate of the authority that signed those of both sides, in PEM form like all of them
     cert: Path  # The own certificate and its key, which has no passphrase
