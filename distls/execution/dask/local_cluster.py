@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import resource
@@ -71,6 +72,13 @@ class PatientNanny(Nanny):  # type: ignore[misc]
     """Pauses before it restarts a worker: the signal that ended it may be on its way to the driver too."""
 
     restarts = True
+    config: dict[str, Any]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # Dask's copy shares what is nested, which has its defaults again when the cluster has started: the successor
+        # of a lost worker would pause for ever near its limit
+        self.config = copy.deepcopy(self.config)
 
     # Private hook of distributed: Nanny has no public way to delay or prevent a restart.
     async def _on_worker_exit(self, exitcode: int) -> None:

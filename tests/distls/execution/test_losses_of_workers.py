@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event, Timer
 from typing import Any
 
+import dask
 import pytest
 from cluster_helpers import cluster
 from distributed import Client, Future, LocalCluster
@@ -55,6 +56,27 @@ def test_workers_are_killed_with_the_process_that_forks_them(tmp_path: Path, sha
         task = partial(_kill_once, tmp_path / "mark")
         assert executor.reduce(task, range(6), merge=max, shared=victims) == 5
         assert not set(workers) & set(executor.each_worker(_pid, None).values())
+    finally:
+        executor.close()
+
+
+def _settings(_item: object) -> dict[str, Any]:
+    return dict(dask.config.get("distributed.worker.memory"))
+
+
+def test_a_successor_has_the_settings_of_its_predecessor(tmp_path: Path) -> None:
+    """With Dask's own it would pause for ever near its limit, and what it has been given would never run."""
+    executor = start_local(2)
+    try:
+        before = next(iter(executor.each_worker(_settings, None).values()))
+        victims = [next(iter(executor.each_worker(_pid, None).values()))]
+        task = partial(_kill_once, tmp_path / "mark")
+        assert executor.reduce(task, range(6), merge=max, shared=victims) == 5
+        wait_until(lambda: len(executor.each_worker(_pid, None)) == 2)
+        assert set(victims).isdisjoint(executor.each_worker(_pid, None).values())
+        for found in executor.each_worker(_settings, None).values():
+            assert found["pause"] is False
+            assert found == before
     finally:
         executor.close()
 
