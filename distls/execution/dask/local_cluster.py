@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import logging
 import os
 import resource
 import tempfile
+import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Literal
 
 import dask
 import distributed.utils
@@ -41,11 +44,14 @@ _REACHABLE = (
 _OF_STORES = ("AWS_", "AZURE_", "GOOGLE_", "DISTLS_")
 # Between the death of a worker and the start of its successor.
 _PAUSE_SECONDS = 0.5
+# Attempts to start a successor: the process that forks it may be killed meanwhile.
+_ATTEMPTS = 5
 
 
+_METHOD = "distributed.worker.multiprocessing-method"
 # Decoded partitions are not Dask data, so Dask must not spill, pause early or move work away from warm caches.
 _CONFIG: dict[str, Any] = {
-    "distributed.worker.multiprocessing-method": "forkserver",
+    _METHOD: "forkserver",
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.worker-saturation": "inf",
     "distributed.worker.memory.target": False,
@@ -68,11 +74,34 @@ class _PatientCluster(LocalCluster):  # type: ignore[misc]
         super(SpecCluster, self)._update_worker_status(op, message)
 
 
+class _Forked:
+    """Dask's setting that processes are forked, for as long as any nanny is within: they start workers at once."""
+
+    def __init__(self) -> None:
+        self._inside, self._undo, self._lock = 0, contextlib.ExitStack(), threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._undo.enter_context(dask.config.set({_METHOD: "forkserver"}))
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._undo.close()
+
+
+_FORKED = _Forked()
+
+
 class PatientNanny(Nanny):  # type: ignore[misc]
     """Pauses before it restarts a worker: the signal that ended it may be on its way to the driver too."""
 
     restarts = True
     config: dict[str, Any]
+    _attempts = 1  # to start a worker
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -80,10 +109,36 @@ class PatientNanny(Nanny):  # type: ignore[misc]
         # of a lost worker would pause for ever near its limit
         self.config = copy.deepcopy(self.config)
 
+    async def instantiate(self) -> Status:
+        """Fork the worker, a later one too: spawned ones import and load for seconds what all of them share."""
+        way: AbstractContextManager[None] = _FORKED
+        while True:
+            self._attempts -= 1
+            try:
+                start_fork_server()  # it may have ended
+                with way:
+                    return await super().instantiate()
+            except Exception:
+                if not self._goes_on():
+                    raise
+            # that server was killed before it had forked: a process that is spawned does not need it
+            self.process, way = None, contextlib.nullcontext()
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _goes_on(self) -> bool:
+        return self.restarts and self._attempts > 0 and self.status == Status.running
+
+    async def close(self, timeout: float = 5, reason: str = "nanny-close") -> Literal["OK"]:
+        """End the worker and this nanny, but for a start that is tried again."""
+        if reason == "nanny-instantiate-failed" and self._goes_on():
+            return "OK"
+        return await super().close(timeout, reason)
+
     # Private hook of distributed: Nanny has no public way to delay or prevent a restart.
     async def _on_worker_exit(self, exitcode: int) -> None:
         await asyncio.sleep(_PAUSE_SECONDS)
         if self.restarts:
+            self._attempts = _ATTEMPTS
             await super()._on_worker_exit(exitcode)
 
 

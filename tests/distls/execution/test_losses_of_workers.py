@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from multiprocessing.process import BaseProcess
 from operator import getitem
 from pathlib import Path
 from threading import Event, Timer
@@ -21,6 +23,7 @@ from helpers import SECONDS, wait_until
 
 from distls.execution.dask import connection as connections
 from distls.execution.dask.connection import Connection, Lost
+from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
 from distls.storage.errors import WorkerError
@@ -43,6 +46,55 @@ def _kill_once(mark: Path, victims: list[int], item: int) -> int:
     for number in sorted(set(victims), key=lambda number: number == os.getpid()):
         os.kill(number, signal.SIGKILL)
     return item
+
+
+@pytest.mark.parametrize("with_server", [False, True])
+def test_a_successor_is_forked_as_its_predecessor_was(with_server: bool) -> None:
+    """A process that is started on its own imports for seconds, on a busy machine for many, what the server has."""
+    executor = start_local(2)
+    try:
+        (server,) = set(executor.each_worker(_parent, None).values())
+        first = executor.each_worker(_pid, None)
+        victims = [*([server] if with_server else []), next(iter(first.values()))]
+        for number in victims:
+            os.kill(number, signal.SIGKILL)
+        wait_until(lambda: victims[-1] not in _asked(executor, _pid) and len(_asked(executor, _pid)) == 2)
+        parents = _asked(executor, _parent)
+        assert os.getpid() not in parents, "spawned by this process"
+        assert _asked(executor, _of_server) == {True}
+        assert (server in parents) is not with_server
+        assert dask.config.get("distributed.worker.multiprocessing-method") == "spawn", "the caller's own"
+    finally:
+        executor.close()
+
+
+def test_a_server_that_ends_before_it_has_forked_costs_one_more_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executor = start_local(1)
+    start, failures = BaseProcess.start, iter([EOFError("unexpected EOF"), ConnectionRefusedError(111, "no")])
+
+    def failing(process: BaseProcess) -> None:
+        for failure in failures:
+            raise failure
+        start(process)
+
+    try:
+        (victim,) = _asked(executor, _pid)
+        monkeypatch.setattr(BaseProcess, "start", failing)
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: not {victim} & _asked(executor, _pid))
+        assert list(failures) == [], "both were met"
+    finally:
+        executor.close()
+
+
+def _asked(executor: DaskExecutor, question: Callable[[object], Any]) -> set[Any]:
+    return set(executor.each_worker(question, None).values())
+
+
+def _of_server(_item: object) -> bool:
+    return "distls.workers.forkserver_preload" in sys.modules
 
 
 @pytest.mark.parametrize("shared", ["small", "large"])
