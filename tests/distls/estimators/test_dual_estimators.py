@@ -34,7 +34,12 @@ EXACT: dict[str, Any] = {"tol": None, "passes": 600}
 
 @parametrize_with_checks(
     [DualLogisticRegression(), DualLinearSVC(), DualRidge(alpha=0.1)],
-    expected_failed_checks=lambda estimator: {check.__name__: _TOLERANCE for check in EQUIVALENCES.values()},
+    expected_failed_checks=lambda estimator: {
+        check.__name__: _TOLERANCE
+        for kind, check in EQUIVALENCES.items()
+        # of dense rows in memory the optimum is found far more exactly
+        if kind == "sparse" or isinstance(estimator, DualRidge)
+    },
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
