@@ -28,7 +28,7 @@ from sklearn.datasets import dump_svmlight_file, make_classification
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV
 
-from distls import StochasticClassifier
+from distls import DualLogisticRegression, StochasticClassifier
 
 _SCRIPT = """
 import sys, numpy as np
@@ -89,16 +89,20 @@ class Jobs:
         return {
             "StochasticClassifier": lambda: StochasticClassifier().fit(self.x, self.y),
             "SGDClassifier": lambda: SGDClassifier(loss="log_loss").fit(self.x, self.y),
+            "DualLogisticRegression": lambda: DualLogisticRegression().fit(self.x, self.y),
             "LogisticRegression": lambda: LogisticRegression().fit(self.x, self.y),
         }
 
     def searches(self) -> dict[str, Callable[[], BaseEstimator]]:
         """Return searches over settings."""
-        alphas = np.logspace(-6, -2, _SETTINGS)
+        alphas, strengths = np.logspace(-6, -2, _SETTINGS), np.logspace(-3, 3, _SETTINGS)
         return {
             "StochasticClassifier": lambda: self._search(StochasticClassifier(), alpha=alphas),
             "SGDClassifier": lambda: self._search(SGDClassifier(loss="log_loss"), alpha=alphas),
-            "LogisticRegression": lambda: self._search(LogisticRegression(), C=np.logspace(-3, 3, _SETTINGS)),
+            "DualLogisticRegression": lambda: self._search(DualLogisticRegression(), C=strengths),
+            "LogisticRegression": lambda: self._search(LogisticRegression(), C=strengths),
+            # nearer to the optimum, as DualLogisticRegression is
+            "LogisticRegression, 1e-5": lambda: self._search(LogisticRegression(tol=1e-5), C=strengths),
         }
 
     def _search(self, estimator: BaseEstimator, **grid: Any) -> BaseEstimator:

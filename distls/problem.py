@@ -32,7 +32,7 @@ from distls.storage.errors import MismatchError, ParameterError
 from distls.workers.losses.registry import link_names, loss_named, losses_with
 from distls.workers.penalties.registry import penalties_with, penalty_named, penalty_value
 
-__all__ = ["Problem", "class_weights", "l1_ratio_of", "loss_of"]
+__all__ = ["Problem", "balanced_weights", "class_weights", "l1_ratio_of", "loss_of"]
 
 # The losses whose gradients are those of the links and inner updates of the least-squares methods.
 _LOSSES = {
@@ -210,6 +210,14 @@ def _check_loss(dataset: Dataset, params: Mapping[str, Any]) -> None:
     )
 
 
+def balanced_weights(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return weights of classes that make classes with these sums of sample weights count the same."""
+    # scikit-learn's rule: sum_i w_i / (n_classes * w_c), with w_c the sample weight of class c
+    present = counts > 0
+    balanced = counts.sum() / (present.sum() * np.where(present, counts, 1.0))
+    return np.where(present, balanced, 1.0)
+
+
 def class_weights(given: Any, dataset: Dataset) -> NDArray[np.float64]:
     """Return one weight per class, or a single one if rows have no class.
 
@@ -228,10 +236,7 @@ def class_weights(given: Any, dataset: Dataset) -> NDArray[np.float64]:
     if given is None:
         return np.ones(len(meta.classes))
     if given == "balanced":
-        # scikit-learn's rule: sum_i w_i / (n_classes * w_c), with w_c the sample weight of class c
-        present = counts > 0
-        balanced = counts.sum() / (present.sum() * np.where(present, counts, 1.0))
-        return np.where(present, balanced, 1.0)
+        return balanced_weights(counts)
     codes = {str(label): code for code, label in enumerate(meta.classes)}
     weights = np.ones(len(meta.classes))
     for label, weight in given.items():

@@ -133,7 +133,7 @@ def test_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = small.main(["--tiny", "--rows", "200", "--out", str(tmp_path / "out.json")])
     assert _read(tmp_path / "out.json") == report
     assert all(min(row["warm"], row["cpu"]) > 0 and row["cold"] is None for row in report["results"])
-    assert [row["kind"] for row in report["results"]] == ["shell"] * 6 + ["python"] * 3 + ["search"] * 3
+    assert [row["kind"] for row in report["results"]] == ["shell"] * 6 + ["python"] * 4 + ["search"] * 5
     assert all(row["accuracy"] > 0.7 for row in report["results"] if "accuracy" in row)
     assert capsys.readouterr().out.count("\n") == 1 + len(report["results"])
 

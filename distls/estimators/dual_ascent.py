@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,13 +13,20 @@ from numpy.typing import NDArray
 from distls.estimators.constructor import estimator
 from distls.estimators.estimator_base import DatasetClassifier, DatasetEstimator, LinearCoefficients
 from distls.estimators.regressors import DatasetRegressor
+from distls.estimators.small_fit import fit_small
+from distls.estimators.small_optimum import MOST_READS
 from distls.problem import class_weights
+from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
-from distls.training.fitting import FitResult
+from distls.training.fitting import FitResult, warn_caller
 from distls.workers.losses.registry import loss_named
 
 __all__ = ["DualLinearSVC", "DualLogisticRegression", "DualRidge"]
+
+
+def _is_number(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, (int, float)) and least <= value <= most
 
 
 @estimator
@@ -65,9 +74,45 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
     class_weight: Any = None
 
     def _run(self, dataset: Dataset, params: dict[str, Any]) -> FitResult:
+        weights = class_weights(params["class_weight"], dataset)
+        total = float(weights @ np.asarray(dataset.meta.label_weights))
+        chosen = {"loss": self._loss_of(len(dataset.meta.classes)), "alpha": self._strength(total, params)}
+        return super()._run(dataset, {**params, **chosen})
+
+    def _loss_of(self, n_classes: int) -> str:
+        """Return the method's name of the loss."""
         binary, several = self._losses[self.loss]
-        loss = binary if len(dataset.meta.classes) == 2 else several
-        return super()._run(dataset, {**params, "loss": loss, "alpha": self._strength(dataset, params)})
+        return binary if n_classes == 2 else several
+
+    def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
+        """Find the optimum of few dense rows in memory; what is asked for in another way is left to dual ascent."""
+        plain = self.l1_ratio == 0.0 and self.intercept_scaling is None and self.lanes is None
+        first = not (self.warm_start and hasattr(self, "model_"))
+        limits = _is_number(self.passes, MOST_READS, math.inf) and _is_number(self.tol, 0.0, 1.0)
+        if not (plain and first and limits and isinstance(X, np.ndarray)):
+            return False
+        params = {
+            **self._params(classes),
+            "loss": self._loss_of(len(classes)),
+            "penalty": "l2",
+            "l1_ratio": None,
+        }
+        if params["dtype"] != "float64":
+            return False
+        tol, strength = float(self.tol or 0.0), partial(self._strength, params=params)
+        found = fit_small(X, codes, sample_weight, params, tol, strength)
+        if found is None:
+            return False
+        self._keep(found.model)
+        self._gap, self.classes_ = found.gap, classes
+        self.n_features_in_, self.n_iter_, self.status_ = (
+            X.shape[1],
+            float(found.reads),
+            str(Status.CONVERGED),
+        )
+        if found.warning is not None:
+            warn_caller(found.warning)
+        return True
 
     def _params(self, labels: NDArray[Any] | None) -> dict[str, Any]:
         if self.loss not in self._losses:
@@ -80,12 +125,11 @@ class _DualClassifier(_DualAscent, LinearCoefficients, DatasetClassifier):
             raise ParameterError(f"C={self.C}: must be greater than 0 and finite")
         return super()._params(labels)
 
-    def _strength(self, dataset: Dataset, params: dict[str, Any]) -> float:
+    def _strength(self, total: float, params: dict[str, Any]) -> float:
         """Return alpha; from C by the sum of the rows' weights, as if weights were numbers of equal rows."""
         if self.alpha is not None:
             return self.alpha
-        total = class_weights(params["class_weight"], dataset) @ np.asarray(dataset.meta.label_weights)
-        return 1.0 / ((1.0 if self.C is None else self.C) * float(total)) if total > 0.0 else params["alpha"]
+        return 1.0 / ((1.0 if self.C is None else self.C) * total) if total > 0.0 else params["alpha"]
 
     @property
     def _share(self) -> float:  # type: ignore[override]

@@ -257,9 +257,15 @@ class DatasetClassifier(ClassifierMixin, DatasetEstimator):
             raise ValueError(
                 f"y has one class only ({classes[0]!r}); at least two classes are needed to learn from"
             )
+        if self._fit_here(X, codes, sample_weight, classes):
+            return self
         with folder_for_rows(X, self._executor()) as folder:
             dataset = self._ingest(X, folder / "data", codes, sample_weight, dtype=X.dtype.name)
             return self._fit_dataset(dataset, labels=classes)
+
+    def _fit_here(self, X: Any, codes: NDArray[Any], sample_weight: Any, classes: NDArray[Any]) -> bool:
+        """Train without a data set, where an estimator knows how; return whether it did."""
+        return False
 
     def _fit_lazy(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """Train on dask arrays."""

@@ -17,7 +17,7 @@ from distls.storage.errors import DistlsError
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.registry import loss_named
 
-__all__ = ["fit_warnings"]
+__all__ = ["fit_warnings", "guessing_warning"]
 
 # Parts of the objective that a first step, or the optimum, could still take off; fits that are as good as their
 # optimum on other data have up to 2 % and 1 % (measured on dense tables and on text).
@@ -115,12 +115,18 @@ def _most_frequent(problem: Problem) -> Label:
 
 
 def _no_better_than_guessing(problem: Problem, error: float, guessed: float, rows: str) -> list[str]:
+    said = guessing_warning(error, guessed, rows, _most_frequent(problem))
+    return [] if said is None else [said]
+
+
+def guessing_warning(error: float, guessed: float, rows: str, most_frequent: Label) -> str | None:
+    """Return a line about an error that is no lower than that of the most frequent class; None if it is lower."""
     if error < guessed or guessed == 0:
-        return []
-    return [
+        return None
+    return (
         f"the error of {100 * error:.2f} % on {rows} is no better than that of always answering "
-        f"{_most_frequent(problem)}, {100 * guessed:.2f} %"
-    ]
+        f"{most_frequent}, {100 * guessed:.2f} %"
+    )
 
 
 def _not_converged(

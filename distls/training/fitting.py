@@ -42,7 +42,7 @@ from distls.training.side_by_side import budget_of, fits_at_once
 # Fits of a path, each with a run of its own, at most about.
 _PATH_FITS = 100
 
-__all__ = ["FitResult", "fit", "proceed", "resumable", "resume", "train"]
+__all__ = ["FitResult", "fit", "proceed", "resumable", "resume", "train", "warn_caller"]
 
 
 def fit(
@@ -207,8 +207,13 @@ def resume(
 def _warned(result: FitResult) -> FitResult:
     """Issue the result's warnings as UserWarnings of the code that called distls, also through an estimator."""
     for text in result.warnings:
-        warnings.warn(text, UserWarning, stacklevel=_callers_level())
+        warn_caller(text)
     return result
+
+
+def warn_caller(text: str) -> None:
+    """Issue a UserWarning of the code that called distls."""
+    warnings.warn(text, UserWarning, stacklevel=_callers_level())
 
 
 def _callers_level() -> int:

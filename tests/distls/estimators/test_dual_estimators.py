@@ -33,9 +33,15 @@ EXACT: dict[str, Any] = {"tol": None, "passes": 600}
 
 
 @parametrize_with_checks(
-    # features with means take hundreds of passes, whose number no check is about
-    [DualLogisticRegression(passes=100), DualLinearSVC(passes=100), DualRidge(alpha=0.1, passes=100)],
-    expected_failed_checks=lambda estimator: {check.__name__: _TOLERANCE for check in EQUIVALENCES.values()},
+    # sparse features with means take hundreds of passes, whose number no check is about; 200 is the fewest with which
+    # dense rows are trained in memory
+    [DualLogisticRegression(passes=200), DualLinearSVC(passes=200), DualRidge(alpha=0.1, passes=100)],
+    expected_failed_checks=lambda estimator: {
+        check.__name__: _TOLERANCE
+        for kind, check in EQUIVALENCES.items()
+        # of dense rows in memory the optimum is found far more exactly
+        if kind == "sparse" or isinstance(estimator, DualRidge)
+    },
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -1,0 +1,147 @@
+"""Small dense fits in memory: the optimum of dual ascent, the gap that is said, and what is left to dual ascent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from distls import DualLinearSVC, DualLogisticRegression
+from distls.estimators import estimator_base, small_optimum
+from distls.estimators.small_optimum import SmallProblem, find_optimum
+from distls.workers.losses.registry import loss_named
+
+LOSSES = {"log": DualLogisticRegression, "ovr_log": DualLogisticRegression, "squared_hinge": DualLinearSVC}
+
+
+def correlated_rows(n_rows: int, n_features: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of columns that depend on each other, and on the class."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(n_rows, n_features)) @ rng.normal(size=(n_features, n_features)) + 1.0
+    scores = x @ rng.normal(size=(n_features, n_classes)) + 4.0 * rng.gumbel(size=(n_rows, n_classes))
+    return x, scores.argmax(axis=1)
+
+
+def _by_ascent(estimator: Any) -> Any:
+    return type(estimator)(**{**estimator.get_params(), "lanes": 1})
+
+
+def _is_in_memory(fitted: Any) -> bool:
+    return not fitted.model_.dataset_fingerprint
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"fit_intercept": False}, {"class_weight": "balanced"}, {"class_weight": {"a": 3.0}, "alpha": 1e-2}],
+    ids=["plain", "no_intercept", "balanced", "weights"],
+)
+def test_has_the_optimum_of_dual_ascent(classes: int, loss: str, options: dict[str, Any]) -> None:
+    x, y = correlated_rows(200, 4, classes)
+    s = np.random.default_rng(0).integers(1, 4, len(y)).astype(np.float64)
+    strength = {} if "alpha" in options else {"C": 0.01}
+    mine = LOSSES[loss](loss, tol=1e-10, **strength, **options).fit(x, np.array(["a", "b", "c"])[y], s)
+    other = _by_ascent(mine).fit(x, np.array(["a", "b", "c"])[y], s)
+    assert (_is_in_memory(mine), _is_in_memory(other)) == (True, False)
+    assert mine.status_ == other.status_ == "CONVERGED"
+    np.testing.assert_allclose(mine.coef_, other.coef_, atol=1e-4)
+    np.testing.assert_allclose(mine.decision_function(x), other.decision_function(x), atol=2e-3)
+    assert mine.model_.params.pop("alpha") == pytest.approx(other.model_.params.pop("alpha"))
+    assert {**mine.model_.params, "lanes": 1} == other.model_.params
+    assert (mine.model_.loss, mine.model_.classes, mine.model_.source) == (
+        other.model_.loss, other.model_.classes, other.model_.source,
+    )  # fmt: skip
+    assert list(mine.classes_) == list(other.classes_)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_the_gap_bounds_the_excess(classes: int, loss: str) -> None:
+    x, y = correlated_rows(300, 5, classes)
+    rough = LOSSES[loss](loss, alpha=1e-3, tol=0.05).fit(x, y)
+    fine = LOSSES[loss](loss, alpha=1e-3, tol=1e-9).fit(x, y)
+    excess = _objective(rough, x, y) - _objective(fine, x, y)
+    assert 0.0 < fine.dual_gap_ <= 1e-9 * _objective(fine, x, y)
+    assert 0.0 < excess <= rough.dual_gap_ + fine.dual_gap_
+    assert rough.n_iter_ < fine.n_iter_
+
+
+def _objective(fitted: Any, x: np.ndarray, y: np.ndarray) -> float:
+    model = fitted.model_
+    values = loss_named(model.loss).values(x @ model.weights + model.intercept, y)
+    return float(values.mean() + 0.5 * model.params["alpha"] * np.square(model.weights).sum())
+
+
+def test_scales_of_columns_do_not_matter() -> None:
+    x, y = correlated_rows(300, 6, 3)
+    scaled = DualLogisticRegression(alpha=1e-6).fit(x * np.logspace(-2, 4, 6) + 1e3, y)
+    assert _is_in_memory(scaled)
+    assert scaled.n_iter_ < 60
+    assert scaled.score(x * np.logspace(-2, 4, 6) + 1e3, y) > 0.5
+
+
+@pytest.mark.parametrize(("name", "k"), [("softmax", 3), ("ovr_log", 3), ("ovr_squared_hinge", 3)])
+def test_losses_are_those_of_the_solvers(name: str, k: int) -> None:
+    rng, loss = np.random.default_rng(0), loss_named(name)
+    z, y = 9.0 * rng.normal(size=(50, k)), rng.integers(0, k, 50)
+    function = small_optimum._LOSSES[loss.dual_domain]
+    values, slopes = function(z, y, small_optimum.class_signs(y, k))
+    np.testing.assert_allclose(values, loss.values(z, y), rtol=1e-12)
+    np.testing.assert_allclose(slopes, loss.gradient(z, y), rtol=1e-9)
+
+
+def test_takes_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a folder for rows")
+
+    monkeypatch.setattr(estimator_base, "folder_for_rows", refuse)
+    x, y = correlated_rows(40, 3, 2)
+    assert DualLogisticRegression().fit(x, y).score(x, y) > 0.5
+    with pytest.raises(AssertionError, match="a folder for rows"):
+        DualLogisticRegression(passes=5).fit(x, y)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"lanes": 1}, {"l1_ratio": 0.5}, {"tol": None, "passes": 3}, {"dtype": "float32"}, {"intercept_scaling": 1.0},
+     {"passes": 10, "tol": 1e-2}],
+    ids=lambda options: next(iter(options)),
+)  # fmt: skip
+def test_what_is_left_to_dual_ascent(options: dict[str, Any]) -> None:
+    x, y = correlated_rows(40, 3, 2)
+    assert not _is_in_memory(DualLogisticRegression(alpha=0.1, **options).fit(x, y))
+
+
+def test_sparse_rows_hinges_and_warm_starts_are_left_to_dual_ascent() -> None:
+    x, y = correlated_rows(40, 3, 2)
+    assert not _is_in_memory(DualLogisticRegression(alpha=0.1).fit(sp.csr_matrix(x), y))
+    assert not _is_in_memory(DualLinearSVC("hinge", alpha=0.1).fit(x, y))
+    warm = DualLogisticRegression(alpha=0.1, warm_start=True).fit(x, y)
+    assert _is_in_memory(warm)
+    first = warm.coef_
+    assert not _is_in_memory(warm.fit(x, y))
+    np.testing.assert_allclose(warm.coef_, first, rtol=1e-2)
+
+
+def test_weights_of_rows_are_refused_as_elsewhere() -> None:
+    x, y = correlated_rows(40, 3, 2)
+    with pytest.raises(ValueError, match="weight"):
+        DualLogisticRegression().fit(x, y, sample_weight=np.full(40, -1.0))
+
+
+def test_columns_that_numbers_cannot_tell_apart_are_left_alone() -> None:
+    x = np.full((6, 2), 1e160)
+    problem = SmallProblem(
+        x, np.array([0, 1] * 3, np.int32), np.ones(6), loss_named("softmax"), 2, 1e-3, True
+    )
+    assert find_optimum(problem, 1e-6) is None or np.isfinite(find_optimum(problem, 1e-6).gap)  # type: ignore[union-attr]
+
+
+def test_a_model_that_guesses_warns() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.arange(60) % 3 == 0
+    with pytest.warns(UserWarning, match="is no better than that of always answering 0, 33.33 %"):
+        assert _is_in_memory(DualLogisticRegression(alpha=100.0).fit(x, y))
