@@ -137,6 +137,9 @@ def calibrate(
 @click.option(
     "--id-column", metavar="COLUMN", help="Of source files: write this column; default as in training."
 )
+@click.option(
+    "--overwrite", is_flag=True, help="Replace OUT if it is there, once the predictions are complete."
+)
 @cluster_options
 @common_options
 def predict(run: Place, paths: tuple[Place, ...], quiet: bool, debug: bool, **options: Any) -> None:

@@ -133,9 +133,11 @@ def class_codes(
             ", ..." if len(unknown_labels) > 5 else ""
         )
         uses = sum(count for _, count in unknown_labels)
-        what, often = ("classes", "rows") if meta.target == "class" else ("labels", "uses")
+        one, many, use = ("class", "classes", "row") if meta.target == "class" else ("label", "labels", "use")
+        what, are = (one, "is") if len(unknown_labels) == 1 else (many, "are")
+        often = use + "s" * (uses != 1)
         raise MismatchError(
-            f"{dataset.path} has {len(unknown_labels)} {what} ({named}; {uses} {often}) that are not among the "
+            f"{dataset.path} has {len(unknown_labels)} {what} ({named}; {uses} {often}) that {are} not among the "
             f"{len(classes)} of {model_name}; --unknown-labels count counts them as errors"
         )
     return codes

@@ -18,7 +18,9 @@ from distls.storage.errors import BadInputError, MismatchError, ParameterError
 from distls.workers.ingestion.records.labels import check_one_name, label_value, number_label
 from distls.workers.ingestion.transforms import source_width
 
-__all__ = ["Schema", "Survey", "decide_schema"]
+__all__ = ["MANY_CLASSES", "Schema", "Survey", "decide_schema"]
+
+MANY_CLASSES = "whole numbers are taken for classes"  # `train` stops at a notice that says so
 
 
 class Survey:
@@ -175,7 +177,7 @@ def _many_classes(survey: Survey, classes: Sequence[Label]) -> list[str]:
     if len(classes) < 20 or 5 * len(classes) < survey.n_rows or _has_words(classes):
         return []
     return [
-        f"{len(classes)} classes in {survey.n_rows} rows: whole numbers are taken for classes; "
+        f"{len(classes)} classes in {survey.n_rows} rows: {MANY_CLASSES}; "
         "--target continuous if they are a quantity (regression)"
     ]
 

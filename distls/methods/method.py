@@ -96,7 +96,28 @@ def load_place(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+# What people who come from scikit-learn ask for. Its names are not taken: the same name for another thing misleads.
+_ELSEWHERE = {
+    "max_iter": "the number of passes is --passes (passes=)",
+    "n_iter": "the number of passes is --passes (passes=)",
+    "tol": "the tolerance is --tol or --rtol (tol=, rtol=)",
+    "C": "C of n rows is alpha = 1/(C n)",
+    "penalty": "alpha is the strength of the squared norm; sdca, bcd, fista, sparsa and fobos have other penalties",
+    "l1_ratio": "sdca, bcd, fista, sparsa and fobos have the penalty elasticnet",
+    "early_stopping": "--patience (patience=) stops early on the data of --eval",
+    "n_iter_no_change": "--patience (patience=) stops early on the data of --eval",
+    "validation_fraction": "--split of distls ingest holds out rows, for --eval",
+    "n_jobs": "--workers sets the number of processes (in Python: the Dask client)",
+    "verbose": "progress is shown unless --quiet is given (in Python: callbacks=)",
+    "random_state": "the seed is --seed (seed=)",
+    "warm_start": "-p init=RUN starts from a model",
+}
+
+
 def _unknown_parameter(name: str, method: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+    if name in _ELSEWHERE:
+        hint = _ELSEWHERE[name]
+    else:
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
     return f"{method} has no parameter {name!r}; {hint}"

@@ -50,7 +50,7 @@ for _method in (
 def method_named(name: str) -> Method:
     """Return the method `name`; raise ParameterError with the closest name if there is none."""
     if name not in METHODS:
-        close = difflib.get_close_matches(name, METHODS, 1)
+        close = difflib.get_close_matches(name.lower(), METHODS, 1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(METHODS)}"
         raise ParameterError(f"no method {name!r}; {hint}")
     return METHODS[name]

@@ -27,7 +27,7 @@ from distls.storage.filesystem.atomic import os_errors_described, remove_tree, t
 from distls.storage.filesystem.locks import locked
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.storage.model.model import LinearModel, load_model
-from distls.storage.model.predictions import PredictionArrays
+from distls.storage.model.predictions import PredictionArrays, are_predictions
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predict_task import Predicted, PredictJob, predict_block
 from distls.workers.prediction.predictor import scored_as
@@ -49,6 +49,7 @@ def predict(
     format: str = "auto",
     unknown_features: str = "error",
     id_column: str | int | None = None,
+    overwrite: bool = False,
     executor: Any = None,
     client: Any = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -80,6 +81,8 @@ def predict(
         Of the source files, as in `distls.ingest`; default: that of the training data, if they have it.
     format, unknown_features : str
         Of the source files; see `distls.ingest`.
+    overwrite : bool
+        Replace predictions that are there under this name, once the new ones are complete.
     executor : Executor, Client or {"auto", "serial", "dask"}, optional
         Where to run. auto, the default: on the Dask client that is open, if there is one, else in this process.
     client : dask.distributed.Client, optional
@@ -102,6 +105,7 @@ def predict(
     fitted = check_model(model if isinstance(model, LinearModel) else load_model(model), name)
     target = place_of(out)
     _check_asked(fitted, name, target, top, proba)
+    _check_new(target, overwrite)
     given = {"labelled": labelled, "format": format != "auto", "id_column": id_column is not None}
     check_source_options(dataset, given | {"unknown_features": unknown_features != "error"})
     runner = executor_of(executor, client)
@@ -167,8 +171,6 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
         raise ParameterError(f"{out}: predictions are written as .csv or .zarr; choose one of these endings")
     if isinstance(out, Path) and not out.parent.is_dir():
         raise StorageError(f"{out}: there is no folder {out.parent}; make it first")
-    if out.exists():
-        raise MismatchError(f"{out} exists already; remove it or choose another name")
     if model.target == "continuous" and (top != 1 or proba):
         asked = "--proba" if proba else f"--top {top}"
         raise ParameterError(f"{asked}: {name} predicts numbers, all of which are written; leave it out")
@@ -177,6 +179,20 @@ def _check_asked(model: LinearModel, name: str, out: Place, top: int, proba: boo
         raise ParameterError(f"--top {top}: the model has {len(model.classes)} {what}")
     if proba:
         check_probabilities(model, name, "--proba")
+
+
+def _check_new(out: Place, overwrite: bool) -> None:
+    """Refuse a name that is taken, unless by predictions that may be replaced."""
+    if not out.exists():
+        return
+    if not overwrite:
+        raise MismatchError(
+            f"{out} exists already; remove it, choose another name, or give --overwrite (overwrite=True)"
+        )
+    if not (are_predictions(out) if out.suffix == ".zarr" else out.is_file()):
+        raise MismatchError(
+            f"{out}: not predictions of distls, which alone are overwritten; choose another name"
+        )
 
 
 def _counted(

@@ -245,8 +245,8 @@ class RowEncoder:
         if progress.unseen and progress.unseen_first:
             row, value = progress.unseen_first
             warnings.warn(
-                f"{progress.unseen} value{'s' * (progress.unseen > 1)} of categories that {self.name} does not have, "
-                f"read as none of its; the first: X, row {row}: {value}",
+                f"{progress.unseen} value{'s' * (progress.unseen > 1)} of categories not seen in training "
+                f"({self.name}), encoded as zeros; the first: X, row {row}: {value}",
                 UserWarning,
                 stacklevel=6,
             )

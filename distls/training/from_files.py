@@ -16,11 +16,12 @@ from distls.execution.serial import SerialExecutor
 from distls.ingestion.adhoc_dataset import Notify, pass_on
 from distls.ingestion.ingest import ingest
 from distls.ingestion.label_column import found_label_column
+from distls.ingestion.schema import MANY_CLASSES
 from distls.methods.recommendation import AUTO
 from distls.methods.registry import expand_grid, method_named
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import is_dataset
-from distls.storage.errors import DistlsError, ParameterError
+from distls.storage.errors import BadInputError, DistlsError, ParameterError
 from distls.storage.filesystem.atomic import remove_tree
 from distls.storage.filesystem.paths import Place, StorePath, place_of
 from distls.training.configuration import FitRequest
@@ -120,6 +121,7 @@ def train(
     workers: dict[str, Any] = {"executor": executor, "memory": memory}
     report = ingest(files, data, seed=seed, progress=progress, **named, **workers)
     pass_on(report.notices, notify)
+    _check_classes(data, report.notices, options)
     limits: dict[str, Any] = {"passes": passes, "tol": tol, "rtol": rtol, "max_seconds": max_seconds}
     try:
         request = FitRequest.of(method, data, params=params, seed=seed, **limits)
@@ -166,6 +168,17 @@ def _check(
         if isinstance(path, Path) and not path.exists():
             # of the test files too, before an hour of training
             raise ParameterError(f"{path}: no such file")
+
+
+def _check_classes(data: Place, notices: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Refuse to guess whether whole numbers of many values are classes; the data set is removed then."""
+    doubt = next((notice for notice in notices if MANY_CLASSES in notice), None)
+    if doubt is not None and options.get("target", "auto") == "auto":
+        remove_tree(data)
+        raise BadInputError(
+            f"{doubt.partition(':')[0]}, all whole numbers: --target continuous (target='continuous') if they are a "
+            "quantity to predict (regression), --target class if they are classes"
+        )
 
 
 def _with_label(

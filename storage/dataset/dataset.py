@@ -231,7 +231,9 @@ def _attributes(root: Place) -> _Attributes:
             raise FormatError(f"{root}: not a distls data set (no zarr.json)") from None
         raise FormatError(f"{root}: no such data set") from None
     except NotADirectoryError:
-        raise FormatError(f"{root}: a file, not a distls data set; ingest it first") from None
+        raise FormatError(
+            f"{root}: a file, not a distls data set; ingest it first, or let `distls train` do both"
+        ) from None
     except PermissionError:
         raise FormatError(f"{root}: permission denied") from None
     except OSError as error:

@@ -18,10 +18,15 @@ from distls.storage.dataset.row_origins import OriginFacts, RowSources
 from distls.storage.filesystem.atomic import replace_directory
 from distls.storage.filesystem.paths import Place
 
-__all__ = ["PredictionArrays"]
+__all__ = ["PredictionArrays", "are_predictions"]
 
 _CHUNK_ROWS = 65_536
 _CHUNK_BYTES = 2**20
+
+
+def are_predictions(path: Place) -> bool:
+    """Return whether `path` is a group of predictions, not a data set or a group of another program."""
+    return any((path / name / "zarr.json").is_file() for name in ("prediction", "score"))
 
 
 class PredictionArrays:
@@ -96,8 +101,8 @@ class PredictionArrays:
     ) -> None:
         if kind is None:
             replace_directory(self._temporary, self._target)
-        else:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        # after an exchange it holds what was there before
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 class _Sets:

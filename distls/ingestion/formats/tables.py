@@ -219,8 +219,13 @@ def like_columns(
     find = ColumnFinder(names, path)
     features = tuple(Feature.from_json(value) for value in known["features"])
     # the label and the weight of `like` may be missing from data to be scored
-    same = read.label_column is None and not options.unlabelled and known["label"] in names
-    label = known["label"] if same else label_of(read.label_column, options.unlabelled, find)
+    asked = read.label_column is None and not options.unlabelled and known["label"]
+    if asked and known["label"] not in names:
+        raise MismatchError(
+            f'{path}: no column "{known["label"]}", the labels of {like.path}; --label-column of ingest '
+            f"names another one, and predict takes rows without labels; there are {listed(names)}"
+        )
+    label = known["label"] if asked else label_of(read.label_column, options.unlabelled, find)
     weight = known["weight"] if known["weight"] in names else ""
     if read.weight_column is not None:
         weight = find("weight_column", read.weight_column)

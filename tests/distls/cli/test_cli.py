@@ -65,10 +65,14 @@ def _described(path: Path) -> str:
 FIT = ("fit", "mcid", "{0}/train", "{0}/new", *SERIAL)
 REFUSED: list[tuple[int, tuple[object, ...], str]] = [
     (1, ("fit", "mcid", "{0}/none", "{0}/new", *SERIAL), "{0}/none: no such data set"),
-    (1, ("fit", "mcid", "{0}/file", "{0}/new", *SERIAL), "{0}/file: a file, not a distls data set; ingest it first"),
+    (1, ("fit", "mcid", "{0}/file", "{0}/new", *SERIAL), "{0}/file: a file, not a distls data set; "
+     "ingest it first, or let `distls train` do both"),
     (1, ("fit", "mcid", "{0}/full", "{0}/new", *SERIAL), "{0}/full: not a distls data set (no zarr.json)"),
     (1, ("fit", "mcid", "{0}/bare", "{0}/new", *SERIAL), "{0}/bare has no labels; this method needs class targets"),
     (2, ("fit", "mcdi", "{0}/train", "{0}/new", *SERIAL), "no method 'mcdi'; did you mean 'mcid'?"),
+    (2, ("fit", "SDG", "{0}/train", "{0}/new", *SERIAL), "no method 'SDG'; did you mean 'sgd'?"),
+    (2, (*FIT, "-p", "max_iter=3"), "mcid has no parameter 'max_iter'; the number of passes is --passes (passes=)"),
+    (2, (*FIT, "-p", "C=1"), "mcid has no parameter 'C'; C of n rows is alpha = 1/(C n)"),
     (2, (*FIT, "-p", "alhpa=1"), "mcid has no parameter 'alhpa'; did you mean 'alpha'?"),
     (2, (*FIT, "-p", "alpha"), "-p alpha: expected NAME=VALUE"),
     (2, (*FIT, "-p", "=1"), "-p =1: expected NAME=VALUE"),
@@ -116,7 +120,7 @@ REFUSED: list[tuple[int, tuple[object, ...], str]] = [
      "data"),
     (1, ("evaluate", "{0}/run", "{0}/scaled"), "{0}/scaled has transforms l2norm, {0}/run none; ingest it with --like "
      "the training data"),
-    (1, ("evaluate", "{0}/run", "{0}/other"), "{0}/other has 1 classes (new; 61 rows) that are not among the 4 of "
+    (1, ("evaluate", "{0}/run", "{0}/other"), "{0}/other has 1 class (new; 61 rows) that is not among the 4 of "
      "{0}/run; --unknown-labels count counts them as errors"),
     (2, ("predict", "{0}/run", "{0}/test", "{0}/p.txt"), "{0}/p.txt: predictions are written as .csv or .zarr; choose "
      "one of these endings"),

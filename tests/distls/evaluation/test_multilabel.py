@@ -130,7 +130,7 @@ def test_unknown_labels_are_refused_or_counted(tmp_path: Path, rows: Any) -> Non
         evaluate(model, data)
     uses = int(wide[:, 4].sum())
     assert str(caught.value) == (
-        f"{tmp_path}/t has 1 labels (new; {uses} uses) that are not among the 4 of the model; "
+        f"{tmp_path}/t has 1 label (new; {uses} uses) that is not among the 4 of the model; "
         "--unknown-labels count counts them as errors"
     )
     result = scored(evaluate(model, data, unknown_labels="count"))

@@ -162,12 +162,25 @@ def test_labels_the_model_does_not_know(place, tmp_path):
     with pytest.raises(MismatchError) as caught:
         distls.evaluate(place / "run", tmp_path / "a.tsv")
     # the file that was given, not the temporary data set made of it
-    known = f"that are not among the 3 of {place}/run; --unknown-labels count counts them as errors"
-    assert str(caught.value) == f"{tmp_path}/a.tsv has 1 classes (surprise; 1 rows) {known}"
+    known = f"that is not among the 3 of {place}/run; --unknown-labels count counts them as errors"
+    assert str(caught.value) == f"{tmp_path}/a.tsv has 1 class (surprise; 1 row) {known}"
     with pytest.warns(UserWarning, match=r"\w") as noted:
         found = distls.evaluate(place / "run", tmp_path / "a.tsv", unknown_labels="count")
     assert (found.n_rows, found.unknown) == (2, 1)
     assert texts_of(noted) == [f"1 label not in {place}/run appended: surprise"]
+
+
+def test_a_table_without_its_labels_is_not_evaluated(tmp_path):
+    (tmp_path / "a.csv").write_text("x,z,y\n" + "".join(f"{x},1,{x % 2}\n" for x in range(9)))
+    distls.ingest(tmp_path / "a.csv", tmp_path / "d", label_column="y")
+    distls.fit("gls", tmp_path / "d", tmp_path / "run", passes=1)
+    (tmp_path / "b.csv").write_text("x,z\n1,2\n")
+    with pytest.raises(MismatchError) as caught:
+        distls.evaluate(tmp_path / "run", tmp_path / "b.csv")
+    assert str(caught.value) == (
+        f'{tmp_path}/b.csv: no column "y", the labels of {tmp_path}/run; --label-column of ingest names another '
+        'one, and predict takes rows without labels; there are "x", "z"'
+    )
 
 
 def texts_of(noted):
@@ -245,7 +258,7 @@ def test_a_refusal_is_one_line_without_notices(ranked, tmp_path):
     (tmp_path / "a.svm").write_text("1 qid:1 1:1\n77 qid:1 2:1\n")
     ran = CliRunner().invoke(cli, ["evaluate", str(ranked / "run"), str(tmp_path / "a.svm")])
     assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
-    assert "has 1 classes (77; 1 rows) that are not among the" in ran.stderr
+    assert "has 1 class (77; 1 row) that is not among the" in ran.stderr
 
 
 def test_refusals(place, tmp_path):

@@ -315,9 +315,9 @@ def test_test_data_that_do_not_go_with_the_training_data(tmp_path, training):
     assert refusal("age,job,size,group\nx,a,2,g0\n", BadInputError) == (
         '/b.csv:2: column "age": "x": a value must be a decimal number'
     )
-    assert refusal("age,job,size\n1,a,2\n", BadInputError) == (
-        "/b.csv: name the column of labels with --label-column, or give --unlabelled; "
-        'there are "age", "job", "size"'
+    assert refusal("age,job,size\n1,a,2\n") == (
+        '/b.csv: no column "group", the labels of /train; --label-column of ingest names another one, and predict '
+        'takes rows without labels; there are "age", "job", "size"'
     )
     good = "age,job,size,group\n1,a,2,g0\n"
     assert refusal(good, ParameterError, categorical="age") == (

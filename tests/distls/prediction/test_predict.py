@@ -174,6 +174,8 @@ def test_a_full_disk_is_reported_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+TAKEN = "{0}/there.csv exists already; remove it, choose another name, or give --overwrite (overwrite=True)"
+OTHERS = "{0}/mine.zarr: not predictions of distls, which alone are overwritten; choose another name"
 ENDINGS = "predictions are written as .csv or .zarr; choose one of these endings"
 
 
@@ -182,7 +184,8 @@ ENDINGS = "predictions are written as .csv or .zarr; choose one of these endings
     [
         ("p.txt", {}, ParameterError, "{0}/p.txt: " + ENDINGS),
         ("p", {}, ParameterError, "{0}/p: " + ENDINGS),
-        ("there.csv", {}, MismatchError, "{0}/there.csv exists already; remove it or choose another name"),
+        ("there.csv", {}, MismatchError, TAKEN),
+        ("mine.zarr", {"overwrite": True}, MismatchError, OTHERS),
         ("no/p.csv", {}, StorageError, "{0}/no/p.csv: there is no folder {0}/no; make it first"),
         ("no/p.zarr", {}, StorageError, "{0}/no/p.zarr: there is no folder {0}/no; make it first"),
         ("p.csv", {"top": 6}, ParameterError, "--top 6: the model has 5 classes"),
@@ -193,11 +196,38 @@ def test_refused_before_anything_is_read(
     dataset: Dataset, model: LinearModel, tmp_path: Path, out: str, options: Any, error: Any, message: str
 ) -> None:
     (tmp_path / "there.csv").write_text("mine")
+    (tmp_path / "mine.zarr").mkdir()
     with pytest.raises(error) as caught:
         predict(model, dataset, tmp_path / out, executor=Failing(AssertionError("read")), **options)
     assert str(caught.value) == message.format(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["there.csv"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.zarr", "there.csv"]
     assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize("ending", ["csv", "zarr"])
+def test_predictions_are_replaced_when_the_new_ones_are_complete(
+    dataset: Dataset, model: LinearModel, tmp_path: Path, ending: str
+) -> None:
+    place, fresh = tmp_path / f"p.{ending}", tmp_path / f"fresh.{ending}"
+    predict(model, dataset, place, top=2)
+    before = _content(place)
+    with pytest.raises(StorageError):
+        predict(
+            model, dataset, place, overwrite=True, executor=Failing(OSError(28, "No space left on device"))
+        )
+    assert _content(place) == before  # a failure leaves the old ones
+    predict(model, dataset, place, overwrite=True)
+    predict(model, dataset, fresh)
+    assert _content(place) == _content(fresh) != before
+    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith(".")) == [
+        fresh.name,
+        place.name,
+    ]
+
+
+def _content(place: Path) -> dict[str, bytes]:
+    files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
+    return {str(path.relative_to(place)): path.read_bytes() for path in files}
 
 
 def test_no_probabilities_without_softmax(dataset: Dataset, model: LinearModel, tmp_path: Path) -> None:

@@ -82,6 +82,21 @@ def test_what_is_refused_leaves_nothing(place, options, error, message):
     assert sorted(path.name for path in place.iterdir()) == ["test.csv", "train.csv"]
 
 
+def test_whole_numbers_of_many_values_are_asked_about(place):
+    lines = [f"{x},{3 * x}" for x in range(60)]
+    (place / "age.csv").write_text("\n".join(["x,target", *lines]) + "\n")
+    with pytest.raises(BadInputError) as caught:
+        distls.train("age.csv", "m", notify=print)
+    assert str(caught.value) == (
+        "60 classes in 60 rows, all whole numbers: --target continuous (target='continuous') if they are a quantity "
+        "to predict (regression), --target class if they are classes"
+    )
+    assert not (place / "m-data").exists()
+    assert not (place / "m").exists()
+    found = distls.train("age.csv", "m", target="continuous", test="age.csv", notify=print)
+    assert found.evaluation.r2 > 0.9
+
+
 def test_a_run_that_is_there_is_not_overwritten(place):
     distls.train("train.csv", "m", label_column="target")
     with pytest.raises(MismatchError, match="m is a run already"):

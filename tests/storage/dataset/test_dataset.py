@@ -87,7 +87,9 @@ def test_what_is_not_a_dataset(tmp_path):
         refusal(tmp_path / "folder", FormatError)
         == f"{tmp_path}/folder: not a distls data set (no zarr.json)"
     )
-    assert refusal(file, FormatError) == f"{file}: a file, not a distls data set; ingest it first"
+    assert refusal(file, FormatError) == (
+        f"{file}: a file, not a distls data set; ingest it first, or let `distls train` do both"
+    )
     assert not any(map(is_dataset, (tmp_path / "missing", tmp_path / "folder", file)))
 
 
