@@ -81,10 +81,10 @@ DUAL_ASCENT_METHODS = (
             ),
             Parameter(
                 "group_mib",
-                128,
+                None,
                 integer(1),
                 "decoded MiB of partitions between whose rows a lane alternates; more take fewer passes, "
-                "above all of hinges",
+                "above all of hinges; default: all of a lane's up to 192, else 128",
             ),
             Parameter(
                 "active_sweeps",

@@ -57,6 +57,8 @@ _T = Totals()
 # each lane, no rows of two partitions would ever meet in a lane: many times the passes, so there is one lane fewer.
 _DEFAULT_LANES = 2
 _DEFAULT_ROUNDS = 2  # a pass, of several lanes
+# Decoded MiB of a lane's partitions: all at once up to this, which workers of 600 MiB can hold, else groups of so many.
+_WHOLE_MIB, _GROUP_MIB = 192, 128
 # Of losses with a kink: few rows have duals inside their domain, and these are all that still moves.
 _ACTIVE_SWEEPS = 3
 _FIRST_RATIO = 0.8  # of the lanes: what is expected of the first pass
@@ -106,7 +108,9 @@ class Sdca(Solver[SdcaState]):
     def _group_count(self) -> int:
         """Return into how many groups a pass divides the partitions: lanes hold those of a group all at once."""
         n_lanes, sizes = len(self.lanes), self.problem.dataset.decoded_bytes
-        wanted = math.ceil(int(sizes.sum()) / n_lanes / (self.params["group_mib"] * MIB))
+        held = int(sizes.sum()) / n_lanes
+        most = self.params["group_mib"] or (_GROUP_MIB if held > _WHOLE_MIB * MIB else _WHOLE_MIB)
+        wanted = math.ceil(held / (most * MIB))
         return max(1, min(wanted, len(sizes) // n_lanes))
 
     def _plan(self, memory: MemoryBudget) -> Plan:

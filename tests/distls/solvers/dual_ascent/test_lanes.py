@@ -1,10 +1,12 @@
 """How many lanes dual ascent has by default."""
 
 import pytest
+from contract import StopAfter, interrupted
 from helpers import labelled_rows, write_dataset
 
 from distls.planning.fit_plan import plan_fit
-from distls.training.fitting import fit
+from distls.solvers.dual_ascent import sdca
+from distls.training.fitting import fit, resume
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +28,28 @@ def test_two_partitions_take_few_passes(tmp_path, rows):
     apart = fit("sdca", data, params={**params, "lanes": 2}, rtol=1e-3, passes=100)
     together = fit("sdca", data, params=params, rtol=1e-3, passes=100)
     assert 3 * together.passes <= apart.passes
+
+
+@pytest.mark.parametrize(
+    ("held", "given", "groups"), [(150, None, 1), (150, 128, 2), (192, None, 1), (300, None, 3)]
+)
+def test_a_lane_holds_all_of_its_partitions_or_groups_of_them(
+    tmp_path, monkeypatch, rows, held, given, groups
+):
+    """It follows from the data and the lanes: all up to 192 MiB, else groups of 128."""
+    data = write_dataset(tmp_path / "d", *rows, partition_rows=50)
+    monkeypatch.setattr(sdca, "MIB", int(data.decoded_bytes.sum()) / 2 / held)
+    params = {"alpha": 1e-3, "rounds": 1, **({} if given is None else {"group_mib": given})}
+    assert plan_fit("sdca", data.path, params, probe=False).rounds_per_pass == groups
+
+
+def test_a_run_keeps_the_groups_that_it_was_begun_with(tmp_path, monkeypatch, rows):
+    """The former default, 128, is recorded in runs made before."""
+    data = write_dataset(tmp_path / "d", *rows, partition_rows=50)
+    monkeypatch.setattr(sdca, "MIB", int(data.decoded_bytes.sum()) / 2 / 150)
+    before = {"alpha": 1e-3, "group_mib": 128}
+    whole = fit("sdca", data, params=before, passes=3).model.sha256
+    with interrupted():
+        fit("sdca", data, tmp_path / "run", params=before, passes=3, callbacks=[StopAfter(3)])
+    assert resume(tmp_path / "run").model.sha256 == whole
+    assert fit("sdca", data, params={"alpha": 1e-3}, passes=3).model.sha256 != whole
