@@ -36,7 +36,7 @@ import numpy as np
 import distls
 from benchmarks.optimum import arrays_of
 from benchmarks.real import SETS, ingest_set
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.solvers.dual_ascent.class_blocks import ClassBlockSolver
 from distls.training.configuration import Setting
 from distls.workers.dual_ascent import class_task

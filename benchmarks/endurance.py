@@ -31,7 +31,7 @@ import scipy.sparse as sp
 from scipy.stats import theilslopes
 
 import distls
-from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
 from distls.solvers.events import FitStart, RoundEvent

@@ -24,7 +24,7 @@ from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, as
 from distls.workers.duals.stored_duals import dual_form
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings
 
 NO_WEIGHT = np.empty(0)

@@ -36,11 +36,11 @@ import psutil
 from distributed import Client, Worker
 
 from distls.execution.dask.connection import Connection
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import set_log_level
-from distls.execution.dask.executor import DaskExecutor
 from distls.execution.executor import group_items, run_group
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.planning.cluster_plan import MOST_LANES
 from distls.planning.extrapolation import resized
 from distls.solvers.loop import Limits, solve

@@ -14,7 +14,7 @@ from distls.storage.filesystem.safe_read import convert_json, making_sense
 from distls.storage.model.model import LinearModel
 from distls.workers.features.design import Design
 from distls.workers.features.design_recipe import design_of
-from distls.workers.losses.registry import has_probabilities, losses_with
+from distls.workers.losses.loss_registry import has_probabilities, losses_with
 from distls.workers.prediction.label_cuts import check_label_cuts
 from distls.workers.prediction.probability_map import check_calibration
 

@@ -7,7 +7,7 @@ Objective::
 with the mean loss over rows, ``alpha`` >= 0 the papers' lambda (methods that divide by it want more than 0),
 ``R(W) = 1/2 ||W||_F^2`` for ``l2``, and row weights ``s_i`` = sample weight times class weight (1 where none are
 given). Other penalties are sums over the rows of W too
-(`distls.workers.penalties.registry`); those that are mixed of two have the
+(`distls.workers.penalties.penalty_registry`); those that are mixed of two have the
 parameter ``l1_ratio``. The intercept ``b`` is not penalised, or as the weight of a constant feature B, the parameter
 ``intercept_scaling``: then ``R`` has ``1/2 |b/B|^2`` too.
 
@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import MismatchError, ParameterError
-from distls.workers.losses.registry import link_names, loss_named, losses_with
-from distls.workers.penalties.registry import penalties_with, penalty_named, penalty_value
+from distls.workers.losses.loss_registry import link_names, loss_named, losses_with
+from distls.workers.penalties.penalty_registry import penalties_with, penalty_named, penalty_value
 
 __all__ = ["Problem", "balanced_weights", "class_weights", "l1_ratio_of", "loss_of"]
 

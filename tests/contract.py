@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from helpers import labelled_rows, write_dataset
 
-from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.solvers.events import RoundEvent, SilentCallback

@@ -37,7 +37,7 @@ from benchmarks import (
 from benchmarks.hosts import Hosts
 from benchmarks.papers import bcd, constrained_sgd, least_squares, mcid, sgd_qn
 from distls.ingestion.ingest import ingest
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.synthetic.generation import generate
 from distls.synthetic.text_export import export_text
 

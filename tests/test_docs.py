@@ -15,9 +15,9 @@ import pytest
 import distls
 from distls.cli import cli
 from distls.evaluation.metrics import Evaluation
-from distls.ingestion.formats.registry import option_infos
+from distls.ingestion.formats.format_registry import option_infos
 from distls.memory_plan import Plan
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.planning.cluster_plan import ClusterPlan
 from distls.solvers.solver import RoundReport, Status
 from distls.storage.dataset.dataset import open_dataset

@@ -55,7 +55,7 @@ from distls.execution import ClusterOptions, open_executor
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import human
 from distls.execution.serial import SerialExecutor
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.solvers.solver import Status
 from distls.training.configuration import Setting
 

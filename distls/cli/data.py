@@ -34,7 +34,7 @@ class IngestCommand(click.Command):
     @property
     def params(self) -> list[click.Parameter]:
         """The command's own parameters, then the options of formats."""
-        from distls.ingestion.formats.registry import option_infos
+        from distls.ingestion.formats.format_registry import option_infos
 
         known = {parameter.name for parameter in self._params}
         # always the same list: click modifies it in place

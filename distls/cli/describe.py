@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.reporting.strongest_features import largest_places
 from distls.storage.dataset.dataset import Dataset, is_dataset, open_dataset
 from distls.storage.dataset.feature_names import NAME_ARRAYS, unpack_names

@@ -19,7 +19,7 @@ class _MethodName(click.ParamType[str]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the methods that begin so."""
-        from distls.methods.registry import METHODS
+        from distls.methods.method_registry import METHODS
 
         found = (method for method in METHODS.values() if method.name.startswith(incomplete))
         return [CompletionItem(method.name, help=method.summary) for method in found]
@@ -39,7 +39,7 @@ class MethodCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names of the methods, and where their parameters are."""
-        from distls.methods.registry import METHODS
+        from distls.methods.method_registry import METHODS
 
         formatter.write_paragraph()
         with formatter.indentation():
@@ -57,7 +57,7 @@ def parameter_option(help: str) -> Any:
 
 
 def _parameter_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from distls.methods.registry import METHODS
+    from distls.methods.method_registry import METHODS
 
     # what stands before an option without a value is not parsed
     words = [ctx.params.get("method"), *(ctx.params.get("names") or ()), *ctx.args]

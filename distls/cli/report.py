@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from distls.cli.evaluation_text import calibration_lines
 from distls.execution.memory_budget import human
 from distls.memory_plan import Plan
+from distls.methods.method_registry import method_named
 from distls.methods.parameters import settings_text
-from distls.methods.registry import method_named
 from distls.problem import loss_of
 from distls.solvers.loop import relative_bound
 from distls.storage.dataset.column_shards import ColumnShards

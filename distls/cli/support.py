@@ -160,7 +160,7 @@ class FormatName(click.Choice[str]):
     @property
     def choices(self) -> tuple[str, ...]:
         """Names of the registered formats, and auto."""
-        from distls.ingestion.formats.registry import format_names
+        from distls.ingestion.formats.format_registry import format_names
 
         return ("auto", *format_names())
 

@@ -70,7 +70,7 @@ def train(
     """
     from distls.cli.evaluation_text import evaluation_lines
     from distls.cli.progress import work_progress
-    from distls.methods.registry import parse_values
+    from distls.methods.method_registry import parse_values
     from distls.training.from_files import train as run_train
 
     cluster = cluster_of(options, debug)

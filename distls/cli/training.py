@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.argument("method", required=False, type=METHOD)
 def methods(method: str | None) -> None:
     """List the methods, or one method's parameters."""
-    from distls.methods.registry import METHODS, WHICH_TO_TAKE, method_named
+    from distls.methods.method_registry import METHODS, WHICH_TO_TAKE, method_named
 
     if method is None:
         for each in METHODS.values():
@@ -68,8 +68,8 @@ def methods(method: str | None) -> None:
 
 def _named_and_placed(metavar: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, tuple[Place, ...]]:
     """Return the method, "auto" where none is given, and the places of a command line."""
+    from distls.methods.method_registry import METHODS
     from distls.methods.recommendation import AUTO
-    from distls.methods.registry import METHODS
 
     missing = len(metavar) - len(given)
     if missing < 0:
@@ -131,7 +131,7 @@ def plan(
     Without METHOD it is the one that suits DATASET.
     """
     from distls.cli.report import cluster_plan_lines, plan_lines
-    from distls.methods.registry import parse_values
+    from distls.methods.method_registry import parse_values
     from distls.planning.cluster_plan import plan_cluster
     from distls.planning.fit_plan import plan_fit
 
@@ -242,7 +242,7 @@ def fit(
     Without METHOD it is the one that suits DATASET, with what matters found by cross-validation.
     """
     from distls.cli.reporting import check_page
-    from distls.methods.registry import parse_values
+    from distls.methods.method_registry import parse_values
     from distls.training.configuration import FitRequest
     from distls.training.fitting import train
     from distls.training.run_folder import Run

@@ -20,7 +20,7 @@ from distls.solvers.solver import Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError
 from distls.training.fitting import FitResult, warn_caller
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 
 __all__ = ["DualLinearSVC", "DualLogisticRegression", "DualRidge"]
 

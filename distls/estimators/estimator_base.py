@@ -23,7 +23,7 @@ from distls.evaluation.scores import predictor_of, reference
 from distls.execution import executor_of
 from distls.execution.executor import Executor
 from distls.ingestion.formats.wrapped_arrays import unwrapped
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel, save_model

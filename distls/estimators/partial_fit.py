@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight
 
 from distls.estimators.estimator_base import DIVERGED, DatasetEstimator, rows_of
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.problem import loss_of
-from distls.solvers.stochastic.partial_fit import Stream
 from distls.solvers.stochastic.problem_stats import stats_of_rows
+from distls.solvers.stochastic.streaming import Stream
 from distls.storage.dataset.metadata import TargetKind
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import LinearModel

@@ -18,7 +18,7 @@ from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 
 __all__ = ["CSGDRegressor", "DatasetRegressor", "GeneralizedLeastSquaresRegressor"]
 

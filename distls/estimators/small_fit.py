@@ -13,7 +13,7 @@ from distls.problem import balanced_weights
 from distls.storage.model.model import LinearModel
 from distls.training.fit_warnings import guessing_warning
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 
 __all__ = ["SmallFit", "fit_small"]
 

@@ -14,7 +14,7 @@ from distls.estimators.estimator_base import DatasetClassifier, LinearCoefficien
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
 from distls.storage.model.model import used_rows
-from distls.workers.losses.registry import has_probabilities
+from distls.workers.losses.loss_registry import has_probabilities
 
 __all__ = ["SparseMulticlassClassifier"]
 
@@ -23,7 +23,7 @@ __all__ = ["SparseMulticlassClassifier"]
 class SparseMulticlassClassifier(LinearCoefficients, DatasetClassifier):
     """Direct multi-class model that uses few features, by block coordinate descent (the paper's Algorithms 1-3).
 
-    Objective and scaling: see `distls.problem`; penalties: see `distls.workers.penalties.registry`.
+    Objective and scaling: see `distls.problem`; penalties: see `distls.workers.penalties.penalty_registry`.
     A dataset given to `fit` must have column shards.
 
     Parameters

@@ -16,7 +16,7 @@ from distls.estimators.partial_fit import StreamingEstimator
 from distls.ingestion.formats.wrapped_arrays import unwrapped
 from distls.problem import loss_of
 from distls.storage.errors import ParameterError
-from distls.workers.losses.registry import has_probabilities
+from distls.workers.losses.loss_registry import has_probabilities
 
 __all__ = [
     "AdalineClassifier", "MCIDClassifier", "SGDQNClassifier", "StochasticClassifier", "StreamingClassifier",

@@ -16,8 +16,8 @@ from distls.workers.duals.dual_domains import Balance
 from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.evaluation.dual_task import DualSum
 from distls.workers.evaluation.score_task import GradientSum
-from distls.workers.losses.registry import loss_named
-from distls.workers.penalties.registry import conjugate, prox_rows
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.penalties.penalty_registry import conjugate, prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = [

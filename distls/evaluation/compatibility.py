@@ -14,7 +14,7 @@ from distls.storage.dataset.feature_names import unpack_names
 from distls.storage.dataset.metadata import Label, TargetKind
 from distls.storage.errors import MismatchError, ParameterError
 from distls.storage.model.model import LinearModel
-from distls.workers.losses.registry import has_probabilities, losses_with
+from distls.workers.losses.loss_registry import has_probabilities, losses_with
 from distls.workers.prediction.predictor import scored_as
 
 __all__ = [

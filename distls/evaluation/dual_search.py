@@ -14,7 +14,7 @@ from typing import Any
 
 from distls.execution.executor import Executor
 from distls.execution.memory_budget import MemoryBudget
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.dual_ascent.sdca import Sdca
 from distls.solvers.dual_ascent.sdca_state import SdcaState

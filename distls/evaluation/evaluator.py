@@ -30,7 +30,7 @@ from distls.storage.dataset.dataset import Dataset
 from distls.workers.duals.stored_duals import DualPoint
 from distls.workers.evaluation.dual_task import DualJob, DualStart, DualSum, dual_lane, merge_duals
 from distls.workers.evaluation.score_task import GradientJob, GradientSum, gradient_lane, merge_gradients
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import (
     ThresholdJob,

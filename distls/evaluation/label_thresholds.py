@@ -14,7 +14,7 @@ from distls.storage.errors import MismatchError
 from distls.storage.model.model import LinearModel
 from distls.workers.evaluation.label_cut_task import CutJob, CutSum, best_cut, cut_lane, merge_cuts
 from distls.workers.evaluation.ranked_scores import scores_of
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 
 __all__ = ["fitted_cuts"]
 

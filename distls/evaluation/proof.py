@@ -7,7 +7,7 @@ from typing import Any
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.loop import relative_bound
 from distls.solvers.solver import Fitted

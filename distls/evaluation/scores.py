@@ -28,7 +28,7 @@ from distls.workers.evaluation.multilabel_task import (
 )
 from distls.workers.evaluation.regression_task import merge_residuals, residual_lane
 from distls.workers.evaluation.score_task import ScoreJob, ScoreSum, merge_scores, score_lane
-from distls.workers.losses.registry import has_probabilities
+from distls.workers.losses.loss_registry import has_probabilities
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predictor import LinearPredictor, scored_as
 from distls.workers.prediction.probability_map import ProbabilityMap

@@ -9,8 +9,8 @@ from typing import Any
 from distls.columns.sharding import add_columns
 from distls.execution import executor_of
 from distls.execution.memory_budget import MemoryBudget
+from distls.ingestion.formats.format_registry import ReadRequest
 from distls.ingestion.formats.memory_arrays import plan_arrays
-from distls.ingestion.formats.registry import ReadRequest
 from distls.ingestion.plan import plan_files
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like, open_like

@@ -7,7 +7,7 @@ from typing import Any
 
 from distls.ingestion.formats.csv_header import read_head
 from distls.ingestion.formats.document_tables import LABEL_NAMES
-from distls.ingestion.formats.registry import ReadRequest, folder_format, format_of
+from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of
 from distls.ingestion.request.options import IngestOptions
 from distls.ingestion.request.source_start import first_lines, source_file
 from distls.storage.filesystem.paths import Place

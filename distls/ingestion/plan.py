@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from distls.ingestion.formats.registry import ReadRequest, folder_format, format_of, option_defaults
+from distls.ingestion.formats.format_registry import ReadRequest, folder_format, format_of, option_defaults
 from distls.ingestion.request import source_plan
 from distls.ingestion.request.format_options import FormatOptions
 from distls.ingestion.request.like import Like

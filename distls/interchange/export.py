@@ -14,7 +14,7 @@ from distls.storage.errors import MismatchError, ParameterError, StorageError
 from distls.storage.filesystem.atomic import os_errors_described, write_bytes
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.model.model import LinearModel
-from distls.workers.losses.registry import link_names
+from distls.workers.losses.loss_registry import link_names
 
 __all__ = ["TARGETS", "Exported", "export"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distls.methods.method import Params
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.storage.dataset.dataset import Dataset
 
 __all__ = ["AUTO", "Recommendation", "recommended"]

@@ -13,7 +13,7 @@ def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], s
 
     def parse(value: Any) -> str:
         # imported here: the registry loads numba, which `distls --help` must not wait for
-        from distls.workers.losses.registry import losses_with
+        from distls.workers.losses.loss_registry import losses_with
 
         return _chosen(value, losses_with(**capabilities), aliases)
 
@@ -22,7 +22,7 @@ def loss_with(aliases: dict[str, str], **capabilities: Any) -> Callable[[Any], s
 
 def link(value: Any) -> str:
     """Parse the name of a link of `gls`."""
-    from distls.workers.losses.registry import link_names
+    from distls.workers.losses.loss_registry import link_names
 
     return _chosen(value, ("identity", "logit", "softmax", *link_names()), {})
 
@@ -31,7 +31,7 @@ def penalty_with(**capabilities: Any) -> Callable[[Any], str]:
     """Return a parser of the name of a penalty; capabilities as in `penalties_with`."""
 
     def parse(value: Any) -> str:
-        from distls.workers.penalties.registry import penalties_with
+        from distls.workers.penalties.penalty_registry import penalties_with
 
         return _chosen(value, penalties_with(**capabilities), {})
 

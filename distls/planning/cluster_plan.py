@@ -14,7 +14,7 @@ from typing import Any
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.network import Traffic, traffic_of
 from distls.memory_plan import Plan
-from distls.methods.registry import Method, method_named
+from distls.methods.method_registry import Method, method_named
 from distls.planning.extrapolation import resized
 from distls.planning.fit_plan import one_thread_seconds, planned
 from distls.storage.dataset.dataset import open_dataset

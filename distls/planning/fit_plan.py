@@ -11,8 +11,8 @@ from typing import Any
 from distls.execution import ClusterOptions, open_executor
 from distls.execution.memory_budget import MemoryBudget
 from distls.memory_plan import Plan
+from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO, recommended
-from distls.methods.registry import expand_grid, method_named
 from distls.solvers.solver import Solver, State
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.filesystem.paths import Place

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distls.methods.method import Params
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.storage.errors import FormatError
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import making_sense, refuse_links

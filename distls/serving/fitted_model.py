@@ -16,7 +16,7 @@ from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
 from distls.storage.model.model import LinearModel
 from distls.storage.model.model import load_model as load_stored
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.label_cuts import label_cuts
 from distls.workers.prediction.predict_task import chosen_labels, to_probabilities
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces

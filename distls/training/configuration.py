@@ -14,9 +14,9 @@ from distls.evaluation.certificates import certificate_kind
 from distls.evaluation.compatibility import check_evaluable
 from distls.execution.memory_budget import MemoryBudget
 from distls.methods.method import Params
+from distls.methods.method_registry import Method, expand_grid, method_named
 from distls.methods.parameters import BLOCK_SIZE
 from distls.methods.recommendation import AUTO, recommended
-from distls.methods.registry import Method, expand_grid, method_named
 from distls.problem import Problem
 from distls.solvers.loop import Limits
 from distls.solvers.solver import Solver, State, solver_factory

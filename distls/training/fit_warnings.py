@@ -15,7 +15,7 @@ from distls.storage.dataset.dataset import Dataset
 from distls.storage.dataset.metadata import Label
 from distls.storage.errors import DistlsError
 from distls.storage.rows import CsrRows, DenseRows
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 
 __all__ = ["fit_warnings", "guessing_warning"]
 

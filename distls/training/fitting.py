@@ -30,7 +30,7 @@ from distls.storage.filesystem.atomic import os_errors_described, remove_tree
 from distls.storage.filesystem.memory_folder import temporary_folder
 from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import refuse_links
-from distls.storage.model.class_blocks import ClassBlocks
+from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.training.child_fits import train_children
 from distls.training.configuration import FitRequest, Setting
 from distls.training.cross_validation import train_folds

@@ -17,8 +17,8 @@ from distls.ingestion.adhoc_dataset import Notify, pass_on
 from distls.ingestion.ingest import ingest
 from distls.ingestion.label_column import found_label_column
 from distls.ingestion.schema import MANY_CLASSES
+from distls.methods.method_registry import expand_grid, method_named
 from distls.methods.recommendation import AUTO
-from distls.methods.registry import expand_grid, method_named
 from distls.solvers.events import Callback
 from distls.storage.dataset.dataset import is_dataset
 from distls.storage.errors import BadInputError, DistlsError, ParameterError

@@ -12,12 +12,12 @@ from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.scores import reference
 from distls.execution.executor import Executor
 from distls.methods.method import Params
-from distls.methods.registry import Method
+from distls.methods.method_registry import Method
 from distls.problem import Problem
 from distls.solvers.solver import StartsPath
 from distls.storage.errors import ParameterError
 from distls.storage.filesystem.paths import Place
-from distls.workers.penalties.registry import zero_from
+from distls.workers.penalties.penalty_registry import zero_from
 from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = [

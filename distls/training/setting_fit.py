@@ -22,8 +22,8 @@ from distls.solvers.solver import Fitted, Record, S, Solver, State, Status
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.filesystem.paths import Place
 from distls.storage.markup import card
-from distls.storage.model.class_blocks import ClassBlocks
 from distls.storage.model.model import LinearModel, load_model, save_model
+from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.training.callbacks import Checkpointer, EventLog
 from distls.training.configuration import FitRequest, Setting
 from distls.training.fit_warnings import fit_warnings

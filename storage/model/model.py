@@ -17,7 +17,7 @@ from distls.storage.filesystem.paths import Place, place_of
 from distls.storage.filesystem.safe_read import convert_json
 from distls.storage.machine import available_memory
 from distls.storage.model.bundle import read_bundle, write_bundle
-from distls.storage.model.class_blocks import ARRAYS, BlockPlace, ClassBlocks
+from distls.storage.model.sparse_blocks import ARRAYS, BlockPlace, ClassBlocks
 
 __all__ = ["LinearModel", "load_model", "save_model", "used_rows", "weights_sha256"]
 

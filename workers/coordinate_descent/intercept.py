@@ -15,7 +15,7 @@ from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
 from distls.workers.coordinate_descent.descent_kernels import N_TOTALS, Step, Totals, intercept_step
 from distls.workers.coordinate_descent.row_scores_task import Margins
 from distls.workers.losses.loss import LabelSets
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import has_row_function
 
 __all__ = ["NEWTON_CLASSES", "Intercept", "centred", "leaning_columns"]

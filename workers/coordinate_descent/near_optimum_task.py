@@ -22,8 +22,8 @@ from distls.workers.coordinate_descent.near_kernels import add_products, column_
 from distls.workers.coordinate_descent.row_scores_task import SparseWeights, no_targets, read_margins
 from distls.workers.coordinate_descent.sweep_task import Shard, Sweeper, SweepJob
 from distls.workers.evaluation.loss_sums import add_gradient
-from distls.workers.losses.registry import loss_named
-from distls.workers.penalties.registry import conjugate, penalty_value, prox_rows
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.penalties.penalty_registry import conjugate, penalty_value, prox_rows
 from distls.workers.rounds.block_stream import DatasetRef, open_ref
 from distls.workers.rounds.kernel_types import one_row
 from distls.workers.rounds.lanes import Lane

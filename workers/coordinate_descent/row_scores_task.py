@@ -22,7 +22,7 @@ from distls.storage.temporary.row_state import RowState
 from distls.workers.coordinate_descent.descent_kernels import loss_of_scores
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.loss import LabelSets
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.targets import indicators, is_codes, label_sets, wrong_sets
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.lanes import Lane

@@ -41,9 +41,9 @@ from distls.workers.coordinate_descent.row_scores_task import (
     SparseWeights,
     read_margins,
 )
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.penalties.penalty import recentre_rows
-from distls.workers.penalties.registry import penalty_named
+from distls.workers.penalties.penalty_registry import penalty_named
 from distls.workers.rounds.block_stream import open_ref, stream_columns
 from distls.workers.rounds.lanes import Lane
 from distls.workers.rounds.ledger import Ledger

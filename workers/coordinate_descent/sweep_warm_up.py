@@ -10,7 +10,7 @@ from distls.workers.coordinate_descent.intercept import Intercept
 from distls.workers.coordinate_descent.row_scores_task import Margins, no_targets
 from distls.workers.coordinate_descent.sweep_task import Sweeper, SweepJob
 from distls.workers.linear_algebra.score_kernels import scores
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream
 from distls.workers.rounds.kernel_types import one_row
 from distls.workers.rounds.lanes import Lane

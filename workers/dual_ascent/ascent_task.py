@@ -16,7 +16,7 @@ from distls.workers.evaluation.loss_sums import add_gradient
 from distls.workers.evaluation.sample import evaluate_targets
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef, hold
 from distls.workers.rounds.kernel_types import KernelTypes, one_row

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distls.storage.filesystem.paths import place_of
 from distls.storage.model.bundle import write_bundle
-from distls.storage.model.class_blocks import ARRAYS
+from distls.storage.model.sparse_blocks import ARRAYS
 from distls.storage.rows import Partition, n_rows_of
 from distls.workers.dual_ascent.ascent_task import square_sum
 from distls.workers.dual_ascent.class_kernels import (

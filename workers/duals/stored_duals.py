@@ -21,7 +21,7 @@ from distls.storage.model.bundle import read_bundle, write_bundle
 from distls.storage.rows import CsrRows
 from distls.storage.temporary.row_state import RowState
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.targets import indicators
 
 __all__ = [

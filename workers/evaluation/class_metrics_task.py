@@ -17,7 +17,7 @@ from distls.workers.evaluation.probability_sums import (
 )
 from distls.workers.evaluation.ranked_scores import RankedScores, capacity_for, merge_ranked, ranked
 from distls.workers.losses.class_losses import LossSums, class_losses
-from distls.workers.losses.registry import scorer
+from distls.workers.losses.loss_registry import scorer
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef, stream

@@ -15,7 +15,7 @@ from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.losses.class_losses import NO_CLASSES
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.targets import indicators, is_codes, label_sets, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream

@@ -18,7 +18,7 @@ from distls.storage.rows import CsrRows, Rows, concatenate_rows, n_rows_of, take
 from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.linear_algebra.score_kernels import scores
 from distls.workers.losses.class_losses import NO_CLASSES
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.targets import is_codes, score_gradients
 from distls.workers.prediction.predictor import LinearPredictor, linear_view
 from distls.workers.rounds.block_stream import DatasetRef, open_ref, stream

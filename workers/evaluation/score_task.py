@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.model.class_blocks import ClassBlocks
+from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.storage.rows import DenseRows, Partition, Rows, n_rows_of
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra.gram import add_cross
 from distls.workers.losses.class_losses import NO_CLASSES, LossSums, class_losses
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.registry import loss_named, scorer
+from distls.workers.losses.loss_registry import loss_named, scorer
 from distls.workers.losses.targets import is_codes, score_gradients, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor, linear_view, score_pieces
 from distls.workers.rounds.block_stream import DatasetRef

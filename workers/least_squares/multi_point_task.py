@@ -20,7 +20,7 @@ from distls.workers.features.design import PIECE_ROWS, Design, blocks
 from distls.workers.least_squares.block_task import BlockSums, Moments, n_features_of
 from distls.workers.linear_algebra.gram import GramSum, add_cross, add_scores
 from distls.workers.losses.class_losses import NO_CLASSES
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.targets import ScoreGradients, score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef, stream
 from distls.workers.rounds.folds import fold_of

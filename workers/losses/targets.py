@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from distls.storage.rows import CsrRows, DenseRows
 from distls.workers.losses.class_losses import LossSums, class_losses, weigh_gradients
 from distls.workers.losses.loss import LabelSets
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 
 __all__ = [
     "ScoreGradients",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from distls.storage.model.class_blocks import ClassBlock, ClassBlocks
+from distls.storage.model.sparse_blocks import ClassBlock, ClassBlocks
 from distls.storage.rows import CsrRows, Rows, n_rows_of
 from distls.workers.compilation.jit import kernel
 from distls.workers.losses.targets import slice_rows

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.model.model import LinearModel
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 
 __all__ = ["LABEL_CALIBRATIONS", "LabelCalibration", "check_label_cuts", "label_cuts"]
 

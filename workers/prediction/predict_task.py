@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import n_rows_of
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor, score_pieces
 from distls.workers.prediction.probability_map import ProbabilityMap
 from distls.workers.rounds.block_stream import DatasetRef, stream

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.errors import FormatError
-from distls.storage.model.class_blocks import ClassBlocks
 from distls.storage.model.model import LinearModel, used_rows
+from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.storage.rows import CsrRows, DenseRows, Rows, n_rows_of
 from distls.workers.features.design import Design, blocks
 from distls.workers.features.design_recipe import design_of

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.model.model import LinearModel
-from distls.workers.losses.registry import has_probabilities, probabilities
+from distls.workers.losses.loss_registry import has_probabilities, probabilities
 from distls.workers.prediction.predictor import scored_as
 
 __all__ = [

@@ -39,7 +39,7 @@ from distls.workers.linear_algebra.score_kernels import (
 from distls.workers.losses.loss import Loss
 from distls.workers.losses.row_functions import add_row_gradient, code_of, row_update, target_gradient
 from distls.workers.penalties.penalty import Penalty
-from distls.workers.penalties.registry import penalty_named, penalty_value
+from distls.workers.penalties.penalty_registry import penalty_named, penalty_value
 from distls.workers.penalties.row_kernels import row_prox
 from distls.workers.stochastic.step_choice import Candidate, ProblemStats, StepChoice
 from distls.workers.stochastic.step_sizes import SQRT, step_size

@@ -16,7 +16,7 @@ from distls.workers.evaluation.loss_sums import add_gradient
 from distls.workers.evaluation.sample import SampleRef, evaluate_targets, mean_loss
 from distls.workers.features.design import blocks
 from distls.workers.features.design_recipe import design_of
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.targets import is_codes, label_sets, slice_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.averaging import add_scaled, merge_mean

@@ -45,7 +45,7 @@ from distls.workers.linear_algebra.score_kernels import (
     value_of,
 )
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.losses.row_functions import (
     GRADIENT_IN_G,
     add_row_gradient,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from distls.storage.errors import ParameterError
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.stochastic.update import ScheduleUpdate, Update
 
 __all__ = [

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distls.storage.rows import Rows
-from distls.workers.losses.registry import row_loss_for
-from distls.workers.penalties.registry import penalty_value
+from distls.workers.losses.loss_registry import row_loss_for
+from distls.workers.penalties.penalty_registry import penalty_value
 
 __all__ = ["Arrays", "KernelLearner", "Learner", "Model", "ScheduleUpdate", "Update"]
 

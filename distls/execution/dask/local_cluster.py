@@ -19,8 +19,8 @@ import distributed.utils
 from distributed import LocalCluster, Nanny, SpecCluster, Status
 
 from distls.execution.dask.connection import SHORT_LOGS, Connection, PlainClient
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
-from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.forkserver import (
     SINGLE_THREADED,
     Made,

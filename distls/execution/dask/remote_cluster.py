@@ -14,8 +14,8 @@ from distributed import Client, get_client, get_worker
 from distributed.security import Security
 
 from distls.execution.dask.connection import Answer, Connection, PlainClient
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.error_logs import report_defects, set_log_level, watch_loop
-from distls.execution.dask.executor import DaskExecutor
 from distls.execution.dask.tls import Certificates, why_refused
 from distls.storage.errors import ParameterError, WorkerError
 from distls.workers.compilation.processor import processor

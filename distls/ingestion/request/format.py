@@ -31,7 +31,7 @@ class SourceStart:
 
 
 class Format(ABC, Generic[OptionsT]):
-    """An input format; `distls.ingestion.formats.registry` holds one object of each."""
+    """An input format; `distls.ingestion.formats.format_registry` holds one object of each."""
 
     name: ClassVar[str]  # value of `format`, stored with the data set
     options: type[OptionsT]

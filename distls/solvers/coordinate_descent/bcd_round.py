@@ -39,7 +39,7 @@ from distls.workers.coordinate_descent.sweep_task import (
     merge_sweeps,
     sweep_lane,
 )
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane

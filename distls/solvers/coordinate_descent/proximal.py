@@ -42,8 +42,8 @@ from distls.workers.least_squares.multi_point_task import (
     point_lane,
     sigma_lane,
 )
-from distls.workers.losses.registry import loss_named
-from distls.workers.penalties.registry import prox_rows
+from distls.workers.losses.loss_registry import loss_named
+from distls.workers.penalties.penalty_registry import prox_rows
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.prediction.threshold_task import threshold_bytes
 from distls.workers.rounds.lanes import Lane

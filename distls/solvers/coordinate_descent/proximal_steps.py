@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from distls.problem import Problem
 from distls.solvers.momentum import next_momentum
 from distls.solvers.solver import State
-from distls.workers.penalties.registry import prox_rows
+from distls.workers.penalties.penalty_registry import prox_rows
 
 __all__ = ["NONE", "FistaSteps", "ProximalState", "ProximalSteps", "Read", "SparsaSteps", "diverged"]
 

@@ -22,8 +22,8 @@ from distls.storage.errors import CorruptDataError, FormatError
 from distls.storage.filesystem.atomic import remove_tree, subfolders
 from distls.storage.filesystem.paths import place_of
 from distls.storage.model.bundle import read_arrays
-from distls.storage.model.class_blocks import BlockPlace, ClassBlocks
 from distls.storage.model.model import LinearModel
+from distls.storage.model.sparse_blocks import BlockPlace, ClassBlocks
 from distls.storage.rows import index_dtype
 from distls.workers.dual_ascent.class_kernels import ClassSettings
 from distls.workers.dual_ascent.class_task import (
@@ -36,7 +36,7 @@ from distls.workers.dual_ascent.class_task import (
     train_block,
     warm_up,
 )
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.kernel_types import KernelTypes

@@ -24,7 +24,7 @@ from distls.problem import Problem
 from distls.storage.errors import ParameterError
 from distls.workers.dual_ascent.ascent_task import square_sum
 from distls.workers.losses.loss import Loss
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.prediction.predictor import LinearPredictor
 
 __all__ = ["DualProblem"]

@@ -27,7 +27,7 @@ from distls.solvers.warm_start import check_initial
 from distls.storage.model.model import LinearModel
 from distls.workers.least_squares.block_task import BlockSums, Moments
 from distls.workers.least_squares.multi_point_task import point_lane
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 

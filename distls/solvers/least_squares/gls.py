@@ -19,7 +19,7 @@ from distls.workers.least_squares.multi_point_task import SCORES
 from distls.workers.least_squares.ridge_task import held_out_bytes
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 
 __all__ = ["generalized_least_squares"]
 

@@ -44,7 +44,7 @@ from distls.workers.least_squares.block_task import (
 from distls.workers.least_squares.replay_task import ReplayJob, replay_lane
 from distls.workers.linear_algebra.gram import gram_work_bytes
 from distls.workers.linear_algebra.packed_triangle import packed_size
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from distls.workers.rounds.lanes import Lane
 from distls.workers.runtime.process import single_threaded_blas
 

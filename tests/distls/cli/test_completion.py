@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from distls.cli import cli
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 
 
 def completed(*words, incomplete=""):

@@ -24,7 +24,7 @@ from distls import (
     fit,
     ingest,
 )
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.storage.errors import ParameterError
 
 ALL = [GeneralizedLeastSquaresClassifier, CalibratedLeastSquaresClassifier, StagewiseClassifier]

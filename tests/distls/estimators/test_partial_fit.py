@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.linear_model import SGDClassifier
 
 from distls import MCIDClassifier, fit
-from distls.solvers.stochastic.partial_fit import Stream
+from distls.solvers.stochastic.streaming import Stream
 from distls.storage.errors import ParameterError
 from distls.storage.rows import CsrRows, DenseRows, Partition
 from distls.workers.stochastic.sgd import mcid_steps

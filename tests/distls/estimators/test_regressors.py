@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from target_helpers import rows_with_numbers
 
 from distls import CSGDRegressor, GeneralizedLeastSquaresRegressor, fit, ingest
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.storage.errors import MismatchError, ParameterError
 
 N, D = 150, 5

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from distls import DualLinearSVC, DualLogisticRegression
 from distls.estimators import estimator_base, small_optimum
 from distls.estimators.small_optimum import SmallProblem, find_optimum
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 
 LOSSES = {"log": DualLogisticRegression, "ovr_log": DualLogisticRegression, "squared_hinge": DualLinearSVC}
 

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import (
 
 from distls import SparseMulticlassClassifier
 from distls.columns.sharding import add_columns
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.storage.errors import MismatchError, ParameterError
 from distls.training.fitting import fit
 

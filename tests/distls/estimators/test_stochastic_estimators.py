@@ -13,8 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from target_helpers import write_targets
 
 from distls import AdalineClassifier, CSGDRegressor, SGDQNClassifier, StochasticClassifier, fit
+from distls.methods.method_registry import METHODS
 from distls.methods.parameters import ONE_BLOCK
-from distls.methods.registry import METHODS
 from distls.storage.errors import ParameterError
 
 _ITERATES = (

@@ -20,7 +20,7 @@ from distls.evaluation.evaluate import evaluate
 from distls.evaluation.evaluator import Evaluator
 from distls.evaluation.scores import reference
 from distls.execution.serial import SerialExecutor
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.solver import Fitted
 from distls.storage.dataset.dataset import Dataset

@@ -15,7 +15,7 @@ from helpers import labelled_rows, write_dataset
 from distls import MCIDClassifier, evaluate, fit, ingest, predict, resume
 from distls.cli import cli
 from distls.execution import SMALL_BYTES, ClusterOptions, OpenExecutor, executor_of, open_executor
-from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.serial import SerialExecutor
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError

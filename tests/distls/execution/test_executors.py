@@ -25,7 +25,7 @@ from helpers import wait_until
 from distls.execution.dask import forkserver as forking
 from distls.execution.dask import local_cluster
 from distls.execution.dask import remote_cluster as remote
-from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.forkserver import interrupts_held
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import Executor

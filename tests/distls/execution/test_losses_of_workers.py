@@ -23,7 +23,7 @@ from helpers import SECONDS, wait_until
 
 from distls.execution.dask import connection as connections
 from distls.execution.dask.connection import Connection, Lost
-from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.dask.remote_cluster import connect
 from distls.storage.errors import WorkerError

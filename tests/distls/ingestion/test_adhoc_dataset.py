@@ -17,7 +17,7 @@ import distls
 import distls.ingestion.adhoc_dataset
 from distls.cli import cli, support
 from distls.execution import ClusterOptions, open_executor
-from distls.ingestion.formats.registry import format_names
+from distls.ingestion.formats.format_registry import format_names
 from distls.storage.dataset.dataset import open_dataset
 from distls.storage.errors import BadInputError, FormatError, MismatchError, ParameterError, StorageError
 from distls.workers.ingestion.records.messages import CONVERT

@@ -16,7 +16,7 @@ from ingest_helpers import read_all
 import distls
 from distls.cli import cli
 from distls.execution import ClusterOptions, open_executor
-from distls.ingestion.formats import registry
+from distls.ingestion.formats import format_registry
 from distls.ingestion.formats.csv import CsvOptions
 from distls.ingestion.ingest import ingest
 from distls.ingestion.request.format import Format, SourceStart
@@ -110,12 +110,12 @@ class NumbersFormat(Format[NumbersOptions]):
 @pytest.fixture(scope="module", autouse=True)
 def registered():
     """The format, for the tests of this module only."""
-    known, parameters = dict(registry._FORMATS), list(cli.commands["ingest"].params)
-    registry.register(NumbersFormat())
+    known, parameters = dict(format_registry._FORMATS), list(cli.commands["ingest"].params)
+    format_registry.register(NumbersFormat())
     yield
     cli.commands["ingest"].params = parameters
-    registry._FORMATS.clear()
-    registry._FORMATS.update(known)
+    format_registry._FORMATS.clear()
+    format_registry._FORMATS.update(known)
 
 
 def rows_of(seed: int, n_rows: int = 300) -> np.ndarray:
@@ -195,7 +195,7 @@ def test_its_options_are_its_own(tmp_path, sources):
     with pytest.raises(TypeError, match="unexpected keyword argument 'units'"):
         ingest(sources[0], tmp_path / "d", units=2)
     with pytest.raises(ValueError, match="there is a format numbers already"):
-        registry.register(NumbersFormat())
+        format_registry.register(NumbersFormat())
 
 
 def test_the_command_line_has_it_too(tmp_path, sources):

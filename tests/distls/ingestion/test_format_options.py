@@ -10,7 +10,7 @@ import pytest
 from ingest_helpers import Dying, Killed, make_text, small_ranges  # noqa: F401
 
 import distls
-from distls.ingestion.formats.registry import format_names, option_defaults, option_infos
+from distls.ingestion.formats.format_registry import format_names, option_defaults, option_infos
 from distls.ingestion.ingest import ingest
 from distls.ingestion.request.format_options import FormatOptions
 from distls.storage.dataset.dataset import open_dataset

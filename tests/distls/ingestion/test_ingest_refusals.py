@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 import distls.ingestion.request.source_plan
 import distls.workers.ingestion.parsing.text_blocks
-from distls.ingestion.formats.registry import format_names
+from distls.ingestion.formats.format_registry import format_names
 from distls.ingestion.ingest import ingest
 from distls.storage.errors import (
     BadInputError,

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from distls.cli import cli
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 
 HINGES = [name for name, method in METHODS.items() if "hinge" in method.aliases]
 BOTH = ("sgd", "asgd", "sdca")  # methods that have both hinges

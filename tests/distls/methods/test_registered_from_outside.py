@@ -23,8 +23,8 @@ from distls import fit, resume
 from distls.cli import cli
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.methods.method import Method, Parameter
+from distls.methods.method_registry import METHODS, method_named, register_method
 from distls.methods.parameters import fit_intercept, number, one_of
-from distls.methods.registry import METHODS, method_named, register_method
 from distls.methods.stochastic import STOCHASTIC_SOLVER
 from distls.methods.stochastic_parameters import LANES_AND_ROWS
 from distls.storage.dataset.dataset import Dataset

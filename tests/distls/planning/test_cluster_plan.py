@@ -20,7 +20,7 @@ from distls.execution.dask.local_cluster import start_local
 from distls.execution.executor import group_items, run_group
 from distls.execution.memory_budget import MemoryBudget
 from distls.execution.network import SMALL, traffic_of
-from distls.methods.registry import METHODS, method_named
+from distls.methods.method_registry import METHODS, method_named
 from distls.planning.cluster_plan import (
     MOST_LANES,
     Cluster,

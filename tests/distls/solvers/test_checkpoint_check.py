@@ -15,7 +15,7 @@ from target_helpers import write_targets
 
 from distls.columns.sharding import add_columns
 from distls.memory_plan import Plan
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.problem import Problem
 from distls.solvers.checkpoint_check import check_state
 from distls.solvers.coordinate_descent.proximal import Fista

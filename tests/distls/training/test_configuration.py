@@ -13,7 +13,7 @@ from helpers import labelled_rows, write_dataset
 
 from distls import StochasticClassifier, fit
 from distls.cli import cli
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.training import configuration

@@ -11,7 +11,7 @@ from target_helpers import write_targets
 
 from distls.cli.report import result_lines
 from distls.execution.serial import SerialExecutor
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.events import SilentCallback
 from distls.storage.errors import MismatchError, ParameterError

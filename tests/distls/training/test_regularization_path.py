@@ -25,7 +25,7 @@ from distls.storage.model.model import load_model, used_rows
 from distls.training.callbacks import LineProgress
 from distls.training.fitting import fit, resume
 from distls.training.run_folder import Run
-from distls.workers.penalties.registry import prox_rows, zero_from
+from distls.workers.penalties.penalty_registry import prox_rows, zero_from
 from reference import bcd
 
 

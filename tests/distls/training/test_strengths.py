@@ -18,7 +18,7 @@ from helpers import labelled_rows, write_dataset
 from distls.cli.report import plan_lines, run_lines
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import ParameterError

@@ -291,7 +291,10 @@ def test_places_of_object_stores(monkeypatch):
 # The standard library, and what reads pickles on behalf of others.
 CODE = {"pickle", "marshal", "shelve", "joblib", "dill", "cloudpickle"}
 EXPECTED = {
-    ("distls/execution/dask/executor.py", "pickle"),  # measures what Dask will send; nothing is read with it
+    (
+        "distls/execution/dask/dask_executor.py",
+        "pickle",
+    ),  # measures what Dask will send; nothing is read with it
     # numba's own format of compiled kernels, which are code anyway; in a folder that nobody else can write to
     # (`test_what_others_plant_is_not_unpickled`), and after a checksum (`test_damaged_entries.py`)
     ("workers/compilation/entry_files.py", "pickle"),
@@ -326,6 +329,6 @@ def test_no_module_reads_pickles_or_runs_text():
 
 
 def test_pickle_measures_only():
-    tree = ast.parse((ROOT / "distls/execution/dask/executor.py").read_text())
+    tree = ast.parse((ROOT / "distls/execution/dask/dask_executor.py").read_text())
     used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert {name for name in used if name.startswith("pickle.")} == {"pickle.PickleBuffer", "pickle.dumps"}

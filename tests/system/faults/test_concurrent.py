@@ -16,7 +16,7 @@ from fault_helpers import digest_of, left_behind, options_of, rounds_of
 from helpers import SECONDS, labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.storage.dataset.dataset import open_dataset
 from distls.synthetic.text_export import export_text

@@ -14,10 +14,10 @@ from fault_helpers import KILLED, Faulty, digest_of, faulty, left_behind, option
 from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
-from distls.execution.dask.executor import DaskExecutor
+from distls.execution.dask.dask_executor import DaskExecutor
 from distls.execution.dask.local_cluster import start_local
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.model.model import load_model
 from distls.training.fitting import fit, resume

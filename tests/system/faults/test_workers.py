@@ -56,7 +56,7 @@ def test_a_worker_is_killed(
 ) -> None:
     made = job(way)
     reducing = (
-        "distls.execution.dask.executor:run_group"
+        "distls.execution.dask.dask_executor:run_group"
         if way == "shards"
         else "distls.workers.rounds.reduction_tree:ReductionTree.add"
     )

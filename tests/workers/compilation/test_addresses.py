@@ -9,7 +9,7 @@ import pytest
 from helpers import labelled_rows
 
 from distls.storage.rows import CsrRows
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.rounds.averaging import merge_mean
 from distls.workers.stochastic.sgd_kernels import new_clock, sgd_block, sgd_settings
 

@@ -16,9 +16,9 @@ from distls.workers.coordinate_descent.descent_kernels import (
     loss_of_scores,
 )
 from distls.workers.losses.loss import LabelSets
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.squared_slack import label_gradient
-from distls.workers.penalties.registry import penalty_named
+from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd
 
 NAMES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]

@@ -9,7 +9,7 @@ from distls.storage.rows import CsrRows, DenseRows, take_rows
 from distls.workers.evaluation import loss_sums
 from distls.workers.evaluation.loss_sums import add_gradient, evaluate_rows
 from distls.workers.linear_algebra import score_kernels as linear
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.row_functions import has_row_function
 from reference import mcid
 

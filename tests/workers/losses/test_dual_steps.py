@@ -10,7 +10,7 @@ import pytest
 from distls.storage.rows import CsrRows, index_dtype
 from distls.workers.dual_ascent.ascent_kernels import AscentSettings, Totals, ascend_rows
 from distls.workers.duals.dual_domains import Balance, feasible
-from distls.workers.losses.registry import LOSSES, losses_with
+from distls.workers.losses.loss_registry import LOSSES, losses_with
 from reference import dual_ascent
 
 DUAL = sorted(losses_with(dual=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distls.workers.losses import registry
+from distls.workers.losses import loss_registry
 from distls.workers.losses.class_losses import LossSums, class_losses
 from distls.workers.losses.links import Array, Cauchit, Link, Poisson, Probit
 from distls.workers.losses.row_functions import GRADIENT_IN_G
@@ -72,11 +72,11 @@ def test_rows_of_classes_are_summed_and_their_gradients_are_differences(link: Li
 @pytest.mark.parametrize("name", ["probit", "cauchit"])
 def test_log_losses_are_those_of_the_probabilities_also_far_out(name: str) -> None:
     z = np.array([[0.3, -1.0, 2.0], [-60.0, -50.0, -55.0]])
-    p = registry.probabilities(name, z.copy())
+    p = loss_registry.probabilities(name, z.copy())
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
     for c in range(3):
         y = np.full(2, c, np.int32)
-        np.testing.assert_allclose(registry.scorer(name).values(z, y), -np.log(p[:, c]), rtol=1e-9)
+        np.testing.assert_allclose(loss_registry.scorer(name).values(z, y), -np.log(p[:, c]), rtol=1e-9)
 
 
 def _link(mean: object, **own: object) -> Link:
@@ -100,10 +100,10 @@ def _half(scores: Array) -> Array:
 )
 def test_links_that_contradict_themselves_are_not_registered(link: Link, message: str) -> None:
     with pytest.raises(ValueError, match=f"link odd: .*{message}"):
-        registry.register_loss(link)
-    assert "odd" not in registry.LOSSES
+        loss_registry.register_loss(link)
+    assert "odd" not in loss_registry.LOSSES
 
 
 def test_a_name_that_is_taken() -> None:
     with pytest.raises(ValueError, match="there is a loss softmax already"):
-        registry.register_loss(_link(_half, name="softmax"))
+        loss_registry.register_loss(_link(_half, name="softmax"))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from distls.workers.losses.links import LogOfProbability
+from distls.workers.losses.loss_registry import LOSSES, has_probabilities, losses_with, probabilities
 from distls.workers.losses.ovr_log import NormalizedSigmoids
-from distls.workers.losses.registry import LOSSES, has_probabilities, losses_with, probabilities
 from distls.workers.losses.row_functions import GRADIENT_IN_G, has_row_function, row_gradient
 from reference import mcid
 
@@ -210,7 +210,7 @@ import json, numpy as np
 from distls.storage.rows import DenseRows
 from distls.workers.evaluation.loss_sums import evaluate_rows
 from distls.workers.losses import class_losses
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 x = DenseRows(np.ones((2, 2), np.float32))
 none = np.empty(0)
 y, w, b, predicted = np.zeros(2, np.int32), np.zeros((2, 2)), np.zeros(2), np.empty(0, np.int32)

@@ -15,7 +15,7 @@ from distls.storage.rows import DenseRows, Partition
 from distls.workers.features.design import Design
 from distls.workers.least_squares.block_task import Block, BlockJob, block_lane
 from distls.workers.linear_algebra.packed_triangle import packed
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.targets import indicators, is_codes, score_gradients, slice_rows
 from distls.workers.rounds.block_stream import DatasetRef
 from distls.workers.rounds.lanes import Lane

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from distls.workers.penalties.registry import penalty_named
+from distls.workers.penalties.penalty_registry import penalty_named
 
 NAMES = ["l1", "elasticnet", "l1linf", "sparse-group"]
 

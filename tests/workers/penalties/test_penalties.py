@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from distls.workers.penalties.penalty_registry import conjugate, penalty_named, penalty_value, prox_rows
 from distls.workers.penalties.penalty_rows import row_function
-from distls.workers.penalties.registry import conjugate, penalty_named, penalty_value, prox_rows
 from reference import bcd
 
 NAMES = ["l1l2", "l1", "l2", "elasticnet", "l1linf", "sparse-group"]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
-from distls.workers.losses.registry import LOSSES
+from distls.workers.losses.loss_registry import LOSSES
 from distls.workers.losses.row_functions import has_row_function
 from distls.workers.stochastic import sgd_kernels as stochastic
 from distls.workers.stochastic.sgd_kernels import new_clock, scaled, sgd_block, sgd_settings, window_sum

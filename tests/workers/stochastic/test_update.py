@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from distls.storage.rows import CsrRows, DenseRows, index_dtype
-from distls.workers.losses.registry import losses_with
-from distls.workers.penalties.registry import penalties_with
+from distls.workers.losses.loss_registry import losses_with
+from distls.workers.penalties.penalty_registry import penalties_with
 from distls.workers.stochastic import fobos
 from distls.workers.stochastic.adagrad import AdagradUpdate
 from distls.workers.stochastic.constrained_sgd import ConstrainedUpdate

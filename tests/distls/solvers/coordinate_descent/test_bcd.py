@@ -16,7 +16,7 @@ from helpers import labelled_rows, write_dataset
 
 from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.bcd import BlockCoordinateDescent
 from distls.solvers.coordinate_descent.bcd_round import Round

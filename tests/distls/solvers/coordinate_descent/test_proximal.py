@@ -13,7 +13,7 @@ from helpers import labelled_rows, write_dataset
 from distls.columns.sharding import add_columns
 from distls.execution.memory_budget import MIB, MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.problem import Problem
 from distls.solvers.coordinate_descent.proximal import Fista
@@ -22,7 +22,7 @@ from distls.solvers.solver import Status
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError
 from distls.training.fitting import fit
 from distls.workers.least_squares import multi_point_task
-from distls.workers.losses.registry import loss_named
+from distls.workers.losses.loss_registry import loss_named
 from reference import bcd, proximal
 
 LOSSES = ["multiclass_squared_hinge", "multitask_squared_hinge", "softmax"]

@@ -15,7 +15,7 @@ from distls.solvers.coordinate_descent.bcd import BcdState, BlockCoordinateDesce
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.training.fitting import fit, resume
-from distls.workers.penalties.registry import penalty_named
+from distls.workers.penalties.penalty_registry import penalty_named
 from reference import bcd
 
 

@@ -22,8 +22,8 @@ from distls.prediction.predict import predict
 from distls.serving.fitted_model import load_model
 from distls.solvers.solver import Status
 from distls.storage.errors import MemoryPlanError, ParameterError
-from distls.storage.model import class_blocks
-from distls.storage.model.class_blocks import ClassBlocks
+from distls.storage.model import sparse_blocks
+from distls.storage.model.sparse_blocks import ClassBlocks
 from distls.training.fitting import fit, resume
 
 K, D, ALPHA = 21, 60, 1e-2
@@ -197,7 +197,7 @@ def test_features_of_very_wide_rows_are_looked_up(rows, run, monkeypatch):
 def test_weights_that_do_not_fit_are_not_needed(data, rows, run, monkeypatch):
     model = load_model(run)
     expected = np.asarray(model.weights)
-    monkeypatch.setattr(class_blocks, "available_memory", lambda: 1000)
+    monkeypatch.setattr(sparse_blocks, "available_memory", lambda: 1000)
     assert evaluate(run, data).error < 0.5
     assert len(load_model(run).predict(rows[0])) == 300
     np.testing.assert_array_equal(model.weights[:, 3], expected[:, 3])

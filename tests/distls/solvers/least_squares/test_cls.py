@@ -19,7 +19,7 @@ from helpers import labelled_rows, write_dataset
 from distls import evaluate, fit, predict, resume
 from distls.evaluation.scores import predictor_of
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.planning.fit_plan import plan_fit
 from distls.solvers.events import RoundEvent, SilentCallback
 from distls.solvers.least_squares.cls import Cls

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from distls.cli.report import result_lines, run_lines
 from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.methods.registry import method_named
+from distls.methods.method_registry import method_named
 from distls.planning.fit_plan import plan_fit
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import MemoryPlanError, MismatchError, ParameterError

@@ -10,7 +10,7 @@ import pytest
 from helpers import labelled_rows, write_dataset
 
 from distls.execution.serial import SerialExecutor
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.solvers.least_squares.accelerated import Accelerated
 from distls.solvers.least_squares.closed_form import ClosedForm, ClosedFormState
 from distls.solvers.least_squares.iterate import GlsState

@@ -21,7 +21,7 @@ from distls.serving.fitted_model import load_model
 from distls.storage.dataset.dataset import Dataset, open_dataset
 from distls.storage.errors import FormatError, ParameterError
 from distls.training.fitting import fit
-from distls.workers.losses import registry
+from distls.workers.losses import loss_registry
 from distls.workers.losses.links import Array, Link
 from reference import least_squares as oracle
 
@@ -199,9 +199,9 @@ class CompLogLog(Link):
 
 @pytest.fixture
 def cloglog() -> Iterator[None]:
-    registry.register_loss(CompLogLog())
+    loss_registry.register_loss(CompLogLog())
     yield
-    registry._losses.pop("cloglog", None)
+    loss_registry._losses.pop("cloglog", None)
 
 
 @pytest.mark.usefixtures("cloglog")
@@ -215,7 +215,7 @@ def test_a_link_from_outside_is_trained_stored_by_its_name_and_asked_for(tmp_pat
     assert '"loss": "cloglog"' in (tmp_path / "run" / "model" / "bundle.json").read_text()
     before = load_model(tmp_path / "run").predict_proba(x)
     np.testing.assert_allclose(before.sum(axis=1), 1.0, rtol=1e-6)
-    registry._losses.pop("cloglog")
+    loss_registry._losses.pop("cloglog")
     with pytest.raises(FormatError, match=r"no loss 'cloglog' of class targets is known.*register_loss"):
         load_model(tmp_path / "run").predict(x)
     with pytest.raises(ParameterError, match="link=cloglog: expected one of"):

@@ -15,7 +15,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
 from distls.evaluation.evaluate import evaluate
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.prediction.predict import predict
 from distls.storage.errors import ParameterError
 from distls.training.fitting import fit

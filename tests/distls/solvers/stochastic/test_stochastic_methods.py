@@ -17,7 +17,7 @@ from target_helpers import write_targets
 from distls.columns.sharding import add_columns
 from distls.evaluation.evaluate import evaluate
 from distls.execution.memory_budget import MIB, MemoryBudget
-from distls.methods.registry import METHODS
+from distls.methods.method_registry import METHODS
 from distls.planning.fit_plan import plan_fit
 from distls.storage.dataset.dataset import Dataset
 from distls.storage.errors import DistlsError, FormatError, MemoryPlanError, MismatchError, ParameterError
