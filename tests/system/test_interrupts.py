@@ -31,7 +31,7 @@ AT_ONCE = "interrupted: stopped at once; what was saved is whole\n"
 # Loaded by every worker: from when HOLD exists no task ends.
 STALLING_WORKER = """
 import os, time
-from distls.execution.dask import executor as dask
+from distls.execution.dask import dask_executor as dask
 
 def stalling(call):
     def stalled(*given):

@@ -238,7 +238,8 @@ def add_rows(
         if joint and isinstance(batch, DenseRows):
             grams.add_padded(batch.values, right, s)
         else:
-            add_cross(features, right, grams.extra)
+            # a resumed fit reads the Gram matrix in another round, and needs the same products with gradients
+            add_cross(features, right, grams.extra, job.n_outputs if job.with_gram else None)
             if job.with_gram:
                 grams.add(features, s if len(s) else None)
         if columns is not None:
@@ -275,7 +276,7 @@ def _right_hand_sides(
     columns: NDArray[np.float64] | None,
     weight: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return all columns that features are multiplied with, side by side so that features are read once."""
+    """Return all columns that features are multiplied with, side by side: the gradients first."""
     if not job.with_gram:
         return gradients
     s = weight[:, None] if len(weight) else np.ones((len(gradients), 1))

@@ -154,10 +154,18 @@ def gram_work_bytes(m: int, dtype: np.dtype[Any]) -> int:
     return dtype.itemsize * (m * m + 2 * _DENSE_ROWS * m)
 
 
-def add_cross(block: Rows, residual: NDArray[Any], cross: NDArray[np.float64]) -> None:
-    """Add ``sum_i x_i r_i^T`` to `cross` (m, k); residuals (n_rows, k) carry the row weights already."""
+def add_cross(
+    block: Rows, residual: NDArray[Any], cross: NDArray[np.float64], n_first: int | None = None
+) -> None:
+    """Add ``sum_i x_i r_i^T`` to `cross` (m, k); residuals (n_rows, k) carry the row weights already.
+
+    The first `n_first` columns get the same bits as without the others: BLAS may round a column by how many are
+    beside it.
+    """
     if isinstance(block, DenseRows):
-        cross += block.values.T @ residual.astype(block.values.dtype, copy=False)
+        for columns in [slice(None)] if n_first is None else [slice(n_first), slice(n_first, None)]:
+            right = np.ascontiguousarray(residual[:, columns], block.values.dtype)
+            cross[:, columns] += block.values.T @ right
     else:
         add_cross_csr(block.indptr, block.indices, block.data, residual, cross)
 

@@ -36,11 +36,19 @@ OWN = {"init"}
 _EXTRAPOLATED = (
     "weights of 1000 and 0.0001 leave rows of one class; elsewhere cubes of the predictions go anywhere"
 )
+# 45 probabilities, one of them off by 2e-7 on some processors
+_CUBED = "five rounds of cubes magnify the rounding of a repeated row beyond 1e-7; checked below to 1e-6"
 
 
 def _expected_failures(estimator: Any) -> dict[str, str]:
     cubic = isinstance(estimator, CalibratedLeastSquaresClassifier) and estimator.basis == 3
-    return {"check_class_weight_classifiers": _EXTRAPOLATED} if cubic else {}
+    if not cubic:
+        return {}
+    return {
+        "check_class_weight_classifiers": _EXTRAPOLATED,
+        "check_sample_weight_equivalence_on_dense_data": _CUBED,
+        "check_sample_weight_equivalence_on_sparse_data": _CUBED,
+    }
 
 
 @parametrize_with_checks(
@@ -168,6 +176,15 @@ def test_class_weights_are_of_the_callers_labels(rows: tuple[Any, np.ndarray]) -
     np.testing.assert_allclose(tilted.predict_proba(x), weighted.predict_proba(x), atol=1e-6)
     with pytest.raises(ParameterError, match="class_weight: 'wasp' is not a class of y"):
         CalibratedLeastSquaresClassifier(class_weight={"wasp": 2}).fit(x, NAMES[y])
+
+
+def test_a_weight_is_a_number_of_rows(rows: tuple[Any, np.ndarray]) -> None:
+    x, y = rows
+    times = np.random.default_rng(3).integers(0, 3, len(y))
+    repeated = np.repeat(np.arange(len(y)), times)
+    weighted = CalibratedLeastSquaresClassifier(rounds=5).fit(x, y, sample_weight=times)
+    expected = CalibratedLeastSquaresClassifier(rounds=5).fit(x[repeated], y[repeated])
+    np.testing.assert_allclose(weighted.predict_proba(x), expected.predict_proba(x), rtol=0, atol=1e-6)
 
 
 def test_a_dataset_has_its_own_labels(tmp_path: Path, rows: tuple[Any, np.ndarray]) -> None:

@@ -8,7 +8,7 @@ import distributed.utils
 from distributed import Client, LocalCluster, Nanny, SpecCluster
 from distributed.deploy.cluster import Cluster
 
-from distls.execution.dask import connection, executor, local_cluster
+from distls.execution.dask import connection, dask_executor, local_cluster
 
 
 def test_a_cluster_notes_workers_by_update_worker_status() -> None:
@@ -37,6 +37,6 @@ def test_the_preload_of_the_fork_server_is_set_once() -> None:
 
 def test_these_are_all() -> None:
     hooks = ("_update_worker_status", "_on_worker_exit", "_graph_to_futures", "_forkserver_preload_set")
-    text = "".join(inspect.getsource(module) for module in (connection, executor, local_cluster))
+    text = "".join(inspect.getsource(module) for module in (connection, dask_executor, local_cluster))
     assert text.count("# Private hook of distributed") == len(hooks)
     assert [hook for hook in hooks if hook not in text] == []

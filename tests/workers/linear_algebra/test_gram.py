@@ -59,6 +59,22 @@ def test_products(layout: str, dtype: str, weighted: bool) -> None:
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_first_columns_do_not_depend_on_the_others(layout: str, dtype: str) -> None:
+    block = _block(_values(dtype=dtype), layout)
+    residual = np.random.default_rng(2).standard_normal((300, 7))
+    whole = np.zeros((D, 7))
+    add_cross(block, residual, whole)
+    for k in range(1, 7):
+        alone, beside = np.zeros((D, k)), np.zeros((D, 7))
+        add_cross(block, residual[:, :k].copy(), alone)
+        add_cross(block, residual, beside, k)
+        assert (beside[:, :k] == alone).all()
+        scale = 1e-4 if dtype == "float32" else 1e-11
+        np.testing.assert_allclose(beside[:, k:], whole[:, k:], rtol=0, atol=scale)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_a_weight_of_two_is_a_row_twice(layout: str) -> None:
     x = _values(dtype="float64")
     weight = 1.0 + np.arange(len(x)) % 3
