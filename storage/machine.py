@@ -9,13 +9,19 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import psutil
 
-__all__ = ["available_cores", "available_memory"]
+from distls.storage.errors import WorkerError
+
+__all__ = ["available_cores", "available_memory", "check_addresses"]
+
+# Bytes of addresses, most of them never used, that numba, Dask and BLAS reserve.
+_ADDRESSES = 2 * 2**30
 
 _ROOT = Path("/")
 
@@ -34,6 +40,16 @@ def available_memory() -> int:
         if limit is not None and used is not None:
             free.append(max(limit - used + _reclaimable(folder, unified), 0))
     return min(free)
+
+
+def check_addresses() -> None:
+    """Raise WorkerError if a limit on addresses is too low: libraries would fail, or try for ever to get some."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _ADDRESSES:
+        raise WorkerError(
+            f"this process may use {limit // 2**20} MiB of addresses (ulimit -v), and libraries reserve more than "
+            f"that: allow {_ADDRESSES // 2**30} GiB, and limit memory with --memory-limit"
+        )
 
 
 def available_cores() -> int:

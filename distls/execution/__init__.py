@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gc
 import logging
-import resource
 import sys
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -14,10 +13,10 @@ from typing import Any, NamedTuple, Self
 from distls.execution.dask.forkserver import start_fork_server, started
 from distls.execution.dask.tls import Certificates
 from distls.execution.executor import Executor
-from distls.execution.memory_budget import MemoryBudget, human
+from distls.execution.memory_budget import MemoryBudget
 from distls.execution.serial import SerialExecutor
-from distls.storage.errors import ParameterError, WorkerError
-from distls.storage.machine import available_cores
+from distls.storage.errors import ParameterError
+from distls.storage.machine import available_cores, check_addresses
 
 __all__ = [
     "SMALL_BYTES", "ClusterOptions", "OpenExecutor", "current_dask_executor", "executor_of", "open_executor",
@@ -27,8 +26,6 @@ __all__ = [
 # Decoded bytes up to which a job stays in this process: there are two partitions of the usual size at most, so that two
 # workers could do something at once, and starting them takes a second or two.
 SMALL_BYTES = 32 * 2**20
-# Bytes of addresses, most of them never used, that numba, Dask and BLAS reserve.
-_ADDRESSES = 2 * 2**30
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class ClusterOptions:
 
         Raises WorkerError if this process may not use enough addresses.
         """
-        _check_addresses()
+        check_addresses()
         if self.certificates is not None and self.scheduler is None:
             raise ParameterError(
                 "--tls-ca, --tls-cert and --tls-key go with --scheduler; "
@@ -148,16 +145,6 @@ def _connected(options: ClusterOptions, scheduler: str) -> OpenExecutor:
 
 def _log_level(options: ClusterOptions) -> int:
     return logging.WARNING if options.debug else logging.CRITICAL
-
-
-def _check_addresses() -> None:
-    """Raise WorkerError if a limit on addresses is too low: OpenBLAS would try for ever to get some."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY and limit < _ADDRESSES:
-        raise WorkerError(
-            f"this process may use {human(limit)} of addresses (ulimit -v), and libraries reserve more than that: "
-            f"allow {human(_ADDRESSES)}, and limit memory with --memory-limit"
-        )
 
 
 def current_dask_executor() -> Executor | None:
