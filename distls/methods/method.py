@@ -19,6 +19,10 @@ __all__ = ["Method", "Parameter", "Params", "load_place"]
 Params = dict[str, Any]
 
 
+# Characters of a refused value in its message.
+_SHOWN = 80
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a method."""
@@ -86,7 +90,9 @@ class Method:
         try:
             return parameter.parse(value)
         except (TypeError, ValueError) as error:
-            raise ParameterError(f"{self.name}: {parameter.name}={value}: {error}") from None
+            text = str(value)
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+            raise ParameterError(f"{self.name}: {parameter.name}={shown}: {error}") from None
 
 
 # Solvers are named, not imported, where methods are declared: importing one loads numba.

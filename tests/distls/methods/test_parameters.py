@@ -1,0 +1,22 @@
+"""Parameters of a method: what a refused value's message holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from distls.methods.method_registry import METHODS
+from distls.storage.errors import ParameterError
+
+
+def test_a_short_value_is_shown_whole():
+    with pytest.raises(ParameterError, match=r"^sgd: alpha=few: "):
+        METHODS["sgd"].resolve({"alpha": "few"})
+
+
+def test_a_long_value_is_cut():
+    deep = "[" * 100_000
+    with pytest.raises(ParameterError) as caught:
+        METHODS["sgd"].resolve({"class_weight": deep})
+    message = str(caught.value)
+    assert message.startswith(f"sgd: class_weight={'[' * 80}...: ")
+    assert len(message) < 300
