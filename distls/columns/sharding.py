@@ -111,10 +111,7 @@ def check_columns(
 ) -> ColumnShards | None:
     """Return the column shards if they exist as requested; else check that they can be made.
 
-    Raises
-    ------
-    MemoryPlanError, ParameterError
-        As `add_columns`; the memory is not checked if `memory` is None.
+    Raises as `add_columns`; the memory is not checked if `memory` is None.
     """
     if shard_size is not None and shard_size < 1:
         raise ParameterError(f"shard_size must be at least 1 byte, not {shard_size}")
@@ -155,18 +152,9 @@ def _silent(done: int, total: int, stage: str) -> None:
 
 
 def cut_columns(n_bytes: NDArray[np.int64], shard_size: int) -> NDArray[np.int64]:
-    """Cut columns into shards of about equal bytes, at least one column each.
+    """Cut columns of `n_bytes` (int64, decoded) into shards of about equal bytes, at least one column each.
 
-    Parameters
-    ----------
-    n_bytes : int64 array of shape (n_features,)
-        Decoded bytes of each column.
-    shard_size : int
-
-    Returns
-    -------
-    cuts : int64 array of shape (n_shards + 1,)
-        Shard k has the columns cuts[k] to cuts[k + 1] - 1.
+    Shard k of the returned int64 array `cuts` has the columns cuts[k] to cuts[k + 1] - 1.
     """
     n, ends = len(n_bytes), np.concatenate([[0], np.cumsum(n_bytes)])
     wanted = min(max(-(-int(ends[-1]) // shard_size), DEFAULT_LANES), n)

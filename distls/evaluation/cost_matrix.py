@@ -24,12 +24,8 @@ _SHAPE = (
 def read_costs(path: str | Path, classes: Sequence[Label], predicted: Sequence[Label]) -> NDArray[np.float64]:
     """Return the costs of each class of the data (rows) where each of the model is predicted (columns).
 
-    Raises
-    ------
-    ParameterError
-        Too many classes, or costs of a class are missing.
-    BadInputError
-        The file is not such a table of finite numbers.
+    Raises ParameterError if there are too many classes or costs of a class are missing, BadInputError if the file is
+    not such a table of finite numbers.
     """
     if max(len(classes), len(predicted)) > RANKED_CLASSES:
         raise ParameterError(f"--costs: {len(predicted)} classes; costs are for {RANKED_CLASSES} at most")

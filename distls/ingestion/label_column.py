@@ -17,13 +17,7 @@ __all__ = ["found_label_column"]
 
 
 def found_label_column(sources: Sequence[str | Place], format: str, named: dict[str, Any]) -> str | None:
-    """Return the first of the usual names that a table has, None if it has none or the sources are no table.
-
-    Raises
-    ------
-    BadInputError
-        A source cannot be read.
-    """
+    """Return the first of the usual names that a table has, None if it has none or the sources are no table."""
     request = ReadRequest(format, None, named)
     file = source_file(sources[0], lambda folder: folder_format(folder) is not None)
     kind = format_of(file, IngestOptions(format=request.format), None, request.given).name

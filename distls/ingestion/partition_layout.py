@@ -27,11 +27,7 @@ def allot_split(survey: Survey, schema: Schema, options: IngestOptions) -> NDArr
     """Return how many rows of each stratum each chunk contributes to the first k + 1 splits.
 
     Strata are the classes, or all rows if there are none. Of each, exactly ``round(fraction * count)`` rows are held
-    out.
-
-    Returns
-    -------
-    int64 array of shape (n_splits, n_chunks, n_strata)
+    out. The int64 array has shape (n_splits, n_chunks, n_strata).
     """
     left = _strata(survey, schema)
     totals = left.sum(axis=0)
@@ -72,12 +68,8 @@ def partition_items(
 ) -> list[list[PartitionItem]]:
     """Cut each part (training rows, then the splits) into partitions of about `partition_size` decoded bytes.
 
-    Parameters
-    ----------
-    tables : iterable of uint32 arrays of shape (n_buckets + 1, 3)
-        One per chunk, in row order.
-    share : float
-        Fraction of the values that min_count leaves.
+    `tables` are uint32 arrays (n_buckets + 1, 3), one per chunk in row order; `share` of the values is left by
+    min_count.
     """
     per_row, per_value = _row_bytes(plan, schema, options), share * _value_bytes(plan, schema, options)
     chunks = (table[1:].astype(np.int64) - table[:-1] for table in tables)

@@ -31,10 +31,8 @@ def plan_files(
 ) -> tuple[SourcePlan, FormatOptions]:
     """Recognise source files and cut them into items; return the plan and the options of their format.
 
-    Raises
-    ------
-    BadInputError
-        A file is missing, empty, unreadable, of no recognised format, or does not match the others.
+    Raises BadInputError if a file is missing, empty, unreadable, of no recognised format, or does not match the
+    others.
     """
     if not paths:
         raise ParameterError("no sources were given")

@@ -131,12 +131,8 @@ class Schema:
 def decide_schema(survey: Survey, options: IngestOptions, like: Like | None) -> Schema:
     """Decide the schema.
 
-    Raises
-    ------
-    BadInputError
-        No rows, a single class, features or values out of range; the message says where.
-    MismatchError
-        The data do not match `like`.
+    Raises BadInputError if there are no rows, a single class, or features or values out of range, and says where;
+    MismatchError if the data do not match `like`.
     """
     # with --on-error skip there may be lines, but no rows
     if not survey.n_rows:

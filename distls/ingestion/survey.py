@@ -35,16 +35,8 @@ def surveyed_options(
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Determine the categorical columns and their values, whether labels are words, and the width of sparse rows.
 
-    Returns
-    -------
-    read : TableOptions
-        Complete.
-    notices : tuple of str
-
-    Raises
-    ------
-    BadInputError
-        A column has too many categories, or a row too many features.
+    Return the completed options, and notices for the user. Raises BadInputError if a column has too many categories,
+    or a row too many features.
     """
     found = _Survey(survey.read, survey.declared, survey.typed, where)
     found.collect(run)

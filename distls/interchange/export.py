@@ -31,17 +31,7 @@ TARGETS = {
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written.
-
-    Attributes
-    ----------
-    path : Place
-    to : str
-        Its format.
-    expects : str
-        The rows that the exported model takes.
-    n_bytes : int
-    """
+    """A file that was written: its path, its format, the rows that the exported model takes, its size."""
 
     path: Place
     to: str

@@ -21,13 +21,10 @@ _LARGEST = 2**31 - 2**20  # bytes of a message of protocol buffers, some left fo
 def to_onnx(model: FittedModel) -> tuple[bytes, str]:
     """Return a serialised graph, and what rows it is for.
 
-    Its input ``X`` is float32 of shape (n_rows, n_columns). Its outputs are ``scores`` and ``label`` (of a multi-label
-    model 0 or 1 for each label), and ``probabilities`` where the loss has them; of a regression model ``prediction``.
-
-    Raises
-    ------
-    ParameterError
-        Rows are hashed text, the model is too large for the format, or the package onnx is not installed.
+    Its input ``X`` is float32 of shape (n_rows, n_columns). Its outputs are ``scores`` and ``label`` (of a
+    multi-label model 0 or 1 for each label), and ``probabilities`` where the loss has them; of a regression model
+    ``prediction``. Raises ParameterError if rows are hashed text, the model is too large for the format, or onnx is
+    not installed.
     """
     if model.source.get("format") == "text":
         raise ParameterError(

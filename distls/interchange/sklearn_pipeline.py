@@ -40,10 +40,7 @@ __all__ = ["pipeline_of", "to_skops"]
 def to_skops(model: FittedModel) -> tuple[bytes, str]:
     """Return a pipeline in the format of skops, which is read without running code, and what it expects.
 
-    Raises
-    ------
-    ParameterError
-        scikit-learn has no such model, or the package skops is not installed.
+    Raises ParameterError if scikit-learn has no such model, or skops is not installed.
     """
     try:
         import skops.io

@@ -40,10 +40,7 @@ def to_csv(model: FittedModel) -> tuple[bytes, str]:
 def to_liblinear(model: FittedModel) -> tuple[bytes, str]:
     """Return the model file of LIBLINEAR, and what rows it is for.
 
-    Raises
-    ------
-    ParameterError
-        It has sets of labels or several numbers as output, or transforms that are not linear.
+    Raises ParameterError for sets of labels, several numbers as output, or transforms that are not linear.
     """
     if model.target == "multilabel" or (model.target == "continuous" and model.n_outputs > 1):
         what = "sets of labels" if model.target == "multilabel" else f"{model.n_outputs} numbers a row"

@@ -24,10 +24,8 @@ _OPTIONS = "--quiet --sgd --min_prediction=-1e30 --max_prediction=1e30"
 def to_vw(model: FittedModel) -> tuple[bytes, str]:
     """Return a model file for ``vw -t -i``, and what rows it is for.
 
-    Raises
-    ------
-    ParameterError
-        vw has no such model, its table of weights would be too large, or the package vowpalwabbit is not installed.
+    Raises ParameterError if vw has no such model, its table of weights would be too large, or vowpalwabbit is not
+    installed.
     """
     if model.target == "continuous" and model.n_outputs > 1:
         raise ParameterError(

@@ -44,12 +44,8 @@ def recommended(
 ) -> Recommendation:
     """Return what to fit to a data set, from its metadata alone.
 
-    Parameters
-    ----------
-    given : mapping, optional
-        Parameters that were chosen; they replace those recommended.
-    judged : bool
-        Whether other data choose among the settings, so that no folds are needed.
+    Parameters that were `given` replace those recommended. Where other data choose among the settings (`judged`), no
+    folds are needed.
     """
     found = _for_shape(data)
     method = method_named(found.method)

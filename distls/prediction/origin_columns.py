@@ -43,13 +43,7 @@ class OriginColumns:
 
 
 def origin_columns(data: Dataset) -> OriginColumns | None:
-    """Return the columns for the rows of `data`; None if there is nothing to tell.
-
-    Raises
-    ------
-    FormatError, CorruptDataError
-        The origins of the rows are damaged.
-    """
+    """Return the columns for the rows of `data`; None if they would say nothing new."""
     origins = data.origins
     if origins is None:
         return None

@@ -72,14 +72,8 @@ def compare(
 ) -> Comparison:
     """Compare runs of the same classes and features, with `data` also their predictions for its rows.
 
-    Raises
-    ------
-    FormatError
-        One of `runs` is no run.
-    ParameterError
-        There are fewer than two of them, or too many.
-    MismatchError
-        They have other classes or features, or their models cannot score `data`.
+    Raises FormatError if one of `runs` is no run, ParameterError if there are fewer than two or too many,
+    MismatchError if they have other classes or features, or their models cannot score `data`.
     """
     if not 2 <= len(runs) <= _MOST_RUNS:
         raise ParameterError(f"{len(runs)} runs were named; name from 2 to {_MOST_RUNS} of them")

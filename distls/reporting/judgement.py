@@ -56,10 +56,7 @@ class Judgement:
 def judge(model: LinearModel, data: Dataset, name: str, executor: Executor | None = None) -> Judgement:
     """Score a model on a labelled data set; labels that it does not know count as errors.
 
-    Raises
-    ------
-    MismatchError
-        Before any partition is read: the model cannot score these data.
+    Raises MismatchError, before any partition is read, if the model cannot score these data.
     """
     runner = executor or SerialExecutor()
     found = evaluate(model, data, unknown_labels="count", executor=runner, name=name)

@@ -45,12 +45,7 @@ def sortable(
 ) -> Markup:
     """Return a table that is sorted by a click on a heading; a cell is text, or a pair (number, text).
 
-    Parameters
-    ----------
-    words : sequence of int
-        Columns of text, which are aligned left.
-    chosen : int
-        Row to mark, -1 for none.
+    The columns `words` have text, which is aligned left; the row `chosen` is marked, -1 for none.
     """
     kinds = ["word" if i in words else None for i in range(len(columns))]
     heads = (

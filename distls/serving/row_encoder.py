@@ -45,20 +45,10 @@ _MOST_TABLES = 64  # orders of columns that are remembered
 
 
 class RowEncoder:
-    """Encodes rows for one model; several threads may use it.
+    """Encodes rows for one model, which messages call `name`; several threads may use it.
 
-    Parameters
-    ----------
-    model : LinearModel
-    name : str
-        Of the model, for messages.
-    float64 : bool
-        Whether rows are stored with 64 bits, as ``ingest --dtype float64`` does.
-
-    Raises
-    ------
-    FormatError
-        The model's transforms or source cannot be applied to other data.
+    With `float64` rows are stored as ``ingest --dtype float64`` does. Raises FormatError if the model's transforms or
+    source cannot be applied to other data.
     """
 
     def __init__(self, model: LinearModel, name: str, float64: bool) -> None:
@@ -110,10 +100,7 @@ class RowEncoder:
     def blocks(self, x: Any) -> Iterator[Rows]:
         """Yield the rows of `x`, encoded and transformed, in blocks.
 
-        Raises
-        ------
-        BadInputError, MismatchError
-            They are not rows of this model; names the row or column.
+        Raises BadInputError or MismatchError, naming the row or column, if they are not rows of this model.
         """
         for block in self._row_blocks(x):
             # hashed text is in order already

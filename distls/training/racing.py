@@ -19,14 +19,8 @@ _SPREAD = 3.0  # over the square root of the rows
 class Race:
     """The points that are left, and what they got wrong on the rows of the folds so far.
 
-    Parameters
-    ----------
-    paths : list of lists of dicts
-        The parameters of the points of each path, by decreasing strength.
-    counts : bool
-        Whether errors are shares of rows that are wrong.
-    prune : bool
-        Whether points are left out at all.
+    `paths` has the parameters of the points of each path, by decreasing strength. With `counts` errors are shares of
+    rows that are wrong; without `prune` no points are left out.
     """
 
     def __init__(self, paths: list[list[Params]], *, counts: bool, prune: bool) -> None:

@@ -308,10 +308,7 @@ class Run:
     def reopen(self, config: RunConfig) -> None:
         """Make a run that has ended one that was stopped after its last round, and is to end as `config` says.
 
-        Raises
-        ------
-        MismatchError
-            Its last round was not kept.
+        Raises MismatchError if its last round was not kept.
         """
         final = self.path / "final"
         if not (final / "bundle.json").exists():

@@ -94,12 +94,7 @@ def chunk_path(folder: Place, n_dimensions: int) -> Place:
 def write_array(folder: Place, array: NDArray[Any], codec: str) -> tuple[int, int]:
     """Write `array` as a zarr array of one chunk.
 
-    Returns
-    -------
-    size : int
-        Encoded bytes, checksum included; 0 when the array is empty and has no chunk.
-    checksum : int
-        crc32c of the encoded payload.
+    Return its encoded bytes, checksum included (0 when it is empty and has no chunk), and the crc32c of the payload.
     """
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -229,10 +224,7 @@ def read_array(
 def read_described_array(folder: Place, within: Place) -> NDArray[Any]:
     """Read an uncompressed array in `within` whose type and shape only its own ``zarr.json`` knows.
 
-    Raises
-    ------
-    ValueError
-        The array is not one that `write_array` writes, or its chunk is missing, truncated or changed.
+    Raises ValueError if it is not one that `write_array` writes, or its chunk is missing, truncated or changed.
     """
     described = read_json(folder / "zarr.json", dict[str, Any], within)
     shape, dtype = tuple(described["shape"]), np.dtype(str(described["data_type"]))

@@ -136,10 +136,7 @@ class ColumnShards:
     def read(self, index: int, pool: BufferPool | None = None) -> ColumnShard:
         """Read shard `index`, verified; its arrays live in `pool` (default: fresh buffers).
 
-        Raises
-        ------
-        CorruptDataError
-            An array is missing, truncated, changed or inconsistent; the message names shard and array.
+        Raises CorruptDataError, naming shard and array, if one is missing, truncated, changed or inconsistent.
         """
         if not 0 <= index < len(self):
             raise IndexError(f"{self.path}: column shard {index} of {len(self)}")
@@ -278,12 +275,8 @@ def _table_of(records: list[ShardRecord]) -> ShardTable:
 def open_columns(root: Place, meta: DatasetMeta, fingerprint: str) -> ColumnShards | None:
     """Open the column shards of a dataset; None if there are none or they are unfinished.
 
-    Raises
-    ------
-    FormatError, CorruptDataError
-        They are of another format version, or their table is damaged.
-    MismatchError
-        They are those of a dataset with another fingerprint.
+    Raises FormatError for another format version, CorruptDataError for a damaged table, MismatchError for shards of a
+    dataset with another fingerprint.
     """
     folder = root / COLUMNS
     try:

@@ -245,10 +245,7 @@ def _attributes(root: Place) -> _Attributes:
 def read_features(root: Place, checksums: dict[str, int]) -> dict[str, NDArray[Any]]:
     """Read the arrays of a dataset's ``features/`` group, verified; empty when it has none.
 
-    Raises
-    ------
-    CorruptDataError
-        An array is missing or changed, or one is there that the metadata does not list.
+    Raises CorruptDataError if an array is missing or changed, or one is there that the metadata does not list.
     """
     folder = root / "features"
     try:

@@ -200,10 +200,7 @@ def _encoded_arrays(
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.uint32]]]:
     """Return sizes and checksums of a stored table by name.
 
-    Raises
-    ------
-    KeyError, ValueError
-        Arrays are missing, superfluous, or of wrong type or length.
+    Raises KeyError or ValueError if arrays are missing, superfluous, or of wrong type or length.
     """
     names = sorted(n.removesuffix(".size") for n in arrays if n.endswith(".size"))
     wanted = {*counts, *(f"{n}.size" for n in names), *(f"{n}.crc32c" for n in names)}

@@ -234,10 +234,7 @@ def read_partition(
 ) -> Partition:
     """Read, verify and decode one partition into the pool's buffers, valid until the pool is used again.
 
-    Raises
-    ------
-    CorruptDataError
-        An array is missing, truncated, changed or inconsistent; the message names partition and array.
+    Raises CorruptDataError, naming partition and array, if one is missing, truncated, changed or inconsistent.
     """
     folder = partition_folder(root, index)
     where = f"{root}: partition {index}"

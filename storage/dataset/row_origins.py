@@ -122,10 +122,7 @@ class RowOrigins:
     def read(self, index: int) -> RowSources:
         """Read the origins of partition `index`, verified, into fresh arrays.
 
-        Raises
-        ------
-        CorruptDataError
-            An array is missing, truncated, changed or inconsistent; the message names it.
+        Raises CorruptDataError, naming the array, if one is missing, truncated, changed or inconsistent.
         """
         where = f"{self.path}: origins of partition {index}"
         n_rows, n_bytes = int(self.n_rows[index]), int(self.table["id_bytes"][index])
@@ -205,10 +202,7 @@ def publish_origins(
 def open_origins(root: Place, n_rows: NDArray[np.int64], fingerprint: str) -> RowOrigins | None:
     """Open the origins of a dataset with partitions of `n_rows`; None if there are none.
 
-    Raises
-    ------
-    FormatError, CorruptDataError
-        They are of another format version, those of another dataset, or damaged.
+    Raises FormatError or CorruptDataError for another format version, origins of another dataset, or damaged ones.
     """
     folder = root / ORIGINS
     try:

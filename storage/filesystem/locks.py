@@ -28,10 +28,7 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 def locked(path: Place, what: str) -> Iterator[None]:
     """Hold the file `path` as a lock on `what`; it is removed at the end.
 
-    Raises
-    ------
-    StorageError
-        Another process holds it; the message names process and host.
+    Raises StorageError, naming process and host, if another process holds it.
     """
     if isinstance(path, StorePath):
         yield  # an object store has no locks that a killed process releases

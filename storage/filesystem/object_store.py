@@ -27,12 +27,8 @@ Result = TypeVar("Result")
 def ask(root: str, key: str, request: Callable[[Any, str], Result]) -> Result:
     """Return ``request(client, key)`` for a client of the bucket `root`, retried after lost connections.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no such object.
-    StorageError
-        The bucket is missing, access is denied, or the store fails for longer than it may.
+    Raises FileNotFoundError if there is no such object; StorageError if the bucket is missing, access is denied, or
+    the store fails for longer than it may.
     """
     store, until, wait = client(root), time.monotonic() + _retry_seconds(), 0.1
     while True:

@@ -19,10 +19,7 @@ class NotPrivateError(StorageError):
 def private_folder(path: Path) -> Path:
     """Create a folder for this user alone, or check an existing one; return its real path.
 
-    Raises
-    ------
-    NotPrivateError
-        It belongs to another user, or others can write to it or replace it.
+    Raises NotPrivateError if it belongs to another user, or others can write to it or replace it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)

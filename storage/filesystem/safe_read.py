@@ -56,10 +56,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 def open_regular(path: Path, within: Place | None = None) -> int:
     """Open a regular file in `within` (default: its folder) for reading; the caller closes the descriptor.
 
-    Raises
-    ------
-    FormatError
-        It is a FIFO, a device or the like, or a link leads out of `within`, which may be a link itself.
+    Raises FormatError for a FIFO, a device or the like, or a link out of `within`, which may be a link itself.
     """
     descriptor = os.open(path, _FLAGS)
     try:
@@ -232,10 +229,7 @@ def read_finished(path: Place, kind: type[T], within: Place) -> T | None:
 def parse_json(content: bytes, kind: type[T]) -> T:
     """Decode a JSON text as a value of type `kind`: finite numbers, valid Unicode, bounded in depth and in values.
 
-    Raises
-    ------
-    ValueError
-        It is no JSON, exceeds a bound, or is not of that type.
+    Raises ValueError if it is no JSON, exceeds a bound, or is not of that type.
     """
     # before memory is allocated for any of them
     if content.count(b",") + content.count(b"[") + content.count(b"{") > _MOST_VALUES:

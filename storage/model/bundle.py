@@ -113,14 +113,9 @@ def read_bundle(
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a bundle, and return its attributes and verified arrays; no link may lead out of `within`, or `folder`.
 
-    Arrays whose names start with `leave` are left where they are.
-
-    Raises
-    ------
-    FormatError
-        No bundle of this kind and version is there.
-    CorruptDataError
-        An array is missing or does not match its description, or the description its checksum.
+    Arrays whose names start with `leave` are left where they are. Raises FormatError if no bundle of this kind and
+    version is there; CorruptDataError if an array is missing or does not match its description, or the description
+    its checksum.
     """
     return _read(folder, kind, within or folder, None, leave)
 

@@ -150,10 +150,7 @@ class StagingArea:
     ) -> dict[str, Any]:
         """Write a chunk and its sidecar: `facts`, returned with ``name`` and ``bytes``.
 
-        Parameters
-        ----------
-        table : uint32 array of shape (n_buckets + 1, 3)
-        words : uint32 array of shape (n_words,)
+        The table is uint32 (n_buckets + 1, 3), words are uint32 (n_words,).
         """
         path = self._chunk_path(name)
         header = _MAGIC + (len(table) - 1).to_bytes(8, "little")
@@ -252,13 +249,7 @@ class StagingArea:
     def read_segments(
         self, segments: Sequence[Segment], n_words: int, pool: BufferPool
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Read segments of `n_words` words in all into the pool's buffer ``segments``.
-
-        Returns
-        -------
-        words : uint32 array of shape (n_words,)
-        rows : int64 array of shape (n_segments,)
-        """
+        """Read segments of `n_words` words in all into the pool's buffer ``segments``; return them, and rows by segment."""
         words = pool.take("segments", 4 * n_words).view("<u4")
         rows = np.empty(len(segments), dtype=np.int64)
         done = 0

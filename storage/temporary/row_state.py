@@ -67,10 +67,7 @@ class RowState:
     ) -> NDArray[Any]:
         """Return a writable copy of the array of partition `index` that was stored as `version`.
 
-        Raises
-        ------
-        StateLostError
-            It is missing, damaged, or of another shape or type than given.
+        Raises StateLostError if it is missing, damaged, or of another shape or type than given.
         """
         path = self._path(index, version)
         try:

@@ -27,15 +27,7 @@ class ProbabilitySums:
 def sum_probabilities(
     values: NDArray[np.float64], y: NDArray[np.int32], weight: NDArray[np.float64]
 ) -> ProbabilitySums:
-    """Sum over rows.
-
-    Parameters
-    ----------
-    values : float64 array of shape (n_rows, k)
-        Probabilities.
-    y : int32 array of shape (n_rows,), codes of classes
-    weight : float64 array of shape (n_rows,)
-    """
+    """Sum over rows with probabilities (n_rows, k), codes of classes y (n_rows,) and weights (n_rows,)."""
     rows = np.arange(len(y))
     with np.errstate(divide="ignore"):
         losses = -np.log(values[rows, y])

@@ -53,15 +53,7 @@ def capacity_for(n_classes: int) -> int:
 
 
 def ranked(scores: Floats, own: NDArray[np.bool_], weight: Floats, capacity: int) -> RankedScores:
-    """Sum the weights of rows by score.
-
-    Parameters
-    ----------
-    scores : float64 array of shape (n_rows,)
-    own : bool array of shape (n_rows,)
-        Whether a row is of the class.
-    weight : float64 array of shape (n_rows,)
-    """
+    """Sum the weights of rows by score; `own` says whether a row is of the class. All have shape (n_rows,)."""
     keys = _ordered(scores)
     order = np.argsort(keys, kind="stable")
     weight, own = weight[order], own[order]

@@ -77,10 +77,7 @@ def recipe_of(design: Design, n_stages: int) -> tuple[dict[str, Any], dict[str, 
 def design_of(recipe: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> list[Design]:
     """Return the designs of a model, in the order of its blocks of weights.
 
-    Raises
-    ------
-    FormatError
-        They are not as `recipe_of` makes them.
+    Raises FormatError if they are not as `recipe_of` makes them.
     """
     try:
         own = convert_json(recipe, _Recipe)

@@ -37,9 +37,7 @@ def sample_patches(
 ) -> tuple[_Floats, float]:
     """Return patches at random places of images, (about 50,000, channels * side^2), and their contrast floor.
 
-    Parameters
-    ----------
-    images : float64 array of shape (n, channels * height * width)
+    Images are float64 (n, channels * height * width).
     """
     channels, height, width = shape
     generator = rng(seed, Purpose.PREPARE, 2)

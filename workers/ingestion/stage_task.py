@@ -62,10 +62,7 @@ class StageSpec:
 def stage_item(spec: StageSpec, item: SourceItem) -> dict[str, Any]:
     """Stage one item, resuming an earlier attempt.
 
-    Returns
-    -------
-    dict
-        ``chunks``: the facts of each chunk, in row order; and the fields of `Progress` over the whole item.
+    Return ``chunks``, the facts of each chunk in row order, and the fields of `Progress` over the whole item.
     """
     with spec.staging.guard():
         finished = spec.staging.read_item(item.number)

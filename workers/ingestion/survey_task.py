@@ -42,11 +42,8 @@ class SurveySpec:
 def survey_item(spec: SurveySpec, item: SourceItem) -> dict[str, Any]:
     """Survey the columns of one item.
 
-    Returns
-    -------
-    dict
-        ``lines``: of the item. ``words``: (column, line, text) of the first value of a column that is not a number.
-        ``values``: (column, its distinct values, sorted) of each column to collect; None for more than its limit.
+    Return its number of ``lines``; ``words``: (column, line, text) of the first value of a column that is not a
+    number; ``values``: (column, its distinct values, sorted) of each column to collect, None for more than its limit.
     """
     name = f"{spec.name}-{item.number:06d}"
     with spec.staging.guard():

@@ -115,19 +115,11 @@ def transforms_digest(steps: Steps, fitted: Fitted) -> str:
 
 
 def apply_transforms(x: Rows, steps: Steps, fitted: Fitted, where: str) -> Rows:
-    """Apply steps to rows, in place unless their width changes, and return them.
+    """Apply steps to rows, in place unless their width changes, and return them; messages call the rows `where`.
 
-    Parameters
-    ----------
-    fitted : dict of name -> array
-        ``kept``, the columns that min_count keeps, increasing; ``idf``, ``mean`` and ``std``, shape (n_features,).
-    where : str
-        Names the rows in errors.
-
-    Raises
-    ------
-    BadInputError
-        log1p of a value <= -1, or a result that is not finite; the message has the row's number in the block.
+    `fitted` has ``kept``, the columns that min_count keeps, increasing, and ``idf``, ``mean``, ``std`` (n_features,).
+    Raises BadInputError, with the row's number in the block, for log1p of a value <= -1 and results that are not
+    finite.
     """
     for step in steps:
         x = _APPLY[step["name"]](x, step, fitted, where)

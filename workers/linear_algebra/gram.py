@@ -77,12 +77,7 @@ class GramSum:
         self._rows = 0
 
     def add(self, block: Rows, weight: NDArray[np.float64] | None = None) -> None:
-        """Add ``sum_i s_i x_i x_i^T``.
-
-        Parameters
-        ----------
-        weight : float64 array of shape (n_rows,) or None (all ones)
-        """
+        """Add ``sum_i s_i x_i x_i^T``; `weight` is float64 (n_rows,), or None for all ones."""
         if isinstance(block, DenseRows):
             self._add_dense(block.values, weight)
         elif _few_pairs(block, self._width):

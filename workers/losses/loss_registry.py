@@ -45,10 +45,7 @@ _SIMPLEX = LogOfProbability()
 def register_loss(loss: Loss) -> Loss:
     """Make a loss known by its name, and return it.
 
-    Raises
-    ------
-    ValueError
-        Another loss has the name, or it has no row function; a `Link` contradicts itself.
+    Raises ValueError if another loss has the name, it has no row function, or a `Link` contradicts itself.
     """
     taken = _losses.get(loss.name, loss)
     if type(taken) is not type(loss) or loss.name == _SIMPLEX.name:
@@ -80,13 +77,7 @@ for _loss in (
 
 
 def loss_named(name: str) -> Loss:
-    """Return the loss of that full name.
-
-    Raises
-    ------
-    ParameterError
-        There is none.
-    """
+    """Return the loss of that full name; raise ParameterError if there is none."""
     if name not in _losses:
         raise ParameterError(f"loss={name}: expected one of {', '.join(_losses)}")
     return _losses[name]
@@ -166,9 +157,7 @@ def _has_descent(loss: Loss, *, sets: bool = False) -> bool:
 def scorer(name: str) -> Loss:
     """Return the loss of a model's evaluation: the log loss of its probabilities, or else its own.
 
-    Parameters
-    ----------
-    name : name of a loss, or "simplex" where scores are probabilities
+    `name` is that of a loss, or "simplex" where scores are probabilities.
     """
     loss = _SIMPLEX if name == _SIMPLEX.name else _losses[name]
     return loss if loss.log_loss is None else loss.log_loss  # an empty tuple is false
@@ -182,9 +171,6 @@ def has_probabilities(name: str) -> bool:
 def probabilities(name: str, scores: Floats) -> Floats:
     """Overwrite scores (n, k) by class probabilities and return them; `name` as in `scorer`.
 
-    Raises
-    ------
-    ValueError
-        The loss has no probabilities.
+    Raises ValueError if the loss has no probabilities.
     """
     return (_SIMPLEX if name == _SIMPLEX.name else _losses[name]).probabilities(scores)

@@ -39,19 +39,10 @@ class ScoreGradients(NamedTuple):
 
 
 def score_gradients(loss: str, scores: NDArray[Any], y: Any, weight: NDArray[np.float64]) -> ScoreGradients:
-    """Return gradients and sums at `scores` (n_rows, k).
+    """Return gradients and sums at `scores` (n_rows, k); raise ValueError if the loss is for other targets.
 
-    Parameters
-    ----------
-    loss : str
-        Full loss name, of a loss for such targets.
-    y : int32 array of shape (n_rows,), CsrRows of label codes, or float64 array of shape (n_rows, k)
-    weight : float64 array of shape (n_rows,), or (0,) for all ones
-
-    Raises
-    ------
-    ValueError
-        The loss is for other targets.
+    y are int32 codes (n_rows,), CsrRows of label codes, or float64 (n_rows, k); weights float64 (n_rows,), or (0,)
+    for all ones.
     """
     if is_codes(y):
         sums, runner_ups, out = LossSums(), np.empty(len(y), np.int32), np.zeros(scores.shape)

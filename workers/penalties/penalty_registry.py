@@ -45,10 +45,7 @@ PENALTIES: Mapping[str, Penalty] = MappingProxyType(_penalties)
 def register_penalty(penalty: Penalty) -> Penalty:
     """Make a penalty known by its name, and return it.
 
-    Raises
-    ------
-    ValueError
-        Another one has the name, or it lacks a row function.
+    Raises ValueError if another one has the name, or it lacks a row function.
     """
     if type(_penalties.get(penalty.name, penalty)) is not type(penalty):
         raise ValueError(f"there is a penalty {penalty.name} already")
@@ -63,27 +60,16 @@ for _penalty in row_kernels.NUMBERED:
 
 
 def penalty_named(name: str) -> Penalty:
-    """Return the penalty of that name.
-
-    Raises
-    ------
-    ParameterError
-        There is none.
-    """
+    """Return the penalty of that name; raise ParameterError if there is none."""
     if name not in _penalties:
         raise ParameterError(f"penalty={name}: expected one of {', '.join(_penalties)}")
     return _penalties[name]
 
 
 def penalties_with(*, mixed: bool | None = None, split: bool | None = None) -> tuple[str, ...]:
-    """Return the names of the penalties with all of these properties; None does not restrict them.
+    """Return the names of the penalties with these properties; None does not restrict them.
 
-    Parameters
-    ----------
-    mixed : bool, optional
-        `l1_ratio` mixes two penalties.
-    split : bool, optional
-        Proxes of their norm add up (see `Penalty.split`).
+    `mixed`: `l1_ratio` mixes two penalties. `split`: proxes of their norm add up (see `Penalty.split`).
     """
     return tuple(
         name

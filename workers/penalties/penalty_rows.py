@@ -49,13 +49,7 @@ def _registrar(table: dict[type[Penalty], Any], penalty: type[Penalty]) -> Calla
 
 
 def row_function(penalty: type[Penalty], name: str) -> Any:
-    """Return the compiled "row_penalty" or "row_prox" of a penalty.
-
-    Raises
-    ------
-    ValueError
-        It has none.
-    """
+    """Return the compiled "row_penalty" or "row_prox" of a penalty; raise ValueError if it has none."""
     function = {"row_penalty": _VALUES, "row_prox": _PROXES}[name].get(penalty)
     if function is None:
         raise ValueError(f"{penalty.__name__} needs a function under @{name}_of")

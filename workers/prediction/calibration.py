@@ -26,15 +26,8 @@ def basis(values: NDArray[Any], powers: Sequence[int]) -> NDArray[Any]:
 
 
 def project(values: NDArray[Any], onto: str) -> NDArray[Any]:
-    """Return the Euclidean projection of each row onto the probability simplex or the unit cube (Eq. 19's clip).
+    """Return the Euclidean projection of each row of (n, k) values onto the simplex or the cube (Eq. 19's clip).
 
-    Parameters
-    ----------
-    values : array of shape (n, k)
-    onto : {"simplex", "cube"}
-
-    Notes
-    -----
     Onto the simplex: max(v - u, 0), with the u for which that sums to one, found by sorting in O(k log k).
     """
     if onto == "cube":
@@ -54,10 +47,7 @@ def calibrate(
 ) -> NDArray[np.float64]:
     """Return the calibrated predictions ``clip(G(values) @ weights)`` (Eq. 19), shape (n, k).
 
-    Parameters
-    ----------
-    values : float64 array of shape (n, k)
-    weights : float64 array of shape (len(powers) * k, k)
+    Values are float64 (n, k), weights float64 (len(powers) * k, k).
     """
     return project(basis(values, powers) @ weights, onto)
 
@@ -67,12 +57,8 @@ def replay(
 ) -> NDArray[np.float64]:
     """Return the predictions of calibrated least squares: all rounds, one after the other.
 
-    Parameters
-    ----------
-    calibration : float64 array of shape (n_rounds, len(powers) * k, k)
-        The calibration weights of each round.
-    fits : array of shape (n, n_rounds * k)
-        ``x @ W_t + b_t`` of each round, side by side.
+    `calibration` is float64 (n_rounds, len(powers) * k, k), `fits` (n, n_rounds * k): ``x @ W_t + b_t`` of each
+    round, side by side.
     """
     k = calibration.shape[2]
     values = np.zeros((len(fits), k))

@@ -96,12 +96,7 @@ def sigmoids(scores: NDArray[Any]) -> NDArray[Any]:
 
 
 def top_classes(values: NDArray[Any], top: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """Return the codes and values of the `top` largest of each row, ties to the lower code.
-
-    Parameters
-    ----------
-    values : array of shape (n_rows, n_classes)
-    """
+    """Return the codes and values of the `top` largest of each row of (n_rows, k) values, ties to the lower code."""
     codes = values.argmax(axis=1)[:, None]
     if top > 1:
         codes = np.argsort(-values, axis=1, kind="stable")[:, :top]

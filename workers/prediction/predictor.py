@@ -158,13 +158,7 @@ def _scores(predictor: LinearPredictor, x: Rows) -> NDArray[Any]:
 
 
 def _designs(predictor: LinearPredictor) -> list[Design]:
-    """Return the feature maps of the blocks that the weights stack.
-
-    Raises
-    ------
-    FormatError
-        The recipe is not one of ours: calibrated fits of several blocks, say.
-    """
+    """Return the feature maps of the blocks that the weights stack; raise FormatError for a recipe that is not ours."""
     features, rows = predictor.recipe.get("features"), predictor.recipe.get("rows", False)
     if rows not in (True, False) or (rows and (features is None or "calibration" in predictor.recipe)):
         raise FormatError("this model's recipe was not written by distls: rows without blocks of features")

@@ -71,10 +71,7 @@ class ProbabilityMap:
 def model_probabilities(model: LinearModel, scores: NDArray[Any]) -> NDArray[Any]:
     """Return the class probabilities of scores (n_rows, k) of a model, calibrated if it is; may overwrite them.
 
-    Raises
-    ------
-    ValueError
-        The model has none.
+    Raises ValueError if the model has none.
     """
     found = ProbabilityMap.of(model)
     if found is None:

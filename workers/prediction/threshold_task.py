@@ -83,16 +83,8 @@ def merge_thresholds(left: ThresholdSums, right: ThresholdSums) -> ThresholdSums
 def best_cuts(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return for each row where to cut so that fewest labels are on the wrong side; the highest of such cuts.
 
-    Parameters
-    ----------
-    scores : array of shape (n_rows, k)
-    wanted : bool array of shape (n_rows, k)
-        Whether a row has a label.
-
-    Returns
-    -------
-    cuts : float64 array of shape (n_rows,)
-        Half-way between two scores, or half a margin beyond the first or the last.
+    Scores and `wanted`, whether a row has a label, are (n_rows, k). A cut, float64, is half-way between two scores,
+    or half a margin beyond the first or the last.
     """
     n_rows, k = scores.shape
     order = np.argsort(-scores, axis=1, kind="stable")

@@ -9,14 +9,9 @@ __all__ = ["add_scaled", "merge_mean"]
 
 @kernel
 def merge_mean(left, right, share):  # type: ignore[no-untyped-def]
-    """Move `left` towards `right` by `share` in place; return the squared distance between them, float64.
+    """Move `left` towards `right` (n,) by `share` in place; return the squared distance between them, float64.
 
     With share = n_right / (n_left + n_right) this is the weighted mean of the two, computed in float64.
-
-    Parameters
-    ----------
-    left, right : float32 or float64 arrays of shape (n,)
-    share : float in [0, 1]
     """
     # two loops: a sum in a loop that also writes would depend on the arrays' addresses (see `simd.class_sums`)
     total = 0.0

@@ -140,13 +140,7 @@ def clear_cache() -> None:
 
 
 def open_ref(ref: DatasetRef) -> Dataset:
-    """Open the referred dataset, once a process.
-
-    Raises
-    ------
-    MismatchError
-        Another dataset is there now.
-    """
+    """Open the referred dataset, once a process; raise MismatchError if another dataset is there now."""
     dataset = _open(ref.path, ref.fingerprint)
     if dataset.fingerprint != ref.fingerprint:
         _open.cache_clear()
@@ -163,13 +157,7 @@ def _open(path: str, _fingerprint: str) -> Dataset:
 
 
 def open_columns_of(ref: DatasetRef) -> ColumnShards:
-    """Open the referred dataset's column shards, once a process.
-
-    Raises
-    ------
-    MismatchError
-        There are none, or others than the job began with.
-    """
+    """Open the referred dataset's column shards, once a process; raises as `columns_of`."""
     try:
         return columns_of(open_ref(ref), ref)
     except MismatchError:
@@ -181,10 +169,7 @@ def open_columns_of(ref: DatasetRef) -> ColumnShards:
 def columns_of(dataset: Dataset, ref: DatasetRef) -> ColumnShards:
     """Return the column shards of an open dataset.
 
-    Raises
-    ------
-    MismatchError
-        There are none, or others than those referred to.
+    Raises MismatchError if there are none, or others than those that the job began with.
     """
     shards = dataset.columns
     if shards is None or shards.digest != ref.columns:

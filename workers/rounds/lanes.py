@@ -33,17 +33,9 @@ class Lane:
 
 
 def deal(sizes: NDArray[np.int64], n_lanes: int) -> list[tuple[int, ...]]:
-    """Assign partitions to lanes, balancing their bytes greedily.
+    """Assign partitions of these sizes (int64) to 1 to n_partitions lanes, balancing their bytes greedily.
 
-    Parameters
-    ----------
-    sizes : int64 array of shape (n_partitions,)
-    n_lanes : int
-        At least 1 and at most n_partitions.
-
-    Returns
-    -------
-    lanes : list of tuples of partition numbers, increasing within a lane
+    Return the partition numbers of each lane, increasing.
     """
     lanes: list[list[int]] = [[] for _ in range(n_lanes)]
     # neighbouring lanes share a worker: partitions that cannot be dealt evenly go to lanes far from each other

@@ -74,10 +74,7 @@ class Ledger:
     def check_cover(self, blocks: Sequence[int], n_rows: int, kind: str = "partitions") -> None:
         """Check that these blocks, in any order, and all their rows were processed, each exactly once.
 
-        Raises
-        ------
-        DistlsError
-            A block is missing or was counted twice, or rows are missing.
+        Raises DistlsError if a block is missing or was counted twice, or rows are missing.
         """
         if sorted(self.blocks) != sorted(blocks) or self.n_rows != n_rows:
             raise DistlsError(

@@ -35,10 +35,8 @@ class ReductionTree(Generic[T]):
     def add(self, level: int, position: int, value: T) -> None:
         """Insert the value of one node and merge upwards as far as possible.
 
-        Raises
-        ------
-        ValueError
-            There is no such node; or it, its ancestor or a descendant was inserted before: a result counted twice.
+        Raises ValueError if there is no such node, or if it, its ancestor or a descendant was inserted before: a
+        result counted twice.
         """
         self._cover(level, position)
         while (level, position) != self._root:
@@ -66,13 +64,7 @@ class ReductionTree(Generic[T]):
         return [(level, position, value) for (level, position), value in sorted(self._nodes.items())]
 
     def root(self) -> T:
-        """Return the merged value of all leaves.
-
-        Raises
-        ------
-        ValueError
-            Leaves are missing.
-        """
+        """Return the merged value of all leaves; raise ValueError if leaves are missing."""
         if list(self._nodes) != [self._root]:
             raise ValueError(f"the reduction is not complete: it holds {sorted(self._nodes)}")
         return self._nodes[self._root]

@@ -14,9 +14,7 @@ __all__ = ["row_weights"]
 def row_weights(part: Partition, class_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
     """Return the normalised weight of each row, shape (n_rows,), or an empty array for all ones.
 
-    Parameters
-    ----------
-    class_weight : float64 array of shape (n_classes,), or (1,) where targets are not classes, or None (ones)
+    `class_weight` is float64 (n_classes,), or (1,) where targets are not classes, or None (ones).
     """
     if class_weight is None:
         return np.empty(0) if part.sample_weight is None else part.sample_weight.astype(np.float64)

@@ -108,10 +108,8 @@ KINDS: dict[str, Kind] = {
 def block(kind: str, seed: int, part: str, index: int) -> tuple[Rows, NDArray[Any]]:
     """Generate rows [index * n, (index + 1) * n) of a stream, n the kind's `block_rows`.
 
-    Returns
-    -------
-    rows : CsrRows (float32, unit rows) or DenseRows (float32), as `KINDS[kind].layout` says
-    y : int32 array of shape (n,), class codes; or float64 array of shape (n, 1), regression targets
+    Rows are float32, unit CsrRows or DenseRows, as `KINDS[kind].layout` says; targets int32 codes (n,) or float64 (n,
+    1).
     """
     made = kind_named(kind)
     if part not in PARTS:

@@ -33,15 +33,8 @@ for _bit in range(64):
 def alias_cells(weights: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Build Walker's alias table of a discrete distribution (Vose's method, exact in integers).
 
-    Parameters
-    ----------
-    weights : int64 array of shape (n,)
-        Non-negative, their sum at most 2^31, so that nothing below overflows.
-
-    Returns
-    -------
-    uint64 array of shape (n,)
-        Cell i keeps i with probability (cell >> 32) / 2^32, else its low 32 bits name the column drawn.
+    Weights are int64, not negative, their sum at most 2^31, so that nothing below overflows. Cell i of the uint64
+    table keeps i with probability (cell >> 32) / 2^32, else its low 32 bits name the column drawn.
     """
     n = len(weights)
     total = weights.sum()

@@ -89,17 +89,9 @@ def read_head(
 ) -> Head:
     """Parse the start of the file `path`; `separator` and `header` are as in `CsvOptions`.
 
-    Parameters
-    ----------
-    known : sequence of str
-        Expected column names: a first line that has all of them is a header.
-
-    Raises
-    ------
-    BadInputError
-        It is not text, no separator is found, or two columns have one name.
-    ParameterError
-        The separator that was asked for cannot be one.
+    A first line that has all `known` names of columns is a header. Raises BadInputError if it is not text, no
+    separator is found, or two columns have one name; ParameterError if the separator that was asked for cannot be
+    one.
     """
     lines = _lines(start)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or (lines and "\0" in lines[0]):

@@ -14,18 +14,9 @@ __all__ = ["RowChunks"]
 
 
 class RowChunks:
-    """The row chunks of X, y and the weights.
+    """The row chunks of X (dense, or of blocks that are sparse or have ``tocsr()``), y and the weights.
 
-    Parameters
-    ----------
-    x : dask array of shape (n_rows, n_features)
-        Dense, or of blocks that are scipy.sparse matrices or have ``tocsr()``.
-    y, sample_weight : array or dask array of as many rows, or None
-
-    Raises
-    ------
-    BadInputError
-        The rows of these arrays do not go together.
+    Raises BadInputError if the rows of these arrays do not go together.
     """
 
     def __init__(self, x: Any, y: Any, sample_weight: Any) -> None:

@@ -86,17 +86,9 @@ def open_document_table(
     separator: str | None = None,
     header: str | bool | None = None,
 ) -> DocumentTable:
-    """Read the heads of tables.
+    """Read the heads of tables; a first line that has all `known` names of columns is a header.
 
-    Parameters
-    ----------
-    known : sequence of str
-        Expected column names: a first line that has all of them is a header.
-
-    Raises
-    ------
-    BadInputError
-        A file cannot be read, or its columns are not those of the first.
+    Raises BadInputError if a file cannot be read, or its columns are not those of the first.
     """
     return _open_parquet(files) if parquet else _open_csv(files, known, separator, header)
 

@@ -42,10 +42,7 @@ _FORMATS = {format.name: format for format in _BUILT_IN}
 def register(format: Format[Any]) -> None:
     """Add a format, which `ingest` and the command line then accept.
 
-    Raises
-    ------
-    ValueError
-        There is one of this name, or one with another option of the same name.
+    Raises ValueError if there is one of this name, or one with another option of the same name.
     """
     if format.name in (*_FORMATS, "auto"):
         raise ValueError(f"there is a format {format.name} already")

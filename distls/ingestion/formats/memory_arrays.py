@@ -34,10 +34,7 @@ _CHUNK_BYTES = 2**27
 def plan_arrays(x: Any, y: Any, sample_weight: Any, options: IngestOptions) -> SourcePlan:
     """Check arrays in memory and cut them into items.
 
-    Raises
-    ------
-    BadInputError
-        Shapes do not match, or the arrays do not hold real numbers.
+    Raises BadInputError if shapes do not match, or the arrays do not hold real numbers.
     """
     x = unwrapped("X", x)
     y, sample_weight = (

@@ -65,17 +65,9 @@ def choose_columns(
 ) -> TableOptions:
     """Choose label, weight and feature columns from the options.
 
-    Parameters
-    ----------
-    words : iterable of str
-        Columns that look categorical.
-    documents : str
-        A column that looks like documents, empty if there is none.
-
-    Raises
-    ------
-    BadInputError, ParameterError
-        No label column is named; a named column does not exist or has two roles; or no feature is left.
+    Columns in `words` look categorical, the column `documents`, if there is one, like documents. Raises BadInputError
+    or ParameterError if no label column is named, a named column does not exist or has two roles, or no feature is
+    left.
     """
     find = ColumnFinder(names, path, documents)
     label = label_of(read.label_column, options.unlabelled, find)
@@ -202,10 +194,7 @@ def like_columns(
 ) -> TableOptions:
     """Match the columns of `like` by name, or by position if either side is unnamed; `remedy` is for others.
 
-    Raises
-    ------
-    MismatchError
-        Columns of `like` are missing, or there are others; or an option contradicts it.
+    Raises MismatchError if columns of `like` are missing, there are others, or an option contradicts it.
     """
     if not is_table(like):
         kind = like.meta.source.get("format", "other")

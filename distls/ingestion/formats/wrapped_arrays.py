@@ -15,10 +15,7 @@ _EXPECTED = "expected an array, a sparse matrix, a DataFrame or a dask array of 
 def unwrapped(name: str, value: Any) -> Any:
     """Return the array in an xarray DataArray or an AnnData object, any other value as it is.
 
-    Raises
-    ------
-    BadInputError
-        The value, which messages call `name`, holds several arrays, or is nothing like an array.
+    Raises BadInputError if the value, which messages call `name`, holds several arrays or is nothing like an array.
     """
     kind, home = type(value).__name__, type(value).__module__.partition(".")[0]
     if home == "xarray":

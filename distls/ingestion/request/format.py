@@ -54,10 +54,6 @@ class Format(ABC, Generic[OptionsT]):
     ) -> SourcePlan:
         """Cut files into items and choose how they are read, as `like` was where it is given.
 
-        Raises
-        ------
-        BadInputError
-            A file cannot be read, or does not match the others.
-        ParameterError, MismatchError
-            An option contradicts the files, or the files `like`.
+        Raises BadInputError if a file cannot be read or does not match the others, ParameterError or MismatchError if
+        an option contradicts the files, or the files `like`.
         """

@@ -103,10 +103,7 @@ def shared_options(options: IngestOptions) -> dict[str, Any]:
 def text_ids(given: str | int | None, kind: str, path: str, like: Like | None) -> str:
     """Return `kind`, the only place of ids in a format of text, where it is asked for or known of `like`.
 
-    Raises
-    ------
-    ParameterError
-        Another place is named.
+    Raises ParameterError if another place is named.
     """
     if given not in (None, kind):
         raise ParameterError(f"id_column: the ids of rows in {path} are in its {kind}s: --id-column {kind}")

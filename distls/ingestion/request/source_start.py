@@ -23,10 +23,7 @@ def _no_folder(path: Path) -> bool:
 def source_file(source: str | Place, is_source: Callable[[Path], bool] = _no_folder) -> SourceFile:
     """Stat a file and detect its compression; `is_source` decides whether a folder is a source.
 
-    Raises
-    ------
-    BadInputError
-        It is missing, empty, unreadable, not on a disk, or a folder that is no source.
+    Raises BadInputError if it is missing, empty, unreadable, not on a disk, or a folder that is no source.
     """
     path = place_of(source)
     if isinstance(path, StorePath):

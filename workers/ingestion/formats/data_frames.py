@@ -49,17 +49,8 @@ def plain_numbers(frame: Any, labels: Sequence[Any]) -> Any:
 def record_batch(frame: Any, labels: Sequence[Any], options: TableOptions, path: str) -> Any:
     """Return the columns that the features of `options` need as an Arrow record batch.
 
-    Parameters
-    ----------
-    labels : sequence
-        Key in `frame` of each of ``options.columns``.
-    path : str
-        Names the frame in messages.
-
-    Raises
-    ------
-    BadInputError
-        A column mixes types, or pyarrow is not installed.
+    `labels` has the key in `frame` of each of ``options.columns``; messages call the frame `path`. Raises
+    BadInputError if a column mixes types, or pyarrow is not installed.
     """
     arrow = _pyarrow(path)
     label_of = dict(zip(options.columns, labels, strict=True))

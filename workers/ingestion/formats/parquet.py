@@ -42,10 +42,7 @@ _LARGEST_BATCH = 2**17
 def survey_parquet(item: ParquetItem, text: TableOptions, limits: dict[int, int]) -> dict[str, Any]:
     """Survey the columns of one row group that are categories or indices.
 
-    Returns
-    -------
-    dict
-        As `survey_item`, and ``largest``: (column, largest index) of each column of indices.
+    The result is as of `survey_item`, and ``largest``: (column, largest index) of each column of indices.
     """
     names, arrow = text.columns, load_arrow(item.file.path)
     values: dict[int, set[str]] = {column: set() for column in limits}

@@ -26,16 +26,9 @@ _INDEX = re.compile(rb"[0-9]+\Z")
 
 
 class SvmlightParser:
-    """Parses the blocks of one item.
+    """Parses the blocks of one item into records with `n_extra` reserved words each; updates `progress` as it goes.
 
-    Parameters
-    ----------
-    n_extra : int
-        Words to reserve in each record.
-    progress : Progress
-        Where to start; updated as batches are yielded.
-    locate : callable
-        From a 0-based line of the item to ``FILE:LINE``; called for errors only.
+    `locate` formats a 0-based line of the item as ``FILE:LINE``, for errors only.
     """
 
     state_size = int(State.SIZE)

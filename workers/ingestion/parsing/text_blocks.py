@@ -145,11 +145,7 @@ def text_blocks(
     """Yield the item's text from its byte `skip` on, in blocks of whole lines that share a buffer.
 
     A plain range is one block, a compressed file has blocks of about `block_bytes`. `line` is the line at `skip`.
-
-    Raises
-    ------
-    BadInputError
-        The file changed, its compression is damaged, or a line is longer than MAX_LINE.
+    Raises BadInputError if the file changed, its compression is damaged, or a line is longer than MAX_LINE.
     """
     path = item.file.path
     with damage_described(item.file), item.file.open() as file:

@@ -42,10 +42,8 @@ def pack_blocks(
 ) -> Iterator[RecordBatch]:
     """Yield the records of each block; `progress.lines` and `.offset` count rows.
 
-    Raises
-    ------
-    BadInputError
-        A value or label is not finite or does not fit, or a column number is out of range; names the row.
+    Raises BadInputError, naming the row, if a value or label is not finite or does not fit, or a column number is out
+    of range.
     """
     for block in blocks:
         n_rows = _n_rows(block)
@@ -69,10 +67,7 @@ def pack_blocks(
 def checked_rows(block: RowBlock, options: PackOptions, locate: Locate) -> Rows:
     """Return the rows of a block as records hold them, without its labels; they may share memory with the block.
 
-    Raises
-    ------
-    BadInputError
-        As `pack_blocks`, for the first row that is refused; `locate` names it.
+    Raises BadInputError as `pack_blocks`, for the first row that is refused; `locate` names it.
     """
     block = _converted(block, options)
     if bad := _refused_rows(block, options):
@@ -224,14 +219,8 @@ def pack_sparse(
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Return the records of sparse rows and the first word of each, shape (n_rows + 1,).
 
-    Parameters
-    ----------
-    csr : (indptr, indices, data)
-        Sorted, without duplicates; data of the stored type.
-    labels, offsets : arrays
-        Row r has labels[offsets[r]:offsets[r + 1]].
-    n_extra : int
-        Words to reserve in each record.
+    `csr` is sorted, without duplicates, its data of the stored type; row r has labels[offsets[r]:offsets[r + 1]];
+    each record has `n_extra` reserved words.
     """
     indptr, indices, data = csr
     n_rows, stride = len(indptr) - 1, 1 + data.itemsize // 4
