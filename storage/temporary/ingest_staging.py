@@ -249,7 +249,7 @@ class StagingArea:
     def read_segments(
         self, segments: Sequence[Segment], n_words: int, pool: BufferPool
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Read segments of `n_words` words in all into the pool's buffer ``segments``; return them, and rows by segment."""
+        """Read segments of `n_words` words in all into the buffer ``segments``; return them, and rows by segment."""
         words = pool.take("segments", 4 * n_words).view("<u4")
         rows = np.empty(len(segments), dtype=np.int64)
         done = 0
